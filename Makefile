@@ -1,0 +1,41 @@
+# make demo: set everything up and see it work. make test: set everything up and run all checks.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := demo
+.PHONY: demo test lint bench docs constraints clean
+
+demo: $(VENV)/installed
+	$(BIN)/counterfoil demo
+
+test: $(VENV)/installed-tests lint
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: $(VENV)/installed-tests
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/installed-tests
+	$(BIN)/python bench/engine.py
+
+constraints: $(VENV)/installed-tests
+	$(BIN)/pip freeze --exclude-editable | grep -v ' @ ' > constraints.txt
+
+$(VENV)/created:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/installed-tests: $(VENV)/created pyproject.toml constraints.txt $(wildcard tests/plugin/*.toml)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,dev]' --editable tests/plugin
+	touch $(VENV)/installed $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
