@@ -1,0 +1,43 @@
+"""Counterfoil stress-tests image classifiers with images made for the occasion.
+
+    import counterfoil
+    run = counterfoil.evaluate("timm:resnet50", "photos/", generator="autoencoder:vqgan/", oracle="clip:openai/clip-vit-base-patch32")
+    print(run.scores["FMR"])
+
+The names below are loaded on first use, so that reading results needs neither torch nor a GPU.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from counterfoil.api import evaluate
+    from counterfoil.errors import CounterfoilError
+    from counterfoil.records import Prediction, Trial, Verdict
+    from counterfoil.spec import RunSpec
+    from counterfoil.store import Run, open_run
+
+_HOMES = {
+    "CounterfoilError": "counterfoil.errors",
+    "Prediction": "counterfoil.records",
+    "Run": "counterfoil.store",
+    "RunSpec": "counterfoil.spec",
+    "Trial": "counterfoil.records",
+    "Verdict": "counterfoil.records",
+    "evaluate": "counterfoil.api",
+    "open_run": "counterfoil.store",
+}
+
+__all__ = ["CounterfoilError", "Prediction", "Run", "RunSpec", "Trial", "Verdict", "evaluate", "open_run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'counterfoil' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

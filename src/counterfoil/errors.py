@@ -1,0 +1,66 @@
+"""Every error Counterfoil raises on purpose, as one tree.
+
+    CounterfoilError
+    ├── UsageError            the request is wrong: exit code 2
+    │   ├── UnknownName       no part of that name
+    │   ├── BadSpec           a run specification that cannot be read
+    │   ├── BadPart           a part that breaks its contract, or fails to load
+    │   ├── BadData           a data set that cannot be used
+    │   ├── BadWeights        weights that are missing, unsafe or not the ones asked for
+    │   ├── LabelMismatch     class names that do not fit together
+    │   └── BadRun            a run directory that cannot be read or written
+    ├── BadImage              one picture that cannot be used; a run counts and skips it
+    └── RunFailed             the run itself failed: exit code 1
+
+A message is one line that says what is wrong, what was given and what to do.
+"""
+
+from __future__ import annotations
+
+
+class CounterfoilError(Exception):
+    """Base of the tree; catching it catches everything Counterfoil raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(CounterfoilError):
+    """The request is wrong; nothing was run."""
+
+    exit_code = 2
+
+
+class UnknownName(UsageError):
+    """No part is registered under that name."""
+
+
+class BadSpec(UsageError):
+    """A run specification has an unknown key or an impossible value."""
+
+
+class BadPart(UsageError):
+    """A part breaks its contract or cannot be loaded."""
+
+
+class BadData(UsageError):
+    """A data set has no images, one class, or labels that make no sense."""
+
+
+class BadWeights(UsageError):
+    """A weight file is missing, is a pickle, or has another hash than expected."""
+
+
+class LabelMismatch(UsageError):
+    """Class names of data, model and oracle do not fit together."""
+
+
+class BadRun(UsageError):
+    """A run directory is not one, is in use, or cannot be written."""
+
+
+class BadImage(CounterfoilError):
+    """One picture cannot be used; runs name it, count it and go on."""
+
+
+class RunFailed(CounterfoilError):
+    """The run stopped half-way for a reason that is not the user's input."""

@@ -1,0 +1,155 @@
+"""The contracts between the engine and the parts it puts together.
+
+Images at every seam are float32, NCHW, RGB, in [0, 1]. Each part does its own resizing and normalisation, and does it
+differentiably where gradients have to pass. Every method treats rows independently: row i of the answer depends on
+row i of the question alone. `counterfoil.testing` has a check for each contract.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+State = dict[str, Tensor]
+"""A generator's working state: named tensors, one row an image, so that rows can be dropped and refilled."""
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A classifier under test."""
+
+    classes: Sequence[str]
+    """Class names, in the order of the logits."""
+    differentiable: bool
+    """Whether gradients flow from `logits` back to the images. Black boxes say False and are searched without them."""
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Scores before the softmax.  # (N, 3, H, W) → (N, K)"""
+        ...
+
+
+@runtime_checkable
+class Generator(Protocol):
+    """Makes pictures from a state and moves the state.
+
+    The tensor `state[moving]` is what the search moves: gradients are taken with respect to it, and directions have its
+    shape. `state["scale"]`, one number a row, is the natural length of a step of 1 in it.
+    """
+
+    moving: str
+    """Name of the state's tensor that is searched."""
+    size: int | None
+    """Side of the square pictures it works on, or None for any size."""
+
+    def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
+        """The state whose rendering is the plain reconstruction of `images`.  # labels, seeds: (N,) int64"""
+        ...
+
+    def render(self, state: State) -> Tensor:
+        """The pictures of a state, differentiable in `state[moving]`.  # → (N, 3, H, W) in [0, 1]"""
+        ...
+
+    def step(self, state: State, signal: Tensor) -> State:
+        """The state moved along `signal`, which has the shape of `state[moving]` and already the wanted length."""
+        ...
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """An oracle's answer for a batch."""
+
+    keeps_label: Tensor  # (N,) int8: 1 the label holds, 0 it does not, -1 the oracle abstains
+    scores: Tensor  # (N,) float32, the oracle's score for the label
+    predicted: Tensor  # (N,) int64, the class it sees, in the classes it was bound to; -1 if it names none
+
+
+@runtime_checkable
+class Oracle(Protocol):
+    """Says whether a picture still shows its class."""
+
+    def bind(self, classes: Sequence[str]) -> Oracle:
+        """The oracle ready to judge labels that index `classes`; does once what need not be done per batch."""
+        ...
+
+    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
+        """Verdicts on whether each picture shows its label.  # (N, 3, H, W), (N,) int64"""
+        ...
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One labelled picture of a data set, read when `load` is called."""
+
+    image_id: str  # unique within the data set and stable from run to run
+    label: int
+    source: str  # where it came from, for people
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """Labelled pictures, listed cheaply and read one by one."""
+
+    classes: Sequence[str]
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Sample]:
+        """The samples in a fixed order, without reading a picture."""
+        ...
+
+    def load(self, sample: Sample, size: int | None) -> Tensor:
+        """The picture, square with side `size` if given; raises BadImage if it can't be used.  # (3, H, W)"""
+        ...
+
+
+@runtime_checkable
+class Captioner(Protocol):
+    """Describes pictures in words."""
+
+    def caption(self, images: Tensor) -> list[str]:
+        """One caption a picture."""
+        ...
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A caption with one factor rewritten."""
+
+    factor: str
+    caption: str
+    removed: str  # the words that were taken out; empty for a pure insertion
+    added: str
+
+
+@runtime_checkable
+class Rewriter(Protocol):
+    """Rewrites one factor of a caption."""
+
+    def rewrite(self, caption: str, factor: str) -> list[Edit]:
+        """The edits it proposes; none if it has no idea."""
+        ...
+
+
+@runtime_checkable
+class Editor(Protocol):
+    """Changes a picture so that it fits an edited caption."""
+
+    def edit(self, images: Tensor, captions: Sequence[str], edited: Sequence[str], seeds: Tensor) -> Tensor:
+        """The edited pictures.  # (N, 3, H, W)"""
+        ...
+
+
+@runtime_checkable
+class Painter(Protocol):
+    """Paints a picture from words."""
+
+    def paint(self, prompts: Sequence[str], seeds: Tensor) -> Tensor:
+        """One picture a prompt.  # (N, 3, H, W)"""
+        ...
+
+
+Options = Mapping[str, object]
+"""Keyword options of a part, as a specification gives them."""

@@ -1,0 +1,78 @@
+"""The plain records a run leaves behind. No torch here: reports and metrics read these without loading a model.
+
+A trial is one image taken through one arm of the experiment. What models and oracles say of the trial's pictures are
+records of their own, keyed by the trial, so that another model, another oracle or a person can be added later without
+making the pictures again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Arm = Literal["guided", "random"]
+"""`guided` climbs the tested model's loss; `random` takes steps of equal length in random directions, as a control."""
+
+Picture = Literal["clean", "reconstruction", "made"]
+"""The three pictures of a trial: the source image, the generator's plain rendering of it, and what was kept."""
+
+Ending = Literal["budget", "oracle", "fooled", "queries", "unvalidated", "skipped"]
+"""Why a trial ended: steps spent, oracle rejected a step, model fooled (if asked to stop there), model calls spent, oracle
+rejected the plain reconstruction (nothing was made), or the source picture could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One image through one arm: how far it went, why it stopped and what was kept."""
+
+    image_id: str
+    arm: Arm
+    label: int  # index into the run's classes
+    seed: int
+    ending: Ending
+    steps: int  # moves kept; 0 is the plain reconstruction
+    queries: int  # pictures the tested model was asked about on the way
+    source: str = ""  # where the source image is: a path relative to the data, or an index into it
+    source_sha256: str = ""  # of the pixels as the run saw them
+    image: str = ""  # the made picture, relative to the run directory; empty when none was made
+    image_sha256: str = ""
+    image_bytes: int = 0
+    reason: str = ""  # for `skipped`: what was wrong with the picture
+    path_loss: tuple[float, ...] = ()  # the tested model's loss on the picture kept after 0, 1, 2, … steps
+    path_predicted: tuple[int, ...] = ()  # its prediction there, in the run's classes; -1 for any other class
+    path_score: tuple[float, ...] = ()  # the oracle's score for the label there
+
+    @property
+    def trial_id(self) -> str:
+        """The key that predictions and verdicts refer to."""
+        return f"{self.image_id}#{self.arm}"
+
+    @property
+    def validated(self) -> bool:
+        """Whether the oracle accepted the plain reconstruction, so that a counterfactual exists."""
+        return self.ending not in ("unvalidated", "skipped")
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What one model said of one picture of a trial."""
+
+    trial_id: str
+    picture: Picture
+    model: str
+    predicted: int  # in the run's classes; -1 when the model named a class outside them
+    correct: bool
+    confidence: float  # probability of the predicted class
+    truth: float  # probability of the true class
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one oracle said of one picture of a trial. `keeps_label` is None while it abstains."""
+
+    trial_id: str
+    picture: Picture
+    oracle: str
+    keeps_label: bool | None
+    score: float  # for the true class
+    predicted: int  # the class the oracle sees, in the run's classes; -1 if it names none

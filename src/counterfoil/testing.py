@@ -1,0 +1,106 @@
+"""Checks of the contracts in `counterfoil.parts`, for anyone who writes a part.
+
+    from counterfoil.testing import check_generator
+    check_generator(MyGenerator())
+
+Each check raises AssertionError with a sentence that says what the contract wants.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from counterfoil.parts import Generator, Model, Oracle, State
+
+__all__ = ["check_generator", "check_model", "check_oracle", "pictures"]
+
+
+def pictures(count: int = 4, size: int = 32, *, seed: int = 0) -> Tensor:
+    """Smooth random pictures in the one image convention.  # (N, 3, size, size)"""
+    coarse = torch.rand(count, 3, 4, 4, generator=torch.Generator().manual_seed(seed))
+    smooth = torch.nn.functional.interpolate(coarse, size=(size, size), mode="bicubic", align_corners=False)
+    return (smooth.clamp(0, 1) * 255).round() / 255
+
+
+def check_model(model: Model, *, size: int | None = None) -> None:
+    """A classifier: named classes, finite logits row by row, gradients if it says it has them."""
+    images = pictures(size=size or getattr(model, "size", None) or 32)
+    assert isinstance(model, Model), "a model has `classes`, `differentiable` and `logits(images)`"
+    assert len(model.classes) >= 2, f"a model has at least two classes, got {list(model.classes)!r}"
+    assert len(set(model.classes)) == len(model.classes), "class names are unique"
+    with torch.no_grad():
+        logits = model.logits(images)
+    expected = (len(images), len(model.classes))
+    assert tuple(logits.shape) == expected, f"logits have shape {expected}, one column a class, got {tuple(logits.shape)}"
+    assert torch.isfinite(logits).all(), "logits are finite"
+    _same_rows(lambda rows: model.logits(images[rows]), "logits")
+    if model.differentiable:
+        leaf = images.clone().requires_grad_()
+        gradient = torch.autograd.grad(model.logits(leaf).sum(), leaf)[0]
+        assert torch.isfinite(gradient).all() and gradient.abs().sum() > 0, "a differentiable model passes gradients to the images"
+
+
+def check_generator(generator: Generator, *, size: int | None = None) -> None:
+    """A generator: row-wise states, pictures in range, steps that move the picture and leave the old state alone."""
+    images = pictures(size=size or generator.size or 32)
+    labels, seeds = torch.zeros(len(images), dtype=torch.long), torch.arange(len(images))
+    assert isinstance(generator, Generator), "a generator has `moving`, `size`, `start`, `render` and `step`"
+    with torch.no_grad():
+        state = generator.start(images, labels, seeds)
+        again = generator.start(images, labels, seeds)
+    for name in (generator.moving, "scale"):
+        assert name in state, f"the state has a tensor named {name!r}, got {sorted(state)}"
+    for name, rows in state.items():
+        assert len(rows) == len(images), f"state[{name!r}] has one row an image, got {len(rows)} for {len(images)}"
+        assert torch.equal(rows, again[name]), f"state[{name!r}] comes from images, labels and seeds alone: the same again"
+    assert state["scale"].shape == (len(images),) and (state["scale"] > 0).all(), "state['scale'] is one positive number a row"
+    _check_rendering(generator, state, images)
+    _check_step(generator, state)
+
+
+def check_oracle(oracle: Oracle, classes: list[str], *, size: int = 32) -> None:
+    """An oracle: bound to classes, it gives a verdict, a score and a class for every picture."""
+    images, labels = pictures(size=size), torch.arange(4) % len(classes)
+    assert isinstance(oracle, Oracle), "an oracle has `bind(classes)` and `judge(images, labels)`"
+    bound = oracle.bind(classes)
+    verdicts = bound.judge(images, labels)
+    for name in ("keeps_label", "scores", "predicted"):
+        shape = tuple(getattr(verdicts, name).shape)
+        assert shape == (len(images),), f"{name} has one entry a picture, got shape {shape} for {len(images)} pictures"
+    assert set(verdicts.keeps_label.tolist()) <= {1, 0, -1}, "keeps_label is 1, 0 or -1 (abstains)"
+    assert torch.isfinite(verdicts.scores).all(), "scores are finite"
+    assert ((verdicts.predicted >= -1) & (verdicts.predicted < len(classes))).all(), "predicted indexes the bound classes, or is -1"
+    _same_rows(lambda rows: bound.judge(images[rows], labels[rows]).scores, "scores")
+
+
+def _check_rendering(generator: Generator, state: State, images: Tensor) -> None:
+    leaf = state[generator.moving].detach().clone().requires_grad_()
+    rendered = generator.render({**state, generator.moving: leaf})
+    assert rendered.shape == images.shape, f"render gives pictures of shape {tuple(images.shape)}, got {tuple(rendered.shape)}"
+    assert rendered.dtype == torch.float32, f"pictures are float32, got {rendered.dtype}"
+    assert rendered.min() >= 0 and rendered.max() <= 1, "pictures lie in [0, 1]"
+    gradient = torch.autograd.grad((rendered * pictures(len(images), images.shape[-1], seed=1)).sum(), leaf)[0]
+    assert torch.isfinite(gradient).all(), "gradients of the pictures in state[moving] are finite"
+    assert gradient.abs().sum() > 0, "pictures are differentiable in state[moving]"
+    _same_rows(lambda rows: generator.render({name: values[rows] for name, values in state.items()}), "pictures")
+
+
+def _check_step(generator: Generator, state: State) -> None:
+    before = {name: rows.clone() for name, rows in state.items()}
+    noise = torch.randn(state[generator.moving].shape, generator=torch.Generator().manual_seed(0))
+    signal = noise.sign() * 0.1 * state["scale"].reshape(-1, *[1] * (noise.dim() - 1))
+    with torch.no_grad():
+        moved = generator.step(state, signal)
+        assert set(moved) == set(state), f"a step keeps the state's names {sorted(state)}, got {sorted(moved)}"
+        for name, rows in before.items():
+            assert torch.equal(rows, state[name]), f"a step returns a new state and leaves state[{name!r}] alone"
+        assert not torch.equal(generator.render(moved), generator.render(state)), "a step changes the pictures"
+
+
+def _same_rows(answer, what: str) -> None:  # type: ignore[no-untyped-def]
+    """Row i of the answer depends on row i of the question alone."""
+    with torch.no_grad():
+        forward, backward = answer(torch.arange(4)), answer(torch.arange(3, -1, -1))
+    worst = (forward - backward.flip(0)).abs().max().item()
+    assert worst <= 1e-5, f"{what} treat rows independently: reordering the batch changed them by {worst:.2g}"

@@ -1,0 +1,87 @@
+"""Parts are found by name, built-in and plug-in alike, and mistakes are explained."""
+
+from __future__ import annotations
+
+import pytest
+
+from counterfoil import registry
+from counterfoil.errors import BadPart, BadSpec, UnknownName
+from counterfoil.testing import check_generator, check_oracle
+
+
+def test_an_installed_plug_in_is_found_and_meets_the_contract():
+    generator = registry.create("generator", "brightness:", {"per_step": 0.2})
+    assert type(generator).__module__ == "counterfoil_brightness"
+    check_generator(generator)
+    check_oracle(registry.create("oracle", "daylight:"), ["ant", "bee"])
+
+
+def test_plug_ins_are_listed_with_their_package_and_summary():
+    rows = {row.kind: row for row in registry.listed("generator")}
+    assert rows["brightness"].package == "counterfoil-brightness"
+    assert rows["brightness"].summary == "Brightens or darkens the whole picture."
+    assert rows["pixels"].package == "counterfoil"
+
+
+@pytest.mark.parametrize("role", [role for role in registry.ROLES if registry._kinds(role)])
+def test_every_part_says_what_it_is(role):
+    for row in registry.listed(role):
+        assert row.summary.endswith("."), f"{role} {row.kind}: {row.summary!r}"
+
+
+def test_a_near_miss_is_suggested():
+    with pytest.raises(UnknownName, match=r"no generator named 'pixel'\. Did you mean 'pixels'\? 'counterfoil list generators'"):
+        registry.create("generator", "pixel:linf")
+
+
+def test_an_unknown_option_is_told_with_those_there_are():
+    with pytest.raises(BadSpec, match=r"unexpected keyword argument 'speed'; its options are per_step"):
+        registry.create("generator", "brightness:", {"speed": 1})
+
+
+def test_an_unknown_role_is_refused():
+    with pytest.raises(UnknownName, match="no role named 'engine'"):
+        registry.listed("engine")
+
+
+class _Entry:
+    def __init__(self, name, value, load=None):
+        self.name, self.value, self.dist, self._load = name, value, None, load
+
+    def load(self):
+        return self._load()
+
+
+@pytest.fixture
+def entries(monkeypatch):
+    """Lets a test decide what is registered."""
+    found = []
+    monkeypatch.setattr(registry, "entry_points", lambda group: found)
+    registry._kinds.cache_clear()
+    yield found
+    registry._kinds.cache_clear()
+
+
+def test_one_name_for_two_parts_is_an_error(entries):
+    entries += [_Entry("fog", "one:Fog"), _Entry("fog", "two:Fog")]
+    with pytest.raises(BadPart, match=r"two packages register the generator 'fog': one:Fog and two:Fog"):
+        registry.create("generator", "fog:")
+
+
+def test_an_error_inside_a_plug_in_is_not_read_as_an_unknown_name(entries):
+    def broken():
+        raise ImportError("No module named 'missing_thing'")
+
+    entries.append(_Entry("fog", "one:Fog", broken))
+    with pytest.raises(BadPart, match=r"'fog' \(one:Fog\) cannot be imported: ImportError: No module named 'missing_thing'"):
+        registry.create("generator", "fog:")
+
+
+def test_a_part_that_fails_to_load_is_one_line(entries):
+    def factory(rest):
+        raise RuntimeError("first line\nsecond line")
+
+    entries.append(_Entry("fog", "one:fog", lambda: factory))
+    with pytest.raises(BadPart) as caught:
+        registry.create("generator", "fog:x")
+    assert str(caught.value) == "generator 'fog:x' could not be loaded: RuntimeError: first line second line"

@@ -1,0 +1,78 @@
+"""Specifications: read, overridden, and refused with one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from counterfoil import spec
+from counterfoil.errors import BadSpec
+from counterfoil.naming import default_folder
+
+PARTS = {"model": "timm:resnet18", "data": "photos", "generator": "pixels:linf", "oracle": "clip:somewhere"}
+
+
+def test_names_and_mappings_both_name_a_part():
+    parsed = spec.parse({**PARTS, "oracle": {"name": "clip:here", "templates": ["a {class}"]}})
+    assert parsed.model.name == "timm:resnet18"
+    assert parsed.oracle.options == {"templates": ["a {class}"]}
+
+
+def test_a_bare_path_is_a_folder_of_images():
+    assert spec.parse(PARTS).data.name == "folder:photos"
+    assert spec.parse({**PARTS, "data": "tensors:x.npz"}).data.name == "tensors:x.npz"
+
+
+def test_what_is_written_reads_back_the_same():
+    parsed = spec.parse({**PARTS, "search": {"budget": 3}})
+    assert spec.parse(parsed.model_dump(mode="json")) == parsed
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({**PARTS, "modle": "x"}, "unknown key 'modle'; did you mean 'model'?"),
+        ({**PARTS, "search": {"bugdet": 3}}, "unknown key 'search.bugdet'; did you mean 'budget'?"),
+        ({**PARTS, "search": {"budget": -1}}, "search.budget: input should be greater than or equal to 0, got -1"),
+        ({**PARTS, "search": {"norm": "l7"}}, "search.norm: input should be 'sign', 'l2' or 'raw', got 'l7'"),
+        ({key: value for key, value in PARTS.items() if key != "oracle"}, "no oracle given; name one, as in --oracle NAME"),
+    ],
+)
+def test_mistakes_are_named(values, complaint):
+    with pytest.raises(BadSpec) as caught:
+        spec.parse(values)
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_set_finds_the_section_of_a_key():
+    values = dict(PARTS)
+    spec.override(values, "budget=25")
+    spec.override(values, "engine.slots=4")
+    spec.override(values, "limit=10")
+    spec.override(values, "generator.epsilon=0.1")
+    parsed = spec.parse(values)
+    assert (parsed.search.budget, parsed.engine.slots, parsed.limit) == (25, 4, 10)
+    assert parsed.generator.options == {"epsilon": 0.1}
+
+
+@pytest.mark.parametrize(("text", "complaint"), [("budget", "write KEY=VALUE"), ("bugdet=3", "did you mean 'budget'?")])
+def test_set_explains_what_it_cannot_use(text, complaint):
+    with pytest.raises(BadSpec, match="--set") as caught:
+        spec.override(dict(PARTS), text)
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "a: [", "\x00"])
+def test_a_file_that_is_no_specification_is_refused(tmp_path, text):
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(BadSpec, match=r"run\.yaml"):
+        spec.read(path)
+    with pytest.raises(BadSpec, match="cannot be read"):
+        spec.read(tmp_path / "none.yaml")
+
+
+def test_the_folder_depends_on_what_decides_the_numbers_alone():
+    one, two = spec.parse(PARTS), spec.parse({**PARTS, "engine": {"slots": 3}})
+    assert default_folder(one) == default_folder(two)
+    assert default_folder(one) != default_folder(spec.parse({**PARTS, "seed": 1}))
