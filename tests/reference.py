@@ -1,0 +1,134 @@
+"""Algorithm 1 written plainly: one image, one step at a time, nothing shared. Slow and meant to be obviously right.
+
+The engine must agree with it picture by picture. `copies` repeats the image in every call of a part, so that the
+floating-point kernels see the batch size the engine uses; the first row is the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from counterfoil.guidance import draw
+from counterfoil.spec import SearchSpec
+
+
+@dataclass
+class Outcome:
+    ending: str
+    steps: int
+    queries: int
+    losses: list[float]
+    picture: Tensor | None  # the picture kept last
+
+
+class Plain:
+    """The parts, asked about one picture at a time."""
+
+    def __init__(self, model, generator, oracle, columns, copies=1):
+        self.model, self.generator, self.oracle, self.columns, self.copies = model, generator, oracle, columns, copies
+
+    def start(self, image: Tensor, label: int, seed: int) -> dict[str, Tensor]:
+        many = self.copies
+        with torch.no_grad():
+            return self.generator.start(
+                torch.stack([image] * many), torch.tensor([label] * many), torch.tensor([seed] * many)
+            )
+
+    def show(self, state: dict[str, Tensor], label: int):
+        """Picture, loss, gradient and verdict of a state."""
+        moving = self.generator.moving
+        leaf = state[moving].detach().clone().requires_grad_()
+        rendered = self.generator.render({**state, moving: leaf})
+        picture = rendered + ((rendered.clamp(0, 1) * 255).round() / 255 - rendered).detach()
+        picture.data = (rendered.detach().clamp(0, 1) * 255).round() / 255  # exact levels, gradient as if not rounded
+        logits = self.model.logits(picture)
+        loss = F.cross_entropy(logits, torch.tensor([self.columns[label]] * self.copies), reduction="none")
+        gradient = torch.autograd.grad(loss.sum(), leaf)[0] if self.model.differentiable else None
+        verdict = self.oracle.judge(picture.detach(), torch.tensor([label] * self.copies)).keeps_label[0].item()
+        right = logits[0].argmax().item() == self.columns[label]
+        return picture.detach()[0], loss[0].item(), gradient, verdict != 0, right
+
+    def move(self, state: dict[str, Tensor], direction: Tensor) -> dict[str, Tensor]:
+        with torch.no_grad():
+            return self.generator.step(state, direction)
+
+
+def one_step(direction: Tensor, scale: Tensor, search: SearchSpec) -> Tensor:
+    """A direction of the wanted length."""
+    row = direction[0]
+    if search.norm == "sign":
+        row = row.sign()
+    if search.norm == "l2":
+        row = row / row.flatten().norm()
+        if search.unit == "scale":
+            row = row * row.numel() ** 0.5
+    if search.unit == "scale":
+        row = row * scale[0]
+    return (search.step * row).expand(direction.shape)
+
+
+def guided(plain: Plain, image: Tensor, label: int, seed: int, search: SearchSpec) -> Outcome:
+    """Gradient ascent: at the first picture the oracle rejects, keep the one before."""
+    state = plain.start(image, label, seed)
+    picture, loss, gradient, accepted, right = plain.show(state, label)
+    if not accepted:
+        return Outcome("unvalidated", 0, 1, [], None)
+    kept, losses = picture, [loss]
+    for step in range(1, search.budget + 1):
+        if search.stop_when_fooled and not right:
+            return Outcome("fooled", step - 1, step, losses, kept)
+        state = plain.move(state, one_step(gradient, state["scale"], search))
+        picture, loss, gradient, accepted, right = plain.show(state, label)
+        if not accepted:
+            return Outcome("oracle", step - 1, step + 1, losses, kept)
+        kept = picture
+        losses.append(loss)
+    fooled = search.stop_when_fooled and not right
+    return Outcome("fooled" if fooled else "budget", search.budget, search.budget + 1, losses, kept)
+
+
+def random_steps(plain: Plain, image: Tensor, label: int, seed: int, search: SearchSpec) -> Outcome:
+    """The control: the same with random directions as long as the gradient's."""
+    state = plain.start(image, label, seed)
+    picture, loss, gradient, accepted, _ = plain.show(state, label)
+    if not accepted:
+        return Outcome("unvalidated", 0, 1, [], None)
+    kept, losses = picture, [loss]
+    for step in range(1, search.budget + 1):
+        noise = draw(state[plain.generator.moving][:1], [seed ^ 0x5DEECE66D], [step])
+        if search.norm == "raw":
+            noise = noise / noise.flatten().norm() * gradient[0].flatten().norm()
+        direction = one_step(noise.expand(state[plain.generator.moving].shape), state["scale"], search)
+        state = plain.move(state, direction)
+        picture, loss, gradient, accepted, _ = plain.show(state, label)
+        if not accepted:
+            return Outcome("oracle", step - 1, step + 1, losses, kept)
+        kept = picture
+        losses.append(loss)
+    return Outcome("budget", search.budget, search.budget + 1, losses, kept)
+
+
+def searched(plain: Plain, image: Tensor, label: int, seed: int, search: SearchSpec, queries: int) -> Outcome:
+    """Random search: propose from where the image stands, keep what raises the loss, until steps or queries are spent."""
+    state = plain.start(image, label, seed)
+    picture, loss, _, accepted, _ = plain.show(state, label)
+    if not accepted:
+        return Outcome("unvalidated", 0, 1, [], None)
+    kept, losses = picture, [loss]
+    asked, steps = 1, 0
+    while steps < search.budget and asked < queries:
+        noise = draw(state[plain.generator.moving][:1], [seed], [asked])
+        proposal = plain.move(state, one_step(noise.expand(state[plain.generator.moving].shape), state["scale"], search))
+        picture, loss, _, accepted, _ = plain.show(proposal, label)
+        asked += 1
+        if loss <= losses[-1]:
+            continue
+        if not accepted:
+            return Outcome("oracle", steps, asked, losses, kept)
+        state, kept, steps = proposal, picture, steps + 1
+        losses.append(loss)
+    return Outcome("budget" if steps == search.budget else "queries", steps, asked, losses, kept)

@@ -1,0 +1,202 @@
+"""The engine against Algorithm 1 written plainly, image by image and bit by bit."""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+
+import pytest
+import torch
+
+from counterfoil.engine import Engine, Finished, Job
+from counterfoil.errors import RunFailed
+from counterfoil.generators.latent import LatentGenerator
+from counterfoil.generators.pixels import pixels as pixel_generator
+from counterfoil.generators.transforms import transforms
+from counterfoil.spec import EngineSpec, SearchSpec
+from counterfoil.testing import pictures
+from tests import reference
+from tests.fakes import CommandedOracle, RuleOracle, TinyAutoencoder, TinyModel, pixels
+
+COLUMNS = [2, 0, 3, 1]  # the data's classes stand in another order in the model
+IMAGES = 11
+FAMILIES = {
+    "latent": (lambda: LatentGenerator(TinyAutoencoder()), SearchSpec(budget=4, step=0.2)),
+    "pixels": (lambda: pixel_generator("linf", epsilon=0.2), SearchSpec(budget=4, step=0.04, norm="sign", unit="absolute")),
+    "transforms": (lambda: transforms("gaussian_noise,brightness,rotation,defocus_blur"), SearchSpec(budget=4, step=0.15, norm="sign")),
+}
+
+
+def jobs(count: int = IMAGES) -> list[Job]:
+    return [Job(f"image-{at}", image, at % 4, seed=1000 + at) for at, image in enumerate(pictures(count, 16))]
+
+
+def climb(generator, oracle, search, *, slots=7, tile=8, order=None, model=None) -> dict[str, Finished]:
+    layout = EngineSpec(slots=slots, tile=tile)
+    engine = Engine(model or TinyModel(), generator, oracle, columns=COLUMNS, search=search, layout=layout)
+    work = jobs()
+    if order is not None:
+        random.Random(order).shuffle(work)
+    return {done.job.image_id: done for done in engine.run(work)}
+
+
+def assert_agrees(climbed, outcome, picture) -> None:
+    """Same ending, same steps, same losses, same final picture."""
+    assert (climbed.ending, climbed.steps, climbed.queries) == (outcome.ending, outcome.steps, outcome.queries)
+    assert [look.loss for look in climbed.kept] == outcome.losses
+    if outcome.picture is not None:
+        assert torch.equal(picture, outcome.picture)
+
+
+@lru_cache(maxsize=None)
+def trail(family: str, copies: int) -> dict[str, list[str]]:
+    """The pictures each image would pass through if no oracle stopped it."""
+    make, search = FAMILIES[family]
+    seen: dict[str, list[str]] = {}
+    for job in jobs():
+        for budget in range(search.budget + 1):
+            plain = reference.Plain(TinyModel(), make(), CommandedOracle(), COLUMNS, copies)
+            shorter = search.model_copy(update={"budget": budget})
+            outcome = reference.guided(plain, job.image, job.label, job.seed, shorter)
+            seen.setdefault(job.image_id, []).append(pixels(outcome.picture))
+    return seen
+
+
+@pytest.mark.parametrize("slots", [1, 7, 32])
+@pytest.mark.parametrize("tile", [1, 8])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_agrees_with_the_plain_algorithm_when_the_oracle_rejects_at_every_possible_step(family, tile, slots):
+    make, search = FAMILIES[family]
+    # image i is rejected at step i mod 6: at the reconstruction, at each step, or (5) never
+    rejected = {steps[at % 6] for at, steps in enumerate(trail(family, tile).values()) if at % 6 < len(steps)}
+    found = climb(make(), CommandedOracle(rejected), search, slots=slots, tile=tile, order=slots)
+    endings = set()
+    for job in jobs():
+        plain = reference.Plain(TinyModel(), make(), CommandedOracle(rejected), COLUMNS, tile)
+        done = found[job.image_id]
+        assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.pictures[0])
+        assert_agrees(done.climbs[1], reference.random_steps(plain, job.image, job.label, job.seed, search), done.pictures[1])
+        endings.add((done.climbs[0].ending, done.climbs[0].steps))
+    assert {("unvalidated", 0), ("oracle", 0), ("oracle", 1), ("oracle", 2), ("oracle", 3), ("budget", 4)} <= endings
+
+
+@pytest.mark.parametrize("norm", ["sign", "l2", "raw"])
+@pytest.mark.parametrize("unit", ["scale", "absolute"])
+def test_normalisations_agree_with_the_plain_algorithm(norm, unit):
+    search = SearchSpec(budget=3, step=0.05, norm=norm, unit=unit)
+    generator = LatentGenerator(TinyAutoencoder())
+    found = climb(generator, CommandedOracle(), search)
+    plain = reference.Plain(TinyModel(), generator, CommandedOracle(), COLUMNS, 8)
+    for job in jobs():
+        done = found[job.image_id]
+        assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.pictures[0])
+        assert_agrees(done.climbs[1], reference.random_steps(plain, job.image, job.label, job.seed, search), done.pictures[1])
+
+
+@pytest.mark.parametrize("queries", [3, 12, None])
+def test_black_boxes_are_searched_within_the_query_budget(queries):
+    model = TinyModel(differentiable=False)
+    search = SearchSpec(budget=3, step=0.1, queries=queries)
+    generator = LatentGenerator(TinyAutoencoder())
+    found = climb(generator, CommandedOracle(), search, model=model)
+    limit = queries or 20 * search.budget + 1
+    for job in jobs():
+        plain = reference.Plain(model, generator, CommandedOracle(), COLUMNS, 8)
+        done = found[job.image_id].climbs[0]
+        outcome = reference.searched(plain, job.image, job.label, job.seed, search, limit)
+        assert_agrees(done, outcome, found[job.image_id].pictures[0])
+        assert done.queries <= limit
+        assert outcome.losses == sorted(outcome.losses)
+
+
+def test_a_search_over_a_differentiable_model_never_asks_for_gradients():
+    model = TinyModel()
+    black_box = TinyModel(differentiable=False)
+    search = SearchSpec(budget=2, step=0.1, guidance="search", control=False)
+    by_force = climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(), search, model=model)
+    by_nature = climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(), search, model=black_box)
+    for name, done in by_force.items():
+        assert torch.equal(done.pictures[0], by_nature[name].pictures[0])
+
+
+def test_stop_when_fooled_keeps_the_first_fooling_picture():
+    search = SearchSpec(budget=6, step=0.3, stop_when_fooled=True)
+    generator = LatentGenerator(TinyAutoencoder())
+    found = climb(generator, CommandedOracle(), search)
+    plain = reference.Plain(TinyModel(), generator, CommandedOracle(), COLUMNS, 8)
+    fooled = 0
+    for job in jobs():
+        done = found[job.image_id]
+        assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.pictures[0])
+        if done.climbs[0].ending == "fooled":
+            fooled += 1
+            assert not done.climbs[0].kept[-1].correct
+            assert all(look.correct for look in done.climbs[0].kept[:-1])
+    assert fooled > 0
+
+
+def test_abstention_is_no_rejection():
+    found = climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(abstains=True), SearchSpec(budget=2, step=0.1))
+    for done in found.values():
+        assert done.climbs[0].ending == "budget"
+        assert all(look.keeps_label is None for look in done.climbs[0].kept)
+
+
+def test_the_reconstruction_is_kept_for_every_image():
+    generator = LatentGenerator(TinyAutoencoder())
+    oracle = RuleOracle(lambda images, labels: labels % 2 == 0)
+    for done in climb(generator, oracle, SearchSpec(budget=1, step=0.1)).values():
+        tile = torch.stack([done.job.image] * 8)
+        start = generator.start(tile, torch.zeros(8, dtype=torch.long), torch.zeros(8, dtype=torch.long))
+        expected = (generator.render(start)[0] * 255).round() / 255
+        assert torch.equal(done.reconstruction, expected)
+        assert (done.climbs[0].ending == "unvalidated") == (done.job.label % 2 == 1)
+
+
+def test_one_decode_an_iteration():
+    class Counting(LatentGenerator):
+        rendered = 0
+
+        def render(self, state):
+            Counting.rendered += 1
+            return super().render(state)
+
+    search = SearchSpec(budget=3, step=0.1, control=False)
+    engine = Engine(
+        TinyModel(), Counting(TinyAutoencoder()), CommandedOracle(), columns=COLUMNS, search=search, layout=EngineSpec(slots=8)
+    )
+    assert len(list(engine.run(jobs(8)))) == 8
+    assert Counting.rendered == search.budget + 1
+
+
+def test_a_slot_is_refilled_at_once():
+    """With every other image rejected at the start, one tile of slots still finishes in fewer turns than two batches."""
+    oracle = RuleOracle(lambda images, labels: labels % 2 == 0)
+    turns = 0
+
+    class Counting(LatentGenerator):
+        def render(self, state):
+            nonlocal turns
+            turns += 1
+            return super().render(state)
+
+    search = SearchSpec(budget=3, step=0.1, control=False)
+    engine = Engine(TinyModel(), Counting(TinyAutoencoder()), oracle, columns=COLUMNS, search=search, layout=EngineSpec(slots=4, tile=4))
+    assert len(list(engine.run(jobs(8)))) == 8
+    assert turns < 2 * (search.budget + 1)
+
+
+def test_logits_that_are_not_finite_are_named():
+    class Broken(TinyModel):
+        def logits(self, images):
+            return super().logits(images) / 0
+
+    with pytest.raises(RunFailed, match=r"image-0.*not finite"):
+        climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(), SearchSpec(budget=1), model=Broken())
+
+
+def test_no_jobs_give_nothing():
+    engine = Engine(
+        TinyModel(), LatentGenerator(TinyAutoencoder()), CommandedOracle(), columns=COLUMNS, search=SearchSpec(), layout=EngineSpec()
+    )
+    assert list(engine.run([])) == []
