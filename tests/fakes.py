@@ -95,3 +95,17 @@ class RuleOracle:
 def pixels(image: Tensor) -> str:
     """A picture's identity."""
     return hashlib.sha256((image * 255).round().to(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+class OtherClasses(TinyModel):
+    """Knows other things than the data show."""
+
+    def __init__(self) -> None:
+        super().__init__(("oak", "elm", "ash"))
+
+
+class NotANumber(TinyModel):
+    """A model whose arithmetic went wrong."""
+
+    def logits(self, images: Tensor) -> Tensor:
+        return super().logits(images) * float("nan")

@@ -34,9 +34,7 @@ class Plain:
     def start(self, image: Tensor, label: int, seed: int) -> dict[str, Tensor]:
         many = self.copies
         with torch.no_grad():
-            return self.generator.start(
-                torch.stack([image] * many), torch.tensor([label] * many), torch.tensor([seed] * many)
-            )
+            return self.generator.start(torch.stack([image] * many), torch.tensor([label] * many), torch.tensor([seed] * many))
 
     def show(self, state: dict[str, Tensor], label: int):
         """Picture, loss, gradient and verdict of a state."""

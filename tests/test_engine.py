@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from functools import lru_cache
+from functools import cache
 
 import pytest
 import torch
@@ -23,7 +23,10 @@ IMAGES = 11
 FAMILIES = {
     "latent": (lambda: LatentGenerator(TinyAutoencoder()), SearchSpec(budget=4, step=0.2)),
     "pixels": (lambda: pixel_generator("linf", epsilon=0.2), SearchSpec(budget=4, step=0.04, norm="sign", unit="absolute")),
-    "transforms": (lambda: transforms("gaussian_noise,brightness,rotation,defocus_blur"), SearchSpec(budget=4, step=0.15, norm="sign")),
+    "transforms": (
+        lambda: transforms("gaussian-noise,brightness,rotation,defocus-blur"),
+        SearchSpec(budget=4, step=0.15, norm="sign"),
+    ),
 }
 
 
@@ -48,7 +51,7 @@ def assert_agrees(climbed, outcome, picture) -> None:
         assert torch.equal(picture, outcome.picture)
 
 
-@lru_cache(maxsize=None)
+@cache
 def trail(family: str, copies: int) -> dict[str, list[str]]:
     """The pictures each image would pass through if no oracle stopped it."""
     make, search = FAMILIES[family]
@@ -181,7 +184,9 @@ def test_a_slot_is_refilled_at_once():
             return super().render(state)
 
     search = SearchSpec(budget=3, step=0.1, control=False)
-    engine = Engine(TinyModel(), Counting(TinyAutoencoder()), oracle, columns=COLUMNS, search=search, layout=EngineSpec(slots=4, tile=4))
+    engine = Engine(
+        TinyModel(), Counting(TinyAutoencoder()), oracle, columns=COLUMNS, search=search, layout=EngineSpec(slots=4, tile=4)
+    )
     assert len(list(engine.run(jobs(8)))) == 8
     assert turns < 2 * (search.budget + 1)
 
@@ -197,6 +202,11 @@ def test_logits_that_are_not_finite_are_named():
 
 def test_no_jobs_give_nothing():
     engine = Engine(
-        TinyModel(), LatentGenerator(TinyAutoencoder()), CommandedOracle(), columns=COLUMNS, search=SearchSpec(), layout=EngineSpec()
+        TinyModel(),
+        LatentGenerator(TinyAutoencoder()),
+        CommandedOracle(),
+        columns=COLUMNS,
+        search=SearchSpec(),
+        layout=EngineSpec(),
     )
     assert list(engine.run([])) == []

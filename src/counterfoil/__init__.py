@@ -1,7 +1,7 @@
 """Counterfoil stress-tests image classifiers with images made for the occasion.
 
     import counterfoil
-    run = counterfoil.evaluate("timm:resnet50", "photos/", generator="autoencoder:vqgan/", oracle="clip:openai/clip-vit-base-patch32")
+    run = counterfoil.evaluate("timm:resnet50", "photos/", generator="autoencoder:vqgan/", oracle="clip:my-clip/")
     print(run.scores["FMR"])
 
 The names below are loaded on first use, so that reading results needs neither torch nor a GPU.

@@ -46,8 +46,11 @@ class StepLength:
 class Guidance(Protocol):
     """Chooses directions. `climbs_only` says whether a move that does not raise the loss is taken back."""
 
-    needs_gradient: bool
-    climbs_only: bool
+    @property
+    def needs_gradient(self) -> bool: ...
+
+    @property
+    def climbs_only(self) -> bool: ...
 
     def direction(
         self, gradient: Tensor | None, *, moving: Tensor, scale: Tensor, seeds: Sequence[int], draws: Sequence[int]

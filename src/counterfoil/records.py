@@ -34,7 +34,9 @@ class Trial:
     queries: int  # pictures the tested model was asked about on the way
     source: str = ""  # where the source image is: a path relative to the data, or an index into it
     source_sha256: str = ""  # of the pixels as the run saw them
-    image: str = ""  # the made picture, relative to the run directory; empty when none was made
+    clean: str = ""  # the source picture as the run saw it, relative to the run directory
+    reconstruction: str = ""  # the generator's plain rendering of it
+    image: str = ""  # the made picture; empty when none was made
     image_sha256: str = ""
     image_bytes: int = 0
     reason: str = ""  # for `skipped`: what was wrong with the picture

@@ -14,7 +14,7 @@ import difflib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -32,7 +32,7 @@ class Listed:
     summary: str
 
 
-@lru_cache(maxsize=None)
+@cache
 def _kinds(role: str) -> Mapping[str, EntryPoint]:
     if role not in ROLES:
         raise UnknownName(f"no role named {role!r}; roles are {', '.join(ROLES)}")
@@ -90,7 +90,7 @@ def _import(role: str, entry: EntryPoint) -> Any:
 
 
 def _options_of(factory: Any) -> str:
-    names = [name for name in list(inspect.signature(factory).parameters)[1:]]
+    names = list(inspect.signature(factory).parameters)[1:]
     return f"its options are {', '.join(names)}" if names else "it takes no options"
 
 

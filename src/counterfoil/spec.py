@@ -58,7 +58,9 @@ class SearchSpec(_Strict):
     guidance: Literal["auto", "gradient", "search", "random"] = Field(
         "auto", description="gradient ascent, random search, or random steps; auto: gradient where the model has one"
     )
-    queries: int | None = Field(None, ge=1, description="model calls an image at most; default budget + 1, or 20 × budget for search")
+    queries: int | None = Field(
+        None, ge=1, description="model calls an image at most; default budget + 1, or 20 × budget for search"
+    )
     stop_when_fooled: bool = Field(False, description="stop at the first picture the model gets wrong")
     control: bool = Field(True, description="also take random steps of equal length, as a control")
 
@@ -69,7 +71,6 @@ class EngineSpec(_Strict):
     slots: int = Field(32, ge=1, description="images under way at a time")
     tile: int | None = Field(None, ge=1, description="images in one call of a part; default 8 on a CPU, all slots on a GPU")
     precision: Literal["float32", "bfloat16"] = "float32"
-    memory_format: Literal["contiguous", "channels_last"] = "contiguous"
     part_images: int = Field(64, ge=1, description="images in one part of the store: what a kill can lose at most")
 
 

@@ -38,7 +38,9 @@ def check_model(model: Model, *, size: int | None = None) -> None:
     if model.differentiable:
         leaf = images.clone().requires_grad_()
         gradient = torch.autograd.grad(model.logits(leaf).sum(), leaf)[0]
-        assert torch.isfinite(gradient).all() and gradient.abs().sum() > 0, "a differentiable model passes gradients to the images"
+        assert torch.isfinite(gradient).all() and gradient.abs().sum() > 0, (
+            "a differentiable model passes gradients to the images"
+        )
 
 
 def check_generator(generator: Generator, *, size: int | None = None) -> None:
@@ -70,7 +72,9 @@ def check_oracle(oracle: Oracle, classes: list[str], *, size: int = 32) -> None:
         assert shape == (len(images),), f"{name} has one entry a picture, got shape {shape} for {len(images)} pictures"
     assert set(verdicts.keeps_label.tolist()) <= {1, 0, -1}, "keeps_label is 1, 0 or -1 (abstains)"
     assert torch.isfinite(verdicts.scores).all(), "scores are finite"
-    assert ((verdicts.predicted >= -1) & (verdicts.predicted < len(classes))).all(), "predicted indexes the bound classes, or is -1"
+    assert ((verdicts.predicted >= -1) & (verdicts.predicted < len(classes))).all(), (
+        "predicted indexes the bound classes, or is -1"
+    )
     _same_rows(lambda rows: bound.judge(images[rows], labels[rows]).scores, "scores")
 
 

@@ -1,0 +1,121 @@
+"""Puts a run's parts together: found by name, on the right device, with labels that fit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import torch
+
+from counterfoil import labels, registry
+from counterfoil.datasets.subset import take
+from counterfoil.engine import Engine, Job
+from counterfoil.errors import BadData, BadImage, BadPart, BadSpec
+from counterfoil.parts import Dataset, Generator, Model, Oracle, Sample
+from counterfoil.spec import PartSpec, RunSpec, SearchSpec
+
+READ_AHEAD = 64  # pictures read before the engine asks for them
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """The parts of a run, ready to work together."""
+
+    spec: RunSpec
+    model: Model
+    dataset: Dataset
+    generator: Generator
+    oracle: Oracle
+    columns: list[int]  # the model's output for each of the data's classes
+    size: int
+
+    def engine(self, search: SearchSpec | None = None) -> Engine:
+        """An engine over these parts."""
+        return Engine(
+            self.model,
+            self.generator,
+            self.oracle,
+            columns=self.columns,
+            search=search or self.spec.search,
+            layout=self.spec.engine,
+            device=self.spec.device,
+        )
+
+    def jobs(self, samples: Iterator[Sample], on_bad: Callable[[Sample, BadImage], None]) -> Iterator[Job]:
+        """The samples' pictures, read ahead by threads; unreadable ones go to `on_bad`."""
+        with ThreadPoolExecutor(max_workers=4, thread_name_prefix="read") as pool:
+            ahead = [(sample, pool.submit(self.dataset.load, sample, self.size)) for sample in islice(samples, READ_AHEAD)]
+            while ahead:
+                sample, picture = ahead.pop(0)
+                ahead.extend((later, pool.submit(self.dataset.load, later, self.size)) for later in islice(samples, 1))
+                try:
+                    image = (picture.result() * 255).round() / 255  # as seen in 8 bits, like everything that is made of it
+                except BadImage as problem:
+                    on_bad(sample, problem)
+                    continue
+                yield Job(sample.image_id, image, sample.label, image_seed(self.spec.seed, sample.image_id))
+
+
+@dataclass(frozen=True)
+class Given:
+    """Parts handed over as objects instead of names."""
+
+    parts: dict[str, Any] = field(default_factory=dict)  # by role
+
+
+def assemble(spec: RunSpec, given: Given | None = None) -> Assembly:
+    """Find, build, place and bind the parts that `spec` names."""
+    device = _device(spec.device)
+
+    def part(role: str, named: PartSpec) -> Any:
+        built = given.parts[role] if given and role in given.parts else registry.create(role, named.name, named.options)
+        return built.to(device) if hasattr(built, "to") else built
+
+    dataset = open_data(spec, given)
+    model: Model = part("model", spec.model)
+    columns = labels.match(
+        dataset.classes, model.classes, what=f"model {spec.model.name}", aliases=getattr(model, "aliases", None)
+    )
+    generator: Generator = part("generator", spec.generator)
+    oracle: Oracle = part("oracle", spec.oracle).bind(dataset.classes)
+    return Assembly(spec, model, dataset, generator, oracle, columns, _size(spec, generator, model))
+
+
+def open_data(spec: RunSpec, given: Given | None = None) -> Dataset:
+    """The run's data set alone, cut to its limit."""
+    dataset: Dataset
+    if given and "dataset" in given.parts:
+        dataset = given.parts["dataset"]
+    else:
+        dataset = registry.create("dataset", spec.data.name, spec.data.options)
+    if len(dataset) == 0:
+        raise BadData(f"{spec.data.name}: no images")
+    return dataset if spec.limit is None else take(dataset, spec.limit)
+
+
+def image_seed(seed: int, image_id: str) -> int:
+    """An image's own seed, from the run's seed and the image's id alone."""
+    digest = hashlib.blake2b(f"{seed}\0{image_id}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % 2**62
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise BadSpec(f"device {name!r} cannot be used: {' '.join(str(error).split())[:160]}; try --device cpu") from None
+    return device
+
+
+def _size(spec: RunSpec, generator: Generator, model: Model) -> int:
+    if spec.size and generator.size and spec.size != generator.size:
+        raise BadSpec(f"size {spec.size} given, but generator {spec.generator.name} works at {generator.size}")
+    size = spec.size or generator.size or getattr(model, "size", None)
+    if size is None:
+        raise BadPart(f"neither generator {spec.generator.name} nor model {spec.model.name} says its picture size; give --size")
+    return int(size)

@@ -1,0 +1,41 @@
+"""The commands, put together. Each lives in a file of its own and imports what it needs when it is called."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from counterfoil.cli import demo, listing, results, runs
+
+app = typer.Typer(
+    name="counterfoil",
+    help="Stress-test image classifiers with images made for the occasion.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("run")(runs.run)
+app.command("score")(results.score)
+app.command("judge")(results.judge)
+app.command("report")(results.report)
+app.command("list")(listing.list_parts)
+app.command("demo")(demo.demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("counterfoil"))
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = None,
+) -> None:
+    """Stress-test image classifiers with images made for the occasion. --debug shows tracebacks."""

@@ -1,0 +1,25 @@
+"""`counterfoil list`: which parts there are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from counterfoil import registry
+
+
+def list_parts(
+    role: Annotated[str, typer.Argument(help="models, generators, oracles, datasets …; all if left out")] = "",
+) -> None:
+    """Show the parts that can be named, built-in and plug-ins alike."""
+    roles = [role.removesuffix("s")] if role else list(registry.ROLES)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("role", "name", "package", "what it is"):
+        table.add_column(heading)
+    for each in roles:
+        for part in registry.listed(each):
+            table.add_row(each, f"{part.kind}:", part.package, part.summary)
+    Console().print(table)

@@ -1,0 +1,67 @@
+"""Commands over runs that are there: ask another model or oracle about the pictures, and make a page of the results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from counterfoil.metrics.fmr import fmr_results
+from counterfoil.metrics.table import text
+from counterfoil.store import Run, open_run
+
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")]
+One = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
+
+
+def score(
+    run: One,
+    model: Annotated[str, typer.Option(help="The model to ask, as in timm:resnet50.")],
+    device: Device = "cpu",
+) -> None:
+    """Ask another model about a run's pictures; they are not made again."""
+    from counterfoil import rescoring
+
+    stored = open_run(run)
+    rescoring.score(stored, model, device=device)
+    show(stored, model=model)
+
+
+def judge(
+    run: One,
+    oracle: Annotated[str, typer.Option(help="The oracle to ask, as in clip:PATH.")],
+    device: Device = "cpu",
+) -> None:
+    """Ask another oracle about a run's pictures, and recompute the numbers with its verdicts."""
+    from counterfoil import rescoring
+
+    stored = open_run(run)
+    rescoring.judge(stored, oracle, device=device)
+    show(stored, oracle=oracle)
+
+
+def report(
+    runs: Runs,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Folder for the page; by default report/ in the first run.")
+    ] = None,
+) -> None:
+    """Make a page of one run, or of several side by side. It opens from disk."""
+    from counterfoil.report import write_report
+
+    page = write_report([open_run(path) for path in runs], out or runs[0] / "report")
+    typer.echo(page)
+
+
+def show(run: Run, *, model: str | None = None, oracle: str | None = None) -> None:
+    """Print a run's numbers with their intervals."""
+    results = run.results if model is None and oracle is None else None
+    if results is None:
+        results = fmr_results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
+    counts = results["counts"]
+    skipped = f", {counts['skipped']} unreadable and skipped" if counts["skipped"] else ""
+    names = f"{results['model']['name']}, oracle {results['oracle']['name']}"
+    typer.echo(f"{names}: {counts['readable']} images, {counts['validated']} accepted{skipped}")
+    typer.echo(text(results))

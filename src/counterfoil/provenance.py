@@ -1,0 +1,71 @@
+"""What a run was made with: versions, hashes and hardware, for `run.json`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from counterfoil.assembly import Assembly
+
+LIBRARIES = ("counterfoil", "torch", "torchvision", "timm", "transformers", "diffusers", "open_clip_torch", "numpy", "pillow")
+
+
+def gather(assembly: Assembly) -> dict[str, Any]:
+    """Everything that someone who wants the same numbers again has to know beside the specification."""
+    parts = {"model": assembly.model, "dataset": assembly.dataset, "generator": assembly.generator, "oracle": assembly.oracle}
+    return {
+        "versions": {"python": platform.python_version(), **_versions()},
+        "code": _source_hash(),
+        "data": _data_hash(assembly),
+        "images": len(assembly.dataset),
+        "size": assembly.size,
+        "parts": {role: part.provenance() for role, part in parts.items() if hasattr(part, "provenance")},
+        "hardware": _hardware(assembly.spec.device),
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _source_hash() -> str:
+    """One hash over the package's Python files, so that two runs of different code can be told apart."""
+    root = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _data_hash(assembly: Assembly) -> str:
+    """One hash over ids and labels; every trial keeps the hash of its own pixels."""
+    digest = hashlib.sha256()
+    for sample in assembly.dataset:
+        digest.update(f"{sample.image_id}\0{sample.label}\n".encode())
+    return digest.hexdigest()
+
+
+def _hardware(device: str) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": device,
+    }
+    if torch.device(device).type == "cuda":
+        facts["gpu"] = torch.cuda.get_device_name(device)
+    return facts

@@ -1,0 +1,258 @@
+"""Wrong use gives one line, exit code 2 and nothing on the disk; one bad picture among many is skipped and counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from counterfoil import cli
+from tests.worlds import FAKES, arrays, folder
+
+MODEL, GENERATOR, ORACLE = f"python:{FAKES}:TinyModel", "brightness:", "daylight:"
+
+
+@pytest.fixture
+def counterfoil(tmp_path, monkeypatch, capfd):
+    """Runs the command in an empty folder: (exit code, standard output, standard error)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["counterfoil", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        output = capfd.readouterr()
+        return ended.value.code, output.out, output.err
+
+    return call
+
+
+@pytest.fixture
+def run(counterfoil, tmp_path):
+    """`counterfoil run` over a small folder, with some options changed."""
+
+    def call(**changes: object) -> tuple[int, str, str]:
+        data = changes.pop("data", None) or folder(tmp_path / "data")
+        extra = changes.pop("extra", [])
+        named = {"model": MODEL, "data": data, "generator": GENERATOR, "oracle": ORACLE, "size": 16, "out": "run", **changes}
+        return counterfoil(
+            "run", *[word for key, value in named.items() for word in (f"--{key}", value)], "--set", "budget=2", *extra
+        )
+
+    return call
+
+
+def refused(answer: tuple[int, str, str], *words: str) -> None:
+    """One line on standard error with these words, exit code 2, and no run directory."""
+    code, _, complaint = answer
+    assert code == 2, complaint
+    assert complaint.startswith("counterfoil: ")
+    assert complaint.count("\n") == 1, complaint
+    for word in words:
+        assert word in complaint
+    assert not os.path.exists("run")
+
+
+def test_a_good_run_for_comparison(run):
+    code, output, _ = run()
+    assert code == 0
+    assert "FMR_matched" in output
+    results = json.loads(Path("run/results.json").read_text())
+    assert set(results["FMR"]) >= {"value", "low", "high", "n"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": "tim:resnet18"}, ["no model named 'tim'", "Did you mean 'timm'?"]),
+        ({"model": "timm:resnet81"}, ["no timm model", "Did you mean 'resnet18'?"]),
+        ({"generator": "brightnes:"}, ["no generator named 'brightnes'", "Did you mean 'brightness'?"]),
+        ({"oracle": "clipp:x"}, ["no oracle named 'clipp'", "Did you mean 'clip'?"]),
+        ({"data": "nowhere"}, ["nowhere"]),
+        ({"device": "cuda:99"}, ["device 'cuda:99'", "--device cpu"]),
+        ({"extra": ["--set", "bugdet=3"]}, ["bugdet", "did you mean 'budget'?"]),
+        ({"extra": ["--set", "search.bugdet=3"]}, ["search.bugdet", "did you mean 'budget'?"]),
+        ({"extra": ["--set", "generator.speed=3"]}, ["speed", "its options are per_step"]),
+    ],
+)
+def test_names_and_keys_that_do_not_exist(run, changes, words):
+    refused(run(**changes), *words)
+
+
+def test_data_without_images_or_with_one_class(run, tmp_path):
+    (tmp_path / "empty" / "cat").mkdir(parents=True)
+    refused(run(data=tmp_path / "empty"), "empty")
+    (tmp_path / "one" / "cat").mkdir(parents=True)
+    Image.new("RGB", (16, 16)).save(tmp_path / "one" / "cat" / "a.png")
+    refused(run(data=tmp_path / "one"), "one class")
+
+
+def test_labels_outside_the_models_classes(run, tmp_path):
+    (tmp_path / "data" / "zebra").mkdir(parents=True)
+    Image.new("RGB", (16, 16)).save(tmp_path / "data" / "zebra" / "a.png")
+    refused(run(), "zebra", "model")
+
+
+def test_classes_that_the_oracle_does_not_know(run, tmp_path):
+    refused(run(oracle=f"classifier:python:{FAKES}:OtherClasses"), "ant", "classifier")
+
+
+def test_logits_that_are_not_numbers(run):
+    refused(run(model=f"python:{FAKES}:NotANumber"), "logits are not finite")
+
+
+def test_an_oracle_that_rejects_every_reconstruction(run):
+    refused(
+        run(extra=["--set", "oracle.darkest=0.99", "--set", "oracle.brightest=1.0"]), "rejects the plain reconstruction of all 12"
+    )
+
+
+def test_weights_that_are_a_pickle(run, tmp_path):
+    path = tmp_path / "model.pt"
+    path.write_bytes(pickle.dumps({"weight": object}))
+    answer = run(model="timm:resnet18", extra=["--set", f"model.weights={path}", "--set", "model.classes=[ant, bee, cat, dog]"])
+    refused(answer, "model.pt", "safetensors")
+
+
+def test_weights_with_another_hash(run, tmp_path):
+    from safetensors.torch import save_file
+    from torch import zeros
+
+    path = tmp_path / "model.safetensors"
+    save_file({"weight": zeros(1)}, path)
+    options = [
+        "--set",
+        f"model.weights={path}",
+        "--set",
+        "model.classes=[ant, bee, cat, dog]",
+        "--set",
+        f"model.sha256={'ab' * 32}",
+    ]
+    refused(run(model="timm:resnet18", extra=options), "model.safetensors", "ab" * 32)
+
+
+def test_a_specification_with_an_unknown_key(counterfoil, tmp_path):
+    (tmp_path / "run.yaml").write_text("modle: timm:resnet18\n")
+    refused(counterfoil("run", tmp_path / "run.yaml", "--out", "run"), "modle", "did you mean 'model'?")
+
+
+def test_an_output_directory_that_is_a_file_or_something_else(run, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    code, _, complaint = run(out="taken")
+    assert (code, complaint.count("\n")) == (2, 1)
+    assert (tmp_path / "taken").read_text() == "mine"
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("mine")
+    code, _, complaint = run(out="full")
+    assert (code, complaint.count("\n")) == (2, 1)
+    assert os.listdir(tmp_path / "full") == ["thesis.tex"]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 kB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_full_disk(run, small_disk):
+    code, _, complaint = run(
+        out=small_disk / "run", data=arrays(small_disk.parent / "data.npz", 200).as_uri().replace("file://", "tensors:")
+    )
+    assert code == 2
+    assert complaint.count("\n") == 1
+    assert "space" in complaint
+
+
+def odd_pictures(data) -> None:
+    """Pictures that people have and that can be used: CMYK, 16-bit, grey, palette, animated, large."""
+    pixels = (np.random.default_rng(0).random((40, 60, 3)) * 255).astype(np.uint8)
+    picture = Image.fromarray(pixels)
+    picture.convert("CMYK").save(data / "cat" / "cmyk.jpg")
+    picture.convert("L").save(data / "cat" / "grey.png")
+    picture.convert("P").save(data / "cat" / "palette.png")
+    Image.fromarray(pixels[..., 0].astype(np.uint16) * 257).save(data / "cat" / "sixteen.png")
+    picture.save(data / "cat" / "animated.gif", save_all=True, append_images=[picture.rotate(90)])
+    Image.new("RGB", (30_000, 40), "white").save(data / "cat" / "wide.png")
+
+
+def test_odd_pictures_are_converted(run, tmp_path):
+    odd_pictures(folder(tmp_path / "data"))
+    code, _, _ = run()
+    assert code == 0
+    counts = json.loads(Path("run/results.json").read_text())["counts"]
+    assert (counts["images"], counts["skipped"]) == (18, 0)
+
+
+def bad_pictures(data) -> None:
+    whole = data / "whole.jpg"
+    Image.effect_noise((200, 200), 90).convert("RGB").save(whole)
+    (data / "cat" / "truncated.jpg").write_bytes(whole.read_bytes()[:900])
+    (data / "dog" / "no-picture.png").write_text("hello")
+    whole.unlink()
+
+
+def test_bad_pictures_among_many_are_named_counted_and_skipped(run, tmp_path):
+    bad_pictures(folder(tmp_path / "data"))
+    code, output, complaint = run()
+    assert code == 0
+    assert "2 unreadable and skipped" in output
+    assert "truncated.jpg" in complaint
+    assert "no-picture.png" in complaint
+    assert json.loads(Path("run/results.json").read_text())["counts"]["skipped"] == 2
+
+
+def test_strict_stops_at_a_bad_picture(run, tmp_path):
+    bad_pictures(folder(tmp_path / "data"))
+    code, _, complaint = run(extra=["--strict"])
+    assert code == 2
+    assert complaint.count("\n") == 1
+    assert "strict" in complaint
+
+
+def test_nothing_but_bad_pictures(run, tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "bad" / name).mkdir(parents=True)
+        (tmp_path / "bad" / name / "a.png").write_text("hello")
+    refused(run(data=tmp_path / "bad"), "none of 2 pictures tried can be read")
+
+
+@pytest.mark.parametrize("command", ["report", "score", "judge"])
+def test_a_folder_that_is_no_run(counterfoil, tmp_path, command):
+    extra = {"score": ["--model", MODEL], "judge": ["--oracle", ORACLE]}.get(command, [])
+    code, _, complaint = counterfoil(command, tmp_path, *extra)
+    assert (code, complaint.count("\n")) == (2, 1)
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    answer = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "counterfoil.cli",
+            "--debug",
+            "run",
+            "--model",
+            "tim:x",
+            "--data",
+            tmp_path,
+            "--generator",
+            "a:",
+            "--oracle",
+            "b:",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" in answer.stderr

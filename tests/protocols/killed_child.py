@@ -1,0 +1,24 @@
+"""Runs a specification in a process of its own, slowly enough to be killed on the way, and says when it is under way."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from counterfoil import spec as specs
+from counterfoil.protocols import fmr
+
+
+def run(values: dict, out: str, pace: float, begun) -> None:
+    """The target of the test's child processes."""
+    torch.set_num_threads(1)
+
+    def watch(progress: fmr.Progress) -> None:
+        begun.set()
+        time.sleep(pace)
+
+    fmr.run(specs.parse(values), Path(out), watch=watch)
+    sys.exit(0)

@@ -1,0 +1,57 @@
+"""Small data sets on disk, and specifications over them, for tests that go the whole way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from counterfoil import spec as specs
+from counterfoil.testing import pictures
+from tests.fakes import CLASSES, TinyModel
+
+FAKES = Path(__file__).with_name("fakes.py")
+
+
+def labelled(count: int, size: int = 16, *, wrong_every: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures with the labels the tiny model gives them, every fifth one another label.  # (N, H, W, 3) uint8, (N,)"""
+    images = pictures(count, size)
+    labels = TinyModel().logits(images).argmax(1)
+    labels[::wrong_every] = (labels[::wrong_every] + 1) % len(CLASSES)
+    return (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy(), labels.numpy()
+
+
+def arrays(path: Path, count: int, size: int = 16) -> Path:
+    """The pictures as one file of arrays."""
+    images, labels = labelled(count, size)
+    np.savez(path, images=images, labels=labels, classes=np.array(CLASSES))
+    return path
+
+
+def folder(path: Path, count: int = 12, size: int = 16) -> Path:
+    """The pictures as a folder with one sub-folder a class."""
+    for name in CLASSES:
+        (path / name).mkdir(parents=True, exist_ok=True)
+    for at, (image, label) in enumerate(zip(*labelled(count, size), strict=True)):
+        Image.fromarray(image).save(path / CLASSES[label] / f"{at:03d}.png")
+    return path
+
+
+def values(data: str, **changes: Any) -> dict[str, Any]:
+    """A specification over tiny parts: the test plug-in's generator and oracle, and a tiny model."""
+    return {
+        "model": f"python:{FAKES}:TinyModel",
+        "data": data,
+        "generator": "brightness:",
+        "oracle": "daylight:",
+        "size": 16,
+        "search": {"budget": 4, "step": 0.5},
+        **changes,
+    }
+
+
+def spec(data: str, **changes: Any) -> specs.RunSpec:
+    return specs.parse(values(data, **changes))
