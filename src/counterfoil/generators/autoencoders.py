@@ -1,0 +1,182 @@
+"""Autoencoders in diffusers format as latent generators: VQModel, AutoencoderKL and AutoencoderTiny.
+
+`encode`, `quantise` and `decode` are separate, so that each can be studied, replaced or sped up alone. Pictures in
+[0, 1] are mapped to the [-1, 1] these networks were trained on and back.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from counterfoil import weights
+from counterfoil.errors import BadPart, BadSpec, BadWeights
+from counterfoil.generators import checkpoints
+from counterfoil.generators.latent import LatentGenerator, Space
+
+PLACEHOLDER = 32  # the sample_size diffusers writes into a config when nobody gave one
+
+
+class DiffusersAutoencoder:
+    """What the three networks have in common: range, sizes, device and provenance."""
+
+    blocks: ClassVar[str] = "block_out_channels"
+    """The entry of the configuration with one item a resolution."""
+
+    def __init__(self, network: Any, *, sha256: str = "") -> None:
+        self.network = network.eval().requires_grad_(False)
+        self.sha256 = sha256
+        self.factor = 2 ** (len(network.config[self.blocks]) - 1)  # pixels a side for one latent cell
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Latents of pictures, before any quantisation.  # (N, 3, H, W) in [0, 1] → (N, C, H / factor, W / factor)"""
+        height, width = images.shape[-2:]
+        if height % self.factor or width % self.factor:
+            raise BadSpec(f"pictures of {width} by {height} pixels: {_must_divide(self.factor, width)}")
+        return self.latents(images * 2 - 1)
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Pictures of latents (of codes, where the network quantises); they may overshoot [0, 1]."""
+        return (self.samples(latents) + 1) / 2
+
+    def latents(self, samples: Tensor) -> Tensor:
+        """What the network's encoder says of pictures in [-1, 1]."""
+        raise NotImplementedError
+
+    def samples(self, latents: Tensor) -> Tensor:
+        """What the network's decoder makes of latents, in [-1, 1]."""
+        decoded: Tensor = self.network.decode(latents).sample
+        return decoded
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move the network."""
+        self.network.to(device)
+        return self
+
+    def provenance(self) -> dict[str, str]:
+        """The network's class, the hash of its weights and the library that runs it."""
+        return {
+            "network": type(self.network).__name__,
+            "weights": self.sha256,
+            "library": f"diffusers {version('diffusers')}",
+        }
+
+
+class GaussianAutoencoder(DiffusersAutoencoder):
+    """AutoencoderKL. The latent is the mode of the posterior, so that a reconstruction is the same every time."""
+
+    def latents(self, samples: Tensor) -> Tensor:
+        mode: Tensor = self.network.encode(samples).latent_dist.mode()
+        return mode
+
+
+class TinyAutoencoder(DiffusersAutoencoder):
+    """AutoencoderTiny, the distilled networks of the TAESD family."""
+
+    blocks = "encoder_block_out_channels"
+
+    def latents(self, samples: Tensor) -> Tensor:
+        latents: Tensor = self.network.encode(samples).latents
+        return latents
+
+
+class VectorAutoencoder(DiffusersAutoencoder):
+    """VQModel. `decode` takes codes and never quantises; `quantise` finds them."""
+
+    def latents(self, samples: Tensor) -> Tensor:
+        latents: Tensor = self.network.encode(samples).latents
+        return latents
+
+    def quantise(self, latents: Tensor) -> Tensor:
+        """The nearest code of the codebook in every cell.  # (N, C, h, w) → (N, C, h, w)"""
+        codes: Tensor = self.network.quantize(latents)[0]
+        return codes
+
+    def samples(self, latents: Tensor) -> Tensor:
+        # Not `network.decode`: with `lookup_from_codebook` set it takes an unquantised input for indices.
+        spatial = self.network.config.norm_type == "spatial"
+        decoded: Tensor = self.network.decoder(self.network.post_quant_conv(latents), latents if spatial else None)
+        return decoded
+
+
+NETWORKS: dict[str, type[DiffusersAutoencoder]] = {
+    "VQModel": VectorAutoencoder,
+    "AutoencoderKL": GaussianAutoencoder,
+    "AutoencoderTiny": TinyAutoencoder,
+}
+
+
+def autoencoder(
+    rest: str,
+    *,
+    space: Space = "before",
+    size: int | None = None,
+    sha256: str | None = None,
+    revision: str | None = None,
+    subfolder: str | None = None,
+) -> LatentGenerator:
+    """Latent ascent over a diffusers autoencoder (VQModel, AutoencoderKL, AutoencoderTiny), from a folder or the hub.
+
+    `size` is the side of the pictures, by default the network's own; `sha256` is checked against the weight file;
+    `revision` and `subfolder` (as in `vae`) say where on the hub, or in the folder, the network is.
+    """
+    found = checkpoints.find(rest, revision=revision, subfolder=subfolder)
+    kind = NETWORKS.get(str(found.config.get("_class_name")))
+    if kind is None:
+        raise BadPart(
+            f"{found.folder}: config.json names the class {found.config.get('_class_name')!r}; "
+            f"autoencoders are {', '.join(NETWORKS)}"
+        )
+    weights.load_state(found.weights, sha256)  # a wrong hash or a broken file is named before the library sees it
+    loaded = kind(_load(found), sha256=weights.file_sha256(found.weights))
+    return LatentGenerator(loaded, space=space, size=_side(size, found.config.get("sample_size"), factor=loaded.factor))
+
+
+def _load(found: checkpoints.Checkpoint) -> nn.Module:
+    """The network in float32, every one of its weights from the file."""
+    import diffusers
+
+    channels = found.config.get("in_channels", 3), found.config.get("out_channels", 3)
+    if channels != (3, 3):
+        raise BadPart(f"{found.folder}: takes {channels[0]} channels and gives {channels[1]}; pictures have three")
+    with weights.loading(found.weights):
+        network, report = getattr(diffusers, found.config["_class_name"]).from_pretrained(
+            str(found.folder),
+            use_safetensors=True,
+            local_files_only=True,
+            torch_dtype=torch.float32,
+            output_loading_info=True,
+        )
+    for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        keys = sorted(str(key) for key in report[problem])
+        if keys:  # the library would go on, with random numbers in the missing places
+            raise BadWeights(
+                f"{found.weights}: {len(keys)} {problem.replace('_', ' ')}, {keys[0]} among them; "
+                "config.json and weights do not belong together"
+            )
+    loaded: nn.Module = network
+    return loaded
+
+
+def _side(asked: int | None, sample_size: object, *, factor: int) -> int | None:
+    """The side of the pictures: what was asked for, else the network's own, else None for any."""
+    if asked is not None:
+        if asked < factor or asked % factor:
+            raise BadSpec(f"size={asked}: {_must_divide(factor, asked)}")
+        return asked
+    if isinstance(sample_size, (list, tuple)) and len(set(sample_size)) == 1:
+        sample_size = sample_size[0]
+    if not isinstance(sample_size, int) or sample_size % factor:
+        return None
+    if sample_size == PLACEHOLDER and sample_size < 8 * factor:  # a picture of less than eight cells a side: nobody meant it
+        return None
+    return sample_size
+
+
+def _must_divide(factor: int, side: int) -> str:
+    below = side // factor * factor
+    near = f"{below} or {below + factor}" if below else f"{factor}"
+    return f"this autoencoder needs sides that are multiples of {factor}; use {near}"

@@ -1,0 +1,111 @@
+"""Latent ascent: pictures move in the latent space of an autoencoder, the generator of the FMR paper (Algorithm 1).
+
+Any autoencoder will do that has `encode` and `decode`; one that quantises also has `quantise`. The paper does not say
+whether the latent moves before or after quantisation, so that is an option (`space`) and reports print it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self, get_args, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from counterfoil.errors import BadSpec
+from counterfoil.generators.straight import straight_through
+from counterfoil.parts import State
+
+Space = Literal["before", "code"]
+"""`before`: the latent moves before quantisation and is quantised at every rendering, with a straight-through gradient.
+`code`: the latent is quantised once, at the start, and from there the code itself moves and is decoded as it is."""
+
+
+@runtime_checkable
+class Autoencoder(Protocol):
+    """Pictures to latents and back."""
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Latents of pictures, before any quantisation.  # (N, 3, H, W) in [0, 1] → (N, …)"""
+        ...
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Pictures of latents, or of codes where there is a `quantise`; they may overshoot [0, 1].  # → (N, 3, H, W)"""
+        ...
+
+
+@runtime_checkable
+class QuantisedAutoencoder(Autoencoder, Protocol):
+    """An autoencoder whose decoder expects codes."""
+
+    def quantise(self, latents: Tensor) -> Tensor:
+        """The codes nearest to latents, in the same shape; its own gradient is not used."""
+        ...
+
+
+@dataclass(frozen=True)
+class Codec:
+    """An autoencoder from plain functions."""
+
+    encode: Callable[[Tensor], Tensor]
+    decode: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class QuantisedCodec(Codec):
+    """A quantised autoencoder from plain functions."""
+
+    quantise: Callable[[Tensor], Tensor]
+
+
+class LatentGenerator:
+    """Moves pictures in the latent space of an autoencoder."""
+
+    moving = "latent"
+
+    def __init__(self, autoencoder: Autoencoder, *, space: Space = "before", size: int | None = None) -> None:
+        if space not in get_args(Space):
+            raise BadSpec(f"no latent space named {space!r}; space is 'before' or 'code'")
+        if space == "code" and not isinstance(autoencoder, QuantisedAutoencoder):
+            raise BadSpec(
+                f"space='code' needs an autoencoder that quantises, and {type(autoencoder).__name__} does not; use space='before'"
+            )
+        self.autoencoder, self.space, self.size = autoencoder, space, size
+
+    @torch.no_grad()
+    def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
+        """Encode. A step of 1 is the standard deviation of the picture's own latent."""
+        latent = self.autoencoder.encode(images).float()
+        if self.space == "code" and isinstance(self.autoencoder, QuantisedAutoencoder):
+            latent = self.autoencoder.quantise(latent)
+        spread = latent.flatten(1).std(dim=1, correction=0)  # (N,)
+        return {"latent": latent, "scale": torch.where(spread > 0, spread, 1.0)}
+
+    def render(self, state: State) -> Tensor:
+        """Decode.
+
+        The clamp to [0, 1] is straight-through. Decoders overshoot in white and black areas; an ordinary clamp has no
+        gradient there, so those pixels would count for nothing in the direction although a longer step moves them.
+        """
+        latent = state["latent"]
+        if self.space == "before" and isinstance(self.autoencoder, QuantisedAutoencoder):
+            latent = straight_through(self.autoencoder.quantise(latent.detach()), latent)
+        decoded = self.autoencoder.decode(latent)
+        return straight_through(decoded.clamp(0, 1), decoded)
+
+    def step(self, state: State, signal: Tensor) -> State:
+        """Move the latent along the signal."""
+        return {**state, "latent": state["latent"] + signal}
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move the autoencoder, if it can be moved."""
+        move = getattr(self.autoencoder, "to", None)
+        if move is not None:
+            move(device)
+        return self
+
+    def provenance(self) -> dict[str, str]:
+        """Where the numbers come from: the autoencoder's own account, and the space that moves."""
+        account: dict[str, str] = getattr(self.autoencoder, "provenance", dict)()
+        return {**account, "space": self.space}

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from counterfoil.generators import patterns
+
+SEEDS = torch.tensor([0, 1, 2, 7, 2**31, 2**40 + 3, 2**62, 2**63 - 1])
+
+
+def test_a_row_depends_on_its_seed_alone() -> None:
+    together = patterns.normal(SEEDS, "test", 3, 9, 9)
+    for row, seed in enumerate(SEEDS):
+        assert torch.equal(patterns.normal(seed[None], "test", 3, 9, 9)[0], together[row])
+
+
+def test_the_global_generator_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    patterns.plasma(SEEDS, "test", size=(16, 16))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_seeds_and_purposes_give_unrelated_patterns() -> None:
+    rows = torch.cat([patterns.uniform(SEEDS, purpose, 4096) for purpose in ("one", "two")])
+    correlation = torch.corrcoef(rows) - torch.eye(len(rows))
+    assert correlation.abs().max() < 5 / 4096**0.5
+
+
+def test_uniform_and_normal_have_the_moments_of_their_laws() -> None:
+    flat, bell = (draw(torch.arange(16), "moments", 128, 128) for draw in (patterns.uniform, patterns.normal))
+    assert flat.min() > 0
+    assert flat.max() < 1
+    assert flat.mean() == pytest.approx(1 / 2, abs=0.003)
+    assert flat.var() == pytest.approx(1 / 12, rel=0.01)
+    assert bell.mean() == pytest.approx(0, abs=0.01)
+    assert bell.std() == pytest.approx(1, rel=0.01)
+    assert (bell**4).mean() == pytest.approx(3, rel=0.03)
+
+
+def test_neighbouring_seeds_fall_on_both_sides_evenly() -> None:
+    side = patterns.sign(torch.arange(10_000), "side").flatten()
+    assert side.mean().abs() < 0.04
+    assert (side[1:] * side[:-1]).mean().abs() < 0.04
+
+
+def test_plasma_fills_the_range_of_every_row() -> None:
+    clouds = patterns.plasma(SEEDS, "clouds", size=(24, 40))
+    assert clouds.shape == (len(SEEDS), 1, 24, 40)
+    assert torch.equal(clouds.amin((1, 2, 3)), torch.zeros(len(SEEDS)))
+    assert torch.equal(clouds.amax((1, 2, 3)), torch.ones(len(SEEDS)))
