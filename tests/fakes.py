@@ -109,3 +109,10 @@ class NotANumber(TinyModel):
 
     def logits(self, images: Tensor) -> Tensor:
         return super().logits(images) * float("nan")
+
+
+class Another(TinyModel):
+    """The same architecture with other weights."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=5)

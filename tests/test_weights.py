@@ -96,7 +96,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, state: dict[str, torch.Tens
     save_file(state, tmp_path / name) if name.endswith("safetensors") else torch.save(state, tmp_path / name)
     content = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(content[: len(content) * 2 // 3])
-    with pytest.raises(BadWeights, match=f"{name}: not a usable weight file"):
+    with pytest.raises(BadWeights, match=f"{name}: cannot be loaded"):
         weights.load_state(tmp_path / name)
 
 
@@ -150,6 +150,14 @@ def test_a_folder_with_one_file_of_another_name_gives_that(tmp_path: Path, state
     save_file(state, tmp_path / "last.safetensors")
     with pytest.raises(BadWeights, match="several weight files"):
         weights.find(tmp_path)
+
+
+def test_a_name_that_can_only_be_a_path_is_not_taken_for_the_hub(tmp_path: Path) -> None:
+    assert weights.local_folder(str(tmp_path)) == tmp_path
+    assert weights.local_folder("someone/something") is None
+    for name in (str(tmp_path / "nowhere"), "./nowhere", "~/surely/nowhere"):
+        with pytest.raises(BadWeights, match="nowhere: no such folder"):
+            weights.local_folder(name)
 
 
 def test_missing_weights_are_named(tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""What the commands print."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from counterfoil.cost import cost
+from tests.cli.test_bad_input import GENERATOR, MODEL, ORACLE, counterfoil, run
+from tests.worlds import arrays, spec
+
+__all__ = ["counterfoil", "run"]
+
+
+def test_dry_run_prints_specification_and_cost_and_writes_nothing(run, tmp_path):
+    code, output, _ = run(extra=["--dry-run", "--set", "slots=4"])
+    assert code == 0
+    resolved, _, prices = output.partition("\n\n")
+    assert yaml.safe_load(resolved)["engine"]["slots"] == 4
+    assert "model calls, at most" in prices
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "search", [{"budget": 3}, {"budget": 3, "guidance": "search", "queries": 9}, {"budget": 2, "control": False}]
+)
+def test_the_cost_is_what_a_run_without_rejections_takes(tmp_path, search):
+    """Counted by the parts themselves; climbs go to the end because the oracle accepts everything."""
+    from counterfoil.assembly import Given, assemble
+    from tests.fakes import CommandedOracle, TinyModel
+
+    class Counting(TinyModel):
+        asked = 0
+
+        def logits(self, images):
+            Counting.asked += len(images)
+            return super().logits(images)
+
+    model, oracle = Counting(), CommandedOracle()
+    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 8)}", search=search, engine={"slots": 8, "tile": 8})
+    assembly = assemble(chosen, Given({"model": model, "oracle": oracle}))
+    climbs = [done for done in assembly.engine().run(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None))]
+    expected = cost(chosen, 8)
+    queries = sum(climb.queries for done in climbs for climb in done.climbs) + len(climbs)
+    assert queries <= expected.model_calls
+    if search.get("guidance") != "search":
+        assert Counting.asked == oracle.asked == queries == expected.model_calls
+
+
+def test_list_shows_parts_with_what_they_are(counterfoil):
+    code, output, _ = counterfoil("list", "generators")
+    assert code == 0
+    assert "brightness:" in output
+    assert "autoencoder:" in output
+
+
+def test_score_and_judge_print_numbers_for_the_other_part(run, counterfoil):
+    run()
+    code, output, _ = counterfoil("score", "run", "--model", MODEL.replace("TinyModel", "Another"))
+    assert code == 0
+    assert "Another" in output.splitlines()[0]
+    code, output, _ = counterfoil("judge", "run", "--oracle", ORACLE)
+    assert code == 0
+    assert "FMR_matched" in output
+
+
+def test_report_writes_a_page(run, counterfoil, tmp_path):
+    run()
+    code, output, _ = counterfoil("report", "run", "-o", "page")
+    assert code == 0
+    assert (tmp_path / "page" / "index.html").read_text().count("FMR") > 1
+    assert "index.html" in output
+
+
+def test_a_specification_file_is_read_and_overridden(counterfoil, tmp_path):
+    values = {
+        "model": MODEL,
+        "data": f"tensors:{arrays(tmp_path / 'data.npz', 8)}",
+        "generator": GENERATOR,
+        "oracle": ORACLE,
+        "size": 16,
+    }
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**values, "search": {"budget": 7}}))
+    code, output, _ = counterfoil("run", "run.yaml", "--dry-run", "--seed", "3", "--set", "step=0.5")
+    assert code == 0
+    resolved = yaml.safe_load(output.partition("\n\n")[0])
+    assert (resolved["seed"], resolved["search"]["budget"], resolved["search"]["step"]) == (3, 7, 0.5)
+
+
+def test_the_same_command_goes_on_where_it_was(run):
+    first, second = run()[1], run()[1]
+    assert first == second

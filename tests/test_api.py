@@ -1,0 +1,87 @@
+"""`counterfoil.evaluate` takes names or objects; the package itself loads without torch."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import counterfoil
+from counterfoil.errors import BadPart
+from tests.fakes import CLASSES, TinyModel
+from tests.worlds import FAKES, arrays, labelled
+
+SEARCH = {"budget": 2, "step": 0.5}
+
+
+def test_names_are_sorted_complete_and_there():
+    assert counterfoil.__all__ == sorted(counterfoil.__all__)
+    assert dir(counterfoil) == counterfoil.__all__
+    for name in counterfoil.__all__:
+        assert getattr(counterfoil, name).__name__ == name
+    tree = ast.parse(Path(counterfoil.__file__).read_text())
+    (typed,) = [node for node in tree.body if isinstance(node, ast.If)]
+    assert sorted(alias.name for node in typed.body for alias in node.names) == counterfoil.__all__
+
+
+@pytest.mark.parametrize(
+    "module", ["counterfoil", "counterfoil.store", "counterfoil.metrics", "counterfoil.report", "counterfoil.cli.app"]
+)
+def test_reading_results_needs_no_torch(module):
+    code = f"import {module}, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_objects_and_names_give_the_same_numbers(tmp_path):
+    images, labels = labelled(16)
+    by_name = counterfoil.evaluate(
+        f"python:{FAKES}:TinyModel", f"tensors:{arrays(tmp_path / 'data.npz', 16)}", generator="brightness:", oracle="daylight:",
+        size=16, search=SEARCH, out=tmp_path / "named",
+    )  # fmt: skip
+    from counterfoil_brightness import Brightness, Daylight
+
+    module = nn.Sequential(TinyModel())
+    by_object = counterfoil.evaluate(
+        module, (images, labels), classes=CLASSES, generator=Brightness(), oracle=Daylight(), size=16, search=SEARCH,
+        out=tmp_path / "objects",
+    )  # fmt: skip
+    assert by_object.scores == by_name.scores
+    assert by_object.scores["FMR"].n == 16
+    assert {trial.image_id for trial in by_object.trials} == {f"{index:08d}" for index in range(16)}
+
+
+def test_a_run_makes_its_own_report(tmp_path):
+    images, labels = labelled(8)
+    run = counterfoil.evaluate(
+        TinyModel(), (torch.from_numpy(images), labels), classes=CLASSES, generator="brightness:", oracle="daylight:",
+        size=16, search=SEARCH, out=tmp_path / "run",
+    )  # fmt: skip
+    assert run.report().read_text().count("FMR") > 1
+
+
+def test_two_models_of_one_class_do_not_share_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    images, labels = labelled(8)
+    places = {
+        counterfoil.evaluate(
+            TinyModel(seed=seed),
+            (images, labels),
+            classes=CLASSES,
+            generator="brightness:",
+            oracle="daylight:",
+            size=16,
+            search=SEARCH,
+        ).path
+        for seed in (0, 1)
+    }
+    assert len(places) == 2
+
+
+def test_a_bare_module_needs_class_names():
+    with pytest.raises(BadPart, match="give classes="):
+        counterfoil.evaluate(nn.Identity(), "photos", generator="brightness:", oracle="daylight:")
