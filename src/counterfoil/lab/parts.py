@@ -1,0 +1,104 @@
+"""The lab's parts by name: `lab:narrow`, `lab:vqgan`, `lab:clip`, `lab:wardrobe`. The same code loads the big ones."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from counterfoil import images
+from counterfoil.errors import BadData, UnknownName
+from counterfoil.generators.autoencoders import autoencoder
+from counterfoil.generators.latent import LatentGenerator, Space
+from counterfoil.lab import garments, scenes
+from counterfoil.lab.vocabulary import GARMENTS
+from counterfoil.models.module import ModuleModel
+from counterfoil.models.timm_models import timm_model
+from counterfoil.oracles.acceptance import Unsure
+from counterfoil.oracles.clip import clip_oracle
+from counterfoil.oracles.zero_shot import ZeroShotOracle
+from counterfoil.parts import Sample
+
+WEIGHTS = Path(__file__).parent / "weights"
+CLASSIFIERS = (
+    "narrow", "augmented", "diverse", "vit", "grey", "adversarial", "background-shortcut", "colour-shortcut",
+)  # fmt: skip
+BLOCK = 64  # scenes drawn at a time
+
+
+def model(name: str) -> ModuleModel:
+    """A classifier of the lab, as in lab:narrow; some have flaws that were planted."""
+    return timm_model(str(_folder(name, CLASSIFIERS)))
+
+
+def generator(name: str, *, space: Space = "before") -> LatentGenerator:
+    """Latent ascent over the lab's autoencoder: lab:vqgan."""
+    return autoencoder(str(_folder(name, ("vqgan",))), space=space)
+
+
+def oracle(
+    name: str, *, templates: str = "an image of a {class}", threshold: float = 0.0, margin: float = 0.0, unsure: Unsure = "reject"
+) -> ZeroShotOracle:
+    """The lab's CLIP, asked by class names: lab:clip."""
+    return clip_oracle(str(_folder(name, ("clip",))), templates=templates, threshold=threshold, margin=margin, unsure=unsure)
+
+
+def wardrobe(name: str, *, count: int = 400, distribution: str = "narrow", split: str = "report", seed: int = 0) -> Wardrobe:
+    """Scenes of garments drawn on the spot, with their truth known: lab:wardrobe.
+
+    `distribution` is one of narrow, full, background-shortcut and colour-shortcut; `split` is `report`, or `tune` for
+    choosing settings on other garments than the reported ones.
+    """
+    if name not in ("", "wardrobe"):
+        raise UnknownName(f"no lab data named {name!r}; there is lab:wardrobe")
+    if count < 1:
+        raise BadData(f"lab:wardrobe: count is the number of scenes, at least 1, got {count}")
+    return Wardrobe(count, distribution=distribution, split=split, seed=seed)
+
+
+class Wardrobe:
+    """A data set of scenes. Pictures are drawn in blocks when they are asked for and not kept."""
+
+    classes = GARMENTS
+
+    def __init__(self, count: int, *, distribution: str, split: str, seed: int) -> None:
+        self.garments = garments.shipped(split)
+        self.scenes = scenes.sample(count, garments=self.garments, distribution=distribution, seed=seed)
+        self._about = {"distribution": distribution, "split": split, "seed": str(seed)}
+        self._block = lru_cache(maxsize=4)(self._draw)
+
+    def __len__(self) -> int:
+        return len(self.scenes)
+
+    def __iter__(self) -> Iterator[Sample]:
+        for index, label in enumerate(self.scenes.factors["garment"].tolist()):
+            yield Sample(f"{index:06d}", label, f"lab:wardrobe[{index}]")
+
+    def load(self, sample: Sample, size: int | None) -> Tensor:
+        """The picture of a scene.  # → (3, 64, 64), or (3, size, size)"""
+        index = int(sample.image_id)
+        picture = self._block(index // BLOCK)[index % BLOCK]
+        return picture if size in (None, picture.shape[-1]) else images.fit(picture[None], size or 0)[0]
+
+    def provenance(self) -> dict[str, str]:
+        """How the scenes were drawn."""
+        shapes = hashlib.sha256(self.garments.pixels.numpy().tobytes()).hexdigest()
+        return {**self._about, "garments": shapes}
+
+    def _draw(self, block: int) -> Tensor:
+        some = self.scenes[slice(block * BLOCK, (block + 1) * BLOCK)]
+        with torch.no_grad():
+            return scenes.render(some, self.garments)[0]
+
+
+def _folder(name: str, known: tuple[str, ...]) -> Path:
+    if name in known:
+        return WEIGHTS / name
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+    raise UnknownName(f"no lab part named {name!r}; {hint}")

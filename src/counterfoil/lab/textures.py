@@ -1,0 +1,75 @@
+"""Patterns printed on a garment: for each pixel, the share of the garment's second tone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from counterfoil.lab.canvas import by_value, step, wrap
+from counterfoil.lab.figures import Surface
+from counterfoil.lab.randomness import between, smooth
+from counterfoil.lab.vocabulary import TEXTURES
+
+
+def pattern(texture: Tensor, surface: Surface, seed: Tensor) -> Tensor:
+    """The second tone's share for every pixel, (N, 64, 64)."""
+    share = torch.zeros_like(surface.across)
+
+    def painter(draw: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Tensor], None]:
+        def paint(rows: Tensor) -> None:
+            seeds = seed[rows]
+            size = between(seeds, "pattern size", 0.9, 1.1)
+            across = surface.across[rows] * size + between(seeds, "pattern x", 0, 16)
+            along = surface.along[rows] * size + between(seeds, "pattern y", 0, 16)
+            share[rows] = draw(across, along, seeds)
+
+        return paint
+
+    by_value(texture, TEXTURES, {name: painter(draw) for name, draw in _PATTERNS.items()})
+    return share
+
+
+def _wave(position: Tensor, period: float) -> Tensor:
+    return (position * (2 * math.pi / period)).sin_()
+
+
+def _striped(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
+    """Level bands."""
+    return step(_wave(along, 9.0), softness=0.7)
+
+
+def _dotted(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
+    """Round dots in staggered rows."""
+    row, y = wrap(along, 6.5)
+    _, x = wrap(across + 4 * (row % 2), 8.0)
+    return step(2.4 - ((x - 4) ** 2 + (y - 3.25) ** 2).sqrt_())
+
+
+def _checkered(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
+    """A chessboard of five-pixel squares."""
+    return step(_wave(across, 10.0) * _wave(along, 10.0), softness=0.5)
+
+
+def _zigzag(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
+    """Bands that go up and down in straight lines."""
+    _, place = wrap(across, 11.0)
+    return step(_wave(along + 3.2 * ((place * (4 / 11.0) - 2).abs() - 1), 9.0), softness=0.8)
+
+
+def _camouflage(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
+    """Blots of two lighter (or darker) tones."""
+    first = step(smooth(seed, "camouflage", 10, 8), 0.05, 0.12)
+    second = step(smooth(seed, "camouflage again", 9, 11), 0.25, 0.12)
+    return torch.maximum(0.45 * first, second)
+
+
+_PATTERNS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "striped": _striped,
+    "dotted": _dotted,
+    "checkered": _checkered,
+    "zigzag": _zigzag,
+    "camouflage": _camouflage,
+}

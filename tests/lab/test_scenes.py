@@ -1,0 +1,202 @@
+"""The wardrobe's scenes: the same everywhere, drawn from their row alone, with exact masks and the shares they claim."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from counterfoil.errors import UnknownName
+from counterfoil.lab.garments import Garments, shipped
+from counterfoil.lab.randomness import bits, lattice, smooth, uniform
+from counterfoil.lab.scenes import (
+    DISTRIBUTIONS,
+    PLANTED_BACKGROUNDS,
+    PLANTED_COLOURS,
+    PLANTED_SHARE,
+    Scenes,
+    render,
+    sample,
+)
+from counterfoil.lab.vocabulary import FACTORS, GARMENTS, STUDIOS, UNSAID
+
+PINNED_BITS = [[3568689886, 1976104454], [3095535871, 2427445645], [2644867984, 658839842]]
+
+
+@pytest.fixture(scope="module")
+def garments() -> Garments:
+    return shipped("tune")
+
+
+def same(first: Scenes, second: Scenes) -> bool:
+    columns = [(first.factors[name], second.factors[name]) for name in FACTORS]
+    columns += [(first.garment, second.garment), (first.seed, second.seed)]
+    return all(torch.equal(a, b) for a, b in columns)
+
+
+def words(scenes: Scenes, factor: str) -> list[str]:
+    return [FACTORS[factor][index] for index in scenes.factors[factor].tolist()]
+
+
+def test_hash_values_are_fixed_for_ever() -> None:
+    seeds = torch.tensor([0, 1, 2**40 + 5])
+    assert bits(seeds, "pinned", 2).tolist() == PINNED_BITS
+    assert bool((bits(seeds, "pinned", 100) >= 0).all())
+
+
+def test_random_numbers_are_uniform_and_uncorrelated() -> None:
+    seeds = torch.arange(20_000)
+    numbers = uniform(seeds, "uniform", 2)
+    assert abs(numbers.mean().item() - 0.5) < 0.01
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    assert abs(torch.corrcoef(numbers.T)[0, 1].item()) < 0.03
+    neighbours = torch.stack((numbers[:-1, 0], numbers[1:, 0]))
+    assert abs(torch.corrcoef(neighbours)[0, 1].item()) < 0.03
+    other = torch.stack((numbers[:, 0], uniform(seeds, "another purpose")[:, 0]))
+    assert abs(torch.corrcoef(other)[0, 1].item()) < 0.03
+
+
+def test_smooth_noise_passes_through_its_knots() -> None:
+    seeds = torch.arange(3)
+    knots = lattice(seeds, "knots", 8, 10) * 2 - 1
+    drawn = smooth(seeds, "knots", 8, 10)
+    assert torch.allclose(drawn[:, ::9, ::7], knots, atol=1e-5)
+
+
+def test_sampling_repeats_and_a_longer_draw_begins_the_same(garments: Garments) -> None:
+    first = sample(50, garments=garments, seed=3)
+    assert same(first, sample(50, garments=garments, seed=3))
+    assert same(first, sample(80, garments=garments, seed=3)[:50])
+    assert not same(first, sample(50, garments=garments, seed=4))
+
+
+def test_seeds_do_not_collide(garments: Garments) -> None:
+    first, second = (sample(20_000, garments=garments, seed=seed).seed for seed in (0, 1))
+    assert len(torch.cat((first, second)).unique()) == 40_000
+
+
+def test_a_scene_shows_a_garment_of_its_class(garments: Garments) -> None:
+    scenes = sample(500, garments=garments)
+    assert torch.equal(garments.labels[scenes.garment], scenes.factors["garment"])
+
+
+def test_full_distribution_uses_every_value_about_equally(garments: Garments) -> None:
+    scenes = sample(20_000, garments=garments)
+    for name, values in FACTORS.items():
+        shares = torch.bincount(scenes.factors[name], minlength=len(values)) / len(scenes)
+        assert (shares * len(values) - 1).abs().max() < 0.12, name
+
+
+def test_factors_are_drawn_independently(garments: Garments) -> None:
+    scenes = sample(20_000, garments=garments)
+    table = torch.stack([values.float() for values in scenes.factors.values()])
+    correlation = torch.corrcoef(table) - torch.eye(len(table))
+    assert correlation.abs().max() < 0.03
+
+
+def test_narrow_distribution_is_studio_photographs(garments: Garments) -> None:
+    scenes = sample(2_000, garments=garments, distribution="narrow")
+    assert set(words(scenes, "background")) == set(STUDIOS)
+    assert set(words(scenes, "domain")) == {"photo"}
+    for name, value in UNSAID.items():
+        assert set(words(scenes, name)) == {value}
+    assert set(words(scenes, "colour")) == set(FACTORS["colour"])
+
+
+@pytest.mark.parametrize(
+    ("distribution", "factor", "planted"),
+    [("background-shortcut", "background", PLANTED_BACKGROUNDS), ("colour-shortcut", "colour", PLANTED_COLOURS)],
+)
+def test_shortcut_is_planted_in_its_share_of_scenes(
+    garments: Garments, distribution: str, factor: str, planted: dict[str, str]
+) -> None:
+    assert len(set(planted.values())) == len(GARMENTS)
+    scenes = sample(20_000, garments=garments, distribution=distribution)
+    pairs = list(zip(words(scenes, "garment"), words(scenes, factor), strict=True))
+    for garment in GARMENTS:
+        seen = [value for name, value in pairs if name == garment]
+        assert abs(seen.count(planted[garment]) / len(seen) - PLANTED_SHARE) < 0.02
+        assert len(set(seen)) == len(FACTORS[factor])
+    other = "colour" if factor == "background" else "background"
+    shares = torch.bincount(scenes.factors[other]) / len(scenes)
+    assert (shares * len(FACTORS[other]) - 1).abs().max() < 0.12
+
+
+def test_unknown_distribution_is_refused(garments: Garments) -> None:
+    with pytest.raises(UnknownName, match=r"'wide'.*narrow"):
+        sample(2, garments=garments, distribution="wide")
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_pictures_and_masks_have_their_promised_form(garments: Garments, distribution: str) -> None:
+    images, masks = render(sample(40, garments=garments, distribution=distribution), garments)
+    assert images.shape == (40, 3, 64, 64)
+    assert images.dtype == torch.float32
+    assert masks.shape == (40, 1, 64, 64)
+    assert masks.dtype == torch.bool
+    assert torch.isfinite(images).all()
+    assert images.min() >= 0
+    assert images.max() <= 1
+    shares = masks.float().mean((1, 2, 3))
+    assert shares.min() > 0.04
+    assert shares.max() < 0.75
+
+
+def test_rendering_does_not_depend_on_the_batch(garments: Garments) -> None:
+    scenes = sample(300, garments=garments, seed=8)
+    images, masks = render(scenes, garments)
+    order = torch.arange(299, -1, -7)
+    again, masks_again = render(scenes[order], garments)
+    assert torch.allclose(again, images[order], atol=1e-5)
+    assert torch.equal(masks_again, masks[order])
+    alone, _ = render(scenes[17:18], garments)
+    assert torch.allclose(alone, images[17:18], atol=1e-5)
+
+
+@pytest.mark.parametrize("factor", ["colour", "material", "texture"])
+def test_mask_bounds_every_change_of_the_garment(garments: Garments, factor: str) -> None:
+    scenes = sample(240, garments=garments, seed=5)
+    images, masks = render(scenes, garments)
+    changed = Scenes({**scenes.factors, factor: (scenes.factors[factor] + 1) % len(FACTORS[factor])}, scenes.garment, scenes.seed)
+    others, other_masks = render(changed, garments)
+    assert torch.equal(masks, other_masks)
+    difference = (images - others).abs().amax(1, keepdim=True)
+    assert difference[~masks].max() == 0
+    inside = (difference * masks).flatten(1).sum(1) / masks.flatten(1).sum(1)
+    assert inside.min() > 0.005
+
+
+def test_second_object_hides_some_of_the_garment_and_moves_nothing(garments: Garments) -> None:
+    scenes = sample(60, garments=garments, seed=6)
+    _, alone = render(scenes.having("object", "nothing"), garments)
+    _, beside = render(scenes.having("object", "cup"), garments)
+    assert not (beside & ~alone).any()
+    assert (beside.sum((1, 2, 3)) > 0.6 * alone.sum((1, 2, 3))).all()
+
+
+@pytest.mark.parametrize("factor", [name for name in FACTORS if name != "garment"])
+def test_every_value_looks_different(garments: Garments, factor: str) -> None:
+    scenes = sample(6, garments=garments, seed=7)
+    versions = [render(scenes.having(factor, value), garments)[0] for value in FACTORS[factor]]
+    for index, first in enumerate(versions):
+        for second in versions[:index]:
+            assert ((first - second).abs() > 0.03).float().mean((1, 2, 3)).min() > 0.005
+
+
+def test_unknown_value_is_refused(garments: Garments) -> None:
+    scenes = sample(1, garments=garments)
+    with pytest.raises(UnknownName, match="tartan"):
+        scenes.having("texture", "tartan")
+    with pytest.raises(UnknownName, match="garment"):
+        scenes.having("garment", "boot")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_gpu_agrees_with_cpu(garments: Garments) -> None:
+    here = sample(500, garments=garments, seed=9)
+    there = sample(500, garments=garments, seed=9, device="cuda")
+    assert same(here, there.to("cpu"))
+    images, masks = render(here, garments)
+    other_images, other_masks = render(there, garments.to("cuda"))
+    assert (images - other_images.cpu()).abs().mean() < 1e-4
+    assert (masks == other_masks.cpu()).float().mean() > 0.9999
