@@ -119,10 +119,11 @@ def resize(images: Tensor, size: int | tuple[int, int], *, interpolation: str = 
     target = _shorter_side(height, width, size) if isinstance(size, int) else size
     if (height, width) == tuple(target):
         return images
+    if interpolation == "bilinear":
+        return functional.interpolate(images, target, mode="bilinear", align_corners=False, antialias=antialias)
     # First the width, then the height: the bicubic filter overshoots at edges, and Pillow cuts that off after each.
     for partial in ((height, target[1]), target):
-        images = functional.interpolate(images, partial, mode=interpolation, align_corners=False, antialias=antialias)
-        images = images.clamp(0, 1) if interpolation == "bicubic" else images
+        images = functional.interpolate(images, partial, mode="bicubic", align_corners=False, antialias=antialias).clamp(0, 1)
     return images
 
 
@@ -153,9 +154,15 @@ def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     return (images - _channels(tuple(mean), images.device)) / _channels(tuple(std), images.device)
 
 
+def to_grey(images: Tensor) -> Tensor:
+    """Brightness by ITU-R 601, as every picture library turns colour to grey.  # (N, 3, H, W) → (N, 1, H, W)"""
+    return (images * _channels((0.299, 0.587, 0.114), images.device)).sum(dim=1, keepdim=True)
+
+
 @lru_cache(maxsize=64)
 def _channels(values: tuple[float, ...], device: torch.device) -> Tensor:
-    return torch.tensor(values, dtype=torch.float32, device=device)[:, None, None]  # (C, 1, 1)
+    with torch.inference_mode(False):  # it is kept, and may later be needed where gradients are taken
+        return torch.tensor(values, dtype=torch.float32, device=device)[:, None, None]  # (C, 1, 1)
 
 
 def _shorter_side(height: int, width: int, size: int) -> tuple[int, int]:

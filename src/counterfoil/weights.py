@@ -54,6 +54,16 @@ def find(path: str | Path) -> Path:
     raise BadWeights(f"{path}: holds {held}; name the one to use, or call it {PREFERRED[0]}")
 
 
+def local_folder(name: str) -> Path | None:
+    """The folder called `name`, or None where the name can only be meant for the hub or a library."""
+    folder = Path(name).expanduser()
+    if name and folder.is_dir():
+        return folder
+    if name.startswith((".", "/", "~")):
+        raise BadWeights(f"{name}: no such folder")
+    return None
+
+
 def load_state(path: str | Path, sha256: str | None = None) -> State:
     """The tensors of a weight file by name; refused if it is a pickle of anything else, or has another hash."""
     file = find(path)
@@ -130,9 +140,9 @@ def hub_access(repository: str, file: str) -> Iterator[None]:
         raise
     except (OSError, ValueError) as error:  # the hub's own errors are of these two kinds
         raise BadWeights(
-            f"{repository}: {file} is neither a local folder's, nor in the cache ({constants.HF_HUB_CACHE}), nor to be had "
-            f"from the hub ({_one_line(error)}); where there is a network run 'hf download {repository}' and copy the "
-            "cache, or give a local folder"
+            f"{repository}: {file} is not in the cache ({constants.HF_HUB_CACHE}) and not to be had from the hub "
+            f"({_one_line(error, 80)}); where there is a network run 'hf download {repository}' and copy that folder of "
+            "the cache here, or give a local folder"
         ) from None
 
 
@@ -150,7 +160,7 @@ def loading(file: Path) -> Iterator[None]:
     except Exception as error:
         if "weights_only" in str(error) or "weights only" in str(error).lower() or "TorchScript" in str(error):
             raise _refused(file, error) from None
-        raise BadWeights(f"{file}: not a usable weight file ({_one_line(error)}); download it again") from None
+        raise BadWeights(f"{file}: cannot be loaded ({_one_line(error)}); it is damaged or of another kind") from None
 
 
 def _read(file: Path) -> object:
@@ -198,5 +208,6 @@ def _few(names: Sequence[Any]) -> str:
     return ", ".join(map(str, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:160] or type(error).__name__
+def _one_line(error: Exception, longest: int = 160) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
