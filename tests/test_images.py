@@ -319,6 +319,22 @@ def test_gradients_pass_through_resizing_and_normalisation(interpolation: str) -
     assert torch.autograd.gradcheck(prepared, (batch,))
 
 
+def test_normalising_without_gradients_first_does_not_harm_gradients_later() -> None:
+    batch = torch.rand(1, 3, 4, 4)
+    with torch.inference_mode():
+        images.normalise(batch, (0.11, 0.22, 0.33), (0.44, 0.55, 0.66))
+    leaf = batch.clone().requires_grad_()
+    images.normalise(leaf, (0.11, 0.22, 0.33), (0.44, 0.55, 0.66)).sum().backward()
+    assert leaf.grad is not None
+    assert torch.allclose(leaf.grad[0, :, 0, 0], 1 / torch.tensor([0.44, 0.55, 0.66]))
+
+
+def test_grey_is_pillows() -> None:
+    picture = scene(40, 30)
+    expected = torch.from_numpy(np.array(picture.convert("L"))).float()
+    assert (images.to_grey(tensor(picture)[None])[0, 0] * 255 - expected).abs().max() <= 0.51
+
+
 @pytest.mark.parametrize(("height", "width", "size"), [(7, 9, 4), (8, 8, 8), (9, 6, (5, 3)), (5, 5, 8), (4, 9, 7)])
 def test_the_centre_crop_is_torchvisions(height: int, width: int, size: int | tuple[int, int]) -> None:
     from torchvision.transforms.functional import center_crop

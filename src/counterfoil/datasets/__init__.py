@@ -1,0 +1,1 @@
+"""Labelled pictures: folders on disk and arrays, and subsets of either."""
