@@ -1,0 +1,1 @@
+"""Classifiers under test: torch modules, and where they come from."""
