@@ -78,7 +78,11 @@ def assemble(spec: RunSpec, given: Given | None = None) -> Assembly:
     dataset = open_data(spec, given)
     model: Model = part("model", spec.model)
     columns = labels.match(
-        dataset.classes, model.classes, what=f"model {spec.model.name}", aliases=getattr(model, "aliases", None)
+        dataset.classes,
+        model.classes,
+        what=f"model {spec.model.name}",
+        aliases=getattr(model, "aliases", None),
+        wanted_aliases=getattr(dataset, "aliases", None),
     )
     generator: Generator = part("generator", spec.generator)
     oracle: Oracle = part("oracle", spec.oracle).bind(dataset.classes)

@@ -1,0 +1,1 @@
+"""Oracles: they say whether a picture still shows its class."""

@@ -1,0 +1,155 @@
+"""Small models with random weights, saved as the libraries save them, and oracles with fixed answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from counterfoil.oracles.acceptance import MOST_PROBABLE, Acceptance
+from counterfoil.parts import Verdicts
+
+CLASSES = ["red boot", "blue bag", "green dress", "hat"]
+
+
+def pictures(count: int = 6, size: int = 48) -> list[Image.Image]:
+    random = np.random.default_rng(0)
+    shades = random.integers(0, 256, (count, 4, 4, 3), dtype=np.uint8)
+    return [Image.fromarray(shade).resize((size, size), Image.Resampling.BICUBIC) for shade in shades]
+
+
+def to_batch(images: Sequence[Image.Image]) -> Tensor:
+    """Pictures as the parts exchange them.  # → (N, 3, H, W)"""
+    return torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255 for image in images])
+
+
+def sharpen(model: torch.nn.Module) -> None:
+    """Weights that make embeddings differ from picture to picture and from text to text."""
+    random = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, parameter[0].numel() ** -0.5 * 2, generator=random)
+
+
+def _clip_tokenizer() -> Any:
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import CLIPTokenizer
+
+    letters = sorted(ByteLevel.alphabet())
+    words = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    return CLIPTokenizer(vocab={word: number for number, word in enumerate(words)}, merges=[], model_max_length=40)
+
+
+def _word_tokenizer() -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["<pad>", "<unk>", "</s>", "an", "a", "image", "photo", "of", "red", "blue", "green", "boot", "bag", "dress", "hat"]
+    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>", eos_token="</s>")
+
+
+@pytest.fixture(scope="session")
+def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel
+
+    folder, tokenizer = tmp_path_factory.mktemp("clip"), _clip_tokenizer()
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    ends = {
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    text = {**sizes, **ends, "vocab_size": len(tokenizer), "max_position_embeddings": 40, "projection_dim": 16}
+    vision = {**sizes, "image_size": 32, "patch_size": 8, "projection_dim": 16}
+    torch.manual_seed(0)
+    model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=16))
+    sharpen(model)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    CLIPImageProcessor(size={"shortest_edge": 36}, crop_size={"height": 32, "width": 32}).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def siglip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from transformers import SiglipConfig, SiglipImageProcessor, SiglipModel
+
+    folder, tokenizer = tmp_path_factory.mktemp("siglip"), _word_tokenizer()
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    text = {**sizes, "vocab_size": len(tokenizer), "max_position_embeddings": 16, "projection_size": 32}
+    torch.manual_seed(0)
+    model = SiglipModel(SiglipConfig(text_config=text, vision_config={**sizes, "image_size": 32, "patch_size": 8}))
+    sharpen(model)
+    with torch.no_grad():
+        model.logit_scale.fill_(1.5)
+        model.logit_bias.fill_(-0.5)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    SiglipImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def openclip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import open_clip
+    from safetensors.torch import save_file
+
+    folder = tmp_path_factory.mktemp("openclip")
+    model_cfg = {
+        "embed_dim": 16,
+        "vision_cfg": {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8},
+        "text_cfg": {"context_length": 20, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
+    }
+    config = {
+        "model_cfg": model_cfg,
+        "preprocess_cfg": {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4], "resize_mode": "shortest"},
+    }
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    torch.manual_seed(0)
+    model = open_clip.CLIP(**model_cfg)
+    sharpen(model)
+    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
+    return folder
+
+
+class Fixed:
+    """An oracle with the same probabilities for every batch of its size.  # (N, K)"""
+
+    def __init__(self, probabilities: Sequence[Sequence[float]], acceptance: Acceptance = MOST_PROBABLE) -> None:
+        self.values = torch.tensor(probabilities)
+        self.acceptance = acceptance
+
+    def bind(self, classes: Sequence[str]) -> Fixed:
+        return copy(self)
+
+    def probabilities(self, images: Tensor) -> Tensor:
+        return self.values
+
+    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
+        return self.acceptance.decide(self.values, labels)
+
+
+class Saying:
+    """An oracle that says what it is told to, and has no probabilities."""
+
+    def __init__(self, keeps: Sequence[int], scores: Sequence[float], predicted: Sequence[int]) -> None:
+        self.verdicts = Verdicts(
+            keeps_label=torch.tensor(keeps, dtype=torch.int8), scores=torch.tensor(scores), predicted=torch.tensor(predicted)
+        )
+
+    def bind(self, classes: Sequence[str]) -> Saying:
+        return copy(self)
+
+    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
+        return self.verdicts
