@@ -1,0 +1,56 @@
+"""Adding to a run what another model or oracle says of its pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from counterfoil.records import Prediction, Verdict
+from counterfoil.store import lock, parts
+from counterfoil.store.files import remove, writing
+from counterfoil.store.writer import write_tables
+
+
+class Appender:
+    """Takes in rows and commits them in parts of their own. `Run.appending` makes one and holds the lock meanwhile."""
+
+    def __init__(self, root: Path, *, part_rows: int) -> None:
+        self._root, self._part_rows = root, part_rows
+        self._tables: dict[str, list[Any]] = {"predictions": [], "verdicts": []}
+
+    def add(self, *, predictions: Sequence[Prediction] = (), verdicts: Sequence[Verdict] = ()) -> None:
+        """Take in some rows."""
+        self._tables["predictions"].extend(predictions)
+        self._tables["verdicts"].extend(verdicts)
+        if sum(map(len, self._tables.values())) >= self._part_rows:
+            self.commit()
+
+    def commit(self) -> None:
+        """Commit the rows taken in since the last part, or leave no trace of them."""
+        if not any(self._tables.values()):
+            return
+        number = max(parts.numbers(self._root), default=-1) + 1
+        try:
+            with writing(self._root):
+                tables = write_tables(self._root, number, self._tables)
+                parts.commit(self._root, parts.Part(number, tables))
+        except BaseException:
+            remove(parts.manifest_path(self._root, number))
+            for table in self._tables:
+                remove(parts.table_path(self._root, table, number))
+            raise
+        finally:
+            self._tables = {"predictions": [], "verdicts": []}
+
+
+@contextmanager
+def append_to(root: Path, *, part_rows: int) -> Iterator[Appender]:
+    """Hold the run's lock and take in rows; what came before an exception is kept."""
+    with lock.hold(root):
+        appender = Appender(root, part_rows=part_rows)
+        try:
+            yield appender
+        finally:
+            appender.commit()

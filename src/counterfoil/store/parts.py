@@ -1,0 +1,126 @@
+"""Parts: the unit in which records are committed, checked and, if damaged, dropped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from counterfoil.errors import BadRun
+from counterfoil.store.canonical import canonical
+from counterfoil.store.files import sha256_of, write_whole
+from counterfoil.store.schema import SCHEMAS
+
+MANIFESTS = "parts"
+IMAGES = "images"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One Parquet file of a part, as it was when it was written."""
+
+    sha256: str
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A committed part: its tables and pictures, and how many source images they are about."""
+
+    number: int
+    tables: Mapping[str, Table]
+    pictures: Mapping[str, int] = field(default_factory=dict)  # sizes by name; a name is the hash of the content
+    images: int = 0
+    validated: int = 0
+    skipped: int = 0
+
+
+class Damaged(Exception):
+    """A part is not what its manifest says."""
+
+
+def manifest_path(root: Path, number: int) -> Path:
+    """Where a part's manifest is."""
+    return root / MANIFESTS / f"{number:06d}.json"
+
+
+def table_path(root: Path, table: str, number: int) -> Path:
+    """Where a part's Parquet file for `table` is."""
+    return root / table / f"part-{number:06d}.parquet"
+
+
+def picture_name(sha256: str) -> str:
+    """Where a picture is, relative to the run directory: by content, so equal pictures are kept once."""
+    return f"{IMAGES}/{sha256[:2]}/{sha256}.png"
+
+
+def commit(root: Path, part: Part) -> None:
+    """Make a part exist. Its tables and pictures must be on the disk already."""
+    write_whole(manifest_path(root, part.number), canonical(asdict(part)))
+
+
+def write_table(root: Path, table: str, number: int, *, data: bytes, rows: int) -> Table:
+    """Put one Parquet file of a part on the disk."""
+    write_whole(table_path(root, table, number), data)
+    return Table(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), rows=rows)
+
+
+def numbers(root: Path) -> list[int]:
+    """Numbers of the parts that have a manifest, whole or not, in order."""
+    try:
+        names = os.listdir(root / MANIFESTS)
+    except FileNotFoundError:
+        return []
+    return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+
+
+def read_part(root: Path, number: int) -> Part:
+    """The part as its manifest describes it."""
+    path = manifest_path(root, number)
+    try:
+        values: dict[str, Any] = json.loads(path.read_bytes())
+        tables = {name: Table(**table) for name, table in values.pop("tables").items() if name in SCHEMAS}
+        return Part(**values, tables=tables)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"{MANIFESTS}/{path.name} cannot be read") from error
+
+
+def check(root: Path, part: Part, *, full: bool) -> None:
+    """Raise Damaged unless every file of the part is whole; pictures by their size or, if `full`, their hash."""
+    for name, table in part.tables.items():
+        path = table_path(root, name, part.number)
+        where = path.relative_to(root)
+        if _size(path) != table.bytes:
+            raise Damaged(f"{where} is missing or cut short")
+        if sha256_of(path) != table.sha256:
+            raise Damaged(f"{where} does not have the hash it was written with")
+    for name, size in part.pictures.items():
+        if _size(root / name) != size:
+            raise Damaged(f"{name} is missing or cut short")
+        if full and picture_name(sha256_of(root / name)) != name:
+            raise Damaged(f"{name} does not have the hash it was written with")
+
+
+def batches(root: Path, table: str, number: int, *, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of one table of one part, a batch at a time."""
+    path = table_path(root, table, number)
+    try:
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(batch_size=1024, columns=list(columns) if columns else None, use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise BadRun(f"{path}: damaged or missing; repeat the command that wrote it and the part is redone") from error
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1

@@ -1,0 +1,136 @@
+"""`run.json`: what a run is. Written once; a resumed run must ask for the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from counterfoil.errors import BadRun, BadSpec
+from counterfoil.store import canonical, schema
+from counterfoil.store.files import write_whole, writing
+
+NAME = "run.json"
+
+FREE = ("device", "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images")
+"""Keys of a specification that may differ when a run is resumed: they lay out the work and change no number."""
+
+PINNED = ("data", "size", "parts.dataset", "parts.*.weights")
+"""Keys of the provenance that may not differ when a run is resumed; any other difference is noted and recorded."""
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """The content of `run.json`."""
+
+    spec: Mapping[str, Any]
+    classes: tuple[str, ...]
+    provenance: Mapping[str, Any]
+    resumed: tuple[Mapping[str, Any], ...] = ()  # provenance of later sittings, where it differed
+
+    def save(self, root: Path) -> None:
+        """Write it into the run directory."""
+        content = {
+            "schema": schema.VERSION,
+            "spec": self.spec,
+            "classes": list(self.classes),
+            "provenance": self.provenance,
+            "resumed": list(self.resumed),
+        }
+        with writing(root):
+            write_whole(root / NAME, _json(content))
+
+
+def described(spec: Mapping[str, Any], classes: Sequence[str], provenance: Mapping[str, Any]) -> RunFile:
+    """The run file for what the caller asks, in the form it would be read back."""
+    try:
+        return RunFile(canonical.plain(spec), tuple(classes), canonical.plain(provenance))
+    except ValueError as error:
+        raise BadSpec(f"a specification is plain values only; {error}") from None
+
+
+def load(root: Path) -> RunFile:
+    """The run file of a directory, or BadRun if this program cannot read it."""
+    path = root / NAME
+    try:
+        content = json.loads(path.read_bytes())
+        version = content["schema"]
+        if version > schema.VERSION:
+            raise BadRun(f"{path}: written by a newer Counterfoil (schema {version}, this one reads {schema.VERSION}); update it")
+        return RunFile(
+            spec=content["spec"],
+            classes=tuple(content["classes"]),
+            provenance=content["provenance"],
+            resumed=tuple(content["resumed"]),
+        )
+    except FileNotFoundError:
+        raise BadRun(f"{root}: not a run directory (no {NAME}); give the --out of a run") from None
+    except OSError as error:
+        raise BadRun(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadRun(f"{path}: damaged ({type(error).__name__}); restore it, or choose another --out") from None
+
+
+def resume(root: Path, stored: RunFile, asked: RunFile, *, free: Collection[str], pinned: Collection[str]) -> list[str]:
+    """Refuse unless `asked` is the run that is stored; record a new provenance and say in notes what is new in it."""
+    other = [key for key in _differing(stored.spec, asked.spec) if not _covered(key, free)]
+    if other:
+        raise BadRun(f"{root}: holds a run with {_versus(stored.spec, asked.spec, other)}; choose another --out")
+    if stored.classes != asked.classes:
+        difference = _first_difference(stored.classes, asked.classes)
+        raise BadRun(f"{root}: holds a run over other classes ({difference}); choose another --out")
+    changed = list(_differing(stored.provenance, asked.provenance))
+    fixed = [key for key in changed if _covered(key, pinned)]
+    if fixed:
+        difference = _versus(stored.provenance, asked.provenance, fixed)
+        raise BadRun(f"{root}: holds a run with {difference}; choose another --out")
+    if changed and asked.provenance not in stored.resumed:
+        replace(stored, resumed=(*stored.resumed, asked.provenance)).save(root)
+    return [f"resumed with {_versus(stored.provenance, asked.provenance, changed)}"] if changed else []
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _differing(stored: Mapping[str, Any], asked: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Dotted keys at which two nested mappings differ."""
+    for key in dict.fromkeys([*asked, *stored]):
+        before, now = stored.get(key, _ABSENT), asked.get(key, _ABSENT)
+        if isinstance(before, Mapping) and isinstance(now, Mapping):
+            yield from _differing(before, now, f"{prefix}{key}.")
+        elif before is _ABSENT or now is _ABSENT or before != now:
+            yield f"{prefix}{key}"
+
+
+def _covered(key: str, keys: Collection[str]) -> bool:
+    """Whether a dotted key is one of `keys` or below one; `*` stands for anything."""
+    return any(fnmatchcase(key, each) or fnmatchcase(key, f"{each}.*") for each in keys)
+
+
+def _versus(stored: Mapping[str, Any], asked: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """`seed 0, now 1` for the first few keys."""
+    shown = [f"{key} {_at(stored, key)}, now {_at(asked, key)}" for key in keys[:3]]
+    return "; ".join(shown) + (f"; and {len(keys) - 3} more" if len(keys) > 3 else "")
+
+
+def _at(values: Mapping[str, Any], key: str) -> str:
+    value: Any = values
+    for step in key.split("."):
+        value = value.get(step, _ABSENT) if isinstance(value, Mapping) else _ABSENT
+    if value is _ABSENT:
+        return "not given"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _first_difference(stored: Sequence[str], asked: Sequence[str]) -> str:
+    for index, (before, now) in enumerate(zip(stored, asked, strict=False)):
+        if before != now:
+            return f"class {index} is {before!r}, now {now!r}"
+    return f"{len(stored)} classes, now {len(asked)}"
