@@ -1,0 +1,184 @@
+"""Estimates against computations that share no code with them: loops, scipy's bootstrap, exact binomial bounds."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from counterfoil.metrics.estimate import Estimate, estimate
+from counterfoil.metrics.statistic import Mean, Ratio, Share
+
+RATIO = Ratio(Share("made_right", "accepted", "none accepted"), Share("clean_right", "all", "none"), "all wrong")
+
+
+def columns(count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    clean, accepted = draw.random(count) < 0.8, draw.random(count) < 0.6
+    made = clean & (draw.random(count) < 0.5)
+    return {
+        "all": np.ones(count),
+        "clean_right": clean,
+        "accepted": accepted,
+        "made_right": accepted & made,
+        "steps": accepted * draw.integers(0, 11, count),
+    }
+
+
+def test_a_ratios_interval_agrees_with_scipys_paired_bootstrap() -> None:
+    data = columns(120)
+    found = estimate(data, {"ratio": RATIO}, resamples=8000)["ratio"]
+
+    def ratio(made_right, accepted, clean_right, axis):
+        return 100 * (made_right.sum(axis) / accepted.sum(axis)) / clean_right.mean(axis)
+
+    arrays = tuple(np.asarray(data[name], float) for name in ("made_right", "accepted", "clean_right"))
+    theirs = stats.bootstrap(
+        arrays, ratio, paired=True, vectorized=True, n_resamples=8000, method="percentile", rng=np.random.default_rng(1)
+    ).confidence_interval
+    assert found.value == pytest.approx(ratio(*arrays, axis=0))
+    assert found.n == data["accepted"].sum()
+    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1.0)
+    assert found.high - found.low > 15  # so that a point of tolerance says something
+
+
+def test_rows_of_one_image_are_drawn_together() -> None:
+    draw = random.Random(0)
+    groups = [(number, draw.random() < 0.5) for number in range(60) for _ in range(draw.randrange(1, 6))]
+    clusters = np.array([number for number, _ in groups])
+    answer = {number: draw.random() < 0.5 for number in range(60)}
+    right = np.array([answer[number] for number, _ in groups])  # rows of an image agree: five of them say no more than one
+    found = estimate({"right": right, "all": np.ones(len(groups))}, {"share": Share("right", "all")}, clusters=clusters)["share"]
+
+    shares = []
+    for _ in range(3000):
+        drawn = [draw.randrange(60) for _ in range(60)]
+        rows = [right[clusters == number] for number in drawn]
+        shares.append(100 * sum(each.sum() for each in rows) / sum(map(len, rows)))
+    shares.sort()
+    assert (found.low, found.high) == pytest.approx((shares[75], shares[2925]), abs=2.5)
+    naive = estimate({"right": right, "all": np.ones(len(groups))}, {"share": Share("right", "all")})["share"]
+    assert found.high - found.low > 1.4 * (naive.high - naive.low)
+    assert found.n == len(groups)
+
+
+def test_a_means_interval_agrees_with_scipy() -> None:
+    data = columns(300)
+    found = estimate(data, {"steps": Mean("steps", "accepted")}, resamples=8000)["steps"]
+    kept = data["steps"][data["accepted"]]
+    half = stats.t.ppf(0.975, len(kept) - 1) * kept.std(ddof=1) / np.sqrt(len(kept))
+    assert found.value == pytest.approx(kept.mean())
+    assert (found.low, found.high) == pytest.approx((kept.mean() - half, kept.mean() + half), abs=0.1)
+    assert found.n == len(kept)
+
+
+def test_a_ratios_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    draw = np.random.default_rng(0)
+    hits = 0
+    for trial in range(400):
+        clean, accepted = draw.random(150) < 0.8, draw.random(150) < 0.6
+        data = {"all": np.ones(150), "clean_right": clean, "accepted": accepted}
+        data["made_right"] = accepted & clean & (draw.random(150) < 0.5)
+        found = estimate(data, {"ratio": RATIO}, seed=trial, resamples=400)["ratio"]
+        hits += found.low <= 50 <= found.high  # PA = 0.8 × 0.5, SA = 0.8
+    assert 0.91 <= hits / 400 <= 0.98
+
+
+@pytest.mark.parametrize("count", [1, 2, 20, 500])
+@pytest.mark.parametrize("right", [0, 1])
+def test_a_share_without_variation_gets_exact_bounds(count: int, right: int) -> None:
+    data = {"right": np.full(count, right), "all": np.ones(count)}
+    found = estimate(data, {"share": Share("right", "all")})["share"]
+    exact = stats.binomtest(right * count, count).proportion_ci(0.95, method="exact")
+    assert found.value == 100 * right
+    assert (found.low, found.high) == pytest.approx((100 * exact.low, 100 * exact.high))
+
+
+def test_a_ratio_of_shares_without_variation_is_widened_by_their_bounds() -> None:
+    data = {"all": np.ones(20), "clean_right": np.ones(20), "accepted": np.ones(20), "made_right": np.zeros(20)}
+    found = estimate(data, {"ratio": RATIO})["ratio"]
+    reach = stats.binomtest(0, 20).proportion_ci(0.95, method="exact").high
+    assert (found.value, found.low) == (0, 0)
+    assert found.high == pytest.approx(100 * reach / (1 - reach))
+
+
+def test_a_mean_without_variation_says_so() -> None:
+    found = estimate({"steps": np.full(5, 10), "all": np.ones(5)}, {"steps": Mean("steps", "all")})["steps"]
+    assert (found.value, found.low, found.high) == (10, 10, 10)
+    assert "no width" in found.note
+
+
+@pytest.mark.parametrize(
+    ("changes", "note"),
+    [
+        ({"accepted": [0, 0], "made_right": [0, 0]}, "none accepted"),
+        ({"clean_right": [0, 0]}, "all wrong"),
+        ({"all": [0, 0], "clean_right": [0, 0]}, "none"),
+    ],
+)
+def test_what_is_undefined_has_no_value_and_a_reason(changes: dict, note: str) -> None:
+    data = {"all": [1, 1], "clean_right": [1, 0], "accepted": [1, 1], "made_right": [1, 0], **changes}
+    found = estimate({name: np.array(values) for name, values in data.items()}, {"ratio": RATIO})["ratio"]
+    assert found == Estimate(None, None, None, sum(data["accepted"]), note)
+
+
+def test_no_rows_at_all() -> None:
+    empty = {name: np.zeros(0) for name in ("all", "clean_right", "accepted", "made_right")}
+    assert estimate(empty, {"ratio": RATIO, "mean": Mean("accepted", "all")}) == {
+        "ratio": Estimate(None, None, None, 0, "none accepted"),
+        "mean": Estimate(None, None, None, 0, "no images"),
+    }
+
+
+def test_the_same_seed_gives_the_same_interval_and_another_seed_another() -> None:
+    data = columns(80)
+    one, same, other = (estimate(data, {"ratio": RATIO}, seed=seed)["ratio"] for seed in (1, 1, 2))
+    assert one == same
+    assert one.value == other.value
+    assert (one.low, one.high) != (other.low, other.high)
+
+
+def test_resampling_in_pieces_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = columns(50)
+    whole = estimate(data, {"ratio": RATIO}, resamples=300)
+    monkeypatch.setattr("counterfoil.metrics.estimate._DRAWS", 350)
+    assert estimate(data, {"ratio": RATIO}, resamples=300) == whole
+
+
+ROWS = st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans(), st.integers(0, 10)), max_size=30)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(rows=ROWS, seed=st.integers(0, 9))
+def test_intervals_hold_their_value_and_stay_in_range(rows: list, seed: int) -> None:
+    clean, accepted, made, steps = (np.array(column, float) for column in (zip(*rows, strict=True) if rows else [[]] * 4))
+    data = {
+        "all": np.ones(len(rows)), "clean_right": clean, "accepted": accepted,
+        "made_right": accepted * made, "steps": accepted * steps,
+    }  # fmt: skip
+    found = estimate(
+        data,
+        {"SA": RATIO.below, "PA": RATIO.above, "FMR": RATIO, "steps": Mean("steps", "accepted")},
+        seed=seed,
+        resamples=100,
+    )
+    for name, each in found.items():
+        if each.value is None:
+            assert (each.low, each.high) == (None, None)
+            assert each.note
+            continue
+        assert 0 <= each.low <= each.value <= each.high < float("inf")
+        assert each.high <= {"SA": 100, "PA": 100, "steps": 10}.get(name, float("inf"))
+    defined = {name for name, each in found.items() if each.value is not None}
+    assert ("SA" in defined) == bool(rows)
+    assert ("FMR" in defined) == bool(accepted.any() and clean.any())
+
+
+def test_an_estimate_survives_the_way_through_json() -> None:
+    for each in (Estimate(1.0, 0.5, 2.0, 3), Estimate(None, None, None, 0, "why")):
+        assert Estimate.from_dict(each.to_dict()) == each
+    assert Estimate(1.0, 0.5, 2.0, 3).to_dict() == {"value": 1.0, "low": 0.5, "high": 2.0, "n": 3}
