@@ -10,6 +10,7 @@ from counterfoil import rescoring
 from counterfoil.errors import LabelMismatch
 from counterfoil.metrics.fmr import fmr_results
 from counterfoil.protocols import fmr
+from counterfoil.spec import PartSpec
 from tests.worlds import FAKES, arrays, spec
 
 
@@ -25,7 +26,7 @@ def plain(rows, **changes):
 def test_the_same_model_says_the_same_of_the_stored_pictures(run):
     own = list(run.predictions())
     again = f"python:{FAKES}:TinyModel"
-    assert rescoring.score(run, again) == len(own)
+    rescoring.score(run, PartSpec(name=again))
     stored = list(run.predictions())[len(own) :]
     assert plain(stored, confidence=0, truth=0) == plain(own, confidence=0, truth=0)
     for told, before in zip(sorted(stored, key=repr), sorted(own, key=repr), strict=True):
@@ -34,14 +35,14 @@ def test_the_same_model_says_the_same_of_the_stored_pictures(run):
 
 def test_the_same_oracle_says_the_same_of_the_stored_pictures(run):
     own = list(run.verdicts())
-    rescoring.judge(run, "daylight:")
+    rescoring.judge(run, PartSpec(name="daylight:"))
     stored = list(run.verdicts())[len(own) :]
     assert plain(stored, score=0) == plain(own, score=0)
 
 
 def test_another_model_gets_numbers_of_its_own(run):
     name, before = f"python:{FAKES}:Another", run.results
-    rescoring.score(run, name)
+    rescoring.score(run, PartSpec(name=name))
     other, own = fmr_results(run, model=name), fmr_results(run)
     assert other["SA"]["n"] == own["SA"]["n"] == 21
     assert other["SA"] != own["SA"]
@@ -49,10 +50,10 @@ def test_another_model_gets_numbers_of_its_own(run):
 
 
 def test_a_stricter_oracle_lowers_the_validation_rate(run):
-    rescoring.judge(run, "daylight:", options={"darkest": 0.5})
+    rescoring.judge(run, PartSpec(name="daylight:", options={"darkest": 0.5}))
     assert fmr_results(run)["VR"]["value"] < run.results["VR"]["value"]
 
 
 def test_a_model_of_other_classes_is_refused(run):
     with pytest.raises(LabelMismatch):
-        rescoring.score(run, f"python:{FAKES}:OtherClasses")
+        rescoring.score(run, PartSpec(name=f"python:{FAKES}:OtherClasses"))

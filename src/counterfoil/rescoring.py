@@ -7,96 +7,83 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from counterfoil import images, labels, registry
 from counterfoil.records import Picture, Prediction, Trial, Verdict
+from counterfoil.spec import PartSpec
 from counterfoil.store import Run
 
-Stored = tuple[Trial, Picture, torch.Tensor]
+Stored = tuple[Trial, Picture]
+Watch = Callable[[int], None]
 BATCH = 8
 
 
-def score(
-    run: Run,
-    model_name: str,
-    *,
-    options: dict[str, Any] | None = None,
-    device: str = "cpu",
-    watch: Callable[[int], None] = lambda n: None,
-) -> int:
-    """Put a model's predictions beside the run's own; returns how many."""
-    model = _place(registry.create("model", model_name, options), device)
-    columns = torch.tensor(
-        labels.match(run.classes, model.classes, what=f"model {model_name}", aliases=getattr(model, "aliases", None))
-    )
-    told = 0
-    for batch in _batches(_pictures(run)):
+def score(run: Run, asked: PartSpec, *, device: str = "cpu", watch: Watch = lambda pictures: None) -> None:
+    """Put a model's predictions beside the run's own."""
+    model = _part("model", asked, device)
+    aliases = getattr(model, "aliases", None)
+    columns = labels.match(run.classes, model.classes, what=f"model {asked.name}", aliases=aliases)
+
+    def predict(stored: list[Stored], pictures: Tensor) -> list[Prediction]:
         with torch.no_grad():
-            chance = model.logits(_stack(batch).to(device)).float().softmax(1).cpu()
+            chance = model.logits(pictures).float().softmax(1).cpu()  # (N, K)
         rows = []
-        for (trial, picture, _), row in zip(batch, chance, strict=False):
-            top = int(row.argmax())
-            inside = (columns == top).nonzero()
-            truth = int(columns[trial.label])
-            predicted = int(inside[0]) if len(inside) else -1
-            rows.append(
-                Prediction(trial.trial_id, picture, model_name, predicted, top == truth, float(row[top]), float(row[truth]))
-            )
-        run.append(predictions=rows)
-        told += len(rows)
-        watch(told)
-    return told
+        for (trial, picture), row in zip(stored, chance, strict=False):
+            top, truth = int(row.argmax()), columns[trial.label]
+            predicted = columns.index(top) if top in columns else -1
+            said = (predicted, top == truth, float(row[top]), float(row[truth]))
+            rows.append(Prediction(trial.trial_id, picture, asked.name, *said))
+        return rows
+
+    with run.appending() as part:
+        for stored, pictures in _batches(run):
+            part.add(predictions=predict(stored, pictures.to(device)))
+            watch(len(stored))
 
 
-def judge(
-    run: Run,
-    oracle_name: str,
-    *,
-    options: dict[str, Any] | None = None,
-    device: str = "cpu",
-    watch: Callable[[int], None] = lambda n: None,
-) -> int:
-    """Put an oracle's verdicts beside the run's own; returns how many."""
-    oracle = _place(registry.create("oracle", oracle_name, options), device).bind(run.classes)
-    told = 0
-    for batch in _batches(_pictures(run)):
-        truth = torch.tensor([trial.label for trial, _, _ in _padded(batch)], device=device)
-        verdicts = oracle.judge(_stack(batch).to(device), truth)
-        answers = zip(batch, verdicts.keeps_label.tolist(), verdicts.scores.tolist(), verdicts.predicted.tolist(), strict=False)
-        rows = [
-            Verdict(trial.trial_id, picture, oracle_name, None if keeps < 0 else bool(keeps), score, seen)
-            for (trial, picture, _), keeps, score, seen in answers
+def judge(run: Run, asked: PartSpec, *, device: str = "cpu", watch: Watch = lambda pictures: None) -> None:
+    """Put an oracle's verdicts beside the run's own."""
+    oracle = _part("oracle", asked, device).bind(run.classes)
+
+    def decide(stored: list[Stored], pictures: Tensor) -> list[Verdict]:
+        truth = [trial.label for trial, _ in stored]
+        truth += truth[-1:] * (len(pictures) - len(truth))
+        said = oracle.judge(pictures, torch.tensor(truth, device=pictures.device))
+        answers = zip(stored, said.keeps_label.tolist(), said.scores.tolist(), said.predicted.tolist(), strict=False)
+        return [
+            Verdict(trial.trial_id, picture, asked.name, None if keeps < 0 else bool(keeps), score, seen)
+            for (trial, picture), keeps, score, seen in answers
         ]
-        run.append(verdicts=rows)
-        told += len(rows)
-        watch(told)
-    return told
+
+    with run.appending() as part:
+        for stored, pictures in _batches(run):
+            part.add(verdicts=decide(stored, pictures.to(device)))
+            watch(len(stored))
 
 
-def _place(part: Any, device: str) -> Any:
+def pictures_of(run: Run) -> int:
+    """How many pictures there are to be asked about."""
+    return sum(1 for _ in _stored(run))
+
+
+def _part(role: str, asked: PartSpec, device: str) -> Any:
+    part = registry.create(role, asked.name, asked.options)
     return part.to(device) if hasattr(part, "to") else part
 
 
-def _pictures(run: Run) -> Iterator[Stored]:
-    for trial in run.trials():
-        if trial.ending == "skipped":
-            continue
-        if trial.arm == "guided":
-            yield trial, "clean", images.read(run.path / trial.clean)
-            yield trial, "reconstruction", images.read(run.path / trial.reconstruction)
+def _stored(run: Run) -> Iterator[Stored]:
+    for trial in run.trials:
+        if trial.ending != "skipped" and trial.arm == "guided":
+            yield trial, "clean"
+            yield trial, "reconstruction"
         if trial.image:
-            yield trial, "made", images.read(run.path / trial.image)
+            yield trial, "made"
 
 
-def _batches(stored: Iterator[Stored]) -> Iterator[list[Stored]]:
+def _batches(run: Run) -> Iterator[tuple[list[Stored], Tensor]]:
+    """Always the same number of pictures, the last ones repeated, so that an answer does not depend on its neighbours."""
+    stored = _stored(run)
     while batch := list(islice(stored, BATCH)):
-        yield batch
-
-
-def _padded(batch: list[Stored]) -> list[Stored]:
-    """Always the same number of rows, so that a picture's score does not depend on its neighbours."""
-    return batch + [batch[-1]] * (BATCH - len(batch))
-
-
-def _stack(batch: list[Stored]) -> torch.Tensor:
-    return torch.stack([picture for _, _, picture in _padded(batch)])
+        pictures = [images.read(run.picture(trial, picture)) for trial, picture in batch]
+        yield batch, torch.stack(pictures + pictures[-1:] * (BATCH - len(pictures)))

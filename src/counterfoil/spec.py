@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -99,6 +99,15 @@ def parse(values: Mapping[str, Any]) -> RunSpec:
         raise BadSpec("; ".join(_complaint(item) for item in error.errors())) from None
 
 
+def part(name: str, assignments: Sequence[str] | None = None) -> PartSpec:
+    """A part by name with options given as `key=value`."""
+    options: dict[str, Any] = {}
+    for assignment in assignments or ():
+        key, value = _assigned(assignment)
+        options[key] = value
+    return PartSpec(name=name, options=options)
+
+
 def read(path: Path) -> dict[str, Any]:
     """The plain values of a YAML file."""
     try:
@@ -114,10 +123,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def override(values: dict[str, Any], assignment: str) -> None:
     """Apply `key=value`, as in `search.budget=10`; a key that stands in one place only needs no section."""
-    key, equals, text = assignment.partition("=")
-    if not equals:
-        raise BadSpec(f"--set {assignment!r}: write KEY=VALUE, as in --set budget=10")
-    *sections, leaf = key.strip().split(".")
+    key, value = _assigned(assignment)
+    *sections, leaf = key.split(".")
     if not sections and leaf not in RunSpec.model_fields:
         sections = _sections_with(leaf)
     target = values
@@ -126,7 +133,17 @@ def override(values: dict[str, Any], assignment: str) -> None:
         if isinstance(inner, str):  # a bare part name: `--set generator.space=code` gives it an option
             inner = target[section] = {"name": inner}
         target = inner
-    target[leaf] = yaml.safe_load(text)
+    target[leaf] = value
+
+
+def _assigned(assignment: str) -> tuple[str, Any]:
+    key, equals, text = assignment.partition("=")
+    if not equals:
+        raise BadSpec(f"--set {assignment!r}: write KEY=VALUE, as in --set budget=10")
+    try:
+        return key.strip(), yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise BadSpec(f"--set {assignment!r}: the value is not YAML; put quotes around it") from None
 
 
 def _sections_with(leaf: str) -> list[str]:

@@ -39,7 +39,7 @@ def test_the_cost_is_what_a_run_without_rejections_takes(tmp_path, search):
     model, oracle = Counting(), CommandedOracle()
     chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 8)}", search=search, engine={"slots": 8, "tile": 8})
     assembly = assemble(chosen, Given({"model": model, "oracle": oracle}))
-    climbs = [done for done in assembly.engine().run(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None))]
+    climbs = list(assembly.engine().run(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)))
     expected = cost(chosen, 8)
     queries = sum(climb.queries for done in climbs for climb in done.climbs) + len(climbs)
     assert queries <= expected.model_calls

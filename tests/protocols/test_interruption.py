@@ -21,7 +21,7 @@ KILLS = 12
 def content(run: store.Run) -> tuple[bytes, list, list, list, dict[str, bytes]]:
     """Everything a run holds that may be compared."""
     pictures = {path.name: path.read_bytes() for path in (run.path / "images").rglob("*.png")}
-    by_trial = [sorted(map(repr, rows)) for rows in (run.trials(), run.predictions(), run.verdicts())]
+    by_trial = [sorted(map(repr, rows)) for rows in (run.trials, run.predictions(), run.verdicts())]
     return ((run.path / "results.json").read_bytes(), *by_trial, pictures)
 
 

@@ -44,3 +44,13 @@ def watching(title: str) -> Iterator[tuple[Callable[[Any], None], Callable[[str]
             console.print(f"counterfoil: {line}", highlight=False, markup=False, soft_wrap=True)
 
         yield watch, tell
+
+
+@contextmanager
+def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A function that takes how many more are done and shows it."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        bar = bars.add_task(title, total=total)
+        yield lambda more: bars.advance(bar, more)

@@ -7,38 +7,45 @@ from typing import Annotated
 
 import typer
 
+from counterfoil.cli.progress import counting
 from counterfoil.metrics.fmr import fmr_results
 from counterfoil.metrics.table import text
+from counterfoil.spec import part
 from counterfoil.store import Run, open_run
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")]
 One = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
+Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for any option of the part.")]
 
 
 def score(
     run: One,
     model: Annotated[str, typer.Option(help="The model to ask, as in timm:resnet50.")],
+    settings: Settings = None,
     device: Device = "cpu",
 ) -> None:
     """Ask another model about a run's pictures; they are not made again."""
     from counterfoil import rescoring
 
     stored = open_run(run)
-    rescoring.score(stored, model, device=device)
+    with counting(model, rescoring.pictures_of(stored)) as watch:
+        rescoring.score(stored, part(model, settings), device=device, watch=watch)
     show(stored, model=model)
 
 
 def judge(
     run: One,
     oracle: Annotated[str, typer.Option(help="The oracle to ask, as in clip:PATH.")],
+    settings: Settings = None,
     device: Device = "cpu",
 ) -> None:
     """Ask another oracle about a run's pictures, and recompute the numbers with its verdicts."""
     from counterfoil import rescoring
 
     stored = open_run(run)
-    rescoring.judge(stored, oracle, device=device)
+    with counting(oracle, rescoring.pictures_of(stored)) as watch:
+        rescoring.judge(stored, part(oracle, settings), device=device, watch=watch)
     show(stored, oracle=oracle)
 
 

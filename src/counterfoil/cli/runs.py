@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 import yaml
@@ -11,12 +11,12 @@ import yaml
 from counterfoil import spec as specs
 from counterfoil.naming import default_folder
 
-Text = Optional[str]  # typer reads annotations at run time  # noqa: UP045
-Number = Optional[int]  # noqa: UP045
+Text = str | None
+Number = int | None
 
 
 def run(
-    file: Annotated[Optional[Path], typer.Argument(help="A specification in YAML; options below override it.")] = None,  # noqa: UP045
+    file: Annotated[Path | None, typer.Argument(help="A specification in YAML; options below override it.")] = None,
     protocol: Annotated[Text, typer.Option(help="fmr")] = None,
     model: Annotated[Text, typer.Option(help="The classifier under test, as in timm:resnet50.")] = None,
     data: Annotated[Text, typer.Option(help="Labelled images: a folder with one sub-folder a class, or kind:rest.")] = None,
@@ -29,7 +29,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Run directory; by default one under runs/ named by the specification.")
     ] = None,
-    settings: Annotated[Optional[list[str]], typer.Option("--set", help="KEY=VALUE for any key, as in --set budget=10.")] = None,  # noqa: UP045
+    settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for any key, as in --set budget=10.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first unreadable picture.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved specification and its cost, then stop.")] = False,
 ) -> None:
