@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil.errors import UnknownName
+from counterfoil.errors import BadData, UnknownName
 from counterfoil.lab.garments import Garments, shipped
 from counterfoil.lab.randomness import bits, lattice, smooth, uniform
 from counterfoil.lab.scenes import (
@@ -125,6 +125,11 @@ def test_shortcut_is_planted_in_its_share_of_scenes(
 def test_unknown_distribution_is_refused(garments: Garments) -> None:
     with pytest.raises(UnknownName, match=r"'wide'.*narrow"):
         sample(2, garments=garments, distribution="wide")
+
+
+def test_garments_without_a_class_are_refused(garments: Garments) -> None:
+    with pytest.raises(BadData, match="no boot"):
+        sample(100, garments=garments[garments.labels != GARMENTS.index("boot")])
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)

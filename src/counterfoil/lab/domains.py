@@ -8,29 +8,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.lab.canvas import SIZE, contrast, ease, grid, ink, luminance, mix, per_cell, saturated, shaded, step, wrap
+from counterfoil.lab.canvas import (
+    SIZE,
+    contrast,
+    ease,
+    grid,
+    ink,
+    luminance,
+    mix,
+    per_cell,
+    saturated,
+    shaded,
+    spread,
+    step,
+    wrap,
+)
 from counterfoil.lab.randomness import between, lattice, smooth
 
 
 @dataclass(frozen=True)
 class Layers:
-    """A scene before its medium: the backdrop with the second object, the garment's cloth with the object over it."""
+    """A scene before its medium."""
 
-    backdrop: Tensor  # (N, 3, 64, 64)
-    cloth: Tensor  # (N, 3, 64, 64)
+    backdrop: Tensor  # (N, 3, 64, 64) what lies behind the garment, with the second object in its place
+    cloth: Tensor  # (N, 3, 64, 64) the garment's surface, over the whole canvas
     rim: Tensor  # (N, 64, 64) the garment's outermost pixel
     visible: Tensor  # (N, 64, 64) coverage of the garment that the second object leaves to be seen
+    companion: Tensor  # (N, 64, 64) coverage of the second object
     seed: Tensor
 
     def __getitem__(self, rows: Tensor) -> Layers:
-        return Layers(self.backdrop[rows], self.cloth[rows], self.rim[rows], self.visible[rows], self.seed[rows])
+        """The same layers of fewer scenes."""
+        return Layers(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+    def companion_rim(self) -> Tensor:
+        """The second object's outermost pixel, (N, 64, 64)."""
+        return self.companion * spread(1 - self.companion)
 
 
 def photo(layers: Layers) -> Tensor:
@@ -51,14 +71,14 @@ def sketch(layers: Layers) -> Tensor:
     strokes = ((x - y) * (2 * math.pi / 3.6) + wobble).sin()
     other = ((x + 0.7 * y) * (2 * math.pi / 4.6) + wobble).sin()
 
-    def draw(colours: Tensor, hatch: Tensor, press: float) -> Tensor:
+    def draw(colours: Tensor, hatch: Tensor, press: float | Tensor) -> Tensor:
         dark = 1 - luminance(colours)
         weight = (press + 0.55 * dark + 0.16 * hatch).clamp(0, 0.96)
         return mix(paper, saturated(colours, 1.25), weight)
 
-    behind = draw(layers.backdrop, other, 0.05)
-    edges = ease(contrast(luminance(layers.backdrop)), 0.10, 0.40)
-    behind = mix(behind, ink(seed.device, 0.32, 0.32, 0.36), 0.65 * edges)
+    behind = draw(layers.backdrop, other, 0.05 + 0.37 * layers.companion)
+    edges = 0.65 * ease(contrast(luminance(layers.backdrop)), 0.10, 0.40)
+    behind = mix(behind, ink(seed.device, 0.28, 0.28, 0.32), torch.maximum(edges, 0.85 * layers.companion_rim()))
     front = draw(layers.cloth, strokes, 0.42)
     front = mix(front, ink(seed.device, 0.20, 0.20, 0.24), 0.85 * layers.rim)
     return mix(behind, front, layers.visible)
@@ -96,7 +116,7 @@ def cartoon(layers: Layers) -> Tensor:
         return mix(drawn, ink(colours.device, 0.05, 0.04, 0.07), lines)
 
     edges = ease(contrast(luminance(layers.backdrop)), 0.16, 0.34) * 0.8
-    behind = draw(layers.backdrop, edges)
+    behind = draw(layers.backdrop, torch.maximum(edges, layers.companion_rim()))
     return mix(behind, draw(layers.cloth, layers.rim), layers.visible)
 
 
@@ -116,13 +136,13 @@ def thermal(layers: Layers) -> Tensor:
     _, y = grid(layers.seed.device)
     palette = _heat(layers.seed.device)
 
-    def draw(colours: Tensor, low: float, high: float, visible: float) -> Tensor:
-        heat = low + (high - low) * luminance(colours)
+    def draw(colours: Tensor, warmth: float | Tensor) -> Tensor:
+        heat = 0.36 * warmth + (0.48 + 0.16 * warmth) * luminance(colours)
         false = palette[(heat.clamp(0, 1) * 255).long()].permute(0, 3, 1, 2)
-        return mix(false, saturated(colours, 1.5), visible)
+        return mix(false, saturated(colours, 1.5), 0.22 + 0.34 * warmth)
 
-    behind = draw(layers.backdrop, 0.0, 0.48, 0.22)
-    front = draw(layers.cloth, 0.36, 1.0, 0.56)
+    behind = draw(layers.backdrop, 0.75 * layers.companion)
+    front = draw(layers.cloth, 1.0)
     lines = 1.0 - 0.10 * step(wrap(y, 3.0)[1], 1.5, 0.5)
     return shaded(mix(behind, front, layers.visible), lines)
 
@@ -131,14 +151,15 @@ def neon(layers: Layers) -> Tensor:
     """A sign at night: glowing tubes along every edge, dim colour between them."""
     seed = layers.seed
 
-    def draw(colours: Tensor, tubes: Tensor, dim: float) -> Tensor:
+    def draw(colours: Tensor, tubes: Tensor, dim: Tensor) -> Tensor:
         peak = colours.amax(1, keepdim=True).clamp(min=0.05)
         glow = saturated(colours / peak * (0.35 + 0.65 * peak), 1.3)
-        return colours * dim + glow * tubes.unsqueeze(1)
+        return shaded(colours, dim) + shaded(glow, tubes)
 
-    behind = draw(layers.backdrop, ease(contrast(luminance(layers.backdrop)), 0.08, 0.5) * 0.6, 0.26)
+    edges = ease(contrast(luminance(layers.backdrop)), 0.08, 0.5) * (0.6 - 0.2 * layers.companion)
+    behind = draw(layers.backdrop, edges + 0.5 * layers.companion_rim(), 0.26 + 0.26 * layers.companion)
     edges = ease(contrast(luminance(layers.cloth)), 0.05, 0.5)
-    front = draw(layers.cloth, 0.45 * edges, 0.50)
+    front = draw(layers.cloth, 0.45 * edges, torch.full_like(edges, 0.50))
     tube = mix(saturated(layers.cloth, 1.4), ink(seed.device, 1, 1, 1), 0.35)
     front = mix(front, tube.clamp(min=0.38), layers.rim)
     return mix(behind, front, layers.visible)

@@ -160,12 +160,13 @@ def _render(scenes: Scenes, garments: Garments) -> tuple[Tensor, Tensor]:
         factors["colour"], factors["material"], pattern(factors["texture"], figure.surface, seed), figure.surface, seed
     )
     behind = shaded(backdrop(factors["background"], seed), 1 - 0.45 * figure.shadow)
-    visible = figure.coverage.clone()
     thing, hidden, cast = companion(factors["object"], seed)
     behind[:, :, TOP:] = mix(shaded(behind[:, :, TOP:], 1 - 0.45 * cast), thing, hidden)
-    surface[:, :, TOP:] = mix(surface[:, :, TOP:], thing, hidden)
-    visible[:, TOP:] *= 1 - hidden
-    layers = Layers(backdrop=behind, cloth=surface, rim=figure.rim, visible=visible, seed=seed)
+    companions = torch.zeros_like(figure.coverage)
+    companions[:, TOP:] = hidden
+    visible = figure.coverage * (1 - companions)
+    layers = Layers(behind, surface, rim=figure.rim, visible=visible, companion=companions, seed=seed)
+    solid = torch.maximum(figure.coverage, companions)
     picture = torch.empty_like(surface)
 
     def in_style(style: Callable[[Layers], Tensor]) -> Callable[[Tensor], None]:
@@ -176,7 +177,7 @@ def _render(scenes: Scenes, garments: Garments) -> tuple[Tensor, Tensor]:
 
     def in_weather(fall: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Tensor], None]:
         def paint(rows: Tensor) -> None:
-            picture[rows] = fall(picture[rows], figure.coverage[rows], seed[rows]).clamp(0, 1)
+            picture[rows] = fall(picture[rows], solid[rows], seed[rows]).clamp(0, 1)
 
         return paint
 

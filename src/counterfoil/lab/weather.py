@@ -12,7 +12,7 @@ from counterfoil.lab.canvas import ease, grid, ink, mix, per_cell, shaded, step,
 from counterfoil.lab.randomness import between, line, smooth
 
 
-def rain(picture: Tensor, coverage: Tensor, seed: Tensor) -> Tensor:
+def rain(picture: Tensor, solid: Tensor, seed: Tensor) -> Tensor:
     """Slanted streaks, light with a dark side so that they show on anything."""
     x, y = grid(seed.device)
     picture = picture * 0.94
@@ -27,14 +27,14 @@ def rain(picture: Tensor, coverage: Tensor, seed: Tensor) -> Tensor:
     return picture
 
 
-def fog(picture: Tensor, coverage: Tensor, seed: Tensor) -> Tensor:
-    """A pale veil in drifting banks, thinner before the garment than before what lies behind it."""
+def fog(picture: Tensor, solid: Tensor, seed: Tensor) -> Tensor:
+    """A pale veil in drifting banks, thinner before the garment and the second object than before what lies behind them."""
     banks = 0.6 * smooth(seed, "banks", 9, 3) + 0.4 * smooth(seed, "wisps", 14, 5)
-    density = 0.64 - 0.28 * coverage + 0.16 * banks
+    density = 0.64 - 0.28 * solid + 0.16 * banks
     return mix(picture, ink(seed.device, 0.80, 0.82, 0.85), density.clamp_(0, 0.9))
 
 
-def snow(picture: Tensor, coverage: Tensor, seed: Tensor) -> Tensor:
+def snow(picture: Tensor, solid: Tensor, seed: Tensor) -> Tensor:
     """Flakes near and far, and a drift along the lower border."""
     x, y = grid(seed.device)
     drift = between(seed, "drift", 57.5, 60.0) + 1.6 * line(seed, "drift line", 6)
@@ -53,7 +53,7 @@ def snow(picture: Tensor, coverage: Tensor, seed: Tensor) -> Tensor:
     return picture
 
 
-def wind(picture: Tensor, coverage: Tensor, seed: Tensor) -> Tensor:
+def wind(picture: Tensor, solid: Tensor, seed: Tensor) -> Tensor:
     """Autumn leaves and pale gusts blown across."""
     x, y = grid(seed.device)
     _, wave = wrap(y + 2.5 * (x * 0.16 + between(seed, "gust", 0, 6)).sin_() + between(seed, "gust y", 3, 16), 13.0)
