@@ -1,0 +1,115 @@
+"""What a reader should know before believing the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from counterfoil.report.collect import Collected
+from counterfoil.report.numbers import count, decimal, number
+
+FEW_IMAGES = 100
+WIDE_INTERVAL = 15.0  # percentage points
+LOW_VALIDATION = 50.0
+GENERATOR_COST = 10.0  # percentage points lost to the reconstruction alone
+NEAR_CHANCE = 1.5  # times chance
+
+
+@dataclass(frozen=True)
+class Caution:
+    """One thing to know. `stop` means that there is no result, `care` that it is easily misread."""
+
+    kind: Literal["stop", "care", "note"]
+    text: str
+
+
+def cautions(collected: Collected, *, missing: int = 0) -> list[Caution]:
+    """What is to be said of a run; `missing` is how many of its pictures could not be shown."""
+    found = [Caution("stop", text) for text in _no_result(collected)]
+    if not found:
+        found += [Caution("care", text) for text in (*_about_images(collected), *_about_numbers(collected))]
+        found += [Caution("note", text) for text in _about_controls(collected)]
+    return found + [Caution("note", text) for text in _about_records(collected, missing)]
+
+
+def _no_result(collected: Collected) -> Iterator[str]:
+    readable = collected.images - collected.skipped_count
+    if collected.images == 0:
+        yield "This run holds no images yet. Start it again with the same command."
+    elif collected.results is None:
+        of = f" of {collected.expected:,}" if collected.expected else ""
+        yield (
+            f"This run is not finished: {collected.images:,}{of} images are done, and the numbers are worked out at the end. "
+            "The same command goes on where it stopped. The gallery shows what there is."
+        )
+    elif readable == 0:
+        yield f"None of the {count(collected.images, 'picture')} could be read, so nothing was tested."
+    elif collected.validated == 0:
+        yield (
+            f"The oracle accepted none of the {count(readable, 'plain reconstruction')}, so nothing was made and there is "
+            "no PA and no FMR. Check the oracle's class names and templates, and whether the generator can reconstruct "
+            "such images."
+        )
+
+
+def _about_images(collected: Collected) -> Iterator[str]:
+    clean, rate = number(collected.results, "SA"), number(collected.results, "VR")
+    chance = 100 / max(len(collected.run.classes), 1)
+    if clean.value is not None and clean.value < NEAR_CHANCE * chance:
+        yield (
+            f"Clean accuracy is {clean.text} %, hardly above chance ({decimal(chance)} %): the model may not be made for "
+            "these classes, or class names are matched wrongly."
+        )
+    if collected.validated < FEW_IMAGES:
+        yield (
+            f"Only {count(collected.validated, 'image was', 'images were')} accepted by the oracle. Intervals are wide, and "
+            "numbers for single classes say little."
+        )
+    if rate.value is not None and rate.value < LOW_VALIDATION:
+        yield (
+            f"The oracle accepts only {rate.text} % of the plain reconstructions. The numbers speak of these images, not of "
+            "the whole set."
+        )
+
+
+def _about_numbers(collected: Collected) -> Iterator[str]:
+    fmr, matched = number(collected.results, "FMR"), number(collected.results, "FMR_matched")
+    clean, plain = number(collected.results, "SA_matched"), number(collected.results, "PA_reconstruction")
+    if fmr.value is not None and fmr.value > 100:
+        yield (
+            f"An FMR above 100 ({fmr.text}) does not mean that the model got better: the oracle accepted images that are "
+            f"easier than the whole set. The matched FMR is {matched.text}."
+        )
+    if fmr.width > WIDE_INTERVAL:
+        yield (
+            f"The FMR's interval spans {decimal(fmr.width)} points; smaller differences between models can't be seen with "
+            "so few images."
+        )
+    if clean.value is not None and plain.value is not None and clean.value - plain.value > GENERATOR_COST:
+        yield (
+            f"The plain reconstruction alone takes accuracy from {clean.text} % to {plain.text} %: that part of the loss is "
+            "the generator's, not the search's."
+        )
+
+
+def _about_controls(collected: Collected) -> Iterator[str]:
+    guided, random = number(collected.results, "PA"), number(collected.results, "PA_random")
+    if random.value is None:
+        yield "No random control was run, so what mere distance breaks can't be told from what the search found."
+    elif guided.overlaps(random):
+        yield (
+            "Guided and random steps are not clearly apart: their intervals overlap, so the search may have found nothing "
+            "of its own."
+        )
+
+
+def _about_records(collected: Collected, missing: int) -> Iterator[str]:
+    if collected.skipped_count:
+        yield f"{count(collected.skipped_count, 'picture')} could not be used and count nowhere; they are listed below."
+    if missing:
+        yield (
+            f"{count(missing, 'picture is', 'pictures are')} missing from the run directory or damaged; the gallery says which."
+        )
+    if collected.run.resumed:
+        yield "The run was resumed with other versions or hardware than it began with; see how the images came about."

@@ -1,0 +1,94 @@
+"""Several runs side by side: whether they may be compared, and which differences can be seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from counterfoil.report.cautions import Caution
+from counterfoil.report.collect import Collected, part_name
+from counterfoil.report.numbers import number
+from counterfoil.store import Run
+
+_LAYOUT = ("model", "device", "strict", "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images")
+"""What may differ between comparable runs: the model, and what changes no number."""
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """A name for every run: its model, with its folder or its place where that is not enough to tell runs apart."""
+    names = [part_name(run, "model") or "a model without a name" for run in runs]
+    folders = [run.path.resolve().name for run in runs]
+    for extra in (folders, [f"run {place}" for place in range(1, len(runs) + 1)]):
+        twice = {name for name in names if names.count(name) > 1}
+        names = [f"{name} · {more}" if name in twice else name for name, more in zip(names, extra, strict=True)]
+    return names
+
+
+def together(found: Sequence[tuple[Collected, Sequence[Caution]]]) -> list[Caution]:
+    """What to know of all runs as one list: first whether they may be compared, then each caution once, with its runs."""
+    about: dict[Caution, list[str]] = {}
+    for run, own in found:
+        for each in own:
+            about.setdefault(each, []).append(run.label)
+    ordered = sorted(about.items(), key=lambda item: ("stop", "care", "note").index(item[0].kind))
+    return [
+        *_comparable([run for run, _ in found]),
+        *(
+            Caution(each.kind, f"{'Every run' if len(names) == len(found) else ', '.join(names)}: {each.text}")
+            for each, names in ordered
+        ),
+    ]
+
+
+def _comparable(runs: Sequence[Collected]) -> list[Caution]:
+    unlike = [f"{key} ({' / '.join(values)})" for key, values in _differences([run.run for run in runs])]
+    if not unlike:
+        return []
+    more = f" and {len(unlike) - 6} more" if len(unlike) > 6 else ""
+    listed = "; ".join(unlike[:6])
+    return [
+        Caution("care", f"These runs differ in more than the model, so the numbers don't compare models alone: {listed}{more}.")
+    ]
+
+
+def order(runs: Sequence[Collected]) -> str:
+    """Who keeps most and least, and where the order is open because intervals overlap."""
+    ranked = [(run.label, number(run.results, "FMR_matched")) for run in runs]
+    ranked = sorted((each for each in ranked if each[1].value is not None), key=lambda each: -(each[1].value or 0))
+    if len(ranked) < 2:
+        return ""
+    (most, best), (least, worst) = ranked[0], ranked[-1]
+    if best.text == worst.text:
+        return f"By matched FMR, all keep the same share of their accuracy ({best.text} %)."
+    text = f"By matched FMR, {most} keeps most of its accuracy ({best.text} %) and {least} least ({worst.text} %)."
+    open_pairs = [f"{one} and {two}" for (one, a), (two, b) in pairwise(ranked) if a.overlaps(b)]
+    if not open_pairs:
+        return f"{text} No two neighbours' intervals overlap."
+    more = f" and {len(open_pairs) - 5} more" if len(open_pairs) > 5 else ""
+    return f"{text} Intervals overlap, so that the order is open, between {'; '.join(open_pairs[:5])}{more}."
+
+
+def _differences(runs: Sequence[Run]) -> Iterator[tuple[str, list[str]]]:
+    """The settings in which the runs differ, with the values they have."""
+    every = [{**dict(_flat(run.spec)), "data hash": run.provenance.get("data"), "classes": len(run.classes)} for run in runs]
+    for key in dict.fromkeys(key for values in every for key in values):
+        if any(key == each or key.startswith(f"{each}.") for each in _LAYOUT):
+            continue
+        values = [_text(each.get(key)) for each in every]
+        if len(set(values)) > 1:
+            yield key, list(dict.fromkeys(values))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _text(value: Any) -> str:
+    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else text[:39] + "…"

@@ -1,0 +1,88 @@
+"""Writes a report: the folder, its files, and a page for all runs together and for each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+from counterfoil.errors import UsageError
+from counterfoil.report.collect import Collected, collect
+from counterfoil.report.comparison import labels
+from counterfoil.report.downloads import Download, write_downloads
+from counterfoil.report.gallery import write_gallery
+from counterfoil.report.page import Page, Part, program_version, render
+from counterfoil.report.pictures import Album
+from counterfoil.store import Run
+
+MARKER = "report.json"
+_OWN = ("data", "pictures", "thumbs", "downloads")  # folders that are written anew
+
+
+def write_report(runs: Sequence[Run], out: Path, *, pictures: int = 400) -> Path:
+    """Write a report on `runs` into the folder `out` and return its first page.
+
+    The gallery shows up to `pictures` images a run, the same ones for runs over the same data. A folder that holds an
+    earlier report is written over; one that holds anything else is refused.
+    """
+    if not runs:
+        raise UsageError("a report needs at least one run; give the --out of a run")
+    if pictures < 0:
+        raise UsageError(f"a gallery can't have {pictures} pictures; give 0 or more")
+    out = Path(out)
+    gathered = [
+        collect(run, number=number, label=label, pictures=pictures)
+        for number, (run, label) in enumerate(zip(runs, labels(runs), strict=True), start=1)
+    ]
+    with _writing(out):
+        _clear(out)
+        album = Album(out)
+        parts = [_part(each, out, album) for each in gathered]
+        for name in ("report.css", "charts.css", "gallery.css", "tables.js", "gallery.js", "detail.js"):
+            (out / name).write_bytes(resources.files("counterfoil.report").joinpath("static", name).read_bytes())
+        pages = [Page("index.html", parts)]
+        if len(parts) > 1:
+            pages += [Page(f"run-{part.collected.number}.html", [part]) for part in parts]
+        for page in reversed(pages):  # the first page last: when it is there, so is everything it leads to
+            (out / page.name).write_bytes(render(page, every=pages).encode("utf-8", "replace"))
+    return out / "index.html"
+
+
+def _part(collected: Collected, out: Path, album: Album) -> Part:
+    scripts = write_gallery(collected, out, album)
+    downloads: list[Download] = write_downloads(collected, out)
+    return Part(collected, scripts, downloads, missing=len(album.missing.get(collected.run.path, ())))
+
+
+def _clear(out: Path) -> None:
+    """Make the folder ready: new, empty, or with an earlier report taken out of it."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is a file, and a report needs a folder; choose another")
+    if out.is_dir() and any(out.iterdir()) and not _is_report(out):
+        raise UsageError(f"{out}: not empty and not a report; choose another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    for name in _OWN:
+        shutil.rmtree(out / name, ignore_errors=True)
+    for page in [*out.glob("run-*.html"), out / "index.html"]:
+        page.unlink(missing_ok=True)
+    (out / MARKER).write_text(json.dumps({"report": "counterfoil", "version": program_version()}) + "\n", encoding="utf-8")
+
+
+def _is_report(out: Path) -> bool:
+    try:
+        content = json.loads((out / MARKER).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("report") == "counterfoil"
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Turn an error of the operating system into one line."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{out}: the report cannot be written ({error.strerror or error}); choose another folder") from error

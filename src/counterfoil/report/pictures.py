@@ -1,0 +1,115 @@
+"""Copies a run's pictures into the report, with small versions of large ones and pictures of what differs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from PIL import Image
+
+from counterfoil.records import Trial
+
+LARGEST = 512  # side of a picture in the report; the run directory keeps the original
+SMALL = 144  # pictures up to this side are their own thumbnails
+GAIN = 8  # how much a difference is amplified
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A picture in the report: its file, and a smaller file for the overview if it is large. Paths from the report's folder."""
+
+    full: str
+    thumb: str = ""
+
+
+@dataclass
+class Album:
+    """The report's pictures. Equal pictures are kept once, whatever run they come from."""
+
+    out: Path
+    missing: dict[Path, set[str]] = field(default_factory=dict)  # run directory → pictures that cannot be shown
+    _kept: dict[tuple[Path, str], Stored | None] = field(default_factory=dict)
+    _differences: dict[tuple[str, str], Stored] = field(default_factory=dict)
+
+    def keep(self, run: Path, name: str) -> Stored | None:
+        """The picture `name` of a run directory in the report; None if the run has none or it cannot be read."""
+        if not name:
+            return None
+        if (run, name) not in self._kept:
+            image = _read(run, name)
+            self._kept[run, name] = None if image is None else self._store(image, lossless=True)
+            if image is None:
+                self.missing.setdefault(run, set()).add(name)
+        return self._kept[run, name]
+
+    def difference(self, before: Stored | None, after: Stored | None) -> Stored | None:
+        """A picture of `after` minus `before`, amplified around mid-grey; None if there is nothing to compare."""
+        if before is None or after is None:
+            return None
+        pair = (before.full, after.full)
+        if pair not in self._differences:
+            first, second = (self._pixels(path) for path in pair)
+            if first.shape != second.shape:
+                return None
+            signed = np.clip(128 + GAIN * (second - first), 0, 255).astype(np.uint8)
+            self._differences[pair] = self._store(Image.fromarray(signed), lossless=max(signed.shape) <= SMALL)
+        return self._differences[pair]
+
+    def _pixels(self, path: str) -> np.ndarray:
+        with Image.open(self.out / path) as image:
+            return np.asarray(image, dtype=np.int16)  # (H, W, 3)
+
+    def _store(self, image: Image.Image, *, lossless: bool) -> Stored:
+        image.thumbnail((LARGEST, LARGEST), Image.Resampling.LANCZOS)
+        full = self._write("pictures", image, "PNG" if lossless else "JPEG")
+        if max(image.size) <= SMALL:
+            return Stored(full)
+        small = image.copy()
+        small.thumbnail((SMALL, SMALL), Image.Resampling.LANCZOS)
+        return Stored(full, self._write("thumbs", small, "JPEG"))
+
+    def _write(self, folder: str, image: Image.Image, kind: str) -> str:
+        stream = io.BytesIO()
+        image.save(stream, kind, quality=88)
+        data = stream.getvalue()
+        path = f"{folder}/{hashlib.sha256(data).hexdigest()[:20]}.{'png' if kind == 'PNG' else 'jpg'}"
+        target = self.out / path
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        return path
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The pictures of one trial in the report."""
+
+    clean: Stored | None
+    reconstruction: Stored | None
+    made: Stored | None
+    search: Stored | None  # made minus reconstruction: what the search changed
+    generator: Stored | None  # reconstruction minus clean: what the generator alone changed
+
+
+def strip(album: Album, run: Path, trial: Trial) -> Strip:
+    """Put a trial's pictures into the report."""
+    clean, reconstruction, made = (album.keep(run, name) for name in (trial.clean, trial.reconstruction, trial.image))
+    return Strip(clean, reconstruction, made, album.difference(reconstruction, made), album.difference(clean, reconstruction))
+
+
+def _read(run: Path, name: str) -> Image.Image | None:
+    """A picture of a run directory; None if it is missing, damaged, or a path that leads out of the directory."""
+    relative = PurePosixPath(name)
+    if relative.is_absolute() or ".." in relative.parts:
+        return None
+    path = (run / relative).resolve()
+    if not path.is_relative_to(run.resolve()):  # a link to elsewhere, in a run that came from elsewhere
+        return None
+    try:
+        with Image.open(path, formats=("PNG",)) as image:
+            return image.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None

@@ -1,0 +1,97 @@
+"""Runs with little or nothing to show get pages that say so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from counterfoil import store
+from counterfoil.errors import BadRun, UsageError
+from counterfoil.report import write_report
+
+from .made import Plan, build, replace_results
+from .pages import data, read
+
+
+def test_no_accepted_image(tmp_path: Path) -> None:
+    words = read(write_report([build(tmp_path / "run", Plan(accept=False))], tmp_path / "report")).words
+    assert "The oracle accepted none of the 22 plain reconstructions" in words
+    assert "Undefined: the oracle accepted no image." in words
+
+
+def test_unfinished_run(tmp_path: Path) -> None:
+    run = build(tmp_path / "run", Plan(finish=False, images=12))
+    page = write_report([run], tmp_path / "report")
+    words = read(page).words
+    assert "This run is not finished: 12 of 12 images are done" in words
+    assert "All numbers" not in words
+    assert not list((tmp_path / "report").rglob("results.json"))
+    assert data(tmp_path / "report/data/gallery-1.js")["entries"]
+
+
+def test_run_without_images(tmp_path: Path) -> None:
+    run = build(tmp_path / "run", Plan(images=1))
+    for folder in ("parts", "trials", "predictions", "verdicts"):
+        for path in (run.path / folder).iterdir():
+            path.unlink()
+    (run.path / "results.json").unlink()
+    words = read(write_report([store.open_run(run.path)], tmp_path / "report")).words
+    assert "This run holds no images yet" in words
+    assert "There are no pictures to show" in words
+
+
+def test_nothing_readable(tmp_path: Path) -> None:
+    run = build(tmp_path / "run", Plan(images=1))
+    with store.write(tmp_path / "bad", run.spec, run.classes, run.provenance) as writer:
+        from counterfoil.records import Trial
+
+        writer.add([Trial("a.png", "guided", 0, 1, "skipped", 0, 0, reason="not a picture")], [], [])
+        writer.finish({"counts": {}, "per_class": {}, "curve": []})
+    words = read(write_report([store.open_run(tmp_path / "bad")], tmp_path / "report")).words
+    assert "None of the 1 picture could be read" in words
+    assert "not a picture" in words
+
+
+def test_missing_and_damaged_pictures_are_named_not_fatal(tmp_path: Path) -> None:
+    run = build(tmp_path / "run")
+    trials = [trial for trial in run.trials if trial.image and trial.arm == "guided"]
+    (run.path / trials[0].image).unlink()
+    (run.path / trials[1].reconstruction).write_bytes(b"not a picture")
+    page = write_report([run], tmp_path / "report")
+    assert "2 pictures are missing from the run directory or damaged" in read(page).words
+    entries = {(entry["id"], entry["arm"]): entry for entry in data(page.parent / "data/gallery-1.js")["entries"]}
+    assert entries[trials[0].image_id, "guided"]["missing"] == ["made"]
+    assert entries[trials[1].image_id, "guided"]["missing"] == ["reconstruction"]
+    assert "search" not in entries[trials[0].image_id, "guided"]["pictures"]
+
+
+def test_a_thousand_classes_with_long_names(tmp_path: Path) -> None:
+    names = [f"{'ζωή-😀-非常に長い名前-' * 8}{number}" for number in range(1000)]
+    run = build(tmp_path / "run", Plan(classes=names, images=8))
+    found = (run.results or {})["per_class"][names[0]]
+    replace_results(run, per_class=dict.fromkeys(names, found))
+    page = read(write_report([run], tmp_path / "report"))
+    rows = [cell for cell in page.all("th") if cell.attributes.get("class") == "class-name"]
+    assert [row.attributes["data-value"] for row in rows] == names
+    assert "The 24 classes with the lowest accuracy are drawn; the table of classes has all 1,000." in page.words
+
+
+def test_undefined_numbers_and_missing_sections_do_not_break_the_page(tmp_path: Path) -> None:
+    run = build(tmp_path / "run")
+    (run.path / "results.json").write_text(json.dumps({"SA": {"value": None, "low": None, "high": None, "n": 0, "note": "none"}}))
+    assert "Undefined: none." in read(write_report([run], tmp_path / "report")).words
+
+
+def test_damaged_results_are_an_error_in_one_line(tmp_path: Path) -> None:
+    run = build(tmp_path / "run")
+    (run.path / "results.json").write_text("{")
+    with pytest.raises(BadRun, match=r"results\.json: damaged"):
+        write_report([run], tmp_path / "report")
+
+
+def test_no_run_at_all(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="at least one run"):
+        write_report([], tmp_path / "report")
+    assert not (tmp_path / "report").exists()

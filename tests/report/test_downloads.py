@@ -1,0 +1,87 @@
+"""The files to take along hold every trial, and lead back to the same run."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+
+from counterfoil import spec as specs
+from counterfoil.report.downloads import SCHEMA
+from counterfoil.report.making import command, repeatable
+from counterfoil.store import Run
+
+from .made import Plan, build, expected_outcome, image_id
+
+
+def folder(report: Path) -> Path:
+    return report / "downloads" / "1-python-m"
+
+
+def test_csv_has_every_trial_with_what_was_said(run: Run, report: Path) -> None:
+    with (folder(report) / "trials.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(row["image_id"], row["arm"]) for row in rows] == [(trial.image_id, trial.arm) for trial in run.trials]
+    guided = {row["image_id"]: row for row in rows if row["arm"] == "guided"}
+    for number in range(Plan().images):
+        assert guided[image_id(Plan(), number)]["outcome"] == expected_outcome(Plan(), number)
+    fooled = guided["img 1.png"]
+    assert (fooled["class"], fooled["model_made_predicted"], fooled["model_made_correct"]) == ("bee", "cat", "false")
+    assert (fooled["oracle_made_keeps_label"], fooled["oracle_made_score"]) == ("true", "0.75")
+    assert fooled["path_loss"] == "0.0 | 0.25 | 0.5 | 0.75"
+    assert guided["img 10.png"]["reason"] == "truncated after 12 bytes; replace the file"
+    assert guided["img 10.png"]["model_clean_correct"] == ""
+
+
+def test_parquet_has_the_same_rows(report: Path) -> None:
+    table = pq.read_table(folder(report) / "trials.parquet")
+    assert table.schema.equals(SCHEMA)
+    with (folder(report) / "trials.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert table.column("image_id").to_pylist() == [row["image_id"] for row in rows]
+    told = table.column("model_made_correct").to_pylist()
+    assert [{"true": True, "false": False, "": None}[row["model_made_correct"]] for row in rows] == told
+
+
+def test_results_are_the_runs_own(run: Run, report: Path) -> None:
+    assert json.loads((folder(report) / "results.json").read_bytes()) == run.results
+
+
+def test_specification_reads_back_as_the_runs(run: Run, report: Path) -> None:
+    values = yaml.safe_load((folder(report) / "spec.yaml").read_text(encoding="utf-8"))
+    assert specs.parse(values).model_dump(mode="json") == run.spec
+
+
+def test_the_command_gives_the_same_specification(run: Run) -> None:
+    assert specs.parse(_read_command(command(run))).model_dump(mode="json") == run.spec
+
+
+def test_the_command_survives_awkward_names_and_options(tmp_path: Path) -> None:
+    run = build(tmp_path / "run", Plan(images=1, model="python:it's a; $(model)"))
+    assert specs.parse(_read_command(command(run))).model.name == "python:it's a; $(model)"
+
+
+def test_objects_cannot_be_named_by_a_command(run: Run, tmp_path: Path) -> None:
+    assert repeatable(run)
+    assert not repeatable(build(tmp_path / "run", Plan(images=1, model="object:ModuleModel-abc")))
+
+
+def _read_command(text: str) -> dict[str, Any]:
+    """The values that the command line would make of a command."""
+    words = shlex.split(text)
+    assert words[:2] == ["counterfoil", "run"]
+    values: dict[str, Any] = {}
+    settings = []
+    for flag, value in zip(words[2::2], words[3::2], strict=True):
+        if flag == "--set":
+            settings.append(value)
+        else:
+            values[flag.removeprefix("--")] = int(value) if value.isdigit() else value
+    for assignment in settings:
+        specs.override(values, assignment)
+    return values

@@ -1,0 +1,106 @@
+"""The page says what the results say, and what a reader has to know beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from counterfoil.metrics.table import MEANINGS
+from counterfoil.report import write_report
+from counterfoil.store import Run
+
+from .made import Plan, build, replace_results
+from .pages import read
+
+
+def test_every_number_stands_there_with_interval_and_meaning(run: Run, report: Path) -> None:
+    rows = read(report / "index.html").rows
+    assert run.results is not None
+    for key, meaning in MEANINGS.items():
+        found = run.results[key]
+        unit = "" if key.startswith("steps") else " %"
+        numbers = f"{key} {found['value']:.1f}{unit} {found['low']:.1f} to {found['high']:.1f} {found['n']} "
+        sentence = f"{meaning[0].upper()}{meaning[1:]}."
+        assert any(numbers in row and sentence in row for row in rows), numbers
+
+
+def test_published_and_matched_fmr_stand_beside_each_other(report: Path) -> None:
+    headings = [heading.text for heading in read(report / "index.html").all("h2")]
+    assert headings.index("FMR, matched") == headings.index("FMR, as published") + 1
+
+
+def test_settings_the_paper_leaves_open_are_printed(report: Path) -> None:
+    rows = read(report / "index.html").rows
+    wanted = {
+        "guidance": "auto",
+        "norm": "l2",
+        "unit": "scale",
+        "step": "0.01",
+        "budget": "3",
+        "space": "code",
+        "SA subset": "the accepted ones",
+        "seed": "5",
+        "torch": "2.15.0",
+        "data hash": "d" * 64,
+        "code hash": "c" * 64,
+        "cores": "2",
+    }
+    for name, value in wanted.items():
+        assert any(row.startswith(name) and row.endswith(value) for row in rows), name
+
+
+def test_cautions_are_given_where_due(report: Path) -> None:
+    words = read(report / "index.html").words
+    assert "Only 18 images were accepted by the oracle" in words
+    assert "The FMR's interval spans" in words
+    assert "2 pictures could not be used and count nowhere" in words
+    assert "FMR above 100" not in words
+    assert "No random control" not in words
+
+
+def test_a_run_without_control_says_so(tmp_path: Path) -> None:
+    words = read(write_report([build(tmp_path / "run", Plan(control=False))], tmp_path / "report")).words
+    assert "No random control was run" in words
+
+
+def test_an_fmr_over_100_and_a_low_validation_rate_are_explained(tmp_path: Path) -> None:
+    run = build(tmp_path / "run")
+    replace_results(
+        run,
+        FMR={"value": 108.2, "low": 107.0, "high": 109.5, "n": 17},
+        VR={"value": 31.0, "low": 20.0, "high": 42.0, "n": 22},
+    )
+    words = read(write_report([run], tmp_path / "report")).words
+    assert "An FMR above 100 (108.2) does not mean that the model got better" in words
+    assert "The oracle accepts only 31.0 % of the plain reconstructions" in words
+
+
+def test_skipped_pictures_are_listed_with_their_reason(report: Path) -> None:
+    rows = read(report / "index.html").rows
+    assert [row for row in rows if "truncated" in row] == [
+        "img 10.png bee truncated after 12 bytes; replace the file",
+        "img 21.png ant truncated after 12 bytes; replace the file",
+    ]
+
+
+def test_the_table_of_classes_holds_exact_values_to_sort_by(run: Run, report: Path) -> None:
+    page = read(report / "index.html")
+    assert run.results is not None
+    names = [cell.attributes["data-value"] for cell in page.all("th") if cell.attributes.get("class") == "class-name"]
+    assert names == list(run.results["per_class"])
+    first = next(cell for cell in page.all("td") if cell.attributes.get("class") == "num stacked")
+    assert float(first.attributes["data-value"]) == run.results["per_class"]["ant"]["SA"]["value"]
+
+
+def test_models_and_oracles_asked_later_have_a_table(tmp_path: Path) -> None:
+    from counterfoil.records import Prediction, Verdict
+
+    run = build(tmp_path / "run")
+    trials = [trial for trial in run.trials if trial.ending != "skipped"]
+    made = [trial for trial in trials if trial.image]
+    told = [Prediction(trial.trial_id, "clean", "python:later", trial.label, True, 0.5, 0.5) for trial in trials]
+    told += [Prediction(trial.trial_id, "made", "python:later", 0, False, 0.5, 0.5) for trial in made]
+    judged = [Verdict(trial.trial_id, "made", "human:panel", False, 0.0, 0) for trial in made]
+    run.append(predictions=told, verdicts=judged)
+    rows = read(write_report([run], tmp_path / "report")).rows
+    assert any(row.startswith("python:later model 100.0") and " 0.0 0.0 to " in row for row in rows)
+    assert any(row.startswith("human:panel oracle") and " 0.0 0.0 to " in row for row in rows)
