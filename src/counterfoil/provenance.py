@@ -26,6 +26,7 @@ def gather(assembly: Assembly) -> dict[str, Any]:
         "images": len(assembly.dataset),
         "size": assembly.size,
         "parts": {role: part.provenance() for role, part in parts.items() if hasattr(part, "provenance")},
+        "guidance": type(assembly.engine().arms()["guided"]).__name__,  # what `auto` came to
         "hardware": _hardware(assembly.spec.device),
     }
 

@@ -40,6 +40,8 @@ class Trial:
     image_sha256: str = ""
     image_bytes: int = 0
     reason: str = ""  # for `skipped`: what was wrong with the picture
+    rejected_as: int = -1  # the class the oracle saw in the picture whose rejection ended the trial; -1 if it named none
+    rejected_score: float = 0.0  # its score for the label there
     path_loss: tuple[float, ...] = ()  # the tested model's loss on the picture kept after 0, 1, 2, … steps
     path_predicted: tuple[int, ...] = ()  # its prediction there, in the run's classes; -1 for any other class
     path_score: tuple[float, ...] = ()  # the oracle's score for the label there

@@ -114,6 +114,8 @@ def _record(spec: RunSpec, writer: Writer, finished: Finished, source: str) -> N
             clean=clean,
             reconstruction=reconstruction,
             image=writer.keep(images.png(picture)) if climb.kept else "",
+            rejected_as=climb.rejected.seen if climb.rejected else -1,
+            rejected_score=climb.rejected.score if climb.rejected else 0.0,
             path_loss=tuple(look.loss for look in climb.kept),
             path_predicted=tuple(look.predicted for look in climb.kept),
             path_score=tuple(look.score for look in climb.kept),

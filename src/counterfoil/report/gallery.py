@@ -56,6 +56,7 @@ def _entry(shown: Shown, pictures: Strip) -> dict[str, Any]:
         "outcome": shown.outcome,
         "ending": trial.ending,
         "steps": trial.steps,
+        "rejected": [trial.rejected_as, trial.rejected_score] if trial.ending == "oracle" else None,
         "pictures": {name: [each.full, each.thumb] if each.thumb else [each.full] for name, each in found.items() if each},
         "missing": [name for name, path in named.items() if path and found[name] is None],
         "model": {picture: _prediction(each) for picture, each in said.model.items()},

@@ -25,9 +25,11 @@
   function why(entry) {
     const oracle = entry.oracle.reconstruction;
     const sees = oracle ? `it sees ${className(entry, oracle[0])}, and gives the label a score of ${decimal(oracle[2])}` : "no verdict is recorded";
+    const [seen, score] = entry.rejected ?? [-1, 0];
+    const rejected = `${seen < 0 ? "it named no class" : `it saw ${className(entry, seen)}`}, and gave the label a score of ${decimal(score)}`;
     const reasons = {
       unvalidated: `Rejected: the oracle does not see the class in the plain reconstruction (${sees}). Nothing was made.`,
-      oracle: `The oracle rejected the picture after step ${entry.steps + 1}; the one after step ${entry.steps} was kept.`,
+      oracle: `The oracle rejected the picture after step ${entry.steps + 1} (${rejected}); the one after step ${entry.steps} was kept.`,
       budget: `All ${entry.steps} steps were taken, and the oracle accepted each.`,
       fooled: `The model was fooled after step ${entry.steps}, and the run was told to stop there.`,
       queries: `The allowed model calls were spent after ${entry.steps} kept steps.`,
