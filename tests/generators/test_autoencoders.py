@@ -271,7 +271,7 @@ def test_another_hash_is_refused(broken: Path) -> None:
 
 def test_a_truncated_weight_file_is_refused(broken: Path) -> None:
     (broken / WEIGHTS).write_bytes((broken / WEIGHTS).read_bytes()[:-1000])
-    with pytest.raises(BadWeights, match=f"{WEIGHTS}: not a usable weight file"):
+    with pytest.raises(BadWeights, match=f"{WEIGHTS}: cannot be loaded"):
         autoencoder(str(broken))
 
 

@@ -30,9 +30,11 @@ def shake(module: nn.Module, seed: int = 0) -> nn.Module:
     """Weights that make the outputs differ from picture to picture, as those of an untrained model hardly do."""
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in module.parameters():
+        for name, parameter in module.named_parameters():
             if parameter.ndim > 1:
                 parameter.normal_(0, (2 / parameter[0].numel()) ** 0.5, generator=random)
+            elif name.endswith("bias"):
+                parameter.zero_()  # libraries draw some of them from the global generator
     return module
 
 
