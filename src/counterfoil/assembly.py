@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
-from counterfoil import labels, registry
+from counterfoil import independence, labels, registry
 from counterfoil.datasets.subset import take
 from counterfoil.engine import Engine, Job
 from counterfoil.errors import BadData, BadImage, BadPart, BadSpec
+from counterfoil.memory import keep_freed_memory
 from counterfoil.parts import Dataset, Generator, Model, Oracle, Sample
 from counterfoil.spec import PartSpec, RunSpec, SearchSpec
 
@@ -32,6 +33,7 @@ class Assembly:
     oracle: Oracle
     columns: list[int]  # the model's output for each of the data's classes
     size: int
+    caution: str | None = None  # why the oracle's word may not count, where that was forced
 
     def engine(self, search: SearchSpec | None = None) -> Engine:
         """An engine over these parts."""
@@ -86,7 +88,8 @@ def assemble(spec: RunSpec, given: Given | None = None) -> Assembly:
     )
     generator: Generator = part("generator", spec.generator)
     oracle: Oracle = part("oracle", spec.oracle).bind(dataset.classes)
-    return Assembly(spec, model, dataset, generator, oracle, columns, _size(spec, generator, model))
+    caution = independence.check(model, oracle, force=spec.force)
+    return Assembly(spec, model, dataset, generator, oracle, columns, _size(spec, generator, model), caution)
 
 
 def open_data(spec: RunSpec, given: Given | None = None) -> Dataset:
@@ -108,6 +111,7 @@ def image_seed(seed: int, image_id: str) -> int:
 
 
 def _device(name: str) -> torch.device:
+    keep_freed_memory()
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)

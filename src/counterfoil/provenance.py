@@ -19,7 +19,9 @@ LIBRARIES = ("counterfoil", "torch", "torchvision", "timm", "transformers", "dif
 def gather(assembly: Assembly) -> dict[str, Any]:
     """Everything that someone who wants the same numbers again has to know beside the specification."""
     parts = {"model": assembly.model, "dataset": assembly.dataset, "generator": assembly.generator, "oracle": assembly.oracle}
+    caution = {"caution": assembly.caution} if assembly.caution else {}
     return {
+        **caution,
         "versions": {"python": platform.python_version(), **_versions()},
         "code": _source_hash(),
         "data": _data_hash(assembly),

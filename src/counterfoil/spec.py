@@ -87,6 +87,7 @@ class RunSpec(_Strict):
     seed: int = Field(0, ge=0, lt=2**31)
     device: str = "cpu"
     strict: bool = Field(False, description="stop at the first unreadable picture instead of skipping it")
+    force: bool = Field(False, description="let an oracle that shares weights with the model judge it all the same")
     search: SearchSpec = Field(default_factory=SearchSpec)
     engine: EngineSpec = Field(default_factory=EngineSpec)
 

@@ -8,12 +8,14 @@ Each check raises AssertionError with a sentence that says what the contract wan
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 from torch import Tensor
 
-from counterfoil.parts import Generator, Model, Oracle, State
+from counterfoil.parts import Dataset, Generator, Model, Oracle, State
 
-__all__ = ["check_generator", "check_model", "check_oracle", "pictures"]
+__all__ = ["check_dataset", "check_generator", "check_model", "check_oracle", "pictures"]
 
 
 def pictures(count: int = 4, size: int = 32, *, seed: int = 0) -> Tensor:
@@ -76,6 +78,29 @@ def check_oracle(oracle: Oracle, classes: list[str], *, size: int = 32) -> None:
         "predicted indexes the bound classes, or is -1"
     )
     _same_rows(lambda rows: bound.judge(images[rows], labels[rows]).scores, "scores")
+
+
+def check_dataset(dataset: Dataset, *, size: int = 16) -> None:
+    """A data set: ids of their own in a fixed order, labels that are classes, pictures that load alike from any thread."""
+    assert isinstance(dataset, Dataset), "a data set has `classes`, `len()`, iteration over samples and `load(sample, size)`"
+    assert len(dataset.classes) >= 2, f"a data set has at least two classes, got {list(dataset.classes)!r}"
+    assert len(set(dataset.classes)) == len(dataset.classes), "class names are unique"
+    samples = list(dataset)
+    assert len(samples) == len(dataset), f"`len()` is the number of samples, got {len(dataset)} for {len(samples)}"
+    assert samples == list(dataset), "samples come in the same order every time"
+    assert len({sample.image_id for sample in samples}) == len(samples), "every sample has an id of its own"
+    assert all(0 <= sample.label < len(dataset.classes) for sample in samples), "labels are indices of the classes"
+    few = samples[:: max(1, len(samples) // 8)]
+    for sample in few:
+        image = dataset.load(sample, None)
+        assert image.ndim == 3 and len(image) == 3 and image.dtype == torch.float32, "a picture is float32 of shape (3, H, W)"
+        assert image.min() >= 0 and image.max() <= 1, "pixel values lie in [0, 1]"
+    alone = [dataset.load(sample, size) for sample in few]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(lambda sample: dataset.load(sample, size), few * 2))
+    for image, first, second in zip(alone, together, together[len(few) :], strict=False):
+        assert image.shape == (3, size, size), f"with a size given, pictures are square, got {tuple(image.shape)}"
+        assert torch.equal(image, first) and torch.equal(image, second), "a picture is the same however often it is loaded"
 
 
 def _check_rendering(generator: Generator, state: State, images: Tensor) -> None:

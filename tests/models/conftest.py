@@ -8,6 +8,10 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
+from tests.oracles.conftest import clip_folder, openclip_folder, siglip_folder
+
+__all__ = ["clip_folder", "openclip_folder", "siglip_folder"]  # fixtures that are also needed here
+
 
 def scene(seed: int, width: int, height: int) -> Image.Image:
     random = np.random.default_rng(seed)

@@ -3,12 +3,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("timm", "torchvision", "transformers", "open_clip", "diffusers", "huggingface_hub")
-MODULES = (
-    "counterfoil.models.timm_models, counterfoil.models.torchvision_models, counterfoil.models.python_factory, "
-    "counterfoil.oracles.clip, counterfoil.oracles.openclip, counterfoil.oracles.classifier, counterfoil.oracles.ensemble, "
-    "counterfoil.datasets.folder, counterfoil.datasets.tensors"
-)
+HEAVY = ("timm", "torchvision", "transformers", "open_clip", "diffusers", "huggingface_hub", "datasets", "onnxruntime")
+PARTS = {
+    "models": "timm_models torchvision_models python_factory hf_models openclip_models onnx_models exported http_model grouped",
+    "oracles": "clip openclip classifier ensemble vlm human",
+    "datasets": "folder tensors manifest webdataset hf_sets torchvision_sets selection",
+}
+MODULES = ", ".join(f"counterfoil.{role}.{name}" for role, names in PARTS.items() for name in names.split())
 
 
 def test_listing_the_parts_loads_no_heavy_library() -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from counterfoil.encoders import openclip
 from counterfoil.errors import BadPart, BadWeights, UnknownName
-from counterfoil.oracles import openclip
 from counterfoil.oracles.openclip import openclip_oracle
 from counterfoil.testing import check_oracle
 from tests.oracles.conftest import CLASSES, pictures, sharpen, to_batch

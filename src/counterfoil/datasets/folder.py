@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from torch import Tensor
 
-from counterfoil import images, labels
+from counterfoil import imagenet, images, labels
 from counterfoil.errors import BadData, LabelMismatch
 from counterfoil.parts import Sample
-
-_WORDNET = re.compile(r"n\d{8}")
 
 
 def folder(path: str, *, names: str | None = None) -> FolderDataset:
@@ -98,13 +95,9 @@ def _is_picture(name: str) -> bool:
 
 
 def _named(folders: list[str], path: Path | None) -> list[str]:
-    if path is not None:
-        given = labels.read_mapping(path, folders)
-    elif all(_WORDNET.fullmatch(name) for name in folders):
-        given = {entry.wordnet: entry.name for entry in labels.imagenet()}
-        given = {name: given.get(name, name) for name in folders}
-    else:
-        return folders
+    if path is None:
+        return imagenet.in_words(folders)
+    given = labels.read_mapping(path, folders)
     missing = [name for name in folders if not given.get(name)]
     if missing:
         raise LabelMismatch(f"{path}: no name for the folders {', '.join(map(repr, missing[:3]))}; {len(missing)} are missing")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -41,8 +40,7 @@ class ModuleModel:
     @property
     def size(self) -> int | None:
         """Side of the square pictures the module takes, or None where it takes any."""
-        size = self.preprocessing.size
-        return size[0] if size is not None and size[0] == size[1] else None
+        return self.preprocessing.side
 
     def logits(self, images: Tensor) -> Tensor:
         """Scores before the softmax.  # (N, 3, H, W) → (N, K)"""
@@ -65,16 +63,3 @@ class ModuleModel:
     def provenance(self) -> dict[str, str]:
         """Where the weights came from, and a hash of what they are now."""
         return {**self._origin, "weights": weights.fingerprint(self.module)}
-
-
-def class_names(classes: str | Sequence[str] | None) -> list[str] | None:
-    """Class names as an option gives them: a list, or a file with one a line."""
-    if classes is None:
-        return None
-    return labels.read_names(Path(classes).expanduser()) if isinstance(classes, str) else [str(name) for name in classes]
-
-
-def check_names(classes: Sequence[str], outputs: int, what: str) -> None:
-    """Raise BadPart unless there is one name for each of a model's outputs."""
-    if len(classes) != outputs:
-        raise BadPart(f"{what}: {len(classes)} class names for {outputs} outputs; give one name an output, in their order")

@@ -32,6 +32,7 @@ class Preprocessing:
     fill: tuple[float, ...] = (0.0, 0.0, 0.0)  # colour beside pictures that are smaller than `size`
     grey: bool = False  # the model takes one channel
     rounding: Callable[[float], int] = round  # where the crop goes if the middle falls between two pixels
+    bgr: bool = False  # the model takes blue first; `mean` and `std` are then in that order too
 
     def __post_init__(self) -> None:
         channels = 1 if self.grey else 3
@@ -41,6 +42,11 @@ class Preprocessing:
         if (self.mean is None) != (self.std is None):
             raise BadPart("preprocessing: give both mean and std, or neither")
 
+    @property
+    def side(self) -> int | None:
+        """Side of the pictures the model sees if they are square; None for any size, or another shape."""
+        return self.size[0] if self.size is not None and self.size[0] == self.size[1] else None
+
     def __call__(self, images: Tensor) -> Tensor:
         """Pictures as the model takes them.  # (N, 3, H, W) → (N, 3 or 1, height, width)"""
         if self.grey:
@@ -48,6 +54,8 @@ class Preprocessing:
         if self.size is not None:
             images = self._resize(images, self.resize or self.size)
             images = pictures.centre_crop(images, self.size, fill=self.fill[: images.shape[1]], rounding=self.rounding)
+        if self.bgr:
+            images = images.flip(1)
         if self.mean is not None and self.std is not None:
             images = pictures.normalise(images, self.mean, self.std)
         return images

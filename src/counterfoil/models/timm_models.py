@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from counterfoil import labels
 from counterfoil import weights as weight_files
 from counterfoil.errors import BadPart, BadWeights, CounterfoilError, UnknownName
-from counterfoil.models.module import ModuleModel, check_names, class_names
+from counterfoil.models.module import ModuleModel
+from counterfoil.models.naming import check_names, class_names
 from counterfoil.models.preprocessing import Preprocessing, Resizing
 
 _RESIZING: Mapping[str, Resizing] = {"center": "shorter", "squash": "squash", "border": "longer"}

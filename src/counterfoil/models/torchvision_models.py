@@ -15,7 +15,8 @@ from torch import nn
 from counterfoil import labels
 from counterfoil import weights as weight_files
 from counterfoil.errors import BadPart, BadWeights, UnknownName
-from counterfoil.models.module import ModuleModel, check_names, class_names
+from counterfoil.models.module import ModuleModel
+from counterfoil.models.naming import check_names, class_names
 from counterfoil.models.preprocessing import Preprocessing
 
 _DENSENET = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\..*)$")  # names that torch no longer allows

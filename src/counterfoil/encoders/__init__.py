@@ -1,0 +1,1 @@
+"""Models that embed pictures and words into one space: oracles and zero-shot classifiers are made of them."""

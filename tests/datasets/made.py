@@ -1,0 +1,31 @@
+"""Small pictures for data sets: each of a colour of its own, so that the right one is told from the others."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+
+def shade(number: int, size: tuple[int, int] = (12, 10)) -> Image.Image:
+    """A plain picture whose red is its number."""
+    return Image.new("RGB", size, (number, 100, 200))
+
+
+def png(number: int) -> bytes:
+    file = io.BytesIO()
+    shade(number).save(file, format="PNG")
+    return file.getvalue()
+
+
+def number_of(image: Tensor) -> int:
+    """The number a picture was made with."""
+    return round(float(image[0].mean()) * 255)
+
+
+def noise(count: int, *shape: int, seed: int = 0) -> np.ndarray:
+    """Random bytes.  # → (count, *shape) uint8"""
+    return torch.randint(0, 256, (count, *shape), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8).numpy()

@@ -1,0 +1,83 @@
+"""A model behind HTTP on this machine, whose answers a test can spoil."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import torch
+
+from counterfoil import images
+from tests.fakes import CLASSES, TinyModel
+
+Spoil = Callable[[int, Any], Any]
+"""Gets the number of the request and the right answer; gives bytes, (status, bytes, headers), or another answer."""
+
+
+@dataclass
+class Endpoint:
+    """What the server was asked, and how it answers."""
+
+    url: str = ""
+    spoil: Spoil = lambda number, answer: answer
+    description: dict[str, Any] = field(default_factory=lambda: {"classes": list(CLASSES), "size": 16})
+    posts: list[int] = field(default_factory=list)  # pictures in each request
+    tokens: list[str | None] = field(default_factory=list)
+
+    def answer(self, body: bytes) -> Any:
+        pictures = [images.read(base64.b64decode(text)) for text in json.loads(body)["images"]]
+        with torch.no_grad():
+            scores = TinyModel().logits(torch.stack(pictures))
+        self.posts.append(len(pictures))
+        return self.spoil(len(self.posts), {"logits": scores.tolist()})
+
+
+class _Quiet(ThreadingHTTPServer):
+    """Says nothing of clients that have hung up: some tests do."""
+
+    daemon_threads = True
+
+    def handle_error(self, *arguments: Any) -> None:
+        pass
+
+
+@contextmanager
+def served() -> Iterator[Endpoint]:
+    """An endpoint on the loopback address, for as long as the block lasts."""
+    endpoint = Endpoint()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send(endpoint.description)
+
+        def do_POST(self) -> None:
+            endpoint.tokens.append(self.headers.get("Authorization"))
+            self._send(endpoint.answer(self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def _send(self, value: Any) -> None:
+            status, body, headers = value if isinstance(value, tuple) else (200, value, {})
+            body = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
+            for name, text in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, text)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+    with _Quiet(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        endpoint.url = f"http://127.0.0.1:{server.server_port}/predict"
+        try:
+            yield endpoint
+        finally:
+            server.shutdown()
+            thread.join()

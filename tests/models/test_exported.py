@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from counterfoil.errors import BadPart, BadWeights
+from counterfoil.models.exported import pt2_model, torchscript_model
+from counterfoil.testing import check_model, pictures
+from tests.fakes import CLASSES
+from tests.models.programs import Network, exported, scripted
+
+PLAIN: dict[str, Any] = {"classes": list(CLASSES), "size": 16, "mean": 0, "std": 1}
+
+
+@pytest.fixture(scope="module")
+def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported(tmp_path_factory.mktemp("export") / "model.pt2")
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return scripted(tmp_path_factory.mktemp("script") / "model.pt")
+
+
+def expected(images: Tensor) -> Tensor:
+    with torch.no_grad():
+        return Network().eval()(images)
+
+
+def test_programs_say_what_the_network_says(export: Path, script: Path, tmp_path: Path) -> None:
+    images = pictures(5, 16)
+    fixed = exported(tmp_path / "fixed.pt2", rows=3)
+    for model in (pt2_model(str(export), **PLAIN), pt2_model(str(fixed), **PLAIN), torchscript_model(str(script), **PLAIN)):
+        assert torch.allclose(model.logits(images), expected(images), atol=1e-5)
+        assert model.differentiable
+        check_model(model, size=16)
+
+
+def test_gradients_are_those_of_the_network(export: Path, script: Path) -> None:
+    gradients = []
+    for score in (pt2_model(str(export), **PLAIN).logits, torchscript_model(str(script), **PLAIN).logits, Network().eval()):
+        images = pictures(2, 16).requires_grad_()
+        gradients.append(torch.autograd.grad(score(images)[:, 1].sum(), images)[0])
+    assert torch.allclose(gradients[0], gradients[2], atol=1e-5)
+    assert torch.allclose(gradients[1], gradients[2], atol=1e-5)
+
+
+def test_a_program_without_gradients_is_a_black_box(tmp_path: Path) -> None:
+    class Detached(Network):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.body(inputs.detach())
+
+    model = torchscript_model(str(scripted(tmp_path / "m.pt", module=Detached())), **PLAIN)
+    assert not model.differentiable
+    check_model(model, size=16)
+
+
+def test_probabilities_and_a_background_class_are_seen_to(tmp_path: Path) -> None:
+    file = exported(tmp_path / "m.pt2", softmax=True, background=True)
+    images = pictures(4, 16)
+    model = pt2_model(str(file), **PLAIN, skip=1)
+    assert torch.allclose(model.logits(images).softmax(dim=1), expected(images).softmax(dim=1), atol=1e-5)
+
+
+def test_two_frozen_programs_are_not_taken_for_one(tmp_path: Path) -> None:
+    class Other(Network):
+        def __init__(self) -> None:
+            super().__init__()
+            nn.init.ones_(self.body[-1].bias)
+
+    first, second = scripted(tmp_path / "a.pt", freeze=True), scripted(tmp_path / "b.pt", freeze=True, module=Other())
+    models = [torchscript_model(str(file), **PLAIN) for file in (first, second)]
+    assert models[0].provenance()["weights"] != models[1].provenance()["weights"]
+
+
+def test_the_size_of_a_script_has_to_be_given(script: Path) -> None:
+    with pytest.raises(BadPart, match="give size"):
+        torchscript_model(str(script), classes=list(CLASSES))
+
+
+def test_a_program_of_another_kind_is_refused(tmp_path: Path) -> None:
+    class Map(nn.Module):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs * 2
+
+    with pytest.raises(BadPart, match=r"output of shape \(2, 3, 16, 16\) for 2 pictures"):
+        torchscript_model(str(scripted(tmp_path / "map.pt", module=Map())), **PLAIN)
+
+
+def test_a_hash_is_kept_to(export: Path, script: Path) -> None:
+    for factory, file in ((pt2_model, export), (torchscript_model, script)):
+        with pytest.raises(BadWeights, match="expected 00000000"):
+            factory(str(file), **PLAIN, sha256="0" * 64)
+        with pytest.raises(BadWeights, match="no such file"):
+            factory(str(file) + "x", **PLAIN)
+
+
+class Trap:
+    """What a pickle that runs something looks like."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
+        return open, (str(self.mark), "w")
+
+
+def changed(source: Path, target: Path, edit: Callable[[str, bytes], bytes | None], **more: bytes) -> Path:
+    """An archive with some entries rewritten and others added."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        top = old.namelist()[0].partition("/")[0]
+        for name in old.namelist():
+            content = edit(name, old.read(name))
+            if content is not None:
+                new.writestr(name, content)
+        for name, content in more.items():
+            new.writestr(f"{top}/{name}", content)
+    return target
+
+
+def with_graph(source: Path, target: Path, edit: Callable[[Any], None]) -> Path:
+    def rewrite(name: str, content: bytes) -> bytes:
+        if not name.endswith("models/model.json"):
+            return content
+        graph = json.loads(content)
+        edit(graph)
+        return json.dumps(graph).encode()
+
+    return changed(source, target, rewrite)
+
+
+def test_a_call_of_anything_but_an_operator_is_refused(export: Path, tmp_path: Path) -> None:
+    for target in (
+        "torch.hub.load",
+        "torch._C._jit_set",
+        "torch.ops.aten.from_file.default",
+        "_operator.attrgetter",
+        "os.system",
+    ):
+
+        def edit(graph: Any, target: str = target) -> None:
+            graph["graph_module"]["graph"]["nodes"][0]["target"] = target
+
+        with pytest.raises(BadWeights, match=f"refused, it holds a call of {target}"):
+            pt2_model(str(with_graph(export, tmp_path / "bad.pt2", edit)), **PLAIN)
+
+
+def test_an_expression_that_is_more_than_arithmetic_is_refused(export: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    for text in (f"open('{mark}', 'w')", "().__class__", "[x for x in (1,)]", "eval('1')", "lambda: 1"):
+
+        def edit(value: Any, text: str = text) -> None:
+            for entry in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+                edit(entry, text)
+            if isinstance(value, dict) and "expr_str" in value:
+                value["expr_str"] = text
+
+        with pytest.raises(BadWeights, match="refused, it holds the expression"):
+            pt2_model(str(with_graph(export, tmp_path / "bad.pt2", edit)), **PLAIN)
+    assert not mark.exists()
+
+
+def test_guards_are_not_run_as_python(export: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+
+    def edit(graph: Any) -> None:
+        graph["guards_code"] = [f"open('{mark}', 'w')"]
+
+    pt2_model(str(with_graph(export, tmp_path / "guarded.pt2", edit)), **PLAIN).logits(pictures(2, 16))
+    assert not mark.exists()
+
+
+def test_pickles_inside_an_export_are_refused_and_not_run(export: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    buffer = io.BytesIO()
+    torch.save(Trap(mark), buffer)
+
+    def edit(name: str, content: bytes) -> bytes:
+        return buffer.getvalue() if "sample_inputs" in name else content
+
+    with pytest.raises(BadWeights, match=r"bad\.pt2: (refused|cannot be loaded)"):
+        pt2_model(str(changed(export, tmp_path / "bad.pt2", edit)), **PLAIN)
+    trap = {"data/constants/opaque_obj_0": pickle.dumps(Trap(mark))}
+    with pytest.raises(BadWeights, match="refused, it holds a pickled object"):
+        pt2_model(str(changed(export, tmp_path / "bad.pt2", lambda name, content: content, **trap)), **PLAIN)
+    assert not mark.exists()
+
+
+def test_machine_code_is_refused(export: Path, tmp_path: Path) -> None:
+    code = {"data/aotinductor/model/run.so": b"\x7fELF"}
+    with pytest.raises(BadWeights, match="refused, it holds machine code"):
+        pt2_model(str(changed(export, tmp_path / "bad.pt2", lambda name, content: content, **code)), **PLAIN)
+
+
+def test_a_script_that_writes_files_is_refused(script: Path, tmp_path: Path) -> None:
+    def edit(name: str, content: bytes) -> bytes:
+        return content + b"\n    torch.save(x, 'here')\n" if name.endswith(".py") else content
+
+    with pytest.raises(BadWeights, match=r"refused, it holds the operator torch\.save, which touches files"):
+        torchscript_model(str(changed(script, tmp_path / "bad.pt", edit)), **PLAIN)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.pt").write_text("hello")
+    torch.save({"weight": torch.zeros(3)}, tmp_path / "state.pt")
+    for factory in (pt2_model, torchscript_model):
+        with pytest.raises(BadWeights, match="not an exported program, it begins with b'hello'"):
+            factory(str(tmp_path / "text.pt"), **PLAIN)
+    with pytest.raises(BadWeights, match="not a TorchScript program"):
+        torchscript_model(str(tmp_path / "state.pt"), **PLAIN)
+    with pytest.raises(BadWeights, match=r"state\.pt: cannot be loaded"):
+        pt2_model(str(tmp_path / "state.pt"), **PLAIN)

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from counterfoil.assembly import Given
+from counterfoil.errors import BadPart, RunFailed
+from counterfoil.models.http_client import JsonClient, Patience
+from counterfoil.models.http_model import HttpModel, http_model, https_model
+from counterfoil.protocols import fmr
+from counterfoil.testing import check_model, pictures
+from tests.fakes import CLASSES, TinyModel
+from tests.models.endpoint import Endpoint, served
+from tests.worlds import arrays, spec
+
+QUICK: dict[str, Any] = {"backoff": 0.0, "timeout": 5.0}
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with served() as found:
+        yield found
+
+
+class Time:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(round(seconds, 6))
+        self.now += seconds
+
+
+def client(endpoint: Endpoint, time: Time, **patience: Any) -> JsonClient:
+    return JsonClient(endpoint.url, patience=Patience(**patience), headers={}, clock=time.clock, sleep=time.sleep)
+
+
+def test_scores_are_those_of_the_model_behind_it(endpoint: Endpoint) -> None:
+    model = http_model(endpoint.url.removeprefix("http:"), batch=3, **QUICK)
+    images = pictures(8, 16)
+    assert torch.allclose(model.logits(images), TinyModel().logits(images), atol=1e-5)
+    assert endpoint.posts == [3, 3, 2]
+    assert list(model.classes) == list(CLASSES)
+    assert model.size == 16
+    check_model(model, size=16)
+
+
+def test_probabilities_are_taken_as_well(endpoint: Endpoint) -> None:
+    endpoint.spoil = lambda number, answer: {"probabilities": torch.tensor(answer["logits"]).softmax(1).tolist()}
+    images = pictures(4, 16)
+    model = http_model(endpoint.url, **QUICK)
+    assert torch.allclose(model.logits(images).softmax(1), TinyModel().logits(images).softmax(1), atol=1e-5)
+
+
+def test_the_endpoint_limits_the_batch(endpoint: Endpoint) -> None:
+    endpoint.description["max_batch"] = 2
+    http_model(endpoint.url, **QUICK).logits(pictures(5, 16))
+    assert endpoint.posts == [2, 2, 1]
+
+
+def test_names_that_are_given_spare_the_question(endpoint: Endpoint) -> None:
+    endpoint.description = {}
+    assert list(http_model(endpoint.url, classes=["a", "b", "c", "d"], **QUICK).classes) == ["a", "b", "c", "d"]
+    with pytest.raises(BadPart, match=r"does not list its classes \(GET gives \[\]\); give classes"):
+        http_model(endpoint.url, **QUICK)
+
+
+def test_a_token_is_sent_and_written_nowhere(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "hush")
+    model = http_model(endpoint.url, token_env="SOME_TOKEN", **QUICK)
+    model.logits(pictures(1, 16))
+    assert endpoint.tokens == ["Bearer hush"]
+    assert "hush" not in str(model.provenance())
+    with pytest.raises(BadPart, match="variable NO_TOKEN, which is not set"):
+        http_model(endpoint.url, token_env="NO_TOKEN", **QUICK)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_failing_endpoint_is_asked_again_after_growing_pauses(endpoint: Endpoint, status: int) -> None:
+    endpoint.spoil = lambda number, answer: answer if number > 3 else (status, b"busy", {})
+    time = Time()
+    model = HttpModel(client(endpoint, time, backoff=0.5, retries=3))
+    images = pictures(2, 16)
+    assert torch.allclose(model.logits(images), TinyModel().logits(images), atol=1e-5)
+    assert time.slept == [0.5, 1.0, 2.0]
+
+
+def test_a_stated_pause_is_kept_to(endpoint: Endpoint) -> None:
+    endpoint.spoil = lambda number, answer: answer if number > 1 else (503, b"", {"Retry-After": "7"})
+    time = Time()
+    HttpModel(client(endpoint, time, backoff=0.5)).logits(pictures(1, 16))
+    assert time.slept == [7.0]
+
+
+def test_requests_keep_to_the_rate(endpoint: Endpoint) -> None:
+    time = Time()
+    HttpModel(client(endpoint, time, rate=4.0), batch=1).logits(pictures(3, 16))
+    assert time.slept == [0.25, 0.25, 0.25]  # between the description and three pictures
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((500, b"out of memory", {}), r"status 500 Internal Server Error \(out of memory\), after 3 tries"),
+        ((404, b"", {}), "status 404 Not Found, after 1 try"),
+        ((302, b"", {"Location": "http://127.0.0.1:1/"}), "status 302"),
+        (b"<html>sorry</html>", "an answer that is no JSON, it begins with b'<html>sorry</html>', after 3 tries"),
+        (b"[1, 2]", "a JSON list, not an object"),
+        ({"scores": [[1, 2, 3, 4]]}, r"an answer with the keys \['scores'\], where logits or probabilities is needed"),
+        ({"logits": [[1, 2, 3]]}, "3 scores a picture, where there are 4 classes"),
+        ({"logits": [[1, 2, 3, 4, 5]]}, "5 scores a picture, where there are 4 classes"),
+        ({"logits": []}, "logits of 0 rows for 1 pictures"),
+        ({"logits": "none"}, "logits of a str for 1 pictures"),
+        ({"logits": [[1, 2, 3, None]]}, "not all finite numbers"),
+        (b'{"logits": [[1, 2, 3, NaN]]}', "not all finite numbers"),
+        ({"probabilities": [[-1, 2, 0, 0]]}, "probabilities below 0"),
+        ({"logits": [[1, 2, 3, 4]], "classes": ["a", "b", "c", "d"]}, "other classes than at first"),
+    ],
+)
+def test_garbage_stops_the_run_in_one_line(endpoint: Endpoint, answer: Any, message: str) -> None:
+    model = http_model(endpoint.url, retries=2, **QUICK)
+    endpoint.spoil = lambda number, right: answer
+    with pytest.raises(RunFailed, match=message) as caught:
+        model.logits(pictures(1, 16))
+    assert str(caught.value).endswith("what was done is kept, the same command goes on once the endpoint is in order")
+    assert "\n" not in str(caught.value)
+
+
+def test_another_version_of_the_model_stops_the_run(endpoint: Endpoint) -> None:
+    endpoint.spoil = lambda number, answer: {**answer, "version": "one" if number < 3 else "two"}
+    model = http_model(endpoint.url, **QUICK)
+    model.logits(pictures(1, 16)), model.logits(pictures(1, 16))
+    assert model.provenance()["version"] == "one"
+    with pytest.raises(RunFailed, match="version 'two' of the model, where it was 'one'"):
+        model.logits(pictures(1, 16))
+
+
+def test_an_endpoint_that_never_answers_is_given_up(endpoint: Endpoint) -> None:
+    release = threading.Event()
+
+    def hang(number: int, answer: Any) -> Any:
+        release.wait(10)
+        return answer
+
+    model = http_model(endpoint.url, retries=1, timeout=0.1, backoff=0.0)
+    endpoint.spoil = hang
+    with pytest.raises(RunFailed, match=r"no answer within 0\.1 s, after 2 tries"):
+        model.logits(pictures(1, 16))
+    release.set()
+
+
+def test_nobody_at_the_address(endpoint: Endpoint) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(BadPart, match=rf"http://127\.0\.0\.1:{port}/: .*refused.*, after 2 tries"):
+        http_model(f"//127.0.0.1:{port}/", retries=1, backoff=0.0)
+
+
+@pytest.mark.parametrize(
+    ("address", "options", "message"),
+    [
+        ("", {}, "not an address"),
+        ("//user:secret@host/", {}, "take the password out of the address"),
+        ("file:///etc/hosts", {}, "not an address"),
+        ("//host/", {"timeout": 0}, "timeout and rate are above 0"),
+        ("//host/", {"rate": -1}, "timeout and rate are above 0"),
+    ],
+)
+def test_wrong_use_is_refused(address: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadPart, match=message) as caught:
+        http_model(address, classes=["a", "b"], **options)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(BadPart, match="batch is the number of pictures"):
+        http_model("//host/", classes=["a", "b"], batch=0)
+
+
+def test_https_is_another_scheme() -> None:
+    model = https_model("//models.example/predict", classes=["a", "b"])
+    assert model.provenance()["source"] == "https://models.example/predict"
+
+
+def test_a_run_pauses_when_the_endpoint_breaks_and_goes_on_later(endpoint: Endpoint, tmp_path: Path) -> None:
+    data = f"tensors:{arrays(tmp_path / 'data.npz', 24)}"
+    model = {"name": f"python:{Path(__file__).parent.parent / 'fakes.py'}:TinyModel", "differentiable": False}
+    small = {"slots": 4, "part_images": 4}
+    whole = fmr.run(spec(data, model=model, engine=small), tmp_path / "whole")
+    remote, given = spec(data, model=endpoint.url, engine=small), Given({"model": http_model(endpoint.url, retries=1, **QUICK)})
+    broken = len(endpoint.posts) + 30
+    endpoint.spoil = lambda number, answer: answer if number < broken else {"logits": [row[:3] for row in answer["logits"]]}
+    with pytest.raises(RunFailed, match="3 scores a picture, where there are 4 classes") as caught:
+        fmr.run(remote, tmp_path / "run", given=given)
+    assert caught.value.exit_code == 1
+    endpoint.spoil = lambda number, answer: answer
+    kept = {file.name: file.read_bytes() for file in (tmp_path / "run" / "trials").glob("*.parquet")}
+    assert kept and not (tmp_path / "run" / "results.json").exists()
+    resumed = fmr.run(remote, tmp_path / "run", given=given)
+    assert kept == {name: (tmp_path / "run" / "trials" / name).read_bytes() for name in kept}
+    assert resumed.results["FMR"] == whole.results["FMR"]
+    assert resumed.results["SA"] == whole.results["SA"]
+
+
+def test_the_server_in_the_documentation_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    text = (Path(__file__).parents[2] / "docs" / "http-model.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1].replace('("127.0.0.1", 8000)', '("127.0.0.1", 0)')
+    names: dict[str, Any] = {}
+    exec(code.replace("ThreadingHTTPServer((", "server = ThreadingHTTPServer((").replace(".serve_forever()", ""), names)
+    names["Model"].log_message = lambda *arguments: None
+    with names["server"] as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        model = http_model(f"//127.0.0.1:{server.server_port}/", **QUICK)
+        assert model.logits(torch.stack([torch.zeros(3, 8, 8), torch.ones(3, 8, 8)])).argmax(1).tolist() == [0, 1]
+        check_model(model, size=16)
+        server.shutdown()
+        thread.join()

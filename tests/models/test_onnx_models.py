@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import builtins
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from counterfoil.errors import BadPart, BadWeights
+from counterfoil.models.onnx_models import onnx_model
+from counterfoil.testing import check_model, pictures
+from tests.fakes import CLASSES
+from tests.models.programs import Network, onnx_file
+
+PLAIN: dict[str, Any] = {"classes": list(CLASSES), "mean": 0, "std": 1}
+IMAGENET = (torch.tensor([0.485, 0.456, 0.406])[:, None, None], torch.tensor([0.229, 0.224, 0.225])[:, None, None])
+
+
+def expected(inputs: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        return Network().eval()(inputs)
+
+
+@pytest.mark.parametrize("rows", [None, 1, 3])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_scores_are_those_of_the_network(tmp_path: Path, rows: int | None, layout: str) -> None:
+    model = onnx_model(str(onnx_file(tmp_path / "m.onnx", rows=rows, layout=layout)), **PLAIN)
+    images = pictures(5, 16)
+    assert torch.allclose(model.logits(images), expected(images), atol=1e-5)
+    assert model.size == 16
+    assert not model.differentiable
+
+
+def test_the_models_contract_is_kept(tmp_path: Path) -> None:
+    check_model(onnx_model(str(onnx_file(tmp_path / "any.onnx")), **PLAIN), size=24)
+    check_model(onnx_model(str(onnx_file(tmp_path / "three.onnx", rows=3)), **PLAIN), size=16)
+
+
+def test_inputs_are_normalised_as_told(tmp_path: Path) -> None:
+    file, images = str(onnx_file(tmp_path / "m.onnx")), pictures(4, 16)
+    names = {"classes": list(CLASSES)}
+    assert torch.allclose(onnx_model(file, **names).logits(images), expected((images - IMAGENET[0]) / IMAGENET[1]), atol=1e-4)
+    scaled = onnx_model(file, **names, scale=255, mean=127, std=128)
+    assert torch.allclose(scaled.logits(images), expected((images * 255 - 127) / 128), atol=1e-4)
+    blue_first = onnx_model(file, **names, channels="bgr", mean=[0.1, 0.2, 0.3], std=[1, 2, 4])
+    means, stds = torch.tensor([0.1, 0.2, 0.3])[:, None, None], torch.tensor([1.0, 2.0, 4.0])[:, None, None]
+    assert torch.allclose(blue_first.logits(images), expected((images.flip(1) - means) / stds), atol=1e-4)
+
+
+def test_whole_numbers_are_fed_as_levels(tmp_path: Path) -> None:
+    model = onnx_model(str(onnx_file(tmp_path / "m.onnx", bytes_in=True)), classes=list(CLASSES))
+    images = pictures(4, 16)
+    assert torch.allclose(model.logits(images), expected((images * 255).round()), atol=1e-2)
+
+
+def test_probabilities_are_told_from_logits(tmp_path: Path) -> None:
+    file, images = str(onnx_file(tmp_path / "m.onnx", softmax=True)), pictures(4, 16)
+    model = onnx_model(file, **PLAIN)
+    assert torch.allclose(model.logits(images).softmax(dim=1), expected(images).softmax(dim=1), atol=1e-5)
+    assert model.provenance()["scores"] == "probabilities"
+    as_logits = onnx_model(file, **PLAIN, scores="logits")
+    assert torch.allclose(as_logits.logits(images), expected(images).softmax(dim=1), atol=1e-5)
+
+
+def test_a_background_class_is_left_out(tmp_path: Path) -> None:
+    model = onnx_model(str(onnx_file(tmp_path / "m.onnx")), classes=["bee", "cat", "dog"], mean=0, std=1, skip=1)
+    images = pictures(4, 16)
+    assert torch.allclose(model.logits(images), expected(images)[:, 1:], atol=1e-5)
+
+
+def test_pictures_are_resized_to_what_it_takes(tmp_path: Path) -> None:
+    model = onnx_model(str(onnx_file(tmp_path / "m.onnx", size=None)), **PLAIN, size=16)
+    large = pictures(4, 40)
+    small = torch.nn.functional.interpolate(large, (16, 16), mode="bilinear", antialias=True)
+    assert torch.allclose(model.logits(large), expected(small), atol=1e-4)
+    with pytest.raises(BadPart, match=r"what size of picture it takes; give size, as in --set model\.size=224"):
+        onnx_model(str(tmp_path / "m.onnx"), **PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classes": None}, "4 outputs without names"),
+        ({"classes": ["a", "b"]}, "2 class names for 4 outputs"),
+        ({"size": 32}, "takes pictures of 16×16, got size 32"),
+        ({"layout": "NHWC"}, "16 channels in the layout NHWC"),
+        ({"channels": "grey"}, "3 channels in the layout NCHW, which is not grey"),
+        ({"channels": "cmyk"}, "channels is one of rgb, bgr, grey"),
+        ({"mean": [1, 2]}, "mean is a number or 3 of them"),
+        ({"std": 0}, "std is a number or 3 of them, above 0"),
+        ({"skip": 3}, "skip leaves out 3 of 4 outputs"),
+        ({"output": "x"}, "has no output 'x'; it has 'scores'"),
+        ({"scores": "odds"}, "scores is one of auto, logits, probabilities"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadPart, match=message):
+        onnx_model(str(onnx_file(tmp_path / "m.onnx")), **{**PLAIN, **options})
+
+
+def test_files_that_are_no_graphs_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"not a graph")
+    with pytest.raises(BadWeights, match=r"bad\.onnx: onnxruntime cannot load it"):
+        onnx_model(str(tmp_path / "bad.onnx"), **PLAIN)
+    with pytest.raises(BadWeights, match="no such file"):
+        onnx_model(str(tmp_path / "none.onnx"), **PLAIN)
+    with pytest.raises(BadWeights, match="expected 00000000"):
+        onnx_model(str(onnx_file(tmp_path / "m.onnx")), **PLAIN, sha256="0" * 64)
+
+
+def test_provenance_has_the_files_hash(tmp_path: Path) -> None:
+    file = onnx_file(tmp_path / "m.onnx")
+    assert onnx_model(str(file), **PLAIN).provenance()["weights"] == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_without_onnxruntime_the_line_that_installs_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = onnx_file(tmp_path / "m.onnx")
+    load = builtins.__import__
+
+    def without(name: str, *rest: Any, **options: Any) -> Any:
+        if name.partition(".")[0] == "onnxruntime":
+            raise ModuleNotFoundError(name=name)
+        return load(name, *rest, **options)
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(BadPart, match=r"needs onnxruntime, which is not installed; run: pip install 'counterfoil\[onnx\]'"):
+        onnx_model(str(file), **PLAIN)

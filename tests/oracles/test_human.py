@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from counterfoil import images
+from counterfoil.assembly import Given
+from counterfoil.errors import BadData, BadPart
+from counterfoil.oracles.ensemble import EnsembleOracle
+from counterfoil.oracles.human import human_oracle
+from counterfoil.protocols import fmr
+from counterfoil.testing import check_oracle, pictures
+from tests.oracles.conftest import Saying
+from tests.worlds import arrays, spec
+
+CLASSES = ["Red Boot", "bag"]
+LABELS = torch.tensor([0, 1, 0, 1])
+
+
+def answers(path: Path, *rows: tuple[int, str, str]) -> Path:
+    """A file of answers about the test pictures, by their number."""
+    lines = [f"{images.digest(pictures()[number])},{label},{answer}" for number, label, answer in rows]
+    path.write_text("picture,label,answer\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def test_nobody_has_answered_yet() -> None:
+    verdicts = human_oracle().bind(CLASSES).judge(pictures(), LABELS)
+    assert verdicts.keeps_label.tolist() == [-1] * 4
+    assert verdicts.predicted.tolist() == [-1] * 4
+    check_oracle(human_oracle(), CLASSES)
+
+
+def test_answers_are_given_once_they_are_there(tmp_path: Path) -> None:
+    file = answers(tmp_path / "a.csv", (0, "red boot", "yes"), (1, "bag", "no"), (2, "bag", "yes"))
+    oracle = human_oracle(str(file))
+    verdicts = oracle.bind(CLASSES).judge(pictures(), LABELS)
+    assert verdicts.keeps_label.tolist() == [1, 0, -1, -1]  # the third was asked about another class
+    assert verdicts.scores.tolist() == [1, 0, 0, 0]
+    assert verdicts.predicted.tolist() == [0, -1, -1, -1]
+    assert len(oracle.provenance()["answers"]) == 64
+    check_oracle(oracle, CLASSES)
+
+
+def test_most_people_decide_and_a_tie_stays_open(tmp_path: Path) -> None:
+    votes = [(0, "red_boot", "yes"), (0, "red boot", "no"), (0, "Red Boot", "1"), (1, "bag", "yes"), (1, "bag", "no")]
+    verdicts = human_oracle(str(answers(tmp_path / "a.csv", *votes))).bind(CLASSES).judge(pictures(), LABELS)
+    assert verdicts.keeps_label.tolist() == [1, -1, -1, -1]
+
+
+def test_people_beside_an_oracle_that_answers_now() -> None:
+    now = Saying([1, 0, 1, 0], [0.9, 0.1, 0.8, 0.2], [0, 0, 0, 0])
+    both = EnsembleOracle([now, human_oracle()]).bind(CLASSES)
+    assert both.judge(pictures(), LABELS).keeps_label.tolist() == [1, 0, 1, 0]
+
+
+def test_a_run_with_people_alone_leaves_everything_open(tmp_path: Path) -> None:
+    data = f"tensors:{arrays(tmp_path / 'data.npz', 8)}"
+    run = fmr.run(spec(data, oracle="human:"), tmp_path / "run", given=Given({"oracle": human_oracle()}))
+    assert {verdict.keeps_label for verdict in run.verdicts()} == {None}
+    assert all(trial.image for trial in run.trials)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("picture,label\nx,y\n", "has no column 'answer'"),
+        ("picture,label,answer\nx,bag,perhaps\n", "line 2: the answer is yes or no, got 'perhaps'"),
+        ("", "has no column 'picture'"),
+    ],
+)
+def test_files_that_are_no_answers_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(BadData, match=message):
+        human_oracle(str(tmp_path / "a.csv"))
+
+
+def test_a_missing_file_and_a_missing_binding_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match="answers cannot be read"):
+        human_oracle(str(tmp_path / "none.csv"))
+    with pytest.raises(BadPart, match="bind it to class names"):
+        human_oracle().judge(pictures(), LABELS)
