@@ -52,7 +52,7 @@ class SearchSpec(_Strict):
     """How the search climbs. The paper leaves several of these open; reports print the ones used."""
 
     budget: int = Field(10, ge=0, description="steps at most")
-    step: float = Field(0.01, gt=0, description="length of a step")
+    step: float = Field(0.03, gt=0, description="length of a step")
     unit: Literal["scale", "absolute"] = Field("scale", description="whether a step counts in the generator's own scale")
     norm: Literal["sign", "l2", "raw"] = Field("l2", description="how the gradient is normalised")
     guidance: Literal["auto", "gradient", "search", "random"] = Field(

@@ -8,7 +8,7 @@ want of a smooth parameter, and says what a real dose does, not an infinitesimal
 differentiated as they stand; `corruptions` says which of them are straight-through or blended.
 
 The scale is such that a step is counted in severity: with search.unit `scale`, search.step 0.1 moves a severity by 0.1, and
-ten steps go through the whole range. The default step of 0.01 is meant for latents: set a longer one.
+ten steps go through the whole range. The default step of 0.03 is meant for latents: set a longer one.
 """
 
 from __future__ import annotations
