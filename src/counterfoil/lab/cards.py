@@ -106,7 +106,8 @@ def card(name: str, folder: Path) -> str:
 def _trained(path: Path) -> str:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     told = ", then ".join(f"{stage['steps']:,} steps of {stage['batch']} in {stage['seconds']} s" for stage in record["stages"])
-    return f"{told} on one {record['machine']}, shared with other runs (seed {record['seed']})"
+    note = f"; {record['note']}" if "note" in record else ""
+    return f"{told} on one {record['machine']}, shared with other runs (seed {record['seed']}){note}"
 
 
 def _row(reading: Reading) -> str:

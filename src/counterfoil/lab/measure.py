@@ -28,7 +28,7 @@ from counterfoil.lab.train.attributes import split
 from counterfoil.lab.train.classifiers import RECIPES, to_grey
 from counterfoil.lab.train.formats import load_timm, normalise
 from counterfoil.lab.train.pool import to_bytes, to_floats
-from counterfoil.lab.vocabulary import FACTORS, GARMENTS
+from counterfoil.lab.vocabulary import FACTORS
 
 WEIGHTS = Path(__file__).resolve().parent / "weights"
 GUIDANCE = 5.0
@@ -104,9 +104,7 @@ def vqgan(bench: Bench) -> list[Reading]:
     model = bench.load(VQModel, "vqgan")
     made = _reconstruct(bench, model, images)
     error = (made - images).square().flatten(1).mean(1)
-    before, after = (
-        bench.classify("diverse", pictures).argmax(1) == scenes.factors["garment"] for pictures in (images, made)
-    )
+    before, after = (bench.classify("diverse", pictures).argmax(1) == scenes.factors["garment"] for pictures in (images, made))
     codes = bench.batched(lambda part: _codes(model, part), images)
     used = len(codes.unique()) / model.config.num_vq_embeddings  # type: ignore[union-attr, operator]
     return [
@@ -224,7 +222,8 @@ def ddpm(bench: Bench) -> list[Reading]:
 
     made = bench.batched(restored, images)
     error = (made - images).square().flatten(1).mean(1)
-    return [mean("PSNR after noising a third of the way", -10 * torch.log10(error), "dB"), *_checked(bench, made, scenes, " kept", {})]
+    fidelity = mean("PSNR after noising a third of the way", -10 * torch.log10(error), "dB")
+    return [fidelity, *_checked(bench, made, scenes, " kept", {})]
 
 
 MEASURES: dict[str, Callable[[Bench], list[Reading]]] = {

@@ -45,9 +45,7 @@ def share(name: str, right: Tensor, *, at_least: float | None = None, at_most: f
     return Reading(name, 100 * p, 100 * low, 100 * high, n, at_least=at_least, at_most=at_most)
 
 
-def mean(
-    name: str, values: Tensor, unit: str, *, at_least: float | None = None, at_most: float | None = None
-) -> Reading:
+def mean(name: str, values: Tensor, unit: str, *, at_least: float | None = None, at_most: float | None = None) -> Reading:
     """The mean with a normal interval; a single value is its own interval.  # (N,)"""
     n, value = len(values), float(values.double().mean())
     half = Z * float(values.double().std()) / math.sqrt(n) if n > 1 else 0.0

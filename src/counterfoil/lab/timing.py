@@ -17,7 +17,7 @@ REPEATS = 5
 
 
 def latent_step(model: nn.Module, *, batch: int = 32) -> Tensor:
-    """Milliseconds an image of decoding and going back to the latent, several times over."""
+    """Milliseconds an image of decoding and going back to the latent: the fastest of several times."""
     model = deepcopy(model).cpu()
     side = model.config.sample_size // 2 ** (len(model.config.block_out_channels) - 1)  # type: ignore
     latents = torch.randn(batch, model.config.vq_embed_dim, side, side, requires_grad=True)  # type: ignore
@@ -27,11 +27,12 @@ def latent_step(model: nn.Module, *, batch: int = 32) -> Tensor:
             begun = time.perf_counter()
             model.decode(latents).sample.square().mean().backward()  # type: ignore[operator]
             times.append(1000 * (time.perf_counter() - begun) / batch)
-    return torch.tensor(times[1:])
+    # Whatever else the machine does only adds to a time.
+    return torch.tensor([min(times[1:])])
 
 
 def painting(folder: Path, *, steps: int, guidance: float) -> Tensor:
-    """Seconds to paint one picture, several times over."""
+    """Seconds to paint one picture: the fastest of several times."""
     pipeline = StableDiffusionPipeline.from_pretrained(folder)
     pipeline.set_progress_bar_config(disable=True)
     times = []
@@ -40,7 +41,7 @@ def painting(folder: Path, *, steps: int, guidance: float) -> Tensor:
             begun = time.perf_counter()
             pipeline("a photo of a red wool dress on a beach", num_inference_steps=steps, guidance_scale=guidance)
             times.append(time.perf_counter() - begun)
-    return torch.tensor(times)
+    return torch.tensor([min(times)])
 
 
 @contextmanager

@@ -1,0 +1,110 @@
+"""Passes scenes through the trained decoders, so that judges of made pictures are trained on what decoders leave behind.
+
+A picture keeps its labels: it is reconstructed, reconstructed from slightly moved latents, or noised a part of the way and
+painted back by its own caption. Pictures painted from nothing are left out, since only their prompts could label them, and a
+checker trained on those would agree with the painter's mistakes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from diffusers import AutoencoderKL, DDIMScheduler, UNet2DConditionModel, VQModel
+from torch import Tensor
+from transformers import CLIPTextModel
+
+from counterfoil.lab.garments import Garments
+from counterfoil.lab.scenes import render, sample
+from counterfoil.lab.train.formats import normalise
+from counterfoil.lab.train.pool import Columns, Pool, PoolSize, to_bytes
+from counterfoil.lab.train.run import Run
+from counterfoil.lab.train.wording import Wording
+from counterfoil.lab.vocabulary import FACTORS
+
+LATENT_NOISE = 0.25
+"""The largest random move of a latent, in its standard deviations."""
+STRENGTHS = (0.1, 0.6)
+"""How far on the way to noise a picture is taken before it is painted back, at least and at most."""
+STEPS = 8
+GUIDANCE = 3.0
+
+
+class Artefacts:
+    """The decoders that are there to pass pictures through."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._wording = Wording(run.device)
+        self._vqgan = self._load(VQModel, run.weights / "vqgan")
+        self._autoencoder = self._load(AutoencoderKL, run.weights / "diffusion" / "vae")
+        self._unet = self._load(UNet2DConditionModel, run.weights / "diffusion" / "unet")
+        self._text = self._load(CLIPTextModel, run.weights / "diffusion" / "text_encoder")
+
+    @torch.no_grad()
+    def passed(self, images: Tensor, factors: Tensor) -> Tensor:
+        """The pictures after decoders chosen by their place in the batch; half of them as they are."""
+        made = images.clone()
+        eighth = max(1, len(images) // 8)
+        groups = [slice(start, start + eighth) for start in range(0, 4 * eighth, eighth)]
+        with self._run.autocast():
+            if self._vqgan is not None:
+                made[groups[0]] = self._requantised(images[groups[0]], noise=0.0)
+                made[groups[1]] = self._requantised(images[groups[1]], noise=LATENT_NOISE)
+            if self._autoencoder is not None:
+                made[groups[2]] = self._decoded(self._latents(images[groups[2]], noise=LATENT_NOISE))
+                if self._unet is not None:
+                    made[groups[3]] = self._repainted(images[groups[3]], factors[groups[3]])
+        return made
+
+    def _requantised(self, images: Tensor, *, noise: float) -> Tensor:
+        latents = self._vqgan.encode(normalise(images)).latents
+        latents = _moved(latents.float(), noise)
+        return (self._vqgan.decode(latents).sample.float() / 2 + 0.5).clamp(0, 1)
+
+    def _latents(self, images: Tensor, *, noise: float) -> Tensor:
+        latents: Tensor = self._autoencoder.encode(normalise(images)).latent_dist.mean.float()
+        return _moved(latents, noise)
+
+    def _decoded(self, latents: Tensor) -> Tensor:
+        return (self._autoencoder.decode(latents).sample.float() / 2 + 0.5).clamp(0, 1)
+
+    def _repainted(self, images: Tensor, factors: Tensor) -> Tensor:
+        scheduler = DDIMScheduler.from_pretrained(self._run.weights / "diffusion" / "scheduler")
+        scaling = self._autoencoder.config.scaling_factor
+        latents = self._latents(images, noise=0.0) * scaling
+        low, high = STRENGTHS
+        strength = low + (high - low) * float(torch.rand(()))
+        scheduler.set_timesteps(round(STEPS / strength), device=self._run.device)
+        times = scheduler.timesteps[-STEPS:]
+        latents = scheduler.add_noise(latents, torch.randn_like(latents), times[:1].expand(len(latents)))
+        texts = torch.cat([self._wording.empty(len(images)), self._wording.captions(factors)])
+        words = self._text(texts).last_hidden_state
+        for time in times:
+            blank, told = self._unet(torch.cat([latents] * 2), time, words).sample.float().chunk(2)
+            latents = scheduler.step(blank + GUIDANCE * (told - blank), time, latents).prev_sample
+        return self._decoded(latents / scaling)
+
+    def _load(self, kind: type, folder: Path) -> torch.nn.Module | None:
+        if not (folder / "config.json").is_file():
+            return None
+        return kind.from_pretrained(folder).float().to(self._run.device).eval().requires_grad_(False)  # type: ignore
+
+
+def artefact_pool(garments: Garments, *, run: Run, size: PoolSize) -> Pool:
+    """A pool of full-distribution scenes, half of which went through a decoder; columns as in `scene_pool`."""
+    artefacts = Artefacts(run)
+
+    @torch.no_grad()
+    def draw(count: int, at: int) -> Columns:
+        scenes = sample(count, garments=garments, distribution="full", seed=at, device=run.device)
+        images, _ = render(scenes, garments)
+        factors = torch.stack([scenes.factors[name] for name in FACTORS], dim=1)  # (N, 8)
+        return {"images": to_bytes(artefacts.passed(images, factors)), "factors": factors.to(torch.uint8)}
+
+    return Pool(draw, size=size, seed=run.seed, device=run.device)
+
+
+def _moved(latents: Tensor, noise: float) -> Tensor:
+    size = noise * torch.rand(len(latents), 1, 1, 1, device=latents.device) * latents.std()
+    return latents + size * torch.randn_like(latents)

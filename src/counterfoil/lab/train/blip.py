@@ -1,0 +1,94 @@
+"""The captioner: a transformers BlipForConditionalGeneration (Li et al., 2022) that says every attribute of a scene."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import BlipConfig, BlipForConditionalGeneration, BlipImageProcessor, BlipProcessor
+
+from counterfoil.lab.tokenizer import END, LENGTH, PAD, START, caption_tokenizer, words
+from counterfoil.lab.train.formats import DEVIATION, MEAN, SIDE, normalise, save_half
+from counterfoil.lab.train.loop import Schedule, fit
+from counterfoil.lab.train.pool import PoolSize, scene_pool, to_floats
+from counterfoil.lab.train.run import Run
+from counterfoil.lab.train.wording import Wording
+
+
+@dataclass(frozen=True)
+class Blip:
+    """BLIP's size."""
+
+    width: int = 160
+    depth: int = 6
+    text_width: int = 128
+    text_depth: int = 2
+    patch: int = 8
+    schedule: Schedule = Schedule(steps=6_000, batch=512, learning_rate=8e-4, weight_decay=0.05, warmup=500)
+    pool: PoolSize = PoolSize()
+
+
+def train(run: Run, recipe: Blip) -> None:
+    """Train BLIP and write it with its processor."""
+    pool = scene_pool(run.garments(), distribution="full", size=recipe.pool, seed=run.seed, device=run.device)
+    wording = Wording(run.device)
+    model = BlipForConditionalGeneration.from_pretrained(run.out).float() if run.resumes else _fresh(recipe)
+    model = model.to(run.device).train()
+    see = run.compiled(model.vision_model)
+    batch, pad = run.batch or recipe.schedule.batch, words().index(PAD)
+
+    def loss(progress: float) -> dict[str, Tensor]:
+        columns = pool.batch(batch)
+        tokens = wording.captions(columns["factors"].long())
+        with run.autocast():
+            seen = see(pixel_values=normalise(to_floats(columns["images"]))).last_hidden_state
+            scores = model.text_decoder(
+                input_ids=tokens[:, :-1],
+                attention_mask=(tokens[:, :-1] != pad).long(),
+                encoder_hidden_states=seen,
+                encoder_attention_mask=torch.ones(seen.shape[:2], dtype=torch.long, device=seen.device),
+            ).logits
+        return {"loss": F.cross_entropy(scores.float().transpose(1, 2), tokens[:, 1:], ignore_index=pad)}
+
+    def save(averaged: nn.Module) -> None:
+        save_half(averaged, run.out)
+        BlipProcessor(_image_processor(), caption_tokenizer()).save_pretrained(run.out)
+
+    fit(model, loss, run=run, schedule=recipe.schedule, save=save)
+
+
+def _fresh(recipe: Blip) -> BlipForConditionalGeneration:
+    tokens = words()
+    start, end, pad = (tokens.index(token) for token in (START, END, PAD))
+    text = {
+        "vocab_size": len(tokens),
+        "hidden_size": recipe.text_width,
+        "encoder_hidden_size": recipe.width,
+        "intermediate_size": 4 * recipe.text_width,
+        "projection_dim": recipe.text_width,
+        "num_hidden_layers": recipe.text_depth,
+        "num_attention_heads": max(1, recipe.text_width // 32),
+        "max_position_embeddings": LENGTH,
+        "bos_token_id": start,
+        "eos_token_id": end,
+        "sep_token_id": end,
+        "pad_token_id": pad,
+    }
+    vision = {
+        "hidden_size": recipe.width,
+        "intermediate_size": 3 * recipe.width,
+        "projection_dim": recipe.text_width,
+        "num_hidden_layers": recipe.depth,
+        "num_attention_heads": max(1, recipe.width // 16),
+        "image_size": SIDE,
+        "patch_size": recipe.patch,
+        # The library's default, 1e-10, is meant for weights that are loaded right after.
+        "initializer_range": 0.02,
+    }
+    return BlipForConditionalGeneration(BlipConfig(text_config=text, vision_config=vision))
+
+
+def _image_processor() -> BlipImageProcessor:
+    return BlipImageProcessor(size={"height": SIDE, "width": SIDE}, image_mean=[MEAN] * 3, image_std=[DEVIATION] * 3)

@@ -1,0 +1,30 @@
+"""A perceptual distance from the lab's own attribute checker, as LPIPS is one from ImageNet classifiers (Zhang et al., 2018)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from counterfoil.lab.train.formats import load_timm, normalise
+
+
+class Perceptual:
+    """How differently the checker's early layers see two pictures: near 0 where its attributes would be read alike."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self._model: nn.Module = load_timm(folder).to(device, memory_format=torch.channels_last)
+
+    def distance(self, made: Tensor, wanted: Tensor) -> Tensor:
+        """Mean squared distance of unit-length features, summed over three depths.  # (N, 3, H, W) in [0, 1] → ()"""
+        with torch.no_grad():
+            targets = self._features(wanted)
+        distances = [(one - other).square().sum(1).mean() for one, other in zip(self._features(made), targets, strict=True)]
+        return torch.stack(distances).sum()
+
+    def _features(self, images: Tensor) -> list[Tensor]:
+        seen = normalise(images).contiguous(memory_format=torch.channels_last)
+        layers = self._model.forward_intermediates(seen, indices=[0, 1, 2], intermediates_only=True)
+        return [F.normalize(layer.float(), dim=1) for layer in layers]

@@ -1,0 +1,91 @@
+"""A pool of rendered scenes on the training device, some of which are redrawn all the time.
+
+Rendering a fresh picture for every sample would cost more than training the small models on it; a fixed set would be
+learnt by heart. The pool starts small, grows to its capacity and then replaces its oldest pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from counterfoil.lab.garments import Garments
+from counterfoil.lab.scenes import render, sample
+from counterfoil.lab.vocabulary import FACTORS
+
+Columns = dict[str, Tensor]
+Draw = Callable[[int, int], Columns]
+"""Given a count and a seed, that many samples as named columns."""
+
+
+@dataclass(frozen=True)
+class PoolSize:
+    """How much is rendered: at the start, at most, and for each sample that is used."""
+
+    start: int = 16_384
+    capacity: int = 262_144
+    chunk: int = 4_096
+    fresh: float = 0.1
+    """How many scenes are drawn for each sample that training uses."""
+
+
+class Pool:
+    """Samples to draw batches from."""
+
+    def __init__(self, draw: Draw, *, size: PoolSize, seed: int, device: str) -> None:
+        self._draw = draw
+        self._size = size
+        self._seed = seed * 1_000_003
+        self._chance = torch.Generator(device).manual_seed(seed)
+        self._device = device
+        self._columns: Columns = {}
+        self._drawn = 0
+        self._owed = float(size.start)
+        self._refill()
+
+    def batch(self, count: int) -> Columns:
+        """A random batch; on the way, the scenes that are due are drawn."""
+        self._owed += count * self._size.fresh
+        self._refill()
+        held = min(self._drawn, self._size.capacity)
+        rows = torch.randint(held, (count,), generator=self._chance, device=self._device)
+        return {name: column[rows] for name, column in self._columns.items()}
+
+    def _refill(self) -> None:
+        chunk = min(self._size.chunk, self._size.capacity)
+        while self._owed >= chunk:
+            self._owed -= chunk
+            # Every chunk has its own seed, so that two pools of one seed hold the same scenes.
+            drawn = self._draw(chunk, self._seed + self._drawn // chunk)
+            for name, values in drawn.items():
+                if name not in self._columns:
+                    self._columns[name] = values.new_empty((self._size.capacity, *values.shape[1:]))
+                at = self._drawn % self._size.capacity
+                self._columns[name][at : at + chunk] = values[: self._size.capacity - at]
+            self._drawn += chunk
+
+
+def scene_pool(garments: Garments, *, distribution: str, size: PoolSize, seed: int, device: str) -> Pool:
+    """A pool of scenes with columns 'images' (uint8) and 'factors', one column a factor in the order of FACTORS."""
+
+    @torch.no_grad()
+    def draw(count: int, at: int) -> Columns:
+        scenes = sample(count, garments=garments, distribution=distribution, seed=at, device=device)
+        images, _ = render(scenes, garments)
+        factors = torch.stack([scenes.factors[name] for name in FACTORS], dim=1)  # (N, 8)
+        return {"images": to_bytes(images), "factors": factors.to(torch.uint8)}
+
+    return Pool(draw, size=size, seed=seed, device=device)
+
+
+def to_bytes(images: Tensor) -> Tensor:
+    """Pictures in [0, 1] as 8-bit values, as a file would hold them."""
+    return (images.clamp(0, 1) * 255).round().to(torch.uint8)
+
+
+def to_floats(images: Tensor) -> Tensor:
+    """8-bit pictures back in [0, 1]."""
+    return images.float() / 255
