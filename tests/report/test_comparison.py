@@ -42,7 +42,7 @@ def test_overlapping_intervals_leave_the_order_open(tmp_path: Path) -> None:
     replace_results(two, FMR_matched={"value": 40.0, "low": 35.0, "high": 45.0, "n": 99})
     replace_results(three, FMR_matched={"value": 44.0, "low": 38.0, "high": 49.0, "n": 99})
     words = read(write_report([one, two, three], tmp_path / "report")).words
-    assert "python:a keeps most of its accuracy (80.0 %) and python:b least (40.0 %)" in words
+    assert "python:a keeps the largest share of its accuracy (80.0 %) and python:b the smallest (40.0 %)" in words
     assert "the order is open, between python:c and python:b." in words
 
 
