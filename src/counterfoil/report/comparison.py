@@ -62,7 +62,8 @@ def order(runs: Sequence[Collected]) -> str:
     (most, best), (least, worst) = ranked[0], ranked[-1]
     if best.text == worst.text:
         return f"By matched FMR, all keep the same share of their accuracy ({best.text} %)."
-    text = f"By matched FMR, {most} keeps the largest share of its accuracy ({best.text} %) and {least} the smallest ({worst.text} %)."
+    text = f"By matched FMR, {most} keeps the largest share of its accuracy ({best.text} %)"
+    text += f" and {least} the smallest ({worst.text} %)."
     open_pairs = [f"{one} and {two}" for (one, a), (two, b) in pairwise(ranked) if a.overlaps(b)]
     if not open_pairs:
         return f"{text} No two neighbours' intervals overlap."
