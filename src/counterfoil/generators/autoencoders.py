@@ -10,12 +10,13 @@ from importlib.metadata import version
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from counterfoil import weights
-from counterfoil.errors import BadPart, BadSpec, BadWeights
+from counterfoil.errors import BadPart, BadSpec
 from counterfoil.generators import checkpoints
 from counterfoil.generators.latent import LatentGenerator, Space
+from counterfoil.generators.sides import check_side, must_divide
 
 PLACEHOLDER = 32  # the sample_size diffusers writes into a config when nobody gave one
 
@@ -35,7 +36,7 @@ class DiffusersAutoencoder:
         """Latents of pictures, before any quantisation.  # (N, 3, H, W) in [0, 1] → (N, C, H / factor, W / factor)"""
         height, width = images.shape[-2:]
         if height % self.factor or width % self.factor:
-            raise BadSpec(f"pictures of {width} by {height} pixels: {_must_divide(self.factor, width)}")
+            raise BadSpec(f"pictures of {width} by {height} pixels: {must_divide(self.factor, width)}")
         return self.latents(images * 2 - 1)
 
     def decode(self, latents: Tensor) -> Tensor:
@@ -130,43 +131,17 @@ def autoencoder(
             f"{found.folder}: config.json names the class {found.config.get('_class_name')!r}; "
             f"autoencoders are {', '.join(NETWORKS)}"
         )
-    weights.load_state(found.weights, sha256)  # a wrong hash or a broken file is named before the library sees it
-    loaded = kind(_load(found), sha256=weights.file_sha256(found.weights))
-    return LatentGenerator(loaded, space=space, size=_side(size, found.config.get("sample_size"), factor=loaded.factor))
-
-
-def _load(found: checkpoints.Checkpoint) -> nn.Module:
-    """The network in float32, every one of its weights from the file."""
-    import diffusers
-
     channels = found.config.get("in_channels", 3), found.config.get("out_channels", 3)
     if channels != (3, 3):
         raise BadPart(f"{found.folder}: takes {channels[0]} channels and gives {channels[1]}; pictures have three")
-    with weights.loading(found.weights):
-        network, report = getattr(diffusers, found.config["_class_name"]).from_pretrained(
-            str(found.folder),
-            use_safetensors=True,
-            local_files_only=True,
-            torch_dtype=torch.float32,
-            output_loading_info=True,
-        )
-    for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        keys = sorted(str(key) for key in report[problem])
-        if keys:  # the library would go on, with random numbers in the missing places
-            raise BadWeights(
-                f"{found.weights}: {len(keys)} {problem.replace('_', ' ')}, {keys[0]} among them; "
-                "config.json and weights do not belong together"
-            )
-    loaded: nn.Module = network
-    return loaded
+    loaded = kind(checkpoints.load(found, sha256), sha256=weights.file_sha256(found.weights))
+    return LatentGenerator(loaded, space=space, size=_side(size, found.config.get("sample_size"), factor=loaded.factor))
 
 
 def _side(asked: int | None, sample_size: object, *, factor: int) -> int | None:
     """The side of the pictures: what was asked for, else the network's own, else None for any."""
     if asked is not None:
-        if asked < factor or asked % factor:
-            raise BadSpec(f"size={asked}: {_must_divide(factor, asked)}")
-        return asked
+        return check_side(asked, factor=factor)
     if isinstance(sample_size, (list, tuple)) and len(set(sample_size)) == 1:
         sample_size = sample_size[0]
     if not isinstance(sample_size, int) or sample_size % factor:
@@ -174,9 +149,3 @@ def _side(asked: int | None, sample_size: object, *, factor: int) -> int | None:
     if sample_size == PLACEHOLDER and sample_size < 8 * factor:  # a picture of less than eight cells a side: nobody meant it
         return None
     return sample_size
-
-
-def _must_divide(factor: int, side: int) -> str:
-    below = side // factor * factor
-    near = f"{below} or {below + factor}" if below else f"{factor}"
-    return f"this autoencoder needs sides that are multiples of {factor}; use {near}"

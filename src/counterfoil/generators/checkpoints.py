@@ -1,12 +1,16 @@
-"""Finds an autoencoder's files: a folder in diffusers layout, here or on the Hugging Face hub, safetensors only."""
+"""Networks in diffusers layout: a folder here or on the Hugging Face hub, safetensors only."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from counterfoil import weights as files
 from counterfoil.errors import BadWeights
 from counterfoil.weights import hub_access
 
@@ -26,16 +30,47 @@ class Checkpoint:
 
 def find(name: str, *, revision: str | None = None, subfolder: str | None = None) -> Checkpoint:
     """The checkpoint in a local folder, or of a hub id such as `stabilityai/sd-vae-ft-mse`."""
+    prefix = f"{subfolder}/" if subfolder else ""
+    folder = folder_of(name, [prefix + CONFIG, prefix + WEIGHTS], revision=revision)
+    return open_folder(folder / subfolder if subfolder else folder)
+
+
+def folder_of(name: str, wanted: Sequence[str], *, revision: str | None = None) -> Path:
+    """The local folder `name`, or the one into which the `wanted` files of that hub id were downloaded."""
     path = Path(name).expanduser()
     if path.is_file():
         if path.suffix in PICKLES:
             raise _pickle(path)
         raise BadWeights(f"{path}: is a file; give the folder that holds {CONFIG} and {WEIGHTS}")
-    folder = path if name and path.is_dir() else _download(name, revision=revision, subfolder=subfolder)
-    return _open(folder / subfolder if subfolder else folder)
+    return path if name and path.is_dir() else _download(name, wanted, revision=revision)
 
 
-def _open(folder: Path) -> Checkpoint:
+def load(found: Checkpoint, sha256: str | None = None) -> Any:
+    """The network in float32, every one of its weights from the file."""
+    import diffusers
+
+    files.load_state(found.weights, sha256)  # a wrong hash or a broken file is named before the library sees it
+    with files.loading(found.weights):
+        network, report = getattr(diffusers, found.config["_class_name"]).from_pretrained(
+            str(found.folder),
+            use_safetensors=True,
+            local_files_only=True,
+            low_cpu_mem_usage=False,  # otherwise it asks for accelerate, and files of this size gain nothing from it
+            torch_dtype=torch.float32,
+            output_loading_info=True,
+        )
+    for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        keys = sorted(str(key) for key in report[problem])
+        if keys:  # the library would go on, with random numbers in the missing places
+            raise BadWeights(
+                f"{found.weights}: {len(keys)} {problem.replace('_', ' ')}, {keys[0]} among them; "
+                "config.json and weights do not belong together"
+            )
+    return network
+
+
+def open_folder(folder: Path) -> Checkpoint:
+    """The checkpoint that lies in a folder."""
     config, weights = folder / CONFIG, folder / WEIGHTS
     if not config.is_file():
         raise BadWeights(f"{folder}: no {CONFIG} in it; give a folder in diffusers layout, or subfolder= if it lies deeper")
@@ -60,13 +95,12 @@ def _pickle(path: Path) -> BadWeights:
     )
 
 
-def _download(name: str, *, revision: str | None, subfolder: str | None) -> Path:
+def _download(name: str, wanted: Sequence[str], *, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
 
-    prefix = f"{subfolder}/" if subfolder else ""
-    with hub_access(name, prefix + WEIGHTS):
+    with hub_access(name, wanted[-1]):
         try:
-            return Path(snapshot_download(name, revision=revision, allow_patterns=[prefix + CONFIG, prefix + WEIGHTS]))
+            return Path(snapshot_download(name, revision=revision, allow_patterns=list(wanted)))
         except HFValidationError:
             raise BadWeights(f"{name!r}: no such folder, and not a hub id such as stabilityai/sd-vae-ft-mse") from None

@@ -44,6 +44,15 @@ class QuantisedAutoencoder(Autoencoder, Protocol):
         ...
 
 
+@runtime_checkable
+class RelaxedAutoencoder(QuantisedAutoencoder, Protocol):
+    """A quantised autoencoder whose codes do not lie near their latents, so that it has a gradient of its own."""
+
+    def relax(self, latents: Tensor) -> Tensor:
+        """A smooth stand-in for the codes, through which their gradient reaches the latents."""
+        ...
+
+
 @dataclass(frozen=True)
 class Codec:
     """An autoencoder from plain functions."""
@@ -79,8 +88,7 @@ class LatentGenerator:
         latent = self.autoencoder.encode(images).float()
         if self.space == "code" and isinstance(self.autoencoder, QuantisedAutoencoder):
             latent = self.autoencoder.quantise(latent)
-        spread = latent.flatten(1).std(dim=1, correction=0)  # (N,)
-        return {"latent": latent, "scale": torch.where(spread > 0, spread, 1.0)}
+        return latent_state(latent)
 
     def render(self, state: State) -> Tensor:
         """Decode.
@@ -90,7 +98,10 @@ class LatentGenerator:
         """
         latent = state["latent"]
         if self.space == "before" and isinstance(self.autoencoder, QuantisedAutoencoder):
-            latent = straight_through(self.autoencoder.quantise(latent.detach()), latent)
+            codes, carrier = self.autoencoder.quantise(latent.detach()), latent
+            if latent.requires_grad and isinstance(self.autoencoder, RelaxedAutoencoder):
+                carrier = self.autoencoder.relax(latent)
+            latent = straight_through(codes, carrier)
         decoded = self.autoencoder.decode(latent)
         return straight_through(decoded.clamp(0, 1), decoded)
 
@@ -109,3 +120,9 @@ class LatentGenerator:
         """Where the numbers come from: the autoencoder's own account, and the space that moves."""
         account: dict[str, str] = getattr(self.autoencoder, "provenance", dict)()
         return {**account, "space": self.space}
+
+
+def latent_state(latent: Tensor) -> State:
+    """A latent and the length of a step in it: the standard deviation of the row's own latent, or 1 if it has none."""
+    spread = latent.flatten(1).std(dim=1, correction=0)  # (N,)
+    return {"latent": latent, "scale": torch.where(spread > 0, spread, 1.0)}

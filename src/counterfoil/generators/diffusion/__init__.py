@@ -1,0 +1,1 @@
+"""Diffusion models as generators: pictures are noised a little and denoised again under guidance."""

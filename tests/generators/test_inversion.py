@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from counterfoil.errors import BadPart, BadSpec
+from counterfoil.generators import patterns
+from counterfoil.generators.inversion import Inversion, InvertedGenerator
+from counterfoil.parts import State
+from counterfoil.testing import check_generator
+from tests.generators.named_weights import named_weights
+
+QUICK = Inversion(steps=60, learning_rate=0.1, candidates=4)
+
+
+class Painter(nn.Module):
+    """A small generator: a latent of six numbers to a picture."""
+
+    latent_shape = (6,)
+    size = 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.grow, self.paint = nn.Linear(6, 8 * 4 * 4), nn.Conv2d(8, 3, 3, padding=1)
+        self.load_state_dict(named_weights(self.state_dict()))
+
+    def decode(self, latents: Tensor) -> Tensor:
+        features = torch.tanh(self.grow(latents)).reshape(-1, 8, 4, 4)
+        return torch.sigmoid(2 * self.paint(F.interpolate(features, size=(16, 16), mode="bilinear")))
+
+
+class Levels(Painter):
+    """The same with a hierarchy of latents: one for the whole picture, one for its colours."""
+
+    latent_shape: ClassVar = [(6,), (3, 2, 2)]  # type: ignore[misc]
+
+    def decode(self, latents: list[Tensor]) -> Tensor:  # type: ignore[override]
+        whole, colours = latents
+        return super().decode(whole) * torch.sigmoid(F.interpolate(colours, size=(16, 16)))
+
+
+def drawn(module: Any, count: int = 8, name: str = "truth") -> Tensor:
+    """Pictures that the network can make."""
+    shapes = module.latent_shape if isinstance(module.latent_shape, list) else [module.latent_shape]
+    parts = [patterns.normal(torch.arange(count), f"{name} {index}", *shape) for index, shape in enumerate(shapes)]
+    with torch.no_grad():
+        return module.decode(parts if isinstance(module.latent_shape, list) else parts[0])
+
+
+def start(generator: InvertedGenerator, images: Tensor, seeds: Tensor | None = None) -> State:
+    seeds = torch.arange(len(images)) if seeds is None else seeds
+    with torch.no_grad():  # as the engine does
+        return generator.start(images, torch.zeros(len(images), dtype=torch.long), seeds)
+
+
+@pytest.mark.parametrize("module", [Painter, Levels])
+def test_contract(module: type[Painter]) -> None:
+    check_generator(InvertedGenerator(module(), QUICK))
+
+
+@pytest.mark.parametrize("module", [Painter, Levels])
+def test_pictures_of_the_network_are_found_again(module: type[Painter]) -> None:
+    generator = InvertedGenerator(module(), Inversion(steps=200, learning_rate=0.1))
+    images = drawn(generator.module)
+    error = (generator.render(start(generator, images)) - images).abs().mean((1, 2, 3))
+    between = (images - images.roll(1, 0)).abs().mean((1, 2, 3))
+    assert error.max() < 0.02
+    assert between.min() > 0.04
+
+
+def test_more_steps_and_more_candidates_come_nearer() -> None:
+    module, seeds = Painter(), torch.arange(8)
+    images = drawn(module)
+    errors = []
+    for inversion in (Inversion(steps=0, candidates=1), Inversion(steps=0, candidates=16), Inversion(steps=40, candidates=16)):
+        generator = InvertedGenerator(module, inversion)
+        errors.append(generator._distance(generator.invert(images, seeds), images).mean().item())
+    assert errors[0] > 1.5 * errors[1]
+    assert errors[1] > 1.5 * errors[2]
+
+
+def test_rows_do_not_depend_on_their_batch() -> None:
+    generator = InvertedGenerator(Levels(), QUICK)
+    images, others = drawn(generator.module), drawn(generator.module, name="others")
+    mixed, seeds = others.clone(), torch.arange(8) + 50
+    mixed[2], seeds[2] = images[6], 6
+    here, there = start(generator, images), start(generator, mixed, seeds)
+    for name in here:
+        assert torch.equal(here[name][6], there[name][2])
+
+
+def test_the_search_comes_from_seeds_alone() -> None:
+    generator = InvertedGenerator(Painter(), Inversion(steps=3, candidates=2))
+    images = drawn(generator.module, 2)
+    before = torch.get_rng_state()
+    first = start(generator, images)["latent"]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, start(generator, images)["latent"])
+    assert not torch.equal(first, start(generator, images, torch.tensor([7, 8]))["latent"])
+
+
+def test_a_prior_and_a_first_guess_of_the_network_are_used() -> None:
+    class Mapped(Painter):
+        def prior(self, noise: Tensor) -> Tensor:
+            return 0 * noise + 3.0
+
+        def encode(self, images: Tensor) -> Tensor:
+            return images.mean((2, 3)).repeat(1, 2)
+
+    module = Mapped()
+    generator = InvertedGenerator(module, Inversion(steps=0, candidates=1))
+    at_three, at_guess = (
+        module.decode(latent) for latent in (torch.full((1, 6), 3.0), module.encode(torch.full((1, 3, 1, 1), 0.4)))
+    )
+    assert torch.allclose(start(generator, at_three)["latent"], torch.full((1, 6), 3.0))
+    found = start(generator, at_guess)["latent"]
+    assert torch.equal(found, module.encode(at_guess))
+
+
+def test_an_anchor_holds_latents_near_the_middle() -> None:
+    module = Painter()
+    images = drawn(module)
+    lengths = [
+        InvertedGenerator(module, Inversion(steps=100, learning_rate=0.1, anchor=anchor)).invert(images, torch.arange(8)).norm()
+        for anchor in (0.0, 1.0)
+    ]
+    assert lengths[1] < 0.6 * lengths[0]
+
+
+def test_the_network_is_frozen_and_moved() -> None:
+    generator = InvertedGenerator(Painter().train(), QUICK, account={"source": "here"})
+    module = generator.module
+    assert isinstance(module, nn.Module)
+    assert not module.training
+    assert not any(parameter.requires_grad for parameter in module.parameters())
+    assert generator.to("meta") is generator
+    assert next(module.parameters()).device.type == "meta"
+    assert generator.provenance() == {"source": "here", "inversion": repr(QUICK)}
+    assert generator.size == 16
+
+
+@pytest.mark.parametrize("options", [{"steps": -1}, {"candidates": 0}, {"learning_rate": 0.0}, {"anchor": -1.0}])
+def test_bad_options_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(BadSpec, match="inversion: "):
+        Inversion(**options)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), "six", [(3, 4), ()], [(2,), "x"]])
+def test_a_latent_without_a_shape_is_refused(shape: Any) -> None:
+    module = Painter()
+    module.latent_shape = shape
+    with pytest.raises(BadPart, match="give the shape of one latent"):
+        InvertedGenerator(module)
