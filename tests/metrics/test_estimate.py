@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from counterfoil.metrics.estimate import Estimate, estimate
-from counterfoil.metrics.statistic import Mean, Ratio, Share
+from counterfoil.metrics.statistic import Difference, Mean, Ratio, Share
 
 RATIO = Ratio(Share("made_right", "accepted", "none accepted"), Share("clean_right", "all", "none"), "all wrong")
 
@@ -98,12 +98,43 @@ def test_a_share_without_variation_gets_exact_bounds(count: int, right: int) -> 
     assert (found.low, found.high) == pytest.approx((100 * exact.low, 100 * exact.high))
 
 
-def test_a_ratio_of_shares_without_variation_is_widened_by_their_bounds() -> None:
+@pytest.mark.parametrize(("right", "count"), [(3, 10), (17, 20), (49, 50), (120, 400)])
+def test_a_shares_interval_is_that_of_a_beta_with_one_more_of_each(right: int, count: int) -> None:
+    data = {"right": np.arange(count) < right, "all": np.ones(count)}
+    found = estimate(data, {"share": Share("right", "all")}, resamples=40_000)["share"]
+    wanted = stats.beta(right + 1, count - right + 1).ppf([0.025, 0.975])
+    assert (found.low / 100, found.high / 100) == (pytest.approx(wanted[0], abs=0.004), pytest.approx(wanted[1], abs=0.004))
+
+
+def test_a_ratio_of_shares_without_variation_still_has_a_width() -> None:
+    """Twenty of twenty and none of twenty are no proof of certainty: each side has half an image more of the other kind."""
     data = {"all": np.ones(20), "clean_right": np.ones(20), "accepted": np.ones(20), "made_right": np.zeros(20)}
-    found = estimate(data, {"ratio": RATIO})["ratio"]
-    reach = stats.binomtest(0, 20).proportion_ci(0.95, method="exact").high
+    found = estimate(data, {"ratio": RATIO}, resamples=40_000)["ratio"]
+    draw = np.random.default_rng(0)
+    seen = 100 * draw.beta(0.5, 20.5, 40_000) / draw.beta(20.5, 0.5, 40_000)
+    tail = stats.norm.cdf(stats.t.ppf(0.025, 19))
     assert (found.value, found.low) == (0, 0)
-    assert found.high == pytest.approx(100 * reach / (1 - reach))
+    assert found.high == pytest.approx(np.quantile(seen, 1 - tail), rel=0.05)
+
+
+def test_a_difference_of_paired_shares_agrees_with_the_paired_t_interval() -> None:
+    draw = np.random.default_rng(3)
+    one, two = draw.random(800) < 0.7, draw.random(800) < 0.6
+    data = {"all": np.ones(800), "one": one, "two": two}
+    found = estimate(data, {"difference": Difference(Share("one", "all"), Share("two", "all"))}, resamples=20_000)["difference"]
+    wanted = stats.ttest_rel(one.astype(float), two.astype(float)).confidence_interval()
+    assert found.value == pytest.approx(100 * (one.mean() - two.mean()))
+    assert (found.low, found.high) == (pytest.approx(100 * wanted.low, abs=0.2), pytest.approx(100 * wanted.high, abs=0.2))
+    assert found.n == 800
+
+
+def test_a_prefix_moves_a_statistic_to_other_columns() -> None:
+    data = columns(60)
+    both = {**{f"A {name}": values for name, values in data.items()}, **{f"B {name}": values for name, values in data.items()}}
+    for each in (RATIO, Mean("steps", "accepted"), Difference(RATIO.above, RATIO.below)):
+        wanted = estimate(data, {"": each})[""].value
+        assert estimate(both, {"": each.prefixed("B ")})[""].value == wanted
+        assert estimate(both, {"": Difference(each.prefixed("A "), each.prefixed("B "))})[""].value == 0
 
 
 def test_a_mean_without_variation_says_so() -> None:
@@ -145,7 +176,7 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_another() -> Non
 def test_resampling_in_pieces_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data = columns(50)
     whole = estimate(data, {"ratio": RATIO}, resamples=300)
-    monkeypatch.setattr("counterfoil.metrics.estimate._DRAWS", 350)
+    monkeypatch.setattr("counterfoil.metrics.resample._WEIGHTS", 350)
     assert estimate(data, {"ratio": RATIO}, resamples=300) == whole
 
 

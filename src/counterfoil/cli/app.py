@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from counterfoil.cli import demo, listing, results, runs
+from counterfoil.cli import compare, demo, gate, listing, paper, results, runs
 
 app = typer.Typer(
     name="counterfoil",
@@ -20,8 +20,14 @@ app.command("run")(runs.run)
 app.command("score")(results.score)
 app.command("judge")(results.judge)
 app.command("report")(results.report)
+app.command("compare")(compare.compare)
+app.command("gate")(gate.gate)
 app.command("list")(listing.list_parts)
 app.command("demo")(demo.demo)
+
+study = typer.Typer(help="Experiments on the instrument itself, and published figures to hold against.", no_args_is_help=True)
+study.command("paper")(paper.paper)
+app.add_typer(study, name="study")
 
 
 def _version(wanted: bool) -> None:

@@ -9,7 +9,6 @@ directions.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -63,7 +62,7 @@ def fmr_results(source: Run | Outcomes, seed: int = 0, *, model: str | None = No
 
 def scores(outcomes: Outcomes, *, seed: int | tuple[int, ...] = 0) -> dict[str, Estimate]:
     """All statistics over the given images, from the same resamples."""
-    return estimate(_columns(outcomes), STATISTICS, seed=seed)
+    return estimate(columns_of(outcomes), STATISTICS, seed=seed)
 
 
 def curve(outcomes: Outcomes, *, seed: int = 0) -> list[dict[str, Any]]:
@@ -89,13 +88,10 @@ def curve(outcomes: Outcomes, *, seed: int = 0) -> list[dict[str, Any]]:
 
 def per_class(outcomes: Outcomes, *, seed: int = 0) -> dict[str, Any]:
     """All statistics for each class that has a readable image, with how many it has."""
-    twice = {name for name, times in Counter(outcomes.classes).items() if times > 1}
     entries: dict[str, Any] = {}
-    for label in np.unique(outcomes.label).tolist():
-        name = outcomes.classes[label]
+    for label, name in outcomes.class_names.items():
         rows = outcomes.take(outcomes.label == label)
-        entry = {**_plain(scores(rows, seed=(seed, 2, label))), "images": len(rows)}
-        entries[f"{name} ({label})" if name in twice else name] = entry
+        entries[name] = {**_plain(scores(rows, seed=(seed, 2, label))), "images": len(rows)}
     return entries
 
 
@@ -114,7 +110,7 @@ def counts(outcomes: Outcomes) -> dict[str, Any]:
     }
 
 
-def _columns(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
+def columns_of(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
     """One row an image: zeros and ones, and steps, whose sums the statistics are made of."""
     accepted, random_accepted = outcomes.validated == YES, outcomes.random_validated == YES
     clean = outcomes.clean_correct >= NO

@@ -7,6 +7,7 @@ seen only what was kept and is asked about that; where nothing was made there is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -50,6 +51,13 @@ class Outcomes:
         """Images whose made picture the oracle has not decided on."""
         return int(np.count_nonzero(self.validated == OPEN))
 
+    @property
+    def class_names(self) -> dict[int, str]:
+        """What the classes that have an image go by, by their number; two of one name are told apart by it."""
+        twice = {name for name, times in Counter(self.classes).items() if times > 1}
+        names = {label: self.classes[label] for label in np.unique(self.label).tolist()}
+        return {label: f"{name} ({label})" if name in twice else name for label, name in names.items()}
+
     def take(self, rows: NDArray[Any]) -> Outcomes:
         """The same for some of the rows."""
         columns = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -58,7 +66,7 @@ class Outcomes:
 
 def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = None) -> Outcomes:
     """The outcomes of a run for a model and an oracle; by default those it was made with."""
-    own_model, own_oracle = _name(run.spec.get("model")), _name(run.spec.get("oracle"))
+    own_model, own_oracle = part_name(run.spec.get("model")), part_name(run.spec.get("oracle"))
     model, oracle = model or own_model, oracle or own_oracle
     trials = read_trials(run)
     guided, random = (trials.arms[arm] for arm in ARMS)
@@ -93,6 +101,12 @@ def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = No
     )
 
 
+def model_names(run: Run) -> list[str]:
+    """Every model that has said something of a run's pictures, the run's own first."""
+    own = part_name(run.spec.get("model"))
+    return sorted(_names(run, "predictions", "model"), key=lambda name: (name != own, name))
+
+
 def _accepted(made: Said, verdicts: Saying, arm: str, *, own: bool) -> Said:
     """The oracle's word on each image: its last one on the made picture or, for the oracle of the run, what led to it."""
     word = verdicts.of[f"made {arm}"]
@@ -103,12 +117,15 @@ def _accepted(made: Said, verdicts: Saying, arm: str, *, own: bool) -> Said:
     return np.where(made == YES, word, made).astype(np.int8)
 
 
-def _name(part: Any) -> str:
+def part_name(part: Any) -> str:
     """A part's name in a specification: `timm:resnet50`, or under `name` beside its options."""
     return str(part.get("name", "")) if isinstance(part, Mapping) else str(part or "")
 
 
 def _nobody(run: Run, table: str, column: str, asked: str) -> str:
-    names = sorted({name for batch in run.table(table, columns=[column]) for name in batch.column(0).unique().to_pylist()})
-    known = ", ".join(names) or "nobody"
+    known = ", ".join(sorted(_names(run, table, column))) or "nobody"
     return f"{run.path}: no {table} by {column} {asked!r}; there are some by {known}"
+
+
+def _names(run: Run, table: str, column: str) -> set[str]:
+    return {name for batch in run.table(table, columns=[column]) for name in batch.column(0).unique().to_pylist()}

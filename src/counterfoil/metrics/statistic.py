@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Sums = Mapping[str, Floats]
-"""Sums by name, one entry a resample; the observed sums are a single one."""
 
 
-class Bounds(NamedTuple):
-    """A value between two bounds."""
+class Pad(NamedTuple):
+    """Made-up images that a share is resampled with, so that it knows of outcomes that did not occur."""
 
-    low: float
-    value: float
-    high: float
+    right: Floats
+    wrong: Floats
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums by column, one entry a resample, and the pads of shares; the observed sums are a single entry without pads."""
+
+    columns: Mapping[str, Floats]
+    pads: Mapping[Share, Pad] = field(default_factory=dict)
+
+    def __getitem__(self, column: str) -> Floats:
+        return self.columns[column]
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,10 @@ class Share:
 
     def of(self, sums: Sums) -> Floats:
         """The share in each resample, NaN where undefined."""
-        return 100 * _divided(sums[self.part], sums[self.whole])
+        part, whole = sums[self.part], sums[self.whole]
+        if pad := sums.pads.get(self):
+            part, whole = part + pad.right, whole + pad.right + pad.wrong
+        return 100 * _divided(part, whole)
 
     def count(self, sums: Sums) -> int:
         """How many rows it averages over."""
@@ -43,11 +54,19 @@ class Share:
         """Why there is no value, or nothing."""
         return self.empty if sums[self.whole][0] == 0 else ""
 
-    def known(self, sums: Sums, clusters: Mapping[str, int], alpha: float) -> Bounds:
-        """The value with the bounds that its resamples cannot know of; no width unless all outcomes agree."""
-        value = float(self.of(sums)[0])
-        reach = 100 * (1 - (alpha / 2) ** (1 / clusters[self.whole]))
-        return Bounds(value - reach if value == 100 else value, value, value + reach if value == 0 else value)
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """The shares it is made of."""
+        return (self,)
+
+    @property
+    def wholes(self) -> tuple[str, ...]:
+        """The columns that say which rows it averages over."""
+        return (self.whole,)
+
+    def prefixed(self, prefix: str) -> Share:
+        """The same of other columns, whose names begin with `prefix`."""
+        return replace(self, part=prefix + self.part, whole=prefix + self.whole)
 
 
 @dataclass(frozen=True)
@@ -70,10 +89,19 @@ class Mean:
         """Why there is no value, or nothing."""
         return self.empty if sums[self.count_of][0] == 0 else ""
 
-    def known(self, sums: Sums, clusters: Mapping[str, int], alpha: float) -> Bounds:
-        """The value; nothing is known of its bounds beside what the resamples say."""
-        value = float(self.of(sums)[0])
-        return Bounds(value, value, value)
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """None: what else a mean of numbers could have been is not known."""
+        return ()
+
+    @property
+    def wholes(self) -> tuple[str, ...]:
+        """The column that says which rows it averages over."""
+        return (self.count_of,)
+
+    def prefixed(self, prefix: str) -> Mean:
+        """The same of other columns, whose names begin with `prefix`."""
+        return replace(self, total=prefix + self.total, count_of=prefix + self.count_of)
 
 
 @dataclass(frozen=True)
@@ -98,13 +126,56 @@ class Ratio:
         shares = self.above.undefined(sums) or self.below.undefined(sums)
         return shares or (self.zero if self.below.of(sums)[0] == 0 else "")
 
-    def known(self, sums: Sums, clusters: Mapping[str, int], alpha: float) -> Bounds:
-        """The value with what the bounds of either share make of it."""
-        above, below = (share.known(sums, clusters, alpha) for share in (self.above, self.below))
-        return Bounds(100 * above.low / below.high, float(self.of(sums)[0]), 100 * above.high / below.low)
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """Both of them."""
+        return (self.above, self.below)
+
+    @property
+    def wholes(self) -> tuple[str, ...]:
+        """The columns that say which rows its sides average over."""
+        return (self.above.whole, self.below.whole)
+
+    def prefixed(self, prefix: str) -> Ratio:
+        """The same of other columns, whose names begin with `prefix`."""
+        return replace(self, above=self.above.prefixed(prefix), below=self.below.prefixed(prefix))
 
 
-Statistic = Share | Mean | Ratio
+@dataclass(frozen=True)
+class Difference:
+    """How much `above` exceeds `below`, in their unit: an accuracy drop, or one model less another."""
+
+    above: Statistic
+    below: Statistic
+
+    def of(self, sums: Sums) -> Floats:
+        """The difference in each resample, NaN where undefined."""
+        return self.above.of(sums) - self.below.of(sums)
+
+    def count(self, sums: Sums) -> int:
+        """How many rows the side with fewer of them averages over."""
+        return min(self.above.count(sums), self.below.count(sums))
+
+    def undefined(self, sums: Sums) -> str:
+        """Why there is no value, or nothing."""
+        return self.above.undefined(sums) or self.below.undefined(sums)
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """Those of both sides."""
+        return (*self.above.shares, *self.below.shares)
+
+    @property
+    def wholes(self) -> tuple[str, ...]:
+        """The columns that say which rows its sides average over."""
+        return (*self.above.wholes, *self.below.wholes)
+
+    def prefixed(self, prefix: str) -> Difference:
+        """The same of other columns, whose names begin with `prefix`."""
+        return replace(self, above=self.above.prefixed(prefix), below=self.below.prefixed(prefix))
+
+
+Statistic = Share | Mean | Ratio | Difference
 
 
 def _divided(above: Floats, below: Floats) -> Floats:

@@ -1,0 +1,74 @@
+"""`counterfoil compare`: which models can be told apart, and by how much they differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from counterfoil.errors import UsageError
+from counterfoil.metrics.across import order_agreement
+from counterfoil.metrics.comparison import compare as compare_outcomes
+from counterfoil.metrics.comparison import shared_keys
+from counterfoil.metrics.measures import Measure, measure
+from counterfoil.metrics.outcomes import Outcomes, model_names, part_name, read_outcomes
+from counterfoil.metrics.sameness import check_sources, differences
+from counterfoil.metrics.verdicts import lines, tau_text
+from counterfoil.store import Run, open_run
+
+METRICS = ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched")
+
+Names = list[str] | None
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    metric: Annotated[Names, typer.Option(help="A number to compare, as in FMR; may be repeated.")] = None,
+    scored: Annotated[bool, typer.Option("--scored", help="Also the other models scored on each run's pictures.")] = False,
+    alpha: Annotated[float, typer.Option(help="Chance of seeing a difference where there is none.", min=1e-4, max=0.5)] = 0.05,
+) -> None:
+    """Say which models can be told apart: paired by source image, with intervals and corrected p-values."""
+    measures = [measure(name) for name in metric or METRICS]
+    opened = [open_run(path) for path in runs]
+    contenders = _contenders(opened, scored=scored)
+    if len(contenders) < 2:
+        raise UsageError(f"{runs[0]}: one model by itself; give another run, or --scored after 'counterfoil score'")
+    unlike = [*differences(opened), *filter(None, [check_sources(opened, shared_keys(contenders))])]
+    if unlike:
+        typer.echo(f"Not the same test, so a difference need not be the model's: {'; '.join(unlike)}.\n")
+    for line in lines(compare_outcomes(contenders, measures, alpha=alpha)):
+        typer.echo(line)
+    for line in _orders(opened, measures):
+        typer.echo(line)
+
+
+def _contenders(runs: list[Run], *, scored: bool) -> dict[str, Outcomes]:
+    """The outcomes to compare, under names that tell them apart: the model, with its run's folder or path where needed."""
+    found = [(run, name) for run in runs for name in (model_names(run) if scored else [part_name(run.spec.get("model"))])]
+    named: dict[str, Outcomes] = {}
+    for run, name in found:
+        twice = sum(other == name for _, other in found) > 1
+        folders = sum(each.path.resolve().name == run.path.resolve().name for each, other in found if other == name)
+        label = name if not twice else f"{name} ({run.path.resolve().name if folders == 1 else run.path})"
+        if label in named:
+            raise UsageError(f"{run.path}: given twice; name each run once")
+        named[label] = read_outcomes(run, model=name)
+    return named
+
+
+def _orders(runs: list[Run], measures: list[Measure]) -> list[str]:
+    """Whether the models' order holds from one generator, or oracle, to another, where the runs can say so."""
+    found: list[str] = []
+    for role in ("generator", "oracle"):
+        settings: dict[str, dict[str, Outcomes]] = {}
+        for run in runs:
+            settings.setdefault(part_name(run.spec.get(role)), {})[part_name(run.spec.get("model"))] = read_outcomes(run)
+        complete = len({tuple(sorted(each)) for each in settings.values()}) == 1
+        if len(settings) < 2 or not complete or len(next(iter(settings.values()))) < 2:
+            continue
+        found += ["", f"The same models under another {role}: Kendall's tau between their orders (95 % interval)"]
+        for each in measures:
+            for (one, two), tau in order_agreement(settings, each).items():
+                found.append(f"  {each.name}: {one} against {two}: {tau_text(tau)}")
+    return found

@@ -1,0 +1,77 @@
+"""`counterfoil gate`: pass or fail, for a pipeline that must decide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from counterfoil.errors import UsageError
+from counterfoil.metrics.comparison import shared_keys
+from counterfoil.metrics.gate import Bar, Check, check_against, check_bars, parse_bar
+from counterfoil.metrics.junit import junit
+from counterfoil.metrics.measures import MEASURES
+from counterfoil.metrics.outcomes import Outcomes, read_outcomes
+from counterfoil.metrics.sameness import check_sources, differences
+from counterfoil.store import Run, open_run
+
+Bars = list[str] | None
+Text = str | None
+File = Path | None
+
+
+def gate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    minimum: Annotated[Bars, typer.Option("--min", metavar="NAME=NUMBER", help="What a number must reach, as in fmr=60.")] = None,
+    maximum: Annotated[Bars, typer.Option("--max", metavar="NAME=NUMBER", help="What it must not exceed, as in drop=10.")] = None,
+    against: Annotated[File, typer.Option(metavar="RUN", help="A baseline that the run must not fall behind.")] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(help="Against the baseline: pass only if the loss is shown to be smaller, in points.", min=0),
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="Chance of a wrong verdict that is taken.", min=1e-4, max=0.5)] = 0.05,
+    point: Annotated[bool, typer.Option("--point", help="Judge bars by the value alone, not by its interval.")] = False,
+    model: Annotated[Text, typer.Option(help="Another model that was scored on the run's pictures.")] = None,
+    oracle: Annotated[Text, typer.Option(help="Another oracle that judged them.")] = None,
+    junit_file: Annotated[File, typer.Option("--junit", metavar="FILE", help="Also write the verdicts as JUnit XML.")] = None,
+) -> None:
+    """Pass or fail a run: exit 0 if its numbers clear the bars and do not fall behind the baseline, 1 if not."""
+    bars = [parse_bar(text, "min") for text in minimum or []] + [parse_bar(text, "max") for text in maximum or []]
+    if not bars and against is None:
+        raise UsageError("nothing to judge by; give a bar, as in --min fmr=60, or a baseline, as in --against RUN")
+    if margin is not None and against is None:
+        raise UsageError("--margin is a distance from a baseline; name it with --against RUN")
+    opened = open_run(run)
+    outcomes = read_outcomes(opened, model=model, oracle=oracle)
+    checks = check_bars(outcomes, bars, alpha=alpha, point=point, seed=int(opened.spec.get("seed", 0)))
+    if against is not None:
+        checks += _against(opened, outcomes, open_run(against), bars, alpha=alpha, margin=margin)
+    if junit_file is not None:
+        _write(junit_file, junit(checks, subject=run.resolve().name))
+    for check in checks:
+        typer.echo(f"{'pass' if check.passed else 'FAIL'}  {check.asked}: {check.answer}")
+    failed = sum(not check.passed for check in checks)
+    typer.echo(f"gate: {f'{failed} of {len(checks)} failed' if failed else f'all {len(checks)} passed'}")
+    raise typer.Exit(1 if failed else 0)
+
+
+def _against(run: Run, outcomes: Outcomes, baseline: Run, bars: list[Bar], *, alpha: float, margin: float | None) -> list[Check]:
+    """What the bars are about, or else SA and FMR, set against the baseline. Only for the same test."""
+    unlike = differences([run, baseline])
+    if unlike:
+        raise UsageError(f"{baseline.path}: not the same test as {run.path}: {'; '.join(unlike[:4])}; run the baseline anew")
+    theirs = read_outcomes(baseline)
+    keys = shared_keys({str(run.path): outcomes, str(baseline.path): theirs})
+    if pixels := check_sources([run, baseline], keys):
+        raise UsageError(f"{baseline.path}: not the same test as {run.path}: {pixels} differ; run the baseline anew")
+    measures = list({bar.measure.name: bar.measure for bar in bars}.values()) or [MEASURES["SA"], MEASURES["FMR"]]
+    return check_against(outcomes, theirs, measures, alpha=alpha, margin=margin)
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another --junit") from None

@@ -1,0 +1,182 @@
+"""Models set against each other on the source images they have in common.
+
+Shares (accuracies, acceptance) are compared by McNemar's exact test on the images for which both models have an answer;
+ratios and drops by a bootstrap that draws a source image for all models at once. P-values are corrected for the number of
+pairs by Holm's method, measure by measure. Intervals are for each difference by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.errors import UsageError
+from counterfoil.metrics.estimate import LEVEL, Estimate, estimate_one
+from counterfoil.metrics.fmr import columns_of
+from counterfoil.metrics.measures import MEASURES, Measure
+from counterfoil.metrics.outcomes import Outcomes
+from counterfoil.metrics.ranking import agreement, rank_ranges
+from counterfoil.metrics.resample import Resamples
+from counterfoil.metrics.significance import holm, mcnemar
+from counterfoil.metrics.statistic import Difference, Share, Statistic
+
+RESAMPLES = 10_000
+"""More than a single interval needs: corrected for many pairs, small p-values have to be told from smaller ones."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two models on one measure."""
+
+    first: str
+    second: str
+    difference: Estimate  # the first less the second
+    p: float | None  # None where the difference is undefined
+    adjusted: float | None  # as it may be read when all pairs are looked at
+    only_first: int | None = None  # images that only the first gets right, for shares
+    only_second: int | None = None
+
+    def told_apart(self, alpha: float) -> bool:
+        """Whether the images show that the two differ."""
+        return self.adjusted is not None and self.adjusted <= alpha
+
+    @property
+    def higher(self) -> str:
+        """The one with the higher value."""
+        return self.first if (self.difference.value or 0) > 0 else self.second
+
+    @property
+    def lower(self) -> str:
+        """The other one."""
+        return self.second if self.higher == self.first else self.first
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """All models on one measure, best first, and all pairs of them."""
+
+    measure: Measure
+    values: Mapping[str, Estimate]
+    pairs: tuple[Pair, ...]
+    ranks: Mapping[str, tuple[int, int]]  # best and worst rank that the pairs told apart leave open
+    agreement: Estimate | None  # Kendall's tau with the order by SA; None for SA itself
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What can be said of the models together."""
+
+    names: tuple[str, ...]
+    images: int  # in common
+    left_out: Mapping[str, int]  # images of each that another lacks
+    alpha: float
+    rankings: tuple[Ranking, ...]
+
+
+def compare(
+    contenders: Mapping[str, Outcomes],
+    measures: Sequence[Measure],
+    *,
+    alpha: float = 0.05,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Comparison:
+    """Set two or more models against each other, by name."""
+    paired = Paired(contenders, seed=seed, resamples=resamples)
+    return Comparison(
+        names=tuple(contenders),
+        images=len(paired.keys),
+        left_out={name: len(each) - len(paired.keys) for name, each in contenders.items()},
+        alpha=alpha,
+        rankings=tuple(_ranking(paired, each, alpha) for each in measures),
+    )
+
+
+def shared_keys(contenders: Mapping[str, Outcomes]) -> NDArray[np.uint64]:
+    """The source images that all have; UsageError if there are none."""
+    keys = reduce(np.intersect1d, [each.keys for each in contenders.values()])
+    if not len(keys):
+        raise UsageError(f"{', '.join(contenders)}: no source image in common, so nothing to pair; run them on the same data")
+    return keys
+
+
+class Paired:
+    """The images that all contenders have, and resamples of them."""
+
+    def __init__(self, contenders: Mapping[str, Outcomes], *, seed: int = 0, resamples: int = RESAMPLES) -> None:
+        if len(contenders) < 2:
+            raise UsageError(f"a comparison needs two models, got {', '.join(contenders) or 'none'}; name another run")
+        self.names = list(contenders)
+        self.keys = shared_keys(contenders)
+        rows = {name: each.take(np.isin(each.keys, self.keys)) for name, each in contenders.items()}
+        self.columns: dict[str, NDArray[Any]] = {
+            self.prefix(name) + column: values for name, each in rows.items() for column, values in columns_of(each).items()
+        }
+        self._seed, self._resamples = seed, resamples
+        self.drawn = self.resample(self.columns)
+
+    def prefix(self, name: str) -> str:
+        """What a contender's columns begin with."""
+        return f"{self.names.index(name)} "
+
+    def of(self, measure: Measure, name: str) -> Statistic:
+        """The measure of one contender."""
+        return measure.statistic.prefixed(self.prefix(name))
+
+    def resample(self, columns: Mapping[str, NDArray[Any]]) -> Resamples:
+        """Resamples of the shared images with these columns."""
+        return Resamples(columns, seed=self._seed, resamples=self._resamples)
+
+
+def _ranking(paired: Paired, measure: Measure, alpha: float) -> Ranking:
+    values = {name: estimate_one(paired.drawn, paired.of(measure, name)) for name in paired.names}
+    sign = -1 if measure.higher_is_better else 1
+    order = sorted(values, key=lambda name: (values[name].value is None, sign * (values[name].value or 0)))
+    found = [pair_of(paired, measure, *two) for two in combinations(order, 2)]
+    known = [each.p for each in found if each.p is not None]
+    corrected = iter(holm(known))
+    pairs = tuple(each if each.p is None else replace(each, adjusted=next(corrected)) for each in found)
+    apart = [(each.higher, each.lower) for each in pairs if each.told_apart(alpha)]
+    beaten = apart if measure.higher_is_better else [(low, high) for high, low in apart]
+    return Ranking(
+        measure=measure,
+        values={name: values[name] for name in order},
+        pairs=pairs,
+        ranks=rank_ranges(order, beaten),
+        agreement=_with_clean_order(paired, measure),
+    )
+
+
+def pair_of(paired: Paired, measure: Measure, first: str, second: str, *, level: float = LEVEL) -> Pair:
+    """Two of the contenders on one measure, not yet corrected for others."""
+    if isinstance(measure.statistic, Share):
+        return _paired_shares(paired, measure.statistic, first, second, level)
+    difference = Difference(paired.of(measure, first), paired.of(measure, second))
+    found = estimate_one(paired.drawn, difference, level=level)
+    return Pair(first, second, found, None if found.value is None else paired.drawn.p_value(difference), None)
+
+
+def _paired_shares(paired: Paired, share: Share, first: str, second: str, level: float) -> Pair:
+    """On the images that count for both, where each answer has its counterpart."""
+    one, two = (share.prefixed(paired.prefix(name)) for name in (first, second))
+    both = paired.columns[one.whole] & paired.columns[two.whole]
+    right_one, right_two = both & paired.columns[one.part], both & paired.columns[two.part]
+    drawn = paired.resample({"both": both, "first": right_one, "second": right_two})
+    none = "no image that counts for both"
+    found = estimate_one(drawn, Difference(Share("first", "both", none), Share("second", "both", none)), level=level)
+    only_first, only_second = int(np.count_nonzero(right_one & ~right_two)), int(np.count_nonzero(right_two & ~right_one))
+    p = None if found.value is None else mcnemar(only_first, only_second)
+    return Pair(first, second, found, p, None, only_first, only_second)
+
+
+def _with_clean_order(paired: Paired, measure: Measure) -> Estimate | None:
+    if measure.name == "SA":
+        return None
+    clean, other = ([paired.of(each, name) for name in paired.names] for each in (MEASURES["SA"], measure))
+    return agreement(paired.drawn, clean, other, opposed=not measure.higher_is_better)

@@ -1,0 +1,142 @@
+"""Whether a run may pass: bars that its numbers must clear, and a baseline that it must not fall behind.
+
+A bar counts as cleared only if the images show it: for a minimum, the lower bound at confidence 1 − alpha must reach the
+bar; for a maximum, the upper bound must not exceed it. With `point` the value alone decides. Against a baseline, what fails
+is a difference for the worse that a paired test shows, corrected for the number of measures; or, with a margin, any
+measure whose loss is not shown to be smaller than the margin.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from counterfoil.errors import UsageError
+from counterfoil.metrics.comparison import Pair, Paired, pair_of
+from counterfoil.metrics.estimate import estimate
+from counterfoil.metrics.fmr import columns_of
+from counterfoil.metrics.measures import Measure, measure
+from counterfoil.metrics.outcomes import Outcomes
+from counterfoil.metrics.significance import holm
+from counterfoil.metrics.verdicts import interval_text, p_text
+
+Sense = Literal["min", "max"]
+
+_OURS, _THEIRS = "this run", "the baseline"
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a number must reach (`min`) or not exceed (`max`), over all images or over those of one class."""
+
+    sense: Sense
+    measure: Measure
+    bound: float
+    group: str = ""
+
+    @property
+    def name(self) -> str:
+        """The number it is about."""
+        return f"{self.measure.name}.{self.group}" if self.group else self.measure.name
+
+    def __str__(self) -> str:
+        return f"{self.name} at {'least' if self.sense == 'min' else 'most'} {self.bound:g}{self.measure.unit}"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was asked, and the answer."""
+
+    asked: str
+    passed: bool
+    answer: str
+
+
+def parse_bar(text: str, sense: Sense) -> Bar:
+    """`fmr=60`, or `fmr.dog=40` for the images of one class."""
+    name, equals, bound = text.partition("=")
+    title, _, group = name.strip().partition(".")
+    found = measure(title)
+    try:
+        return Bar(sense, found, float(bound), group)
+    except ValueError:
+        given = bound if equals else text
+        raise UsageError(f"--{sense} {text}: {given!r} is not a number; write NAME=NUMBER, as in --{sense} fmr=60") from None
+
+
+def check_bars(
+    outcomes: Outcomes, bars: Sequence[Bar], *, alpha: float = 0.05, point: bool = False, seed: int = 0
+) -> list[Check]:
+    """Whether a run clears each of the bars."""
+    return [_check(_group(outcomes, bar), bar, alpha=alpha, point=point, seed=seed) for bar in bars]
+
+
+def check_against(
+    outcomes: Outcomes,
+    baseline: Outcomes,
+    measures: Sequence[Measure],
+    *,
+    alpha: float = 0.05,
+    margin: float | None = None,
+    seed: int = 0,
+) -> list[Check]:
+    """Whether a run has not fallen behind a baseline, measure by measure."""
+    paired = Paired({_OURS: outcomes, _THEIRS: baseline}, seed=seed)
+    pairs = [pair_of(paired, each, _OURS, _THEIRS, level=1 - alpha if margin is None else 1 - 2 * alpha) for each in measures]
+    if margin is not None:  # all must pass, so no correction
+        return [_close(pair, each, margin, alpha) for pair, each in zip(pairs, measures, strict=True)]
+    corrected = iter(holm([pair.p for pair in pairs if pair.p is not None]))
+    pairs = [pair if pair.p is None else replace(pair, adjusted=next(corrected)) for pair in pairs]
+    return [_not_worse(pair, each, alpha) for pair, each in zip(pairs, measures, strict=True)]
+
+
+def _group(outcomes: Outcomes, bar: Bar) -> Outcomes:
+    """The images the bar is about."""
+    if not bar.group:
+        return outcomes
+    labels = {name.lower(): label for label, name in outcomes.class_names.items()}
+    if bar.group.lower() not in labels:
+        near = difflib.get_close_matches(bar.group.lower(), labels, n=1)
+        hint = f"did you mean {outcomes.class_names[labels[near[0]]]!r}?" if near else f"it has {', '.join(labels)}"
+        raise UsageError(f"{bar.name}: the run has no images of a class {bar.group!r}; {hint}")
+    return outcomes.take(outcomes.label == labels[bar.group.lower()])
+
+
+def _check(outcomes: Outcomes, bar: Bar, *, alpha: float, point: bool, seed: int) -> Check:
+    found = estimate(columns_of(outcomes), {"": bar.measure.statistic}, seed=seed, level=1 - 2 * alpha)[""]
+    if found.value is None or found.low is None or found.high is None:
+        return Check(str(bar), False, f"undefined: {found.note}")
+    unit, minimum = bar.measure.unit, bar.sense == "min"
+    clears = found.value >= bar.bound if minimum else found.value <= bar.bound
+    value = f"{found.value:.1f}{unit} (n {found.n})"
+    if point:
+        return Check(str(bar), clears, f"{value}, by its value alone")
+    bound = found.low if minimum else found.high
+    shown = bound >= bar.bound if minimum else bound <= bar.bound
+    sure = f"at {'least' if minimum else 'most'} {bound:.1f}{unit} with {100 * (1 - alpha):g} % confidence"
+    if clears and not shown:
+        return Check(str(bar), False, f"{value} clears it, but it is only sure to be {sure}; more images may show it")
+    return Check(str(bar), shown, f"{value}, {sure}")
+
+
+def _not_worse(pair: Pair, measure: Measure, alpha: float) -> Check:
+    asked = f"{measure.name} no worse than the baseline"
+    if pair.adjusted is None:
+        return Check(asked, False, f"undefined: {pair.difference.note}")
+    difference = f"{interval_text(pair.difference, sign=True, unit=measure.difference_unit)}, p {p_text(pair.adjusted)}"
+    if not pair.told_apart(alpha):
+        return Check(asked, True, f"cannot be told apart from it: {difference}")
+    better = (pair.higher == _OURS) == measure.higher_is_better
+    return Check(asked, better, f"{'better' if better else 'worse'}: {difference}")
+
+
+def _close(pair: Pair, measure: Measure, margin: float, alpha: float) -> Check:
+    asked = f"{measure.name} at most {margin:g}{measure.difference_unit} worse than the baseline"
+    found = pair.difference
+    if found.value is None or found.low is None or found.high is None:
+        return Check(asked, False, f"undefined: {found.note}")
+    loss = -found.low if measure.higher_is_better else found.high
+    difference = interval_text(found, sign=True, unit=measure.difference_unit)
+    return Check(asked, loss <= margin, f"{difference}, at most {max(loss, 0):.1f} worse with {100 * (1 - alpha):g} % confidence")

@@ -1,0 +1,79 @@
+"""`counterfoil compare` over runs on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from counterfoil import store
+from counterfoil.records import Prediction
+from tests.cli.stored import call, stored
+
+
+def test_two_models_far_apart_are_told_apart_and_a_twin_is_not(tmp_path: Path) -> None:
+    frail, firm = stored(tmp_path / "a", "lab:narrow", kept=0.2), stored(tmp_path / "b", "lab:diverse", kept=0.9)
+    code, output = call("compare", frail, firm, "--metric", "FMR", "--metric", "sa")
+    assert code == 0
+    assert "2 models, paired by 60 source images" in output
+    assert "lab:diverse is higher" in output
+    assert "Kendall's tau with the order by SA" in output
+    assert "Not the same test" not in output
+    twin = stored(tmp_path / "c", "lab:narrow", kept=0.2)
+    code, output = call("compare", frail, twin)
+    assert code == 0
+    assert "lab:narrow (a)" in output
+    assert "cannot tell apart: the same answer on every image" in output
+    assert "is higher" not in output
+
+
+def test_another_generator_is_another_test(tmp_path: Path) -> None:
+    runs = [
+        stored(tmp_path / f"{model} {generator}", f"lab:{model}", kept=kept, generator={"name": generator})
+        for model, kept in (("narrow", 0.2), ("diverse", 0.9))
+        for generator in ("lab:vqgan", "lab:ddpm")
+    ]
+    code, output = call("compare", *runs, "--metric", "FMR")
+    assert code == 0
+    assert output.startswith("Not the same test")
+    assert "generator.name (lab:vqgan / lab:ddpm)" in output.splitlines()[0]
+    assert "FMR: lab:vqgan against lab:ddpm: 1.00 (1.00 to 1.00)" in output
+
+
+def test_models_scored_on_the_same_pictures_are_compared(tmp_path: Path) -> None:
+    path = stored(tmp_path / "a")
+    code, complaint = call("compare", path)
+    assert code == 2
+    assert "--scored" in complaint
+    run = store.open_run(path)
+    guided = [each for each in run.trials if each.arm == "guided"]
+    seen = [(each, "clean") for each in guided] + [(each, "made") for each in guided if each.validated]
+    run.append(predictions=[Prediction(each.trial_id, what, "timm:other", each.label, True, 1.0, 1.0) for each, what in seen])
+    code, output = call("compare", path, "--scored", "--metric", "PA")
+    assert code == 0
+    assert "timm:other is higher" in output
+
+
+def test_ids_that_stand_for_other_pictures_are_refused(tmp_path: Path) -> None:
+    one, two = stored(tmp_path / "a"), stored(tmp_path / "b", "lab:diverse", pixels="q")
+    code, complaint = call("compare", one, two)
+    assert code == 2
+    assert "the same image ids stand for other pictures" in complaint
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [(["--metric", "fmrr"], "did you mean 'FMR'?"), (["nowhere"], "not a run directory")],
+)
+def test_wrong_use(tmp_path: Path, extra: list[str], said: str) -> None:
+    code, complaint = call("compare", stored(tmp_path / "a"), stored(tmp_path / "b", "lab:diverse"), *extra)
+    assert code == 2
+    assert said in complaint
+    assert "\n" not in complaint
+
+
+def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
+    path = stored(tmp_path / "a")
+    code, complaint = call("compare", path, path)
+    assert code == 2
+    assert "given twice" in complaint

@@ -1,0 +1,69 @@
+"""`counterfoil gate` over runs on disk: exit codes, verdicts, the XML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.cli.stored import call, stored
+
+
+def test_bars_pass_and_fail_with_exit_codes(tmp_path: Path) -> None:
+    run = stored(tmp_path / "a", kept=0.8)
+    code, output = call("gate", run, "--min", "fmr=40", "--max", "drop=60", "--min", "sa.bee=20")
+    assert code == 0, output
+    assert output.splitlines()[-1] == "gate: all 3 passed"
+    code, output = call("gate", run, "--min", "fmr=40", "--min", "fmr=99")
+    assert code == 1
+    assert [line.split()[0] for line in output.splitlines()] == ["pass", "FAIL", "gate:"]
+    assert output.splitlines()[-1] == "gate: 1 of 2 failed"
+
+
+def test_a_baseline_is_compared_image_by_image(tmp_path: Path) -> None:
+    firm, frail = stored(tmp_path / "a", "lab:diverse", kept=0.9), stored(tmp_path / "b", "lab:narrow", kept=0.2)
+    code, output = call("gate", frail, "--against", firm)
+    assert code == 1
+    assert "FAIL  FMR no worse than the baseline: worse" in output
+    assert call("gate", firm, "--against", frail)[0] == 0
+    assert call("gate", firm, "--against", stored(tmp_path / "c", "lab:diverse", kept=0.9), "--margin", "20")[0] == 0
+
+
+def test_a_baseline_of_another_test_is_refused(tmp_path: Path) -> None:
+    run, other = stored(tmp_path / "a"), stored(tmp_path / "b", "lab:diverse", search={"step": 0.1})
+    code, complaint = call("gate", run, "--against", other)
+    assert code == 2
+    assert "not the same test" in complaint
+    assert "search.step (0.01 / 0.1)" in complaint
+
+
+def test_verdicts_go_into_a_junit_file(tmp_path: Path) -> None:
+    run = stored(tmp_path / "a")
+    code, _ = call("gate", run, "--min", "fmr=99", "--min", "sa=10", "--junit", tmp_path / "out" / "gate.xml")
+    assert code == 1
+    suite = ElementTree.parse(tmp_path / "out" / "gate.xml").getroot().find("testsuite")
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    (tmp_path / "file").write_text("")
+    code, complaint = call("gate", run, "--min", "sa=10", "--junit", tmp_path / "file" / "gate.xml")
+    assert code == 2
+    assert "cannot be written" in complaint
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "nothing to judge by"),
+        (["--min", "fmmr=3"], "did you mean 'FMR'?"),
+        (["--max", "drop"], "write NAME=NUMBER"),
+        (["--min", "fmr.bea=3"], "did you mean 'bee'?"),
+        (["--min", "fmr=3", "--margin", "2"], "--against"),
+        (["--against", "nowhere"], "not a run directory"),
+        (["--min", "fmr=3", "--model", "timm:x"], "no predictions by model 'timm:x'"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_two(tmp_path: Path, options: list[str], said: str) -> None:
+    code, complaint = call("gate", stored(tmp_path / "a"), *options)
+    assert code == 2
+    assert said in complaint
+    assert "\n" not in complaint

@@ -1,0 +1,61 @@
+"""Outcomes made up from plain lists, for metrics that do not care where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from counterfoil.metrics.columns import ABSENT
+from counterfoil.metrics.outcomes import Outcomes
+
+
+def outcomes(
+    clean: Sequence[int],
+    made: Sequence[int],
+    *,
+    validated: Sequence[int] | None = None,
+    keys: Sequence[int] | None = None,
+    label: Sequence[int] | None = None,
+    oracle_clean: Sequence[int] | None = None,
+    classes: tuple[str, ...] = ("ant", "bee", "cat"),
+    model: str = "m",
+) -> Outcomes:
+    """One entry an image: 1 right or accepted, 0 not; by default all accepted, of the first class and seen by the oracle."""
+    count = len(clean)
+    accepted = np.array(validated if validated is not None else [1] * count, dtype=np.int8)
+    right = np.array(made, dtype=np.int8)
+    absent = np.full(count, ABSENT, dtype=np.int8)
+    empty = np.zeros((count, 0), dtype=np.int8)
+    return Outcomes(
+        model=model,
+        oracle="o",
+        classes=classes,
+        skipped=0,
+        endings={},
+        keys=np.array(keys if keys is not None else range(count), dtype=np.uint64),
+        label=np.array(label if label is not None else [0] * count),
+        clean_correct=np.array(clean, dtype=np.int8),
+        reconstruction_correct=np.array(clean, dtype=np.int8),
+        oracle_clean=np.array(oracle_clean if oracle_clean is not None else [1] * count, dtype=np.int8),
+        validated=accepted,
+        made_correct=np.where(accepted == 1, right, ABSENT).astype(np.int8),
+        steps=np.ones(count, dtype=np.int64),
+        path_correct=empty,
+        random_validated=absent,
+        random_made_correct=absent,
+        random_steps=np.ones(count, dtype=np.int64),
+        random_path_correct=empty,
+    )
+
+
+def drawn(count: int, seed: int, *, clean: float = 0.8, kept: float = 0.6, accepted: float = 0.9, **more: object) -> Outcomes:
+    """Outcomes by chance."""
+    draw = np.random.default_rng(seed)
+    right = draw.random(count) < clean
+    return outcomes(
+        right.astype(int).tolist(),
+        (right & (draw.random(count) < kept)).astype(int).tolist(),
+        validated=(draw.random(count) < accepted).astype(int).tolist(),
+        **more,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,95 @@
+"""What passes and what fails, and why."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from counterfoil.errors import UsageError
+from counterfoil.metrics.estimate import estimate
+from counterfoil.metrics.fmr import columns_of
+from counterfoil.metrics.gate import Bar, Check, check_against, check_bars, parse_bar
+from counterfoil.metrics.junit import junit
+from counterfoil.metrics.measures import MEASURES
+from tests.metrics.made import drawn, outcomes
+
+RUN = drawn(200, 0, kept=0.75, label=[number % 3 for number in range(200)])
+SA, FMR, DROP = (MEASURES[name] for name in ("SA", "FMR", "drop"))
+
+
+def test_a_bar_is_cleared_by_the_interval_not_by_the_value() -> None:
+    found = estimate(columns_of(RUN), {"FMR": FMR.statistic}, level=0.9)["FMR"]  # one-sided 95 %
+    sure, open_, missed = (check_bars(RUN, [Bar("min", FMR, bound)])[0] for bound in (found.low - 0.1, found.low + 0.1, 99))
+    assert (sure.passed, open_.passed, missed.passed) == (True, False, False)
+    assert "more images may show it" in open_.answer
+    assert "more images" not in missed.answer
+    assert check_bars(RUN, [Bar("min", FMR, found.low + 0.1)], point=True)[0].passed
+    assert check_bars(RUN, [Bar("max", FMR, found.high + 0.1)])[0].passed
+    assert not check_bars(RUN, [Bar("max", FMR, found.high - 0.1)])[0].passed
+
+
+def test_a_stricter_alpha_asks_for_more() -> None:
+    found = estimate(columns_of(RUN), {"FMR": FMR.statistic}, level=0.9)["FMR"]
+    bars = [Bar("min", FMR, found.low - 0.5)]
+    assert check_bars(RUN, bars, alpha=0.05)[0].passed
+    assert not check_bars(RUN, bars, alpha=0.001)[0].passed
+
+
+def test_a_bar_may_be_about_one_class() -> None:
+    bee = RUN.take(RUN.label == 1)
+    found = check_bars(RUN, [parse_bar("pa.bee=10", "min")])[0]
+    value = estimate(columns_of(bee), {"PA": MEASURES["PA"].statistic})["PA"]
+    assert found.asked == "PA.bee at least 10 %"
+    assert f"{value.value:.1f} % (n {value.n})" in found.answer
+    with pytest.raises(UsageError, match=r"no images of a class 'beee'; did you mean 'bee'\?"):
+        check_bars(RUN, [parse_bar("pa.beee=10", "min")])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("fmrr=60", "did you mean 'FMR'"),
+        ("fmr", "write NAME=NUMBER"),
+        ("fmr=much", "'much' is not a number"),
+        ("=3", "there are SA"),
+    ],
+)
+def test_a_bar_that_cannot_be_read_is_wrong_use(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_bar(text, "min")
+
+
+def test_what_is_undefined_does_not_pass() -> None:
+    found = check_bars(outcomes([0, 0], [1, 0]), [Bar("min", FMR, 0)])[0]
+    assert found == Check("FMR at least 0 %", False, "undefined: SA is 0: there is no accuracy to keep a share of")
+    nothing = outcomes([1, 1], [0, 0], validated=[0, 0])
+    assert not check_bars(nothing, [Bar("max", DROP, 100)])[0].passed
+    assert not check_against(nothing, nothing, [FMR])[0].passed
+
+
+def test_a_regression_that_shows_fails_and_one_that_does_not_passes() -> None:
+    worse, alike, better = drawn(200, 1, kept=0.3), drawn(200, 2, kept=0.74), drawn(200, 3, kept=0.99)
+    assert [each.passed for each in check_against(worse, RUN, [SA, FMR, DROP])] == [True, False, False]
+    assert all(each.passed for each in check_against(alike, RUN, [SA, FMR, DROP]))
+    assert "cannot be told apart" in check_against(alike, RUN, [FMR])[0].answer
+    found = check_against(better, RUN, [FMR, DROP])
+    assert [(each.passed, each.answer.split(":")[0]) for each in found] == [(True, "better"), (True, "better")]
+
+
+def test_a_margin_asks_for_proof_that_little_was_lost() -> None:
+    same = check_against(RUN, RUN, [FMR], margin=5)[0]
+    assert same.passed
+    alike = drawn(200, 2, kept=0.74)
+    assert not check_against(alike, RUN, [FMR], margin=0.5)[0].passed
+    assert check_against(alike, RUN, [FMR], margin=60)[0].passed
+
+
+def test_junit_has_a_case_a_check() -> None:
+    checks = [Check("FMR at least 60 %", True, "71.0 %"), Check("drop at most 10 points", False, 'a "drop" < 12 & more')]
+    suite = ElementTree.fromstring(junit(checks, subject="my run")).find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures"), suite.get("name")) == ("2", "1", "counterfoil gate my run")
+    good, bad = suite.findall("testcase")
+    assert good.find("failure") is None
+    assert bad.find("failure").get("message") == 'a "drop" < 12 & more'
