@@ -7,7 +7,7 @@ import torch
 
 from counterfoil import registry
 from counterfoil.errors import BadData, UnknownName
-from counterfoil.lab.parts import CLASSIFIERS
+from counterfoil.lab.parts import CLASSIFIERS, GENERATORS
 from counterfoil.testing import check_generator, check_model, check_oracle
 
 
@@ -16,8 +16,9 @@ def test_classifiers_meet_the_contract(name):
     check_model(registry.create("model", f"lab:{name}"))
 
 
-def test_the_generator_meets_the_contract():
-    check_generator(registry.create("generator", "lab:vqgan"))
+@pytest.mark.parametrize("name", GENERATORS)
+def test_generators_meet_the_contract(name):
+    check_generator(registry.create("generator", f"lab:{name}"), size=64)
 
 
 def test_the_oracle_meets_the_contract():

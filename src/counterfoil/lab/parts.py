@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch import Tensor
 from counterfoil import images
 from counterfoil.errors import BadData, UnknownName
 from counterfoil.generators.autoencoders import autoencoder
-from counterfoil.generators.latent import LatentGenerator, Space
+from counterfoil.generators.diffusion.unets import diffusion
 from counterfoil.lab import garments, scenes
 from counterfoil.lab.vocabulary import GARMENTS
 from counterfoil.models.module import ModuleModel
@@ -22,30 +23,39 @@ from counterfoil.models.timm_models import timm_model
 from counterfoil.oracles.acceptance import Unsure
 from counterfoil.oracles.clip import clip_oracle
 from counterfoil.oracles.zero_shot import ZeroShotOracle
-from counterfoil.parts import Sample
+from counterfoil.parts import Generator, Sample
 
 WEIGHTS = Path(__file__).parent / "weights"
 CLASSIFIERS = (
     "narrow", "augmented", "diverse", "vit", "grey", "adversarial", "background-shortcut", "colour-shortcut",
 )  # fmt: skip
+GENERATORS: dict[str, tuple[Callable[..., Any], str]] = {
+    "vqgan": (autoencoder, "vqgan"),
+    "kl": (autoencoder, "diffusion/vae"),
+    "ddpm": (diffusion, "ddpm"),
+}
 BLOCK = 64  # scenes drawn at a time
 
 
 def model(name: str) -> ModuleModel:
     """A classifier of the lab, as in lab:narrow; some have flaws that were planted."""
-    return timm_model(str(_folder(name, CLASSIFIERS)))
+    return timm_model(str(WEIGHTS / _known(name, CLASSIFIERS)))
 
 
-def generator(name: str, *, space: Space = "before") -> LatentGenerator:
-    """Latent ascent over the lab's autoencoder: lab:vqgan."""
-    return autoencoder(str(_folder(name, ("vqgan",))), space=space)
+def generator(name: str, **options: Any) -> Generator:
+    """The lab's generators: lab:vqgan and lab:kl (latent ascent), lab:ddpm (guided denoising), with the options of each kind."""
+    make, folder = GENERATORS[_known(name, tuple(GENERATORS))]
+    made: Generator = make(str(WEIGHTS / folder), **options)
+    return made
 
 
 def oracle(
     name: str, *, templates: str = "an image of a {class}", threshold: float = 0.0, margin: float = 0.0, unsure: Unsure = "reject"
 ) -> ZeroShotOracle:
     """The lab's CLIP, asked by class names: lab:clip."""
-    return clip_oracle(str(_folder(name, ("clip",))), templates=templates, threshold=threshold, margin=margin, unsure=unsure)
+    return clip_oracle(
+        str(WEIGHTS / _known(name, ("clip",))), templates=templates, threshold=threshold, margin=margin, unsure=unsure
+    )
 
 
 def wardrobe(name: str, *, count: int = 400, distribution: str = "narrow", split: str = "report", seed: int = 0) -> Wardrobe:
@@ -96,9 +106,9 @@ class Wardrobe:
             return scenes.render(some, self.garments)[0]
 
 
-def _folder(name: str, known: tuple[str, ...]) -> Path:
+def _known(name: str, known: tuple[str, ...]) -> str:
     if name in known:
-        return WEIGHTS / name
+        return name
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
     raise UnknownName(f"no lab part named {name!r}; {hint}")
