@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test lint bench docs constraints clean
+.PHONY: demo test lint bench coverage instrument constraints clean
 
 demo: $(VENV)/installed
 	$(BIN)/counterfoil demo
@@ -20,6 +20,12 @@ lint: $(VENV)/installed-tests
 
 bench: $(VENV)/installed-tests
 	$(BIN)/python bench/engine.py
+
+coverage: $(VENV)/installed-tests
+	$(BIN)/python bench/coverage.py
+
+instrument: $(VENV)/installed-tests
+	$(BIN)/python bench/instrument.py
 
 constraints: $(VENV)/installed-tests
 	$(BIN)/pip freeze --exclude-editable | grep -v ' @ ' > constraints.txt
