@@ -53,7 +53,8 @@ def test_contract_in_code_space(networks: dict[str, Path]) -> None:
 def test_the_reconstruction_is_the_networks_own(networks: dict[str, Path], name: str) -> None:
     generator, images = autoencoder(str(networks[name])), pictures(8)
     rendered = generator.render(start(generator, images))
-    assert torch.equal(rendered, forward(networks[name], images))
+    # The library adds and takes away the latent on the way to a code, which rounds the last bit.
+    torch.testing.assert_close(rendered, forward(networks[name], images), atol=1e-5, rtol=0)
     assert rendered.std() > 0.01  # a picture, not one grey
 
 
@@ -62,7 +63,7 @@ def test_other_vector_networks_reconstruct_alike_in_both_spaces(tmp_path: Path, 
     folder, images = save_network(tmp_path, "VQModel", **config), pictures(8)
     for space in ("before", "code"):
         generator = autoencoder(str(folder), space=space)  # type: ignore[arg-type]
-        assert torch.equal(generator.render(start(generator, images)), forward(folder, images))
+        torch.testing.assert_close(generator.render(start(generator, images)), forward(folder, images), atol=1e-5, rtol=0)
 
 
 def test_the_network_is_frozen_float32_and_in_evaluation_mode(networks: dict[str, Path], tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ from importlib.metadata import version
 from typing import Any, ClassVar, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from counterfoil import weights
 from counterfoil.errors import BadPart, BadSpec
 from counterfoil.generators import checkpoints
 from counterfoil.generators.latent import LatentGenerator, Space
+from counterfoil.generators.nearest import nearest_codes
 from counterfoil.generators.sides import check_side, must_divide
 
 PLACEHOLDER = 32  # the sample_size diffusers writes into a config when nobody gave one
@@ -93,8 +95,11 @@ class VectorAutoencoder(DiffusersAutoencoder):
 
     def quantise(self, latents: Tensor) -> Tensor:
         """The nearest code of the codebook in every cell.  # (N, C, h, w) → (N, C, h, w)"""
-        codes: Tensor = self.network.quantize(latents)[0]
-        return codes
+        book: Tensor = self.network.quantize.embedding.weight
+        with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
+            cells = latents.float().permute(0, 2, 3, 1)  # (N, h, w, C)
+            numbers = nearest_codes(cells.reshape(-1, cells.shape[-1]), book.float())
+            return F.embedding(numbers, book.float()).view(cells.shape).permute(0, 3, 1, 2).contiguous()
 
     def samples(self, latents: Tensor) -> Tensor:
         # Not `network.decode`: with `lookup_from_codebook` set it takes an unquantised input for indices.

@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from counterfoil.generators.nearest import first_least
+
 
 class NearestCodes(nn.Module):
     """Every latent becomes the code nearest to it."""
@@ -34,7 +36,7 @@ class NearestCodes(nn.Module):
                 # The authors' own sum, in their order. The squares of the cells are the same for every code, but they
                 # decide how the distances are rounded, and so which of two codes about as near is taken.
                 distances = (cells**2).sum(1, keepdim=True) + lengths - 2 * (cells @ book.T)  # (h·w, K)
-                rows.append(distances.argmin(1))
+                rows.append(first_least(distances))
         return torch.stack(rows).reshape(len(latents), *latents.shape[2:])
 
 
