@@ -48,3 +48,10 @@ def test_plasma_fills_the_range_of_every_row() -> None:
     assert clouds.shape == (len(SEEDS), 1, 24, 40)
     assert torch.equal(clouds.amin((1, 2, 3)), torch.zeros(len(SEEDS)))
     assert torch.equal(clouds.amax((1, 2, 3)), torch.ones(len(SEEDS)))
+
+
+def test_no_word_of_the_hash_becomes_zero_or_one() -> None:
+    made = patterns.fractions(torch.tensor([0, 1, 255, 256, 2**31, 2**32 - 256, 2**32 - 1]))
+    assert made.min() > 0
+    assert made.max() < 1
+    assert torch.erfinv(made * 2 - 1).isfinite().all()

@@ -29,7 +29,13 @@ def uniform(seeds: Tensor, purpose: str, *shape: int) -> Tensor:
     key = _mix(key ^ ((seeds >> 32) & _WORD))  # (N,)
     places = _mix(torch.arange(1, math.prod(shape) + 1, device=seeds.device))
     words = _mix(key[:, None] ^ places)  # (N, places)
-    return (((words >> 8).float() + 0.5) * 2.0**-24).reshape(len(seeds), *shape)  # 24 bits: exact in float32
+    return fractions(words).reshape(len(seeds), *shape)
+
+
+def fractions(words: Tensor) -> Tensor:
+    """32-bit numbers as fractions that are neither 0 nor 1, so that logarithms and inverse distributions are finite."""
+    # Half a unit more than the largest of 24 bits is rounded up to 1 in float32.
+    return (((words >> 8).float() + 0.5) * 2.0**-24).clamp(max=1 - 2.0**-24)
 
 
 def normal(seeds: Tensor, purpose: str, *shape: int) -> Tensor:
