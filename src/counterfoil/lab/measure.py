@@ -281,10 +281,12 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--split", default="report", choices=("report", "tune"), help="tune: to choose among models; nothing is written")
     given = parser.parse_args()
-    bench = Bench(weights=given.weights, device=given.device, count=given.count)
+    bench = Bench(weights=given.weights, device=given.device, count=given.count, split=given.split)
+    take = measure if given.split == "report" else lambda bench, name: MEASURES[name](bench)
     for name in given.names or MEASURES:
-        for reading in measure(bench, name):
+        for reading in take(bench, name):
             held = {True: "held", False: "MISSED", None: ""}[reading.holds]
             interval = f"[{reading.low:.2f}, {reading.high:.2f}]"
             print(f"{name:20} {reading.name:55} {reading.value:7.2f} {interval} {reading.unit} n={reading.n} {held}", flush=True)

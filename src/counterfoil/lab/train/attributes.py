@@ -37,7 +37,7 @@ class Attributes:
             "avg_down": True,
         }
     )
-    schedule: Schedule = Schedule(steps=16_000, batch=512, learning_rate=2e-3)
+    schedule: Schedule = Schedule(steps=22_000, batch=512, learning_rate=2e-3)
     pool: PoolSize = PoolSize()
 
 

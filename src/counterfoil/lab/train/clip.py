@@ -36,7 +36,7 @@ class Clip:
     habits: Habits = Habits(full=0.35, single=0.5)
     near_misses: float = 0.25
     """Captions, for each picture, that are its own but for one factor."""
-    schedule: Schedule = Schedule(steps=7_200, batch=768, learning_rate=1e-3, weight_decay=0.05, warmup=500)
+    schedule: Schedule = Schedule(steps=11_500, batch=768, learning_rate=1e-3, weight_decay=0.05, warmup=500)
     pool: PoolSize = PoolSize()
 
 

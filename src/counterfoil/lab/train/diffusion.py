@@ -40,7 +40,7 @@ class Diffusion:
     habits: Habits = Habits(full=0.75, single=0.15, unknown=0.02)
     empty: float = 0.1
     """Share of captions left out."""
-    schedule: Schedule = Schedule(steps=8_000, batch=512, learning_rate=6e-4, weight_decay=0.01, warmup=500, averaging=0.9995)
+    schedule: Schedule = Schedule(steps=9_000, batch=512, learning_rate=6e-4, weight_decay=0.01, warmup=500, averaging=0.9995)
     pool: PoolSize = PoolSize(start=16_384, capacity=1_048_576, chunk=4_096, fresh=0.15)
 
 

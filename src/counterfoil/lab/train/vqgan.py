@@ -29,12 +29,14 @@ class Vqgan:
     code_width: int = 8
     groups: int = 8
     commitment: float = 0.25
+    fidelity: float = 0.015
+    """Weight of the logarithm of each picture's squared error: a decibel counts the same in plain and in busy pictures."""
     perceptual: float = 0.03
     perceptual_from: float = 0.3
     continuous_until: float = 0.04
     """The share of training before any quantisation: the codebook then starts from latents that mean something."""
     restart_until: float = 0.7
-    schedule: Schedule = Schedule(steps=15_500, batch=128, learning_rate=8e-4, weight_decay=0.0)
+    schedule: Schedule = Schedule(steps=21_000, batch=192, learning_rate=8e-4, weight_decay=0.0)
     pool: PoolSize = PoolSize()
 
 
@@ -112,11 +114,16 @@ def train(run: Run, recipe: Vqgan) -> None:
         with run.autocast():
             made = decode(model.post_quant_conv(latents_seen)).float() / 2 + 0.5
             seen = look(progress, made, images)
-        pixels = F.l1_loss(made, images) + 4 * F.mse_loss(made, images)
+        pixels = F.l1_loss(made, images) + recipe.fidelity * log_error(made, images)
         total = pixels + recipe.perceptual * seen + recipe.commitment * commitment
         return {"loss": total, "psnr": psnr(made, images), "perceptual": seen, "commitment": commitment, "used": used}
 
     fit(model, loss, run=run, schedule=recipe.schedule, save=lambda averaged: save_half(averaged, run.out))
+
+
+def log_error(made: Tensor, wanted: Tensor) -> Tensor:
+    """The mean logarithm of each picture's squared error.  # (N, 3, H, W), (N, 3, H, W) → ()"""
+    return (made - wanted).square().flatten(1).mean(1).clamp(min=1e-5).log().mean()
 
 
 def _rows(latents: Tensor) -> Tensor:
