@@ -116,3 +116,10 @@ class Another(TinyModel):
 
     def __init__(self) -> None:
         super().__init__(seed=5)
+
+
+class Third(TinyModel):
+    """The same architecture with weights of its own again."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=9)

@@ -28,7 +28,7 @@ def test_the_same_model_says_the_same_of_the_stored_pictures(run):
     again = f"python:{FAKES}:TinyModel"
     rescoring.score(run, PartSpec(name=again))
     stored = list(run.predictions())[len(own) :]
-    assert plain(stored, confidence=0, truth=0) == plain(own, confidence=0, truth=0)
+    assert plain(stored, confidence=0, truth=0, rank=0) == plain(own, confidence=0, truth=0)
     for told, before in zip(sorted(stored, key=repr), sorted(own, key=repr), strict=True):
         assert told.truth == pytest.approx(before.truth, abs=1e-5)
 

@@ -53,5 +53,5 @@ def values(data: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-def spec(data: str, **changes: Any) -> specs.RunSpec:
+def spec(data: str, **changes: Any) -> specs.FmrSpec:
     return specs.parse(values(data, **changes))

@@ -17,7 +17,9 @@ from counterfoil.engine import Engine, Job
 from counterfoil.errors import BadData, BadImage, BadPart, BadSpec
 from counterfoil.memory import keep_freed_memory
 from counterfoil.parts import Dataset, Generator, Model, Oracle, Sample
-from counterfoil.spec import PartSpec, RunSpec, SearchSpec
+from counterfoil.sparse.generator import SparseGenerator
+from counterfoil.sparse.mask import load as load_mask
+from counterfoil.spec import FmrSpec, LanceSpec, PartSpec, SearchSpec
 
 READ_AHEAD = 64  # pictures read before the engine asks for them
 
@@ -26,7 +28,7 @@ READ_AHEAD = 64  # pictures read before the engine asks for them
 class Assembly:
     """The parts of a run, ready to work together."""
 
-    spec: RunSpec
+    spec: FmrSpec
     model: Model
     dataset: Dataset
     generator: Generator
@@ -69,9 +71,9 @@ class Given:
     parts: dict[str, Any] = field(default_factory=dict)  # by role
 
 
-def assemble(spec: RunSpec, given: Given | None = None) -> Assembly:
+def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
     """Find, build, place and bind the parts that `spec` names."""
-    device = _device(spec.device)
+    device = device_of(spec.device)
 
     def part(role: str, named: PartSpec) -> Any:
         built = given.parts[role] if given and role in given.parts else registry.create(role, named.name, named.options)
@@ -87,12 +89,14 @@ def assemble(spec: RunSpec, given: Given | None = None) -> Assembly:
         wanted_aliases=getattr(dataset, "aliases", None),
     )
     generator: Generator = part("generator", spec.generator)
+    if spec.search.mask is not None:
+        generator = SparseGenerator(generator, load_mask(spec.search.mask))
     oracle: Oracle = part("oracle", spec.oracle).bind(dataset.classes)
     caution = independence.check(model, oracle, force=spec.force)
     return Assembly(spec, model, dataset, generator, oracle, columns, _size(spec, generator, model), caution)
 
 
-def open_data(spec: RunSpec, given: Given | None = None) -> Dataset:
+def open_data(spec: FmrSpec | LanceSpec, given: Given | None = None) -> Dataset:
     """The run's data set alone, cut to its limit."""
     dataset: Dataset
     if given and "dataset" in given.parts:
@@ -110,7 +114,8 @@ def image_seed(seed: int, image_id: str) -> int:
     return int.from_bytes(digest, "big") % 2**62
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """The device of that name, tried out."""
     keep_freed_memory()
     try:
         device = torch.device(name)
@@ -120,7 +125,7 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _size(spec: RunSpec, generator: Generator, model: Model) -> int:
+def _size(spec: FmrSpec, generator: Generator, model: Model) -> int:
     if spec.size and generator.size and spec.size != generator.size:
         raise BadSpec(f"size {spec.size} given, but generator {spec.generator.name} works at {generator.size}")
     size = spec.size or generator.size or getattr(model, "size", None)

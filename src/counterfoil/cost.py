@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from counterfoil.spec import RunSpec
+from counterfoil.spec import FmrSpec, ImagenetDSpec, LanceSpec
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,10 @@ class Cost:
             "pictures rendered, at most": self.renderings,
             "oracle verdicts, at most": self.verdicts,
         }
-        width = max(len(name) for name in rows)
-        return [f"{name:<{width}}  {count:>12,}" for name, count in rows.items()]
+        return _aligned(rows)
 
 
-def cost(spec: RunSpec, images: int) -> Cost:
+def cost(spec: FmrSpec, images: int) -> Cost:
     """The cost of `spec` over `images` images. `auto` guidance is taken for gradients; a black box spends its queries."""
     search = spec.search
     searching = search.guidance == "search"
@@ -44,3 +43,33 @@ def cost(spec: RunSpec, images: int) -> Cost:
         renderings=images * (guided + control),
         verdicts=images * (1 + guided + control),
     )
+
+
+def staged_cost(spec: LanceSpec, images: int) -> list[str]:
+    """The same for a run of LANCE, for people; what checks turn away costs nothing further."""
+    edits = images * sum(map(spec.edit.most, spec.edit.factors))
+    pictures = 2 * images + edits
+    rows = {
+        "images, captions, inversions": images,
+        "captions to rewrite": images * len(spec.edit.factors),
+        "edits, at most": edits,
+        "oracle verdicts, at most": pictures,
+        "model calls, at most": pictures * (1 + len(spec.others)),
+    }
+    return _aligned(rows)
+
+
+def painting_cost(spec: ImagenetDSpec, pictures: int) -> list[str]:
+    """The same for a run of ImageNet-D; vision-language models are asked about what is kept of the pictures."""
+    rows = {
+        "pictures painted" if spec.painter else "pictures": pictures,
+        "model calls, at most": pictures * (len(spec.surrogates) + len(spec.models)),
+        "oracle verdicts, at most": pictures if spec.oracle else 0,
+        "questions, at most": pictures * len(spec.chats) * (2 if spec.questions.both_orders else 1),
+    }
+    return _aligned(rows)
+
+
+def _aligned(rows: dict[str, int]) -> list[str]:
+    width = max(len(name) for name in rows)
+    return [f"{name:<{width}}  {count:>12,}" for name, count in rows.items()]

@@ -86,6 +86,7 @@ class Sample:
     image_id: str  # unique within the data set and stable from run to run
     label: int
     source: str  # where it came from, for people
+    caption: str = ""  # what it shows in words, where the data set says so
 
 
 @runtime_checkable
@@ -105,18 +106,35 @@ class Dataset(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Caption:
+    """What a captioner says of a picture, or why it says nothing."""
+
+    text: str
+    problem: str = ""  # why there is no caption that can be used; empty if all is well
+
+
 @runtime_checkable
 class Captioner(Protocol):
     """Describes pictures in words."""
 
-    def caption(self, images: Tensor) -> list[str]:
-        """One caption a picture."""
+    def caption(self, images: Tensor, samples: Sequence[Sample]) -> list[Caption]:
+        """One caption a picture; `samples` say which pictures they are, for captions that were written down before."""
         ...
 
 
 @dataclass(frozen=True)
+class Wish:
+    """What a rewriter is asked for: this caption with this factor changed."""
+
+    caption: str
+    factor: str  # one of counterfoil.language.factors.FACTORS
+    seed: int = 0  # the same wish with the same seed gets the same answer
+
+
+@dataclass(frozen=True)
 class Edit:
-    """A caption with one factor rewritten."""
+    """A caption with one factor rewritten, and checked to be so."""
 
     factor: str
     caption: str
@@ -124,21 +142,71 @@ class Edit:
     added: str
 
 
+@dataclass(frozen=True)
+class Rejection:
+    """A proposal that is not used, and why."""
+
+    factor: str
+    proposal: str  # the text as it came; empty where nothing came
+    reason: str  # one of counterfoil.language.factors.REASONS
+    detail: str = ""  # for people
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """A rewriter's answer to one wish: captions as it wrote them, unchecked, and what it already knows to be useless."""
+
+    captions: tuple[str, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+
+
 @runtime_checkable
 class Rewriter(Protocol):
     """Rewrites one factor of a caption."""
 
-    def rewrite(self, caption: str, factor: str) -> list[Edit]:
-        """The edits it proposes; none if it has no idea."""
+    def rewrite(self, wishes: Sequence[Wish]) -> list[Proposals]:
+        """The captions it proposes, one answer a wish; row i depends on wish i alone."""
         ...
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """What an editor found out about one picture: enough to draw it again, and to draw it differently."""
+
+    caption: str
+    tensors: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Edited:
+    """One picture redrawn, in as many ways as the editor sweeps over."""
+
+    candidates: Tensor  # (S, 3, H, W), in the order of the editor's `sweep`
+    reconstruction: Tensor  # (3, H, W): what inversion and redrawing do to the picture without an edit
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why a row could not be worked on: counted, and the others go on."""
+
+    reason: str
 
 
 @runtime_checkable
 class Editor(Protocol):
-    """Changes a picture so that it fits an edited caption."""
+    """Changes a picture so that it fits an edited caption, in two halves so that the costly one is done once an image."""
 
-    def edit(self, images: Tensor, captions: Sequence[str], edited: Sequence[str], seeds: Tensor) -> Tensor:
-        """The edited pictures.  # (N, 3, H, W)"""
+    size: int | None
+    """Side of the square pictures it works on, or None for any size."""
+    sweep: Sequence[str]
+    """The settings it tries for every edit, one candidate each, as in ("self_replace=0.4", "self_replace=0.6")."""
+
+    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refused]:
+        """One inversion a picture, from the picture, its caption and its seed alone.  # each image (3, H, W)"""
+        ...
+
+    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[Edited | Refused]:
+        """The pictures redrawn to the edited captions; one picture's inversion may stand in many rows."""
         ...
 
 

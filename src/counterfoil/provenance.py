@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from counterfoil.assembly import Assembly
+from counterfoil.parts import Dataset
 
 LIBRARIES = ("counterfoil", "torch", "torchvision", "timm", "transformers", "diffusers", "open_clip_torch", "numpy", "pillow")
 
@@ -22,14 +24,21 @@ def gather(assembly: Assembly) -> dict[str, Any]:
     caution = {"caution": assembly.caution} if assembly.caution else {}
     return {
         **caution,
+        **describe(parts, assembly.dataset, size=assembly.size, device=assembly.spec.device),
+        "guidance": type(assembly.engine().arms()["guided"]).__name__,  # what `auto` came to
+    }
+
+
+def describe(parts: Mapping[str, Any], dataset: Dataset | None, *, size: int, device: str) -> dict[str, Any]:
+    """Versions, hashes and hardware for a run over these parts."""
+    data = {"data": _data_hash(dataset), "images": len(dataset)} if dataset is not None else {}
+    return {
         "versions": {"python": platform.python_version(), **_versions()},
         "code": _source_hash(),
-        "data": _data_hash(assembly),
-        "images": len(assembly.dataset),
-        "size": assembly.size,
+        **data,
+        "size": size,
         "parts": {role: part.provenance() for role, part in parts.items() if hasattr(part, "provenance")},
-        "guidance": type(assembly.engine().arms()["guided"]).__name__,  # what `auto` came to
-        "hardware": _hardware(assembly.spec.device),
+        "hardware": _hardware(device),
     }
 
 
@@ -53,10 +62,10 @@ def _source_hash() -> str:
     return digest.hexdigest()
 
 
-def _data_hash(assembly: Assembly) -> str:
+def _data_hash(dataset: Dataset) -> str:
     """One hash over ids and labels; every trial keeps the hash of its own pixels."""
     digest = hashlib.sha256()
-    for sample in assembly.dataset:
+    for sample in dataset:
         digest.update(f"{sample.image_id}\0{sample.label}\n".encode())
     return digest.hexdigest()
 

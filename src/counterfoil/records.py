@@ -10,20 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Arm = Literal["guided", "random"]
-"""`guided` climbs the tested model's loss; `random` takes steps of equal length in random directions, as a control."""
+Arm = Literal["guided", "random", "source", "edited", "painted"]
+"""`guided` climbs the tested model's loss; `random` takes steps of equal length in random directions, as a control.
+
+Protocols that make pictures from words have a `source` trial an image that nothing is made of, with its clean picture and
+reconstruction, and an `edited` trial for each picture made of it; a picture made from nothing but words is `painted`."""
 
 Picture = Literal["clean", "reconstruction", "made"]
 """The three pictures of a trial: the source image, the generator's plain rendering of it, and what was kept."""
 
-Ending = Literal["budget", "oracle", "fooled", "queries", "unvalidated", "skipped"]
+Ending = Literal["budget", "oracle", "fooled", "queries", "unvalidated", "skipped", "made", "rejected"]
 """Why a trial ended: steps spent, oracle rejected a step, model fooled (if asked to stop there), model calls spent, oracle
-rejected the plain reconstruction (nothing was made), or the source picture could not be read."""
+rejected the plain reconstruction (nothing was made), or the source picture could not be read. Of pictures made from words:
+a picture was made, or a check before the oracle rejected it; `source` trials end as `made`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One image through one arm: how far it went, why it stopped and what was kept."""
+    """One image through one arm: how far it went, why it stopped and what was kept. Of pictures made from words: one of them."""
 
     image_id: str
     arm: Arm
@@ -45,16 +49,22 @@ class Trial:
     path_loss: tuple[float, ...] = ()  # the tested model's loss on the picture kept after 0, 1, 2, … steps
     path_predicted: tuple[int, ...] = ()  # its prediction there, in the run's classes; -1 for any other class
     path_score: tuple[float, ...] = ()  # the oracle's score for the label there
+    variant: str = ""  # which of several pictures made of the image
+    factor: str = ""  # what was varied: background, adjective, material …
+    value: str = ""  # what it was changed to, or set to
+    caption: str = ""  # of the source picture
+    prompt: str = ""  # the words that the made picture was made from
+    quality: float = 0.0  # how well the change of the picture fits that of the words, as the protocol measures it
 
     @property
     def trial_id(self) -> str:
         """The key that predictions and verdicts refer to."""
-        return f"{self.image_id}#{self.arm}"
+        return f"{self.image_id}#{self.variant or self.arm}"
 
     @property
     def validated(self) -> bool:
         """Whether the oracle accepted the plain reconstruction, so that a counterfactual exists."""
-        return self.ending not in ("unvalidated", "skipped")
+        return self.ending not in ("unvalidated", "skipped", "rejected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,7 @@ class Prediction:
     correct: bool
     confidence: float  # probability of the predicted class
     truth: float  # probability of the true class
+    rank: int = 0  # place of the true class among the model's answers, 1 for the first; 0 where it was not noted
 
 
 @dataclass(frozen=True, slots=True)

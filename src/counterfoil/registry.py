@@ -20,7 +20,7 @@ from typing import Any
 
 from counterfoil.errors import BadPart, BadSpec, CounterfoilError, UnknownName
 
-ROLES = ("model", "generator", "oracle", "dataset", "captioner", "rewriter", "editor", "painter")
+ROLES = ("model", "generator", "oracle", "dataset", "captioner", "rewriter", "editor", "painter", "encoder", "chat")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil import images, labels, registry
+from counterfoil import images, registry
+from counterfoil.evaluation.looking import reading
+from counterfoil.parts import Model
 from counterfoil.records import Picture, Prediction, Trial, Verdict
 from counterfoil.spec import PartSpec
 from counterfoil.store import Run
@@ -17,24 +19,24 @@ from counterfoil.store import Run
 Stored = tuple[Trial, Picture]
 Watch = Callable[[int], None]
 BATCH = 8
+LOOKED = ("predicted", "correct", "confidence", "truth", "rank")  # of a look, in the order of a prediction
 
 
-def score(run: Run, asked: PartSpec, *, device: str = "cpu", watch: Watch = lambda pictures: None) -> None:
-    """Put a model's predictions beside the run's own."""
-    model = _part("model", asked, device)
-    aliases = getattr(model, "aliases", None)
-    columns = labels.match(run.classes, model.classes, what=f"model {asked.name}", aliases=aliases)
+def score(
+    run: Run, asked: PartSpec, *, built: Model | None = None, device: str = "cpu", watch: Watch = lambda pictures: None
+) -> None:
+    """Put a model's predictions beside the run's own. `built` is the model itself where `asked` only names it."""
+    model = _part("model", asked, device) if built is None else built
+    # A class of the run may stand for several of a model's; each goes by its own name where the run says nothing else.
+    ids = run.provenance.get("class_ids") or {name: [name] for name in run.classes}
+    reader = reading(asked.name, model, {name: ids[name] for name in run.classes})
 
     def predict(stored: list[Stored], pictures: Tensor) -> list[Prediction]:
-        with torch.no_grad():
-            chance = model.logits(pictures).float().softmax(1).cpu()  # (N, K)
-        rows = []
-        for (trial, picture), row in zip(stored, chance, strict=False):
-            top, truth = int(row.argmax()), columns[trial.label]
-            predicted = columns.index(top) if top in columns else -1
-            said = (predicted, top == truth, float(row[top]), float(row[truth]))
-            rows.append(Prediction(trial.trial_id, picture, asked.name, *said))
-        return rows
+        looks = reader.looks(pictures, [trial.label for trial, _ in stored])
+        return [
+            Prediction(trial.trial_id, picture, asked.name, *(look[key] for key in LOOKED))
+            for (trial, picture), look in zip(stored, looks, strict=True)
+        ]
 
     with run.appending() as part:
         for stored, pictures in _batches(run):
@@ -74,9 +76,11 @@ def _part(role: str, asked: PartSpec, device: str) -> Any:
 
 def _stored(run: Run) -> Iterator[Stored]:
     for trial in run.trials:
-        if trial.ending != "skipped" and trial.arm == "guided":
-            yield trial, "clean"
-            yield trial, "reconstruction"
+        if trial.ending != "skipped" and trial.arm in ("guided", "source"):
+            if trial.clean:
+                yield trial, "clean"
+            if trial.reconstruction:
+                yield trial, "reconstruction"
         if trial.image:
             yield trial, "made"
 

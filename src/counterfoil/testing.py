@@ -8,14 +8,42 @@ Each check raises AssertionError with a sentence that says what the contract wan
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
-from counterfoil.parts import Dataset, Generator, Model, Oracle, State
+from counterfoil.parts import (
+    Caption,
+    Captioner,
+    Dataset,
+    Edited,
+    Editor,
+    Generator,
+    Inversion,
+    Model,
+    Oracle,
+    Painter,
+    Proposals,
+    Refused,
+    Rewriter,
+    Sample,
+    State,
+    Wish,
+)  # fmt: skip
 
-__all__ = ["check_dataset", "check_generator", "check_model", "check_oracle", "pictures"]
+__all__ = [
+    "check_captioner",
+    "check_dataset",
+    "check_editor",
+    "check_generator",
+    "check_model",
+    "check_oracle",
+    "check_painter",
+    "check_rewriter",
+    "pictures",
+]
 
 
 def pictures(count: int = 4, size: int = 32, *, seed: int = 0) -> Tensor:
@@ -101,6 +129,86 @@ def check_dataset(dataset: Dataset, *, size: int = 16) -> None:
     for image, first, second in zip(alone, together, together[len(few) :], strict=False):
         assert image.shape == (3, size, size), f"with a size given, pictures are square, got {tuple(image.shape)}"
         assert torch.equal(image, first) and torch.equal(image, second), "a picture is the same however often it is loaded"
+
+
+def check_captioner(captioner: Captioner, *, size: int = 32, samples: list[Sample] | None = None) -> None:
+    """A captioner: a caption or a problem for every picture, the same whoever its neighbours are."""
+    asked = samples or [Sample(str(number), 0, f"{number}.png", "a photo of a dog") for number in range(3)]
+    images = pictures(len(asked), size)
+    assert isinstance(captioner, Captioner), "a captioner has `caption(images, samples)`"
+    said = captioner.caption(images, asked)
+    assert len(said) == len(asked), f"one caption a picture, got {len(said)} for {len(asked)}"
+    for caption in said:
+        assert isinstance(caption, Caption), f"captions are of the class Caption, got {type(caption).__name__}"
+        assert caption.text.strip() or caption.problem, "a caption has a text, or a problem that says why not"
+    assert captioner.caption(images[1:2], asked[1:2]) == said[1:2], "a caption depends on its own picture alone"
+    assert captioner.caption(images[:0], []) == [], "no pictures, no captions"
+
+
+def check_rewriter(rewriter: Rewriter, *, caption: str = "a photo of a red dog on a beach next to a ball") -> None:
+    """A rewriter: an answer for every wish, the same again and whoever its neighbours are, and never an empty one."""
+    from counterfoil.language.factors import FACTORS, REASONS
+
+    wishes = [Wish(caption, factor, seed=1) for factor in FACTORS]
+    assert isinstance(rewriter, Rewriter), "a rewriter has `rewrite(wishes)`"
+    found = rewriter.rewrite(wishes)
+    assert len(found) == len(wishes), f"one answer a wish, got {len(found)} for {len(wishes)}"
+    for answer in found:
+        assert isinstance(answer, Proposals), f"answers are of the class Proposals, got {type(answer).__name__}"
+        assert answer.captions or answer.rejections, "an answer has captions, or a rejection that says why not"
+        assert {each.reason for each in answer.rejections} <= set(REASONS), f"reasons are among {', '.join(REASONS)}"
+    assert rewriter.rewrite(wishes[2:3]) == found[2:3], "an answer depends on its own wish alone"
+    assert rewriter.rewrite([]) == [], "no wishes, no answers"
+
+
+def check_painter(painter: Painter, *, prompts: Sequence[str] = ("a photo of a mug", "a photo of a sock")) -> None:
+    """A painter gives one picture a prompt in [0, 1], from prompt and seed alone."""
+    seeds = torch.arange(1, len(prompts) + 1)
+    images = painter.paint(prompts, seeds)
+    assert images.ndim == 4 and images.shape[:2] == (len(prompts), 3), f"paint gives (N, 3, H, W), got {tuple(images.shape)}"
+    assert images.dtype == torch.float32 and bool(torch.isfinite(images).all()), "pictures are finite numbers of type float32"
+    low, high = float(images.min()), float(images.max())
+    assert low >= 0 and high <= 1, f"pictures lie in [0, 1], got {low:.3g} to {high:.3g}"
+    alone = painter.paint(prompts[-1:], seeds[-1:])
+    assert torch.allclose(alone[0], images[-1], atol=2 / 255), "a picture hangs on its prompt and seed alone, not on its batch"
+    assert torch.allclose(painter.paint(prompts, seeds), images, atol=2 / 255), (
+        "the same prompts and seeds give the same pictures"
+    )
+    other = painter.paint(prompts[:1], seeds[:1] + 1000)
+    assert not torch.equal(other[0], images[0]), "another seed gives another picture"
+
+
+def check_editor(
+    editor: Editor,
+    *,
+    caption: str = "a photo of a red dress on a beach",
+    edited: str = "a photo of a blue dress on a beach",
+    size: int | None = None,
+) -> None:
+    """An editor: inversions that can be written down, a candidate for every setting of the sweep, bad rows refused alone."""
+    side = size or editor.size or 32
+    images = pictures(2, side)
+    assert isinstance(editor, Editor), "an editor has `size`, `sweep`, `invert` and `edit`"
+    assert len(editor.sweep) >= 1, "the sweep names at least one setting"
+    inversions = editor.invert([images[0], torch.zeros(4, side, side), images[1]], [caption] * 3, [1, 2, 3])
+    first, refused, last = inversions
+    assert isinstance(refused, Refused) and refused.reason, "a picture with an alpha channel is refused with a reason"
+    assert isinstance(first, Inversion) and isinstance(last, Inversion), "the rows beside a refused one are answered"
+    assert first.caption == caption, "an inversion keeps its caption"
+    assert all(tensor.device.type == "cpu" for tensor in first.tensors.values()), "an inversion's tensors are on the CPU"
+    changed, same, empty = editor.edit([first, last, last], [edited, edited, " "])
+    assert isinstance(empty, Refused) and empty.reason, "an empty caption is refused with a reason"
+    (alone,) = editor.edit([last], [edited])
+    for made in (changed, same, alone):
+        assert isinstance(made, Edited), f"a sound row is edited, got {made}"
+        shape = (len(editor.sweep), 3, side, side)
+        assert tuple(made.candidates.shape) == shape, f"candidates have shape {shape}, got {tuple(made.candidates.shape)}"
+        assert tuple(made.reconstruction.shape) == shape[1:], "the reconstruction is one picture"
+        for picture in (made.candidates, made.reconstruction):
+            assert picture.min() >= 0 and picture.max() <= 1, "pictures lie in [0, 1]"
+    assert isinstance(same, Edited) and isinstance(alone, Edited)
+    worst = (same.candidates - alone.candidates).abs().max().item()
+    assert worst <= 1e-4, f"edits treat rows independently: other rows changed one by {worst:.2g}"
 
 
 def _check_rendering(generator: Generator, state: State, images: Tensor) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from counterfoil.records import Arm
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 
@@ -22,7 +21,8 @@ Said = NDArray[np.int8]
 YES, NO, OPEN, ABSENT = 1, 0, -1, -2
 """An answer, an oracle that abstains so far, or no record at all."""
 
-ARMS: tuple[str, ...] = get_args(Arm)
+ARMS: tuple[str, ...] = ("guided", "random")
+"""The arms of a search; what other protocols make has measures of its own."""
 
 
 @dataclass
@@ -62,6 +62,8 @@ def read_trials(run: Run) -> Trials:
     wanted = ["image_id", "arm", "label", "ending", "steps", "path_predicted"]
     for batch in run.table("trials", columns=wanted):
         for image_id, arm, label, ending, steps, path in zip(*(batch.column(name).to_pylist() for name in wanted), strict=True):
+            if arm not in ARMS:
+                continue
             endings[arm][ending] += 1
             if ending == "skipped":
                 skipped += arm == "guided"

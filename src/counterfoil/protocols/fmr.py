@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from counterfoil import images, preflight, provenance, store
+from counterfoil import images, preflight, provenance, speed, store
 from counterfoil.assembly import Assembly, Given, assemble, image_seed
 from counterfoil.climb import Climb, Look
 from counterfoil.engine import Finished
@@ -18,7 +18,7 @@ from counterfoil.errors import BadData, BadImage
 from counterfoil.metrics.fmr import fmr_results
 from counterfoil.parts import Sample
 from counterfoil.records import Picture, Prediction, Trial, Verdict
-from counterfoil.spec import RunSpec
+from counterfoil.spec import FmrSpec
 from counterfoil.store import Run, Writer
 
 
@@ -37,7 +37,7 @@ Tell = Callable[[str], None]
 
 
 def run(
-    spec: RunSpec,
+    spec: FmrSpec,
     out: Path,
     *,
     given: Given | None = None,
@@ -62,6 +62,7 @@ def run(
         _make(assembly, writer, watch, tell)
         writer.commit()
         writer.finish(fmr_results(store.open_run(out), seed=spec.seed))
+        speed.record(assembly.model, spec.model.name, out, size=assembly.size, device=spec.device)
     return store.open_run(out)
 
 
@@ -95,7 +96,7 @@ def _make(assembly: Assembly, writer: Writer, watch: Watch, tell: Tell) -> None:
         watch(progress)
 
 
-def _record(spec: RunSpec, writer: Writer, finished: Finished, source: str) -> None:
+def _record(spec: FmrSpec, writer: Writer, finished: Finished, source: str) -> None:
     """Write down one image: a trial an arm, and what model and oracle said of its pictures."""
     job = finished.job
     clean, reconstruction = writer.keep(images.png(job.image)), writer.keep(images.png(finished.reconstruction))

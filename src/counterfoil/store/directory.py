@@ -16,6 +16,9 @@ from counterfoil.store.recovery import recover
 from counterfoil.store.schema import SCHEMAS
 from counterfoil.store.writer import Writer
 
+STAGES = "stages"
+"""The folder of a staged protocol's tables; once something is in it, the run has begun."""
+
 
 @contextmanager
 def write(
@@ -49,7 +52,7 @@ def write(
             except BaseException:
                 if writer is not None:
                     writer.salvage()
-                if fresh and not parts.numbers(root):
+                if fresh and not parts.numbers(root) and not (root / STAGES).exists():
                     _clear(root)
                 raise
     finally:

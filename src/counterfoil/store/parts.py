@@ -41,6 +41,7 @@ class Part:
     images: int = 0
     validated: int = 0
     skipped: int = 0
+    mark: str = ""  # what the part was derived from, where that can change: see `Writer.begin`
 
 
 class Damaged(Exception):
@@ -64,7 +65,8 @@ def picture_name(sha256: str) -> str:
 
 def commit(root: Path, part: Part) -> None:
     """Make a part exist. Its tables and pictures must be on the disk already."""
-    write_whole(manifest_path(root, part.number), canonical(asdict(part)))
+    entries = {name: value for name, value in asdict(part).items() if name != "mark" or value}
+    write_whole(manifest_path(root, part.number), canonical(entries))
 
 
 def write_table(root: Path, table: str, number: int, *, data: bytes, rows: int) -> Table:
@@ -117,6 +119,12 @@ def batches(root: Path, table: str, number: int, *, columns: Sequence[str] | Non
             yield from file.iter_batches(batch_size=1024, columns=list(columns) if columns else None, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise BadRun(f"{path}: damaged or missing; repeat the command that wrote it and the part is redone") from error
+
+
+def image_ids(root: Path, number: int) -> Iterator[str]:
+    """The image of each trial of a part."""
+    for batch in batches(root, "trials", number, columns=["image_id"]):
+        yield from batch.column("image_id").to_pylist()
 
 
 def _size(path: Path) -> int:

@@ -30,6 +30,10 @@ class Done:
         """Count an image as complete."""
         self._keys.add(key_of(image_id))
 
+    def clear(self) -> None:
+        """Count none as complete."""
+        self._keys.clear()
+
 
 @dataclass
 class Recovered:
@@ -61,9 +65,8 @@ def recover(root: Path, *, full: bool) -> Recovered:
         tables.update(parts.table_path(root, name, number) for name in part.tables)
         pictures.update(key_of(name) for name in part.pictures)
         if "trials" in part.tables:
-            for batch in parts.batches(root, "trials", number, columns=["image_id"]):
-                for image_id in batch.column("image_id").to_pylist():
-                    state.done.add(image_id)
+            for image_id in parts.image_ids(root, number):
+                state.done.add(image_id)
     _sweep(root, tables, pictures)
     return state
 

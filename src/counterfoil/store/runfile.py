@@ -15,7 +15,7 @@ from counterfoil.store.files import write_whole, writing
 
 NAME = "run.json"
 
-FREE = ("device", "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images")
+FREE = ("device", "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images", "engine.batch", "engine.workers")
 """Keys of a specification that may differ when a run is resumed: they lay out the work and change no number."""
 
 PINNED = ("data", "size", "parts.dataset", "parts.*.weights")

@@ -54,9 +54,12 @@ def to_parquet(table: str, records: Sequence[Any]) -> bytes:
 
 
 def to_records(record: type[Record], batch: pa.RecordBatch) -> Iterator[Record]:
-    """The records of a batch that has all columns."""
+    """The records of a batch. A column that an older program did not write has its default."""
     columns: list[list[Any]] = []
     for field in dataclasses.fields(record):
+        if field.name not in batch.schema.names and field.default is not dataclasses.MISSING:
+            columns.append([field.default] * batch.num_rows)
+            continue
         column = batch.column(field.name)
         values = column.to_pylist()
         columns.append([tuple(value) for value in values] if pa.types.is_list(column.type) else values)

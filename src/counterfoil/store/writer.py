@@ -47,6 +47,31 @@ class Writer:
         self._next_number = state.next_number
         self._part_images = part_images
         self._waiting = _Waiting()
+        self._mark = ""
+
+    def begin(self, mark: str) -> None:
+        """Drop the images that were derived from something else than `mark` stands for; new ones are written under it.
+
+        What models, oracles and people said later has parts of its own and stays.
+        """
+        self._mark = mark
+        self.counts.update(dict.fromkeys(self.counts, 0))
+        self.done.clear()
+        for number in parts.numbers(self.path):
+            part = parts.read_part(self.path, number)
+            if "trials" not in part.tables:
+                continue
+            if part.mark != mark:
+                with writing(self.path):
+                    remove(self.path / RESULTS)
+                    parts.manifest_path(self.path, number).unlink()
+                for table in part.tables:
+                    remove(parts.table_path(self.path, table, number))
+                continue
+            for name in self.counts:
+                self.counts[name] += getattr(part, name)
+            for image_id in parts.image_ids(self.path, number):
+                self.done.add(image_id)
 
     def keep(self, png: bytes) -> str:
         """Keep a picture of the image that is added next, and answer its name relative to the run directory."""
@@ -96,7 +121,7 @@ class Writer:
                 list(settlers.map(_finish_picture, [self.path / name for name in waiting.new & waiting.pictures.keys()]))
             tables = write_tables(self.path, number, waiting.tables)
             remove(self.path / RESULTS)  # it does not know of these images
-            parts.commit(self.path, parts.Part(number, tables, waiting.pictures, **waiting.counts))
+            parts.commit(self.path, parts.Part(number, tables, waiting.pictures, **waiting.counts, mark=self._mark))
         self._next_number += 1
         self._waiting = _Waiting(loose=waiting.loose, new=waiting.new - waiting.pictures.keys())
 
@@ -165,5 +190,5 @@ def _finish_picture(picture: Path) -> None:
 
 def _count(counts: dict[str, int], trials: Sequence[Trial]) -> None:
     counts["images"] += 1
-    counts["validated"] += any(trial.validated for trial in trials if trial.arm == "guided")
+    counts["validated"] += any(trial.validated for trial in trials if trial.arm not in ("random", "source"))
     counts["skipped"] += any(trial.ending == "skipped" for trial in trials)

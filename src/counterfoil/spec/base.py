@@ -1,0 +1,80 @@
+"""What the specifications of all protocols share: parts by name, and how the work is laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+class Strict(BaseModel):
+    """A frozen set of keys; an unknown one is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PartSpec(Strict):
+    """A part by name, with its options: `timm:resnet50`, or `{name: clip:…, templates: [...]}`."""
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _part(value: Any) -> Any:
+    """Accepts a bare name, or a mapping whose keys beside `name` are the options."""
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, Mapping) and "options" not in value:
+        return {"name": value.get("name"), "options": {key: item for key, item in value.items() if key != "name"}}
+    return value
+
+
+def _data(value: Any) -> Any:
+    """Like a part, and a bare path is a folder of images."""
+    part = _part(value)
+    if isinstance(part, Mapping) and isinstance(part.get("name"), str) and ":" not in part["name"]:
+        return {**part, "name": f"folder:{part['name']}"}
+    return part
+
+
+Part = Annotated[PartSpec, BeforeValidator(_part)]
+Data = Annotated[PartSpec, BeforeValidator(_data)]
+
+
+class EngineSpec(Strict):
+    """How the work is laid out on the machine. On a CPU in float32 none of this changes a number."""
+
+    slots: int = Field(32, ge=1, description="images under way at a time")
+    tile: int | None = Field(None, ge=1, description="images in one call of a part; default 8 on a CPU, all slots on a GPU")
+    precision: Literal["float32", "bfloat16"] = "float32"
+    part_images: int = Field(64, ge=1, description="images in one part of the store: what a kill can lose at most")
+
+
+class StagesSpec(Strict):
+    """How the work of a staged protocol is laid out on the machine. On a CPU in float32 none of this changes a number."""
+
+    batch: int = Field(16, ge=1, description="items handed to a stage at a time: what a kill can lose at most")
+    tile: int | None = Field(None, ge=1, description="pictures in one call of a part; default 8 on a CPU, 32 on a GPU")
+    workers: int = Field(1, ge=1, le=64, description="threads for stages that wait for others, such as a remote rewriter")
+    part_images: int = Field(64, ge=1, description="images in one part of the store")
+
+
+class RunSpec(Strict):
+    """What every protocol's specification has."""
+
+    protocol: str
+    size: int | None = Field(None, ge=8, le=4096, description="side of the pictures; default what the parts work at")
+    limit: int | None = Field(None, ge=1, description="images at most, taken evenly over the data")
+    seed: int = Field(0, ge=0, lt=2**31)
+    device: str = "cpu"
+    strict: bool = Field(False, description="stop at the first unreadable picture instead of skipping it")
+    force: bool = Field(False, description="let an oracle that shares weights with the model judge it all the same")
+
+    @property
+    def subject(self) -> str:
+        """What the run is about, for the name of its folder."""
+        return self.protocol

@@ -1,0 +1,44 @@
+"""The specification of a run of the FMR protocol."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from counterfoil.spec.base import Data, EngineSpec, Part, RunSpec, Strict
+
+
+class SearchSpec(Strict):
+    """How the search climbs. The paper leaves several of these open; reports print the ones used."""
+
+    budget: int = Field(10, ge=0, description="steps at most")
+    step: float = Field(0.03, gt=0, description="length of a step")
+    unit: Literal["scale", "absolute"] = Field("scale", description="whether a step counts in the generator's own scale")
+    norm: Literal["sign", "l2", "raw"] = Field("l2", description="how the gradient is normalised")
+    guidance: Literal["auto", "gradient", "search", "random"] = Field(
+        "auto", description="gradient ascent, random search, or random steps; auto: gradient where the model has one"
+    )
+    queries: int | None = Field(
+        None, ge=1, description="model calls an image at most; default budget + 1, or 20 × budget for search"
+    )
+    stop_when_fooled: bool = Field(False, description="stop at the first picture the model gets wrong")
+    mask: str | None = Field(None, description="a file with the coordinates that may move; 'study sparse' fits one")
+    control: bool = Field(True, description="also take random steps of equal length, as a control")
+
+
+class FmrSpec(RunSpec):
+    """Climb the model's loss in a generator's space while the oracle still sees the class."""
+
+    protocol: Literal["fmr"] = "fmr"
+    model: Part
+    data: Data
+    generator: Part
+    oracle: Part
+    search: SearchSpec = Field(default_factory=SearchSpec)
+    engine: EngineSpec = Field(default_factory=EngineSpec)
+
+    @property
+    def subject(self) -> str:
+        """The tested model."""
+        return self.model.name

@@ -1,0 +1,94 @@
+"""The specification of a run of the LANCE protocol, with its two presets."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from counterfoil.spec.base import Data, Part, PartSpec, RunSpec, StagesSpec, Strict
+
+Factor = Literal["subject", "object", "background", "adjective", "domain", "weather"]
+FACTORS: tuple[str, ...] = get_args(Factor)
+
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {"edit": {"factors": list(FACTORS[:5])}, "quality": {"choose": "best"}},
+    "released": {"edit": {"factors": list(FACTORS)}, "quality": {"choose": "last"}},
+}
+"""What the paper describes, and what the released code does: weather too, and the last edit of the sweep that passes."""
+
+
+class EditSpec(Strict):
+    """How captions are rewritten."""
+
+    factors: tuple[Factor, ...] = Field(
+        ("subject", "object", "background", "adjective", "domain"), min_length=1, description="factors of the caption to rewrite"
+    )
+    per_factor: Annotated[int, Field(ge=1, le=50)] | dict[Factor, Annotated[int, Field(ge=0, le=50)]] = Field(
+        1, description="edits an image and factor at most; or by factor, as in {adjective: 3}, and one of the others"
+    )
+    words: str | None = Field(
+        None, description="word lists to check edits by: english, wardrobe or a file; default the rewriter's"
+    )
+    class_similarity: float = Field(
+        0.5, gt=0, le=1, description="an edit is dropped if the words it takes out are this similar to the class name"
+    )
+
+    def most(self, factor: str) -> int:
+        """Edits of a factor that an image may have."""
+        return self.per_factor if isinstance(self.per_factor, int) else self.per_factor.get(factor, 1)  # type: ignore[call-overload]
+
+
+class QualitySpec(Strict):
+    """What an edited picture must reach, as cosine similarities of the encoder."""
+
+    image_image: float = Field(0.7, ge=-1, le=1, description="edited picture to source picture, at least")
+    image_text: float = Field(0.2, ge=-1, le=1, description="each picture to its own caption, at least")
+    directional: float = Field(0.2, ge=-1, le=1, description="change of picture to change of caption, at least")
+    nearer: bool = Field(True, description="the edited picture must be nearer to the new words than to the old ones")
+    choose: Literal["best", "last"] = Field(
+        "best", description="of the edits of a sweep that pass: the one of highest directional similarity, or the last"
+    )
+
+
+class RealismSpec(Strict):
+    """How it is told whether captions and pictures are natural."""
+
+    features: Part | None = Field(None, description="features for the Fréchet distance, as in torchscript:inception.pt")
+    language: str | None = Field(None, description="a language model for the perplexity of captions, as in lab:rewriter")
+
+
+class LanceSpec(RunSpec):
+    """Caption, rewrite one factor, edit the picture to match, keep what passes and still shows the class."""
+
+    protocol: Literal["lance"] = "lance"
+    preset: Literal["paper", "released"] = Field("paper", description="what keys that are not given come to")
+    model: Part
+    others: tuple[Part, ...] = Field((), description="more models to test on the same pictures")
+    data: Data
+    captioner: Part
+    rewriter: Part = Field(default_factory=lambda: PartSpec(name="lexicon:"))
+    editor: Part
+    encoder: Part = Field(description="compares pictures and words for the quality control, as in clip:PATH")
+    oracle: Part
+    edit: EditSpec = Field(default_factory=EditSpec)
+    quality: QualitySpec = Field(default_factory=QualitySpec)
+    realism: RealismSpec = Field(default_factory=RealismSpec)
+    engine: StagesSpec = Field(default_factory=StagesSpec)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        filled = dict(values)
+        for section, settings in PRESETS.get(str(values.get("preset", "paper")), {}).items():
+            given = filled.get(section)
+            if given is None or isinstance(given, dict):
+                filled[section] = {**settings, **(given or {})}
+        return filled
+
+    @property
+    def subject(self) -> str:
+        """The tested model."""
+        return self.model.name

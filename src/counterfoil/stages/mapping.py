@@ -1,0 +1,191 @@
+"""Runs a stage: every item that has no result yet is worked on in batches, and each batch is written down at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from counterfoil.errors import BadData
+from counterfoil.stages.blobs import Blobs
+from counterfoil.stages.items import Item, Items, Made, key_of, line_of
+from counterfoil.stages.table import Table, digest, open_table
+from counterfoil.store import files
+
+FOLDER = "stages"
+"""Where in a run directory the stages are."""
+
+Result = Made | Sequence[Made]
+Work = Callable[[Sequence[Item]], Sequence[Result]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a stage is."""
+
+    stage: str
+    done: int
+    total: int | None
+    validated: int  # results that go on
+    skipped: int  # results that a check turned away
+
+
+class StageReached(Exception):
+    """The stage that the run was to stop after is done."""
+
+
+class Stages:
+    """The stages of one run. The caller holds the run directory's lock."""
+
+    def __init__(
+        self,
+        run: Path,
+        *,
+        batch: int = 16,
+        workers: int = 1,
+        until: str | None = None,
+        watch: Callable[[Progress], None] = lambda progress: None,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.root = run / FOLDER
+        self.blobs = Blobs(self.root / "blobs")
+        self._batch, self._workers, self._until, self._watch, self._tell = batch, workers, until, watch, tell
+        self._tables: list[Table] = []
+        _sweep(self.root)
+
+    def map(
+        self,
+        name: str,
+        items: Items | Sequence[Item],
+        work: Work,
+        *,
+        settings: Mapping[str, Any],
+        blobs: Sequence[str] = (),
+        batch: int | None = None,
+        parallel: bool = False,
+    ) -> Table:
+        """The table of a stage, with a result for every item.
+
+        `work` answers a batch of items with one result or several each, in their order. `settings` are what decides a result
+        beside the item. `blobs` names values that are blobs, or lists of them: a result whose blob is gone is made again.
+        `parallel` lets several batches be under way at once, for work that waits for somebody else.
+        """
+        table = open_table(self.root, name)
+        progress = Progress(name, 0, items.total if isinstance(items, Items) else len(items), 0, 0)
+        self._watch(progress)
+
+        def left() -> Iterator[Item]:
+            nonlocal progress
+            seen: set[int] = set()
+            for item in items:
+                short = files.key_of(item.id)
+                if short in seen:
+                    raise BadData(f"{name}: {item.id!r} occurs twice; every item needs an id of its own")
+                seen.add(short)
+                key = key_of(name, settings, item)
+                rows = table.found(key, item) if table.has(key) else []
+                if rows and not any(row.retry or self._lacks(row.values, blobs) for row in rows):
+                    progress = _more(progress, [row.check for row in rows])
+                    self._watch(progress)
+                else:
+                    yield item
+
+        for some, results in self._worked(left(), work, batch or self._batch, parallel=parallel):
+            table.commit(
+                [line for item, result in zip(some, results, strict=True) for line in _lines(name, settings, item, result)]
+            )
+            for result in results:
+                progress = _more(progress, [made.check for made in _several(result)])
+            self._watch(progress)
+        table.merge(line for item in items for line in table.lines(key_of(name, settings, item), item))
+        self._tables.append(table)
+        if corrected := sum(row.by_hand for item in items for row in table.found(key_of(name, settings, item), item)):
+            self._tell(f"{name}: {corrected} lines corrected by hand")
+        if name == self._until:
+            raise StageReached(name)
+        return table
+
+    def funnel(self) -> list[dict[str, Any]]:
+        """What each stage so far let through and what its checks turned away, in their order."""
+        entries = []
+        for table in self._tables:
+            kept, turned = table.counts()
+            entries.append(
+                {
+                    "stage": table.name,
+                    "in": kept + sum(turned.values()),
+                    "kept": kept,
+                    "turned_away": dict(sorted(turned.items())),
+                }
+            )
+        return entries
+
+    def mark(self) -> str:
+        """A hash over all tables so far: the same for the same results."""
+        content = hashlib.sha256()
+        for table in self._tables:
+            content.update(f"{table.name} {digest(table.path)}\n".encode())
+        return content.hexdigest()[:20]
+
+    def _lacks(self, values: Mapping[str, Any], blobs: Sequence[str]) -> bool:
+        named = [values.get(name) for name in blobs]
+        each = [one for some in named for one in (some if isinstance(some, list) else [some]) if one]
+        return any(one not in self.blobs for one in each)
+
+    def _worked(
+        self, items: Iterator[Item], work: Work, batch: int, *, parallel: bool
+    ) -> Iterator[tuple[list[Item], Sequence[Result]]]:
+        """Batches with their results, in order; with several workers a few are under way at a time."""
+        if not parallel or self._workers == 1:
+            while some := list(islice(items, batch)):
+                yield some, work(some)
+            return
+        with ThreadPoolExecutor(self._workers, thread_name_prefix="stage") as pool:
+            under_way: deque[tuple[list[Item], Future[Sequence[Result]]]] = deque()
+            try:
+                while True:
+                    while len(under_way) < 2 * self._workers and (some := list(islice(items, batch))):
+                        under_way.append((some, pool.submit(work, some)))
+                    if not under_way:
+                        return
+                    some, future = under_way.popleft()
+                    yield some, future.result()
+            finally:
+                for _, future in under_way:
+                    future.cancel()
+
+
+def _lines(name: str, settings: Mapping[str, Any], item: Item, result: Result) -> Iterable[dict[str, Any]]:
+    several = _several(result)
+    if not several:
+        raise ValueError(f"{name}: no result for {item.id}; say with turned_away why there is none")
+    return [line_of(item, key_of(name, settings, item), made) for made in several]
+
+
+def _several(result: Result) -> Sequence[Made]:
+    return [result] if isinstance(result, Made) else result
+
+
+def _more(progress: Progress, checks: Sequence[str]) -> Progress:
+    kept = sum(not check for check in checks)
+    return replace(
+        progress,
+        done=progress.done + 1,
+        validated=progress.validated + kept,
+        skipped=progress.skipped + len(checks) - kept,
+    )
+
+
+def _sweep(root: Path) -> None:
+    """Remove what a writer that was killed had not finished."""
+    for path in [
+        *root.glob(f"*{files.TEMPORARY}"),
+        *root.glob(f"*.parts/*{files.TEMPORARY}"),
+        *root.glob(f"blobs/*/*{files.TEMPORARY}"),
+    ]:
+        files.remove(path)

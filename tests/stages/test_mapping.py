@@ -1,0 +1,212 @@
+"""Stages: resumed, corrected by hand, and independent of how the work was cut up."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from counterfoil.errors import BadData, BadRun
+from counterfoil.stages import Item, Items, Made, StageReached, Stages, open_table, turned_away
+
+
+class Shout:
+    """Puts words in capitals, and counts what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, items):
+        self.asked += [item.id for item in items]
+        return [
+            turned_away("empty", "there is nothing to shout")
+            if not item.inputs["word"]
+            else Made({"loud": item.inputs["word"].upper()})
+            for item in items
+        ]
+
+
+def words(*given):
+    return [Item(f"{index:03d}", {"word": word}, {"label": index}) for index, word in enumerate(given)]
+
+
+def shout(folder, items, work=None, **layout):
+    work = work or Shout()
+    table = Stages(folder, **layout).map("loud", items, work, settings={"voice": 1}, parallel=True)
+    return table, work
+
+
+def test_every_item_gets_a_row_and_what_is_turned_away_keeps_its_reason(tmp_path):
+    stages = Stages(tmp_path)
+    table = stages.map("loud", words("a", "", "c"), Shout(), settings={})
+    assert [(row.id, row.values.get("loud"), row["label"]) for row in table] == [
+        ("000", "A", 0),
+        ("001", None, 1),
+        ("002", "C", 2),
+    ]
+    assert [row.id for row in table.kept()] == ["000", "002"]
+    assert stages.funnel() == [{"stage": "loud", "in": 3, "kept": 2, "turned_away": {"empty": 1}}]
+    assert table.one("001").reason == "there is nothing to shout"
+
+
+@pytest.mark.parametrize(("batch", "workers"), [(1, 1), (2, 3), (64, 1)])
+def test_the_file_is_the_same_bytes_for_any_batch_and_worker_count(tmp_path, batch, workers):
+    items = words(*"abcdefghij")
+    expected = shout(tmp_path / "one", items)[0].path.read_bytes()
+    assert shout(tmp_path / "two", items, batch=batch, workers=workers)[0].path.read_bytes() == expected
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    shout(tmp_path, words("a", "b"))
+    _, work = shout(tmp_path, words("a", "b", "c"))
+    assert work.asked == ["002"]
+
+
+def test_another_setting_redoes_everything(tmp_path):
+    shout(tmp_path, words("a", "b"))
+    work = Shout()
+    Stages(tmp_path).map("loud", words("a", "b"), work, settings={"voice": 2})
+    assert work.asked == ["000", "001"]
+
+
+def test_a_corrected_line_stands_and_exactly_what_depends_on_it_is_redone(tmp_path):
+    class Echo:
+        def __init__(self):
+            self.asked = []
+
+        def __call__(self, items):
+            self.asked += [item.id for item in items]
+            return [Made({"echo": item.inputs["loud"] * 2}) for item in items]
+
+    def run():
+        told, first, second = [], Shout(), Echo()
+        stages = Stages(tmp_path, tell=told.append)
+        loud = stages.map("loud", words("a", "b", "c"), first, settings={})
+        items = Items(lambda: (Item(row.id, {"loud": row["loud"]}) for row in loud.kept()))
+        return stages.map("echo", items, second, settings={}), first.asked, second.asked, told
+
+    run()
+    path = tmp_path / "stages" / "loud.jsonl"
+    path.write_text(path.read_text().replace('"B"', '"Bee"'))
+    table, first, second, told = run()
+    assert (first, second) == ([], ["001"])
+    assert [row["echo"] for row in table] == ["AA", "BeeBee", "CC"]
+    assert told == ["loud: 1 lines corrected by hand"]
+    assert run()[1:3] == ([], [])
+
+
+def test_lines_can_be_deleted_added_and_copied(tmp_path):
+    def several(items):
+        asked.extend(item.id for item in items)
+        return [[Made({"text": f"{item.id}-{n}"}, name=f"v{n}") for n in range(2)] for item in items]
+
+    asked: list[str] = []
+    items = words("a", "b")
+    table = Stages(tmp_path).map("many", items, several, settings={})
+    lines = [json.loads(line) for line in table.path.read_text().splitlines()]
+    assert [line["id"] for line in lines] == ["000#v0", "000#v1", "001#v0", "001#v1"]
+    lines[1]["text"] = "corrected"
+    lines.append({"of": "001", "text": "added"})
+    lines.append({**lines[0], "text": "copied"})
+    del lines[2]
+    table.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    table = Stages(tmp_path).map("many", items, several, settings={})
+    assert [row["text"] for row in table] == ["000-0", "corrected", "copied", "001-1", "added"]
+    assert [row["label"] for row in table.of("001")] == [1, 1]
+    assert len({row.id for row in table}) == 5
+    again = Stages(tmp_path).map("many", items, several, settings={})
+    assert again.path.read_bytes() == table.path.read_bytes()
+    assert asked == ["000", "001"]
+
+
+def test_a_line_that_is_no_json_is_named(tmp_path):
+    table, _ = shout(tmp_path, words("a", "b"))
+    table.path.write_text(table.path.read_text().replace('"B"', '"B'))
+    with pytest.raises(BadRun, match=r"loud\.jsonl, line 2: not a line of JSON .*; correct or delete it"):
+        shout(tmp_path, words("a", "b"))
+    table.path.write_text("{}\n")
+    with pytest.raises(BadRun, match='line 1: has neither "id" nor "of"'):
+        shout(tmp_path, words("a", "b"))
+
+
+def test_two_items_of_one_id_are_refused(tmp_path):
+    with pytest.raises(BadData, match="'x' occurs twice"):
+        Stages(tmp_path).map("loud", [Item("x"), Item("x")], lambda items: [Made()] * len(items), settings={})
+
+
+def test_a_failure_that_may_pass_is_tried_again(tmp_path):
+    answers = iter([turned_away("endpoint", "down", retry=True), Made({"n": 1})])
+    work = lambda items: [next(answers) for _ in items]  # noqa: E731
+    assert [row.check for row in Stages(tmp_path).map("ask", [Item("x")], work, settings={})] == ["endpoint"]
+    table = Stages(tmp_path).map("ask", [Item("x")], work, settings={})
+    assert [(row.check, row.values) for row in table] == [("", {"n": 1})]
+
+
+def test_a_result_whose_blob_is_gone_is_made_again(tmp_path):
+    stages = Stages(tmp_path)
+    work = lambda items: [Made({"files": [stages.blobs.put(item.id.encode(), ".bin")]}) for item in items]  # noqa: E731
+    table = stages.map("files", words("a", "b"), work, settings={}, blobs=["files"])
+    name = table.one("001")["files"][0]
+    stages.blobs.path(name).unlink()
+    stages.map("files", words("a", "b"), work, settings={}, blobs=["files"])
+    assert stages.blobs.read(name) == b"001"
+    assert stages.blobs.hash_of(name) == os.path.basename(name).removesuffix(".bin")
+
+
+def test_a_blob_outside_the_run_is_refused(tmp_path):
+    with pytest.raises(BadRun, match="points outside the run"):
+        Stages(tmp_path).blobs.read("../../secret")
+
+
+def test_a_run_can_stop_after_a_stage(tmp_path):
+    with pytest.raises(StageReached):
+        shout(tmp_path, words("a"), until="loud")
+    assert [row["loud"] for row in open_table(tmp_path / "stages", "loud")] == ["A"]
+
+
+def test_a_failure_half_way_keeps_what_was_done(tmp_path):
+    def fails(items):
+        if items[0].id == "004":
+            raise RuntimeError("out of memory")
+        return [Made({"loud": "x"}) for _ in items]
+
+    with pytest.raises(RuntimeError):
+        Stages(tmp_path, batch=2).map("loud", words(*"abcdef"), fails, settings={"voice": 1})
+    assert shout(tmp_path, words(*"abcdef"))[1].asked == ["004", "005"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from counterfoil.stages import Item, Made, Stages
+def work(items):
+    if items[0].id == "006":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [Made({"loud": item.inputs["word"].upper()}) for item in items]
+items = [Item(f"{index:03d}", {"word": word}, {"label": index}) for index, word in enumerate("abcdefgh")]
+Stages(Path(sys.argv[1]), batch=2).map("loud", items, work, settings={"voice": 1})
+"""
+
+
+def test_a_kill_loses_the_batch_in_flight_alone(tmp_path):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    table, work = shout(tmp_path, words(*"abcdefgh"))
+    assert work.asked == ["006", "007"]
+    assert table.path.read_bytes() == shout(tmp_path / "whole", words(*"abcdefgh"))[0].path.read_bytes()
+
+
+def test_stages_do_without_torch():
+    code = "import sys, counterfoil.stages; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_ten_thousand_items_take_seconds(tmp_path):
+    items = Items(lambda: (Item(f"{n:05d}", {"word": "w"}) for n in range(10_000)), total=10_000)
+    work = lambda some: [Made({"loud": "W"}) for _ in some]  # noqa: E731
+    table = Stages(tmp_path, batch=500).map("loud", items, work, settings={})
+    assert sum(1 for _ in table) == 10_000
