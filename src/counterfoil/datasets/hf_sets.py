@@ -27,6 +27,7 @@ def hf_dataset(
     config: str | None = None,
     image: str | None = None,
     label: str | None = None,
+    caption: str | None = None,
     classes: str | Sequence[str] | None = None,
     streaming: bool = False,
     count: int | None = None,
@@ -36,7 +37,8 @@ def hf_dataset(
 
     A folder is what save_to_disk writes, or Parquet files or pictures in the hub's layout. `image` and `label` name the
     columns where they are not found by their type; class names come with the label column or from `classes`, a list or a
-    file. `count` takes the first pictures only; with `streaming`, which needs it, the rest is never fetched.
+    file. `caption` names a column of captions, the first of several in a cell. `count` takes the first pictures only; with
+    `streaming`, which needs it, the rest is never fetched.
     """
     library = extras.require("datasets", extra="data", what=f"hfdata:{name}")
     if not name:
@@ -48,9 +50,11 @@ def hf_dataset(
     if count and not streaming:
         found = found.select(range(min(count, len(found))))
     columns = _columns(found, image, label, library, f"hfdata:{name}")
+    if caption is not None and caption not in (found.features or {}):
+        raise BadData(f"hfdata:{name}: no column {caption!r} for caption; its columns are {', '.join(found.features or {})}")
     found = found.cast_column(columns[0], library.Image(decode=False))
     with _loading(name, library):
-        rows: _Rows = _Streamed(found, columns, count or 0) if streaming else _Stored(found, columns)
+        rows: _Rows = _Streamed(found, columns, caption, count or 0) if streaming else _Stored(found, columns, caption)
     origin = {"library": f"datasets {library.__version__}", "source": name, "split": str(found.split or split or "")}
     mark = getattr(found, "_fingerprint", None)
     origin |= {"fingerprint": str(mark)} if mark else {}
@@ -83,7 +87,7 @@ class ColumnDataset:
 
     def __iter__(self) -> Iterator[Sample]:
         for at, label in enumerate(self._labels):
-            yield Sample(f"{at:08d}", label, f"{self._name}[{at}]")
+            yield Sample(f"{at:08d}", label, f"{self._name}[{at}]", self._rows.captions[at] if self._rows.captions else "")
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
         """The picture, square with side `size` if given; raises BadImage if it can't be used.  # → (3, H, W)"""
@@ -103,6 +107,7 @@ class _Rows:
     """Labels at hand, pictures on demand."""
 
     labels: Sequence[Any]
+    captions: Sequence[str] = ()
 
     def picture(self, at: int) -> bytes | Path:
         """A picture's file, or its content."""
@@ -112,34 +117,45 @@ class _Rows:
 class _Stored(_Rows):
     """Rows of a table on disk."""
 
-    def __init__(self, table: Any, columns: tuple[str, str]) -> None:
+    def __init__(self, table: Any, columns: tuple[str, str], caption: str | None) -> None:
         self._table = table
         self._image = columns[0]
-        self.labels = table.select_columns([columns[1]]).with_format("arrow")[:].column(0).to_pylist()
+        self.labels = self._column(columns[1])
+        self.captions = [_text(cell) for cell in self._column(caption)] if caption else []
         self._lock = threading.Lock()  # pictures are read by several threads, the table's reader is not made for it
 
     def picture(self, at: int) -> bytes | Path:
         with self._lock:
             return _encoded(self._table[at][self._image])
 
+    def _column(self, name: str) -> list[Any]:
+        return list(self._table.select_columns([name]).with_format("arrow")[:].column(0).to_pylist())
+
 
 class _Streamed(_Rows):
     """The first rows of a stream, their pictures kept in a temporary file."""
 
-    def __init__(self, stream: Any, columns: tuple[str, str], count: int) -> None:
+    def __init__(self, stream: Any, columns: tuple[str, str], caption: str | None, count: int) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # it goes when the rows do
         self._ends = array("q", [0])
-        self.labels = []
+        self.labels, self.captions = [], []
         for row in stream.take(count):
             found = _encoded(row[columns[0]])
             self._file.write(found.read_bytes() if isinstance(found, Path) else found)
             self._ends.append(self._file.tell())
             self.labels.append(row[columns[1]])
+            self.captions.append(_text(row[caption]) if caption else "")
         self._file.flush()
 
     def picture(self, at: int) -> bytes:
         begin, end = self._ends[at], self._ends[at + 1]
         return os.pread(self._file.fileno(), end - begin, begin)
+
+
+def _text(cell: Any) -> str:
+    """The caption in a cell, the first where there are several."""
+    first = cell[0] if isinstance(cell, list) and cell else cell
+    return first.strip() if isinstance(first, str) else ""
 
 
 def _encoded(cell: Any) -> bytes | Path:

@@ -25,12 +25,13 @@ def csv_dataset(
     root: str | None = None,
     classes: str | Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
+    caption: str = "caption",
 ) -> ManifestDataset:
     """Pictures listed in a CSV or TSV file with the columns path, label and, if you like, id: csv:FILE.
 
     Columns go by their heading, or by `columns: [path, label, id]`; a file without headings has them in that order. Paths
     count from the file's own folder, or from `root`. Labels are names or WordNet ids, or numbers that count `classes`: a
-    list, or a file with one name a line.
+    list, or a file with one name a line. A column headed `caption`, if there is one, is what `captions:` takes.
     """
     if not path:
         raise BadData("csv: name a file, as in csv:photos.csv")
@@ -38,7 +39,12 @@ def csv_dataset(
     rows = _read(file)
     where, first = _columns(rows[0], columns, file)
     taken = [[row[at].strip() if at < len(row) else "" for at in where] for row in rows[first:]]
-    return ManifestDataset(taken, file, root=Path(root).expanduser() if root else file.parent, classes=classes, line=first + 1)
+    data = ManifestDataset(taken, file, root=Path(root).expanduser() if root else file.parent, classes=classes, line=first + 1)
+    names = [cell.strip().casefold() for cell in rows[0]]
+    if first and caption.casefold() in names:
+        at = names.index(caption.casefold())
+        data.captions = [row[at].strip() if at < len(row) else "" for row in rows[first:]]
+    return data
 
 
 class ManifestDataset:
@@ -57,6 +63,7 @@ class ManifestDataset:
         self._labels = [found.numbers[row[1]] for row in rows]
         self.classes: Sequence[str] = found.classes
         self.aliases: labels.Aliases | None = found.aliases
+        self.captions = [""] * len(self._ids)
         self._at = {image_id: at for at, image_id in enumerate(self._ids)}
         if len(self._at) < len(self._ids):
             twice = next(name for at, name in enumerate(self._ids) if self._at[name] != at)
@@ -66,8 +73,8 @@ class ManifestDataset:
         return len(self._ids)
 
     def __iter__(self) -> Iterator[Sample]:
-        for image_id, label, path in zip(self._ids, self._labels, self._paths, strict=True):
-            yield Sample(image_id, label, path)
+        for image_id, label, path, text in zip(self._ids, self._labels, self._paths, self.captions, strict=True):
+            yield Sample(image_id, label, path, text)
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
         """The picture, square with side `size` if given; raises BadImage if it can't be used.  # → (3, H, W)"""

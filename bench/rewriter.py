@@ -1,0 +1,118 @@
+"""How often a rewriter's proposals are valid edits, before and after `counterfoil lance train-rewriter`, on held-out captions.
+
+    python bench/rewriter.py [--captions 240] [--tried 60] [--epochs 4] [--device cpu]
+
+The base is lab:rewriter, which knows full sentences of the lab's grammar: "a photo of a red wool dress on a beach". The pairs
+are about shorter captions, "a picture of a dress on a beach", which it has never met: it fills in what they leave out, and so
+changes more than it was asked to. Pairs come from the lexicon rewriter; no caption is both trained on and tried. A proposal
+is valid when the checker finds that it changes the asked factor and nothing else; duplicates count as invalid. Prints a
+Markdown table; docs/rewriters.md keeps the one of a full run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import torch
+
+from counterfoil import registry
+from counterfoil.lab.captions import COMPANIONS, MEDIUMS, PLACES, SKIES
+from counterfoil.lab.prompts import GENERIC
+from counterfoil.lab.readings import share
+from counterfoil.lab.vocabulary import COLOURS, GARMENTS
+from counterfoil.language.checker import Checker, Rewritten
+from counterfoil.language.edits import rewrite
+from counterfoil.language.factors import FACTORS
+from counterfoil.language.inflection import with_article
+from counterfoil.language.pairs import Pair, write
+from counterfoil.language.tuning import Recipe, train
+from counterfoil.parts import Rewriter, Wish
+
+VARIATIONS = 3  # proposals a wish
+
+
+def short_captions(count: int, seed: int) -> list[str]:
+    """Captions that leave out the material, and now and then colour, place, companion and weather; each once."""
+    drawn = random.Random(seed)
+    openings = [*GENERIC, *(f"{with_article(medium)} of" for medium in MEDIUMS.values())]
+    garments = [garment for garment in GARMENTS if garment != "trousers"]
+    found: dict[str, None] = {}
+    while len(found) < count:
+        noun = " ".join(filter(None, (drawn.choice([*COLOURS, *[""] * 4]), drawn.choice(garments))))
+        rest = (
+            drawn.choice([*PLACES.values(), *[""] * 4]),
+            drawn.choice([*COMPANIONS.values()]),
+            drawn.choice([*SKIES.values()]),
+        )
+        found[" ".join(filter(None, (drawn.choice(openings), with_article(noun), *rest)))] = None
+    return list(found)
+
+
+def lexicon_pairs(captions: Sequence[str], checker: Checker, seed: int) -> Iterator[Pair]:
+    """Checked edits of every factor for every caption, by the lexicon rewriter."""
+    wishes = [Wish(caption, factor, seed) for caption in captions for factor in FACTORS]
+    lexicon = registry.create("rewriter", "lab:lexicon", {"variations": VARIATIONS})
+    for wish, answer in zip(wishes, rewrite(lexicon, checker, wishes, [""] * len(wishes)), strict=True):
+        for edit in answer.edits:
+            yield Pair(wish.caption, wish.factor, edit.caption)
+
+
+def answers(rewriter: Rewriter, checker: Checker, captions: Sequence[str]) -> dict[str, list[Rewritten]]:
+    """What becomes of the rewriter's proposals, by factor."""
+    wishes = [Wish(caption, factor, 7) for factor in FACTORS for caption in captions]
+    found = rewrite(rewriter, checker, wishes, [""] * len(wishes))
+    return {factor: [one for wish, one in zip(wishes, found, strict=True) if wish.factor == factor] for factor in FACTORS}
+
+
+def row(name: str, before: Sequence[Rewritten], after: Sequence[Rewritten]) -> str:
+    """A line of the table: valid shares with their intervals and n."""
+    cells = []
+    for some in (before, after):
+        valid = [True for one in some for _ in one.edits] + [False for one in some for _ in one.rejections]
+        reading = share(name, torch.tensor(valid))
+        cells.append(f"{reading.value:.1f} % ({reading.low:.1f} to {reading.high:.1f}; n = {reading.n})")
+    return f"| {name} | {cells[0]} | {cells[1]} |"
+
+
+def main() -> None:
+    """Make pairs, train, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--captions", type=int, default=240, help="captions to train on")
+    parser.add_argument("--tried", type=int, default=60, help="held-out captions to measure on")
+    parser.add_argument("--epochs", type=float, default=4.0)
+    parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+    checker = Checker.build("wardrobe")
+    everything = short_captions(given.captions + given.tried, seed=0)
+    learned, tried = everything[: given.captions], everything[given.captions :]
+    with tempfile.TemporaryDirectory() as folder:
+        file, adapter = Path(folder) / "pairs.jsonl", Path(folder) / "adapter"
+        count = write(file, lexicon_pairs(learned, checker, seed=0))
+        recipe = Recipe(style="wardrobe", epochs=given.epochs, batch=32, learning_rate=given.learning_rate, held_out=0.0)
+        began = time.monotonic()
+        done = train(file, "lab:rewriter", adapter, recipe=recipe, device=given.device)
+        seconds = time.monotonic() - began
+        options = {"variations": VARIATIONS}
+        before = answers(registry.create("rewriter", "lab:rewriter", options), checker, tried)
+        tuned = registry.create("rewriter", "lab:rewriter", {**options, "adapter": str(adapter)})
+        after = answers(tuned, checker, tried)
+    print(f"{count} pairs from {len(learned)} captions, {done.steps} steps in {seconds:.0f} s; tried on {len(tried)} others.\n")
+    print("| factor | lab:rewriter | with the adapter |\n|---|---|---|")
+    for factor in FACTORS:
+        print(row(factor, before[factor], after[factor]))
+    print(row("all", list(chain(*before.values())), list(chain(*after.values()))))
+    for name, found in (("lab:rewriter", before), ("with the adapter", after)):
+        reasons = Counter(reject.reason for some in found.values() for one in some for reject in one.rejections)
+        print(f"\nrejected, {name}: {', '.join(f'{reason} {count}' for reason, count in reasons.most_common()) or 'none'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""counterfoil lance: what belongs to LANCE beside running it. `train-rewriter` fine-tunes a rewriter on pairs of captions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from counterfoil.language.tuning import Step
+
+app = typer.Typer(help="Tools for the LANCE protocol.", no_args_is_help=True)
+
+
+@app.callback()
+def lance() -> None:
+    """Tools for the LANCE protocol."""
+
+
+@app.command("train-rewriter")
+def train_rewriter(
+    pairs: Annotated[Path, typer.Argument(help="JSON Lines with caption, factor and edit, one pair a line.")],
+    base: Annotated[str, typer.Option(help="The language model: a folder, a hub repository, or lab:rewriter.")],
+    out: Annotated[Path, typer.Option(help="Folder for the adapter; the same command goes on with one that was interrupted.")],
+    style: Annotated[str | None, typer.Option(help="How the model is asked: instruct, plain or wardrobe.")] = None,
+    rank: Annotated[int, typer.Option(help="Rank of the adapter.")] = 8,
+    alpha: Annotated[int, typer.Option(help="Scale of the adapter.")] = 16,
+    dropout: Annotated[float, typer.Option(help="Dropout of the adapter's input.")] = 0.05,
+    targets: Annotated[str, typer.Option(help="Layers that get an adapter: all-linear, or names with commas.")] = "all-linear",
+    epochs: Annotated[float, typer.Option(help="Times that every pair is seen.")] = 3.0,
+    batch: Annotated[int, typer.Option(help="Examples in a step.")] = 16,
+    learning_rate: Annotated[float, typer.Option(help="Largest learning rate.")] = 3e-4,
+    most_tokens: Annotated[int, typer.Option(help="Tokens of an example at most; longer ones are left out.")] = 512,
+    held_out: Annotated[float, typer.Option(help="Share of the captions that are only tried on.")] = 0.05,
+    seed: Annotated[int, typer.Option(help="Seed of order, dropout and first weights.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    save_every: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 100,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Fine-tune a LoRA adapter for a rewriter; use it with --rewriter llm:BASE and the option adapter=OUT."""
+    from counterfoil.errors import BadSpec
+    from counterfoil.language.tuning import Recipe, train
+
+    if dtype not in ("float32", "bfloat16"):
+        raise BadSpec(f"--dtype: float32 or bfloat16, got {dtype!r}")
+    recipe = Recipe(
+        style=style or ("wardrobe" if base == "lab:rewriter" else "instruct"),
+        rank=rank,
+        alpha=alpha,
+        dropout=dropout,
+        targets=targets,
+        epochs=epochs,
+        batch=batch,
+        learning_rate=learning_rate,
+        most_tokens=most_tokens,
+        held_out=held_out,
+        seed=seed,
+    )
+    with _steps() as watch:
+        done = train(
+            pairs,
+            base,
+            out,
+            recipe=recipe,
+            device=device,
+            dtype=dtype,  # type: ignore[arg-type]
+            save_every=save_every,
+            watch=watch,
+        )
+    if as_json:
+        typer.echo(json.dumps({**asdict(done), "folder": str(done.folder)}))
+        return
+    if done.resumed_at >= done.steps:
+        typer.echo(f"{out}: was trained before, nothing to do")
+    elif done.resumed_at:
+        typer.echo(f"went on at step {done.resumed_at}")
+    left_out = f", {done.left_out} left out as too long" if done.left_out else ""
+    typer.echo(f"adapter  {out} ({done.steps} steps, {done.trained_on} examples{left_out})")
+    if done.held_out_before is not None and done.held_out_after is not None:
+        typer.echo(
+            f"loss     {done.loss:.3f}; on held-out captions {done.held_out_before:.3f} before, {done.held_out_after:.3f} after"
+        )
+    else:
+        typer.echo(f"loss     {done.loss:.3f}; no captions were held out")
+    name = base if base.startswith(("lab:", "llm:")) else f"llm:{base}"
+    typer.echo(f"use it   --rewriter {name} with the option adapter={out}")
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[Step], None]]:
+    """A function that shows each step of training; silent when the output is not a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        bar = bars.add_task("training", total=None, loss="–")
+        yield lambda step: bars.update(bar, total=step.total, completed=step.number, loss=f"{step.loss:.3f}")

@@ -1,0 +1,49 @@
+"""The lab's captioner and rewriters by name: lab:blip, lab:rewriter and lab:lexicon. The same code loads the big ones."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from counterfoil.errors import UnknownName
+from counterfoil.language.captioners import TransformersCaptioner
+from counterfoil.language.captioners import captioner as transformers_captioner
+from counterfoil.language.lexicon_rewriter import VARIATIONS, LexiconRewriter, lexicon_rewriter
+from counterfoil.language.llm import LlmRewriter, llm_rewriter
+
+WEIGHTS = Path(__file__).parent.parent / "lab" / "weights"
+
+
+def captioner(name: str, *, beams: int = 1) -> TransformersCaptioner:
+    """The lab's BLIP, which says every attribute of a scene: lab:blip."""
+    folder = WEIGHTS / _known(name, ("blip",))
+    return transformers_captioner(str(folder), least_tokens=0, most_tokens=30, beams=beams, prefix="")
+
+
+def rewriter(
+    name: str,
+    *,
+    variations: int = VARIATIONS,
+    kinds: Sequence[str] | None = None,
+    temperature: float = 1.0,
+    **options: Any,
+) -> LexiconRewriter | LlmRewriter:
+    """The lab's rewriters, whose words its painter knows: lab:lexicon (word lists) and lab:rewriter (a small language model).
+
+    `kinds` are the kinds of adjectives that lab:lexicon changes: colour, texture and material. lab:rewriter takes the options
+    of `llm`.
+    """
+    if _known(name, ("lexicon", "rewriter")) == "lexicon":
+        return lexicon_rewriter("wardrobe", variations=variations, kinds=kinds)
+    settings = {"style": "wardrobe", "top_p": 1.0, "most_tokens": 32, **options}
+    return llm_rewriter(str(WEIGHTS / "rewriter"), variations=variations, temperature=temperature, **settings)
+
+
+def _known(name: str, known: tuple[str, ...]) -> str:
+    if name in known:
+        return name
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+    raise UnknownName(f"no lab part named {name!r}; {hint}")

@@ -1,0 +1,134 @@
+"""The rewriter without a model: what it proposes, and that its own proposals pass the checker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from counterfoil import registry
+from counterfoil.errors import BadPart, BadSpec
+from counterfoil.lab import captions as lab
+from counterfoil.lab.garments import shipped
+from counterfoil.lab.scenes import sample
+from counterfoil.language.checker import Checker
+from counterfoil.language.edits import rewrite
+from counterfoil.language.factors import FACTORS
+from counterfoil.language.lexicon_rewriter import lexicon_rewriter
+from counterfoil.parts import Rewriter, Wish
+from tests.language.test_checker import LANCE
+
+NATURAL = """a photo of a dog sitting on a couch next to a window
+a man riding a wave on top of a surfboard
+a black and white photo of a small, fluffy cat sleeping in a white bathroom sink
+two people standing on a snowy mountain slope with skis
+a group of zebras grazing in a field with mountains in the background
+there is a yellow fire hydrant on the side of the street
+a woman and a child eating an orange at a wooden table
+A bus is driving down a city street at night.
+an old train traveling down the tracks near a forest
+a close up of a pizza with cheese and vegetables""".splitlines()
+
+
+def proposed(caption: str, factor: str, **options: object) -> tuple[str, ...]:
+    rewriter = lexicon_rewriter("", **{"wordnet": "off", "variations": 400, **options})  # type: ignore[arg-type]
+    return rewriter.rewrite([Wish(caption, factor)])[0].captions
+
+
+@pytest.mark.parametrize("caption", NATURAL)
+def test_natural_captions_get_edits_of_every_factor_that_hold(caption: str) -> None:
+    rewriter = lexicon_rewriter("", wordnet="off", variations=8)
+    wishes = [Wish(caption, factor, 3) for factor in FACTORS]
+    for wish, answer in zip(wishes, rewrite(rewriter, Checker.build(), wishes, [""] * len(FACTORS)), strict=True):
+        assert len(answer.edits) >= 4, (wish, answer.rejections)
+        assert not answer.rejections
+
+
+def test_in_the_lab_every_proposal_is_a_sentence_of_its_grammar_with_one_value_changed() -> None:
+    rewriter = lexicon_rewriter("wardrobe", variations=12)
+    for caption in lab.captions(sample(10, garments=shipped("tune"), seed=8)):
+        before = lab.parse(caption)
+        assert before is not None
+        for factor in FACTORS:
+            for edited in rewriter.rewrite([Wish(caption, factor)])[0].captions:
+                after = lab.parse(edited)
+                assert after is not None, edited
+                changed = [name for name in before if before[name] != after[name]]
+                assert [LANCE.get(name, name) for name in changed] == [factor], (caption, edited)
+
+
+def test_the_lab_can_leave_out_what_it_says_by_silence() -> None:
+    caption = "a photo of a red striped leather boot on a beach next to a ball in fog"
+    rewriter = lexicon_rewriter("wardrobe", variations=100)
+    silent = {"object": "next to a ball ", "weather": " in fog", "adjective": "striped "}
+    for factor, words in silent.items():
+        assert caption.replace(words, "") in rewriter.rewrite([Wish(caption, factor)])[0].captions
+
+
+def test_articles_and_numbers_fit() -> None:
+    assert "an eagle on a branch" in proposed("a bird on a branch", "subject")
+    assert "three foxes in the snow" in proposed("three wolves in the snow", "subject")
+    assert "a photo of an orange bag" in proposed("a photo of a red bag", "adjective")
+    assert all(" a o" not in edited for edited in proposed("an orange car in a city", "adjective"))
+
+
+def test_a_sentence_becomes_a_phrase_after_what_the_picture_is() -> None:
+    assert "a tattoo of a bus driving home" in proposed("A bus is driving home", "domain")
+    assert "a tattoo of a bus on a road" in proposed("there is a bus on a road", "domain")
+
+
+def test_compound_nouns_are_replaced_whole() -> None:
+    assert all("howler" not in edited for edited in proposed("the howler monkey in the jungle", "subject"))
+
+
+def test_the_same_wish_gets_the_same_answer_and_another_seed_another() -> None:
+    rewriter = lexicon_rewriter("", wordnet="off")
+    one, same, other = (rewriter.rewrite([Wish(NATURAL[0], "object", seed)])[0] for seed in (1, 1, 2))
+    assert one == same != other
+    assert rewriter.rewrite([Wish(NATURAL[1], "weather"), Wish(NATURAL[0], "object", 1)])[1] == one
+
+
+def test_kinds_of_adjectives_can_be_chosen() -> None:
+    caption = "a photo of a red striped leather boot on a beach"
+    rewriter = lexicon_rewriter("wardrobe", variations=50, kinds=["material"])
+    assert all("red striped" in edited for edited in rewriter.rewrite([Wish(caption, "adjective")])[0].captions)
+    with pytest.raises(BadPart, match="kinds are colour, texture, material"):
+        lexicon_rewriter("wardrobe", kinds=["mood"])
+
+
+def test_nothing_to_say_is_said() -> None:
+    answer = lexicon_rewriter("", wordnet="off").rewrite([Wish("quokka", "subject")])[0]
+    assert answer.rejections[0].reason == "no-idea"
+
+
+def test_bad_options_are_refused() -> None:
+    with pytest.raises(BadPart, match="at least 1"):
+        lexicon_rewriter("", variations=0)
+    with pytest.raises(BadSpec, match="factors are"):
+        lexicon_rewriter("").rewrite([Wish("a dog", "mood")])
+    with pytest.raises(BadPart, match=r"has no data\.noun"):
+        lexicon_rewriter("", wordnet="/nowhere")
+
+
+def test_it_is_found_by_name() -> None:
+    for name in ("lexicon:", "lexicon:wardrobe", "lab:lexicon"):
+        assert isinstance(registry.create("rewriter", name), Rewriter)
+
+
+def test_wordnet_helps_with_nouns_that_no_list_has(tmp_path: Path) -> None:
+    rows = ("marsupial", "quokka", "wombat", "numbat")
+    lines, places, at = [], {}, 0
+    for _ in range(2):  # the second time, every place is known
+        lines, at = [], 0
+        for word in rows:
+            links = [f"~ {places.get(name, 0):08d} n 0000" for name in ("quokka", "wombat", "numbat")]
+            mine = links if word == "marsupial" else [f"@ {places.get('marsupial', 0):08d} n 0000"]
+            line = f"{at:08d} 05 n 01 {word} 0 {len(mine):03d} {' '.join(mine)} | a beast\n"
+            places[word] = at
+            lines.append(line)
+            at += len(line)
+    (tmp_path / "data.noun").write_text("".join(lines))
+    index = [f"{word} n 1 1 @ 1 0 {place:08d}\n" for word, place in places.items()]
+    (tmp_path / "index.noun").write_text("  1 a licence\n" + "".join(index))
+    found = proposed("a photo of a quokka on a beach", "subject", wordnet=str(tmp_path))
+    assert sorted(found) == ["a photo of a numbat on a beach", "a photo of a wombat on a beach"]

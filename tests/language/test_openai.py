@@ -1,0 +1,158 @@
+"""A rewriter behind an endpoint: a server on the loopback address answers, fails, stalls and talks nonsense."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from counterfoil import registry
+from counterfoil.errors import BadPart
+from counterfoil.language.checker import Checker
+from counterfoil.language.edits import rewrite
+from counterfoil.language.openai import OpenAiRewriter, openai_rewriter
+from counterfoil.parts import Rewriter, Wish
+
+WISH = Wish("a photo of a dog on a sofa", "subject")
+KEY = "sk-very-secret"
+
+
+def said(text: str | None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop", **more}]}
+
+
+class Server(ThreadingHTTPServer):
+    """Gives its answers in turn, the last one from then on: a body, or a status."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[Any] = [said("1. a photo of a cat on a sofa")]
+        self.asked: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    def rewriter(self, **options: Any) -> OpenAiRewriter:
+        return openai_rewriter("tiny", **{"base_url": self.url, "backoff": 0.0, "retries": 2, "parallel": 1, **options})
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.asked.append({"path": self.path, **json.loads(body)})
+        self.server.keys.append(self.headers.get("Authorization"))
+        answer = self.server.answers.pop(0) if len(self.server.answers) > 1 else self.server.answers[0]
+        status, content = (
+            (answer, f"wrong: {self.headers.get('Authorization')}".encode()) if isinstance(answer, int) else (200, answer)
+        )
+        content = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def test_captions_come_back(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    rewriter = server.rewriter()
+    found = rewriter.rewrite([WISH])[0]
+    assert found.captions == ("a photo of a cat on a sofa",)
+    assert server.keys == [f"Bearer {KEY}"]
+    assert server.asked[0]["path"] == "/v1/chat/completions"
+    assert server.asked[0]["model"] == "tiny"
+    assert WISH.caption in server.asked[0]["messages"][0]["content"]
+    assert isinstance(rewriter, Rewriter)
+
+
+def test_the_same_wish_is_asked_with_the_same_seed(server: Server) -> None:
+    server.rewriter().rewrite([WISH, WISH, Wish(WISH.caption, "subject", 1)])
+    one, same, other = (asked["seed"] for asked in server.asked)
+    assert one == same != other
+
+
+def test_a_stumbling_endpoint_is_tried_again(server: Server) -> None:
+    server.answers = [503, 429, said("1. a photo of a cat on a sofa")]
+    assert server.rewriter().rewrite([WISH])[0].captions
+    assert len(server.asked) == 3
+
+
+def test_an_endpoint_that_is_down_is_counted_and_no_longer_waited_for(server: Server) -> None:
+    server.answers = [500]
+    found = rewrite(server.rewriter(), Checker.build(), [WISH] * 6, ["sofa"] * 6)
+    assert [answer.rejections[0].reason for answer in found] == ["endpoint"] * 6
+    assert len(server.asked) == 3 * 3 + 3  # three wishes with patience, three without
+
+
+def test_nobody_there_is_counted(server: Server) -> None:
+    gone = openai_rewriter("tiny", base_url="http://127.0.0.1:9/v1", retries=1, backoff=0.0)
+    assert gone.rewrite([WISH])[0].rejections[0].reason == "endpoint"
+
+
+def test_a_wrong_key_is_not_tried_again_and_never_shown(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server.answers = [401]
+    rewriter = server.rewriter()
+    rejection = rewriter.rewrite([WISH])[0].rejections[0]
+    assert len(server.asked) == 1
+    assert "401" in rejection.detail
+    assert KEY not in rejection.detail + repr(rewriter) + str(rewriter.provenance())
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (said("I'm sorry, I can't help with that."), "refusal"),
+        (said(None, message={"role": "assistant", "content": None, "refusal": "no"}), "refusal"),
+        (said("", finish_reason="content_filter"), "refusal"),
+        (said("the the the the the"), "looping"),
+        (said("Here is a poem about captions and what they mean to us"), "nonsense"),
+        (said(None), "nonsense"),
+        ({"unexpected": True}, "nonsense"),
+        ({"choices": []}, "nonsense"),
+        (b"<html>", "endpoint"),
+    ],
+)
+def test_useless_answers_have_their_reason(server: Server, answer: Any, reason: str) -> None:
+    server.answers = [answer]
+    found = server.rewriter(retries=0).rewrite([WISH])[0]
+    assert not found.captions
+    assert [rejection.reason for rejection in found.rejections] == [reason]
+
+
+def test_several_requests_at_a_time_keep_their_order(server: Server) -> None:
+    wishes = [Wish(f"a photo of a dog on sofa {number}", "subject", number) for number in range(8)]
+    found = server.rewriter(parallel=4).rewrite(wishes)
+    assert len(found) == 8
+    assert all(answer.captions for answer in found)
+
+
+def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(BadPart, match="set the environment variable OPENAI_API_KEY"):
+        registry.create("rewriter", "openai:gpt-4o-mini")
+    with pytest.raises(BadPart, match="name a model"):
+        openai_rewriter("")
+    with pytest.raises(BadPart, match="take the password out"):
+        openai_rewriter("tiny", base_url="http://me:secret@host/v1")
