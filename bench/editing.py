@@ -1,0 +1,287 @@
+"""Images an hour of the inversions at Stable Diffusion 1.4's full size, against null-text inversion one image at a time.
+
+    python bench/editing.py [--device cuda] [--batch 32] [--precision bfloat16] [--compiled] [--tiny] [--out FILE]
+
+The networks have the architecture of Stable Diffusion 1.4 and random weights, which cost the same time as trained ones. Both
+sides have the same settings: 50 steps, guidance 7.5, ten inner steps without early stop (random weights say nothing about when
+one would come), the same precision and the same attention kernels. `sequential` is what one writes from the paper: one picture,
+one call for the caption and one for the empty text, torch's Adam. Fitting runs for the first `--fitted` of the 50 steps and is
+scaled to 50, since every step does the same work; inversion and encoding run in full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterfoil.editing import ddim, methods
+from counterfoil.editing.control import make_control
+from counterfoil.editing.diffusion import Diffusion
+from counterfoil.editing.null_text import Fitting, NullText
+from counterfoil.editing.redraw import redraw
+from counterfoil.editing.schedule import Schedule, guided
+from counterfoil.editing.settings import Settings
+from counterfoil.editing.words import align
+from counterfoil.lab.tokenizer import caption_tokenizer
+from counterfoil.testing import pictures
+
+CAPTION, EDITED = "a photo of a red wool dress on a beach", "a photo of a red wool dress in a forest"
+GUIDANCE = 7.5
+FITTING = Fitting(tolerance=0.0, slack=0.0)
+SCHEDULER = {
+    "beta_start": 0.00085,
+    "beta_end": 0.012,
+    "beta_schedule": "scaled_linear",
+    "set_alpha_to_one": False,
+    "steps_offset": 1,
+    "clip_sample": False,
+}
+FULL: dict[str, Any] = {
+    "widths": (320, 640, 1280, 1280),
+    "heads": 8,
+    "text": 768,
+    "vae": (128, 256, 512, 512),
+    "side": 64,
+    "groups": 32,
+}
+TINY: dict[str, Any] = {"widths": (16, 32), "heads": 4, "text": 16, "vae": (8, 8), "side": 8, "groups": 4}
+
+
+def build(sizes: dict[str, Any], *, device: str) -> Diffusion:
+    """Stable Diffusion's networks with random weights, made on the device."""
+    from diffusers import AutoencoderKL, UNet2DConditionModel
+    from transformers import CLIPTextConfig, CLIPTextModel
+
+    levels, full = len(sizes["widths"]), sizes is FULL
+    tokenizer = caption_tokenizer()
+    tokenizer.model_max_length = 77 if full else tokenizer.model_max_length
+    torch.manual_seed(0)
+    with torch.device(device):
+        unet = UNet2DConditionModel(
+            sample_size=sizes["side"],
+            block_out_channels=sizes["widths"],
+            layers_per_block=2 if full else 1,
+            down_block_types=("CrossAttnDownBlock2D",) * (levels - 1) + ("DownBlock2D",),
+            up_block_types=("UpBlock2D",) + ("CrossAttnUpBlock2D",) * (levels - 1),
+            cross_attention_dim=sizes["text"],
+            attention_head_dim=sizes["heads"],
+            norm_num_groups=sizes["groups"],
+        )
+        vae = AutoencoderKL(
+            block_out_channels=sizes["vae"],
+            down_block_types=("DownEncoderBlock2D",) * len(sizes["vae"]),
+            up_block_types=("UpDecoderBlock2D",) * len(sizes["vae"]),
+            layers_per_block=2 if full else 1,
+            latent_channels=4,
+            norm_num_groups=sizes["groups"],
+            sample_size=sizes["side"] * 2 ** (len(sizes["vae"]) - 1),
+            scaling_factor=0.18215,
+        )
+        text = CLIPTextModel(
+            CLIPTextConfig(
+                vocab_size=49408 if full else len(tokenizer),
+                hidden_size=sizes["text"],
+                intermediate_size=4 * sizes["text"],
+                num_hidden_layers=12 if full else 1,
+                num_attention_heads=12 if full else 2,
+                max_position_embeddings=int(tokenizer.model_max_length),
+                bos_token_id=tokenizer.bos_token_id,
+                eos_token_id=tokenizer.eos_token_id,
+                pad_token_id=tokenizer.pad_token_id,
+            )
+        )
+    return Diffusion(unet=unet, vae=vae, text_encoder=text, tokenizer=tokenizer, scheduler=SCHEDULER)
+
+
+def shortened(schedule: Schedule, steps: int) -> Schedule:
+    """The first steps of a schedule."""
+    return replace(schedule, times=schedule.times[:steps], kept=schedule.kept[: steps + 1])
+
+
+def sequential_fit(diffusion: Diffusion, schedule: Schedule, levels: list[Tensor], caption: Tensor, empty: Tensor) -> Tensor:
+    """Null-text optimisation of one picture as the paper tells it."""
+    latents = levels[0]
+    for step in range(schedule.steps):
+        empty = empty.detach().clone().requires_grad_()
+        optimiser = torch.optim.Adam([empty], lr=FITTING.rate_at(step))
+        with torch.no_grad():
+            told = diffusion.predict(latents, schedule.times[step], caption)
+        for _ in range(FITTING.inner_steps):
+            output = guided(diffusion.predict(latents, schedule.times[step], empty), told, GUIDANCE)
+            reached = schedule.towards(schedule.estimate(output, latents, step), step + 1)
+            loss = torch.nn.functional.mse_loss(reached, levels[step + 1])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            if loss.item() < FITTING.tolerance:  # never; but the paper's loop looks at the loss, and so waits for the device
+                break
+        with torch.no_grad():
+            output = guided(diffusion.predict(latents, schedule.times[step], empty), told, GUIDANCE)
+            latents = schedule.towards(schedule.estimate(output, latents, step), step + 1)
+    return latents
+
+
+class Watch:
+    """Times work on the device and notes the memory it took."""
+
+    def __init__(self, device: str) -> None:
+        self.cuda = torch.device(device).type == "cuda"
+
+    def __call__(self, work: Callable[[], object]) -> tuple[float, float | None]:
+        """Seconds, and peak memory in GiB where the device says it."""
+        if self.cuda:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+        began = time.perf_counter()
+        work()
+        if self.cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - began, torch.cuda.max_memory_allocated() / 2**30 if self.cuda else None
+
+
+class Bench:
+    """The measurements, over one set of networks."""
+
+    def __init__(self, diffusion: Diffusion, *, steps: int, fitted: int, device: str) -> None:
+        self.diffusion, self.steps, self.fitted = diffusion, steps, min(fitted, steps)
+        self.schedule = diffusion.schedule(steps)
+        self.watch = Watch(device)
+
+    def null_text(self, batch: int, *, sequential: bool) -> dict[str, Any]:
+        """Encoding, inversion and fitting of a batch; `sequential` takes the paper's loop, which knows only one picture."""
+        images, texts = pictures(batch, self.diffusion.size), self.diffusion.embed([CAPTION] * batch)
+        empty, few = self.diffusion.embed([""] * batch), shortened(self.schedule, self.fitted)
+        levels: list[Tensor] = []
+
+        def invert() -> None:
+            levels[:] = ddim.invert(self.diffusion, self.schedule, self.diffusion.encode(images), texts)
+
+        def fit() -> None:
+            some = levels[: self.fitted + 1]
+            if sequential:
+                sequential_fit(self.diffusion, few, some, texts, empty)
+            else:
+                NullText(self.diffusion, few, GUIDANCE, FITTING).fit(some, conditional=texts, empty=empty)
+
+        (inversion, first), (fitting, second) = self.watch(invert), self.watch(fit)
+        seconds = (inversion + fitting * self.steps / self.fitted) / batch
+        return _figures(seconds, batch, first, second, inversion_s=inversion / batch, step_s=fitting / self.fitted / batch)
+
+    def fast(self, inversion: str, batch: int) -> dict[str, Any]:
+        """Encoding and one of the inversions that need no fitting."""
+        settings = Settings(inversion=inversion, steps=self.steps, guidance=(GUIDANCE,))  # type: ignore[arg-type]
+        images, captions = pictures(batch, self.diffusion.size), [CAPTION] * batch
+
+        def work() -> None:
+            latents = self.diffusion.encode(images)
+            methods.invert(self.diffusion, settings, self.schedule, latents=latents, captions=captions, seeds=list(range(batch)))
+
+        seconds, peak = self.watch(work)
+        return _figures(seconds / batch, batch, peak)
+
+    def edits(self, count: int) -> dict[str, Any]:
+        """Edits of a sweep of five, after negative-prompt inversion, decoding included."""
+        settings = Settings(inversion="negative-prompt", steps=self.steps, guidance=(GUIDANCE,))
+        latent = torch.randn(1, 4, *[int(self.diffusion.unet.config.sample_size)] * 2, device=self.diffusion.device)
+        shares = settings.self_replace
+        rows = count * len(shares)
+        pull = torch.full((rows,), GUIDANCE, device=self.diffusion.device)
+
+        def work() -> None:
+            walk = methods.open_walk(self.diffusion, settings, {"latent": latent}, [CAPTION])
+            control = make_control(
+                settings.control,
+                alignments=[align(CAPTION, EDITED, self.diffusion.tokens)] * rows,
+                owner=[0] * rows,
+                self_shares=shares * count,
+                steps=self.steps,
+                length=self.diffusion.longest,
+                device=self.diffusion.device,
+            )
+            edited = self.diffusion.embed([EDITED] * rows)
+            made = redraw(self.diffusion, self.schedule, walk, edited=edited, control=control, guidance=pull)[1]
+            for one in made.split(len(shares)):
+                self.diffusion.decode(one)
+
+        seconds, peak = self.watch(work)
+        return _figures(seconds / count, count, peak)
+
+
+def _figures(seconds: float, batch: int, *peaks: float | None, **more: float) -> dict[str, Any]:
+    found = [peak for peak in peaks if peak is not None]
+    figures = {"batch": batch, "s_an_image": seconds, "images_an_hour": 3600 / seconds, **more}
+    return {**figures, **({"peak_gib": max(found)} if found else {})}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--precision", choices=("float32", "bfloat16", "float16"), default=None, help="default bfloat16 on a GPU")
+    parser.add_argument("--batch", type=int, nargs="+", default=[8, 16, 32], help="batches of the null-text fitting")
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--fitted", type=int, default=10, help="steps that are fitted; the time is scaled to all of them")
+    parser.add_argument("--repeats", type=int, default=2, help="of the sequential baseline; the fastest counts")
+    parser.add_argument("--compiled", action="store_true", help="compile the denoiser for the batched side")
+    parser.add_argument("--tiny", action="store_true", help="tiny networks, to rehearse on a CPU")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    if given.tiny:
+        given.batch, given.steps, given.fitted = [4], 5, 2
+    precision = given.precision or ("bfloat16" if given.device.startswith("cuda") else "float32")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    diffusion = build(TINY if given.tiny else FULL, device=given.device).hasten(precision=precision).place(given.device)
+    bench = Bench(diffusion, steps=given.steps, fitted=given.fitted, device=given.device)
+    short = Bench(diffusion, steps=given.steps, fitted=1, device=given.device)
+    results: dict[str, Any] = {
+        "machine": torch.cuda.get_device_name(given.device) if given.device.startswith("cuda") else "CPU",
+        "torch": torch.__version__,
+        "precision": precision,
+        "compiled": given.compiled,
+        "side": diffusion.size,
+        "steps": given.steps,
+        "fitted_steps": bench.fitted,
+        "parameters": sum(part.numel() for part in diffusion.parameters()),
+    }
+
+    def note(name: str, figures: dict[str, Any]) -> None:
+        results[name] = figures
+        print(json.dumps({name: figures}), flush=True)
+
+    short.null_text(1, sequential=True)  # kernels are chosen at the first call
+    runs = [bench.null_text(1, sequential=True) for _ in range(given.repeats)]
+    note("null-text, sequential", min(runs, key=lambda run: float(run["s_an_image"])))
+    if given.compiled:
+        diffusion.hasten(precision=precision, compiled=True)
+    fitting_batches = []
+    for batch in given.batch:
+        try:
+            short.null_text(batch, sequential=False)
+            note(f"null-text, {batch} at a time", bench.null_text(batch, sequential=False))
+            fitting_batches.append(batch)
+        except torch.OutOfMemoryError:
+            note(f"null-text, {batch} at a time", {"batch": batch, "error": "out of memory"})
+            torch.cuda.empty_cache()
+    most = max(fitting_batches)
+    note(f"negative-prompt, {most} at a time", bench.fast("negative-prompt", most))
+    note(f"edit-friendly, {most} at a time", bench.fast("edit-friendly", most))
+    diffusion.hasten(precision=precision)
+    note("edits, sweep of five", bench.edits(4))
+    slow = results["null-text, sequential"]["s_an_image"]
+    results["times_faster"] = {
+        str(batch): slow / results[f"null-text, {batch} at a time"]["s_an_image"] for batch in fitting_batches
+    }
+    print(json.dumps(results, indent=2))
+    if given.out:
+        given.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

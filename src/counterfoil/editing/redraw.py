@@ -1,0 +1,50 @@
+"""The walk down: sources and their edited versions side by side, step by step, the second under the control of the first."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from counterfoil.editing.attention import controlled
+from counterfoil.editing.control import Control
+from counterfoil.editing.diffusion import Diffusion
+from counterfoil.editing.methods import Walk
+from counterfoil.editing.schedule import Schedule, guided
+
+
+@torch.no_grad()
+def redraw(
+    diffusion: Diffusion, schedule: Schedule, walk: Walk, *, edited: Tensor, control: Control, guidance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Latents of P reconstructions and of M edits.  # edited: (M, L, D), guidance: (M,) → (P, C, h, w), (M, C, h, w)"""
+    sources, targets = walk.latents, walk.latents[control.owner]
+    count, many = len(sources), len(targets)
+    guided_sources = 0 if walk.source_guidance is None else count
+    # Rows of a call: sources and targets unconditional, then sources and targets conditional.
+    first_conditional = guided_sources + many
+    rows = torch.arange(first_conditional + count + many, device=sources.device)
+    control.lay_out(
+        len(rows),
+        sources=rows[first_conditional : first_conditional + count],
+        targets=rows[first_conditional + count :],
+        side=sources.shape[-1],
+    )
+    everyone = torch.arange(count, device=sources.device)
+    with diffusion.uncompiled(), controlled(diffusion.unet, control):
+        for step in range(walk.first, schedule.steps):
+            control.begin(step)
+            empty = walk.unconditional_at(step)
+            answers = diffusion.predict(
+                torch.cat([sources[:guided_sources], targets, sources, targets]),
+                schedule.times[step],
+                torch.cat([empty[:guided_sources], empty[control.owner], walk.conditional, edited]),
+            )
+            bare_sources, bare_targets, told_sources, told_targets = answers.split([guided_sources, many, count, many])
+            source_output = told_sources
+            if walk.source_guidance is not None:
+                source_output = guided(bare_sources, told_sources, walk.source_guidance)
+            target_output = guided(bare_targets, told_targets, guidance)
+            sources = walk.advance(schedule, source_output, sources, step=step, owner=everyone)
+            targets = walk.advance(schedule, target_output, targets, step=step, owner=control.owner)
+            targets = control.blend(sources[control.owner], targets)
+    return sources, targets

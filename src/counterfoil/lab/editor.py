@@ -1,0 +1,34 @@
+"""The lab's editor: prompt-to-prompt over its diffusion pipeline, with settings chosen on the garments of `split: tune`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Final
+
+from counterfoil.editing.factory import p2p
+from counterfoil.editing.prompt_to_prompt import PromptToPrompt
+from counterfoil.lab.parts import WEIGHTS, _known
+
+INVERSION: Final = "edit-friendly"
+COMMON: Final[dict[str, Any]] = {"steps": 16, "reweight": 1.0, "self_replace": (0.2, 0.5), "cross_replace": 0.7, "blend": 0.3}
+CHOSEN: Final[dict[str, dict[str, Any]]] = {
+    # A free candidate, without which no weather comes, and a firm one, which keeps materials; quality control chooses.
+    "edit-friendly": {"skip": 0.1, "guidance": (2.0, 1.3)},
+    "negative-prompt": {"refinements": 2, "guidance": (2.0, 1.3)},
+    "null-text": {"refinements": 3, "rate": 0.05, "guidance": 3.0},
+    "ddim": {"guidance": 3.0},
+}
+"""Settings for each inversion; bench/faithfulness.py measures what comes of them."""
+
+
+def editor(name: str, **options: Any) -> PromptToPrompt:
+    """The lab's diffusion pipeline as an editor: lab:diffusion, with the options of p2p and settings of its own."""
+    folder = str(WEIGHTS / _known(name, ("diffusion",)))
+    inversion = options.get("inversion", INVERSION)
+    chosen = {**COMMON, "inversion": inversion, **CHOSEN.get(inversion, {})}
+    if "self_replace" in options:  # another sweep has one guidance, unless it brings its own
+        chosen["guidance"] = max(chosen["guidance"]) if isinstance(chosen.get("guidance"), tuple) else chosen.get("guidance", 2.0)
+    return p2p(folder, **{**chosen, **options})
+
+
+editor.__signature__ = inspect.signature(p2p)  # type: ignore[attr-defined]  # so that a wrong option is named with those there are

@@ -1,0 +1,157 @@
+"""Injected attention against the source's own, layer by layer and step by step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from counterfoil.editing import attention as module
+from counterfoil.editing import words
+from counterfoil.editing.attention import controlled
+from counterfoil.editing.control import Control, ControlSettings, make_control
+from counterfoil.editing.diffusion import Diffusion
+from counterfoil.editing.words import align
+from tests.editing.conftest import CAPTION, EDITED
+
+STEPS = 5
+SHARES = (0.0, 0.4, 1.0)
+
+
+def control_of(diffusion: Diffusion, settings: ControlSettings, *, edited: str = EDITED) -> Control:
+    control = make_control(
+        settings,
+        alignments=[align(CAPTION, edited, diffusion.tokens)] * len(SHARES),
+        owner=[0] * len(SHARES),
+        self_shares=SHARES,
+        steps=STEPS,
+        length=diffusion.longest,
+        device=diffusion.device,
+    )
+    control.lay_out(1 + len(SHARES), sources=torch.tensor([0]), targets=torch.arange(1, 1 + len(SHARES)), side=8)
+    return control
+
+
+def batch(diffusion: Diffusion, edited: str = EDITED) -> tuple[Tensor, Tensor]:
+    latents = torch.randn(1 + len(SHARES), 4, 8, 8, generator=torch.Generator().manual_seed(1))
+    return latents, diffusion.embed([CAPTION, *[edited] * len(SHARES)])
+
+
+def test_without_shares_the_denoiser_answers_as_it_always_does(diffusion: Diffusion) -> None:
+    latents, texts = batch(diffusion)
+    plain = diffusion.predict(latents, 500, texts)
+    control = control_of(diffusion, ControlSettings(cross_replace=0.0))
+    control.self_shares = torch.zeros(len(SHARES), dtype=torch.float64)
+    control.begin(0)
+    with controlled(diffusion.unet, control):
+        torch.testing.assert_close(diffusion.predict(latents, 500, texts), plain, rtol=1e-4, atol=1e-5)
+    assert torch.equal(diffusion.predict(latents, 500, texts), plain)  # and afterwards everything is as before
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_self_attention_is_the_sources_up_to_the_share_of_steps(
+    diffusion: Diffusion, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    latents, texts = batch(diffusion)
+    seen: list[tuple[Tensor, Tensor]] = []
+    original = module.functional.scaled_dot_product_attention
+
+    def watched(query: Tensor, key: Tensor, value: Tensor, **options: float) -> Tensor:
+        seen.append((torch.softmax(query @ key.transpose(-1, -2) * options["scale"], -1), value))
+        return original(query, key, value, **options)
+
+    monkeypatch.setattr(module.functional, "scaled_dot_product_attention", watched)
+    control = control_of(diffusion, ControlSettings())
+    control.begin(step)
+    with controlled(diffusion.unet, control):
+        diffusion.predict(latents, 500, texts)
+    assert len(seen) == sum(name.endswith("attn1.processor") for name in diffusion.unet.attn_processors)
+    for maps, values in seen:
+        for row, share in enumerate(SHARES, start=1):
+            assert torch.equal(maps[row], maps[0]) == (step < share * STEPS), f"share {share} at step {step}"
+            assert not torch.equal(values[row], values[0])  # only the map is borrowed
+
+
+def test_a_compiled_denoiser_is_set_aside_and_comes_back(diffusion: Diffusion, monkeypatch: pytest.MonkeyPatch) -> None:
+    latents, texts = batch(diffusion)
+    monkeypatch.setattr(torch, "compile", lambda network: lambda *rows, **more: (torch.zeros(1),))
+    diffusion.hasten(compiled=True)
+    assert diffusion.predict(latents, 500, texts).shape == (1,)
+    with diffusion.uncompiled():
+        assert diffusion.predict(latents, 500, texts).shape == latents.shape
+    assert diffusion.predict(latents, 500, texts).shape == (1,)
+
+
+def test_large_maps_are_left_alone(diffusion: Diffusion) -> None:
+    control = control_of(diffusion, ControlSettings(self_side=4))
+    assert control.lenders(5 * 5) is None
+    lenders = control.lenders(4 * 4)
+    assert lenders is not None and lenders.tolist() == [0, 1, 0, 0]
+
+
+@pytest.fixture
+def injected(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor]]:
+    """Cross-attention before and after control, a pair a layer."""
+    seen: list[tuple[Tensor, Tensor]] = []
+    original = Control.inject
+
+    def watched(self: Control, attention: Tensor) -> Tensor:
+        after = original(self, attention)
+        seen.append((attention, after))
+        return after
+
+    monkeypatch.setattr(Control, "inject", watched)
+    return seen
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_shared_words_have_the_sources_cross_attention_and_new_ones_their_own(
+    diffusion: Diffusion, injected: list[tuple[Tensor, Tensor]], step: int
+) -> None:
+    control = control_of(diffusion, ControlSettings(cross_replace=0.6, reweight=3.0))
+    control.begin(step)
+    with controlled(diffusion.unet, control):
+        diffusion.predict(*_with_time(batch(diffusion)))
+    came = words.changed(align(CAPTION, EDITED, diffusion.tokens), diffusion.longest)[1].bool()
+    assert injected and came.sum() == 1
+    for before, after in injected:
+        assert torch.equal(after[0], before[0])  # the source is never touched
+        for row in range(1, 1 + len(SHARES)):
+            if step < 3:  # 0.6 of 5
+                torch.testing.assert_close(after[row][..., ~came], before[0][..., ~came])
+                torch.testing.assert_close(after[row][..., came], 3 * before[row][..., came])
+            else:
+                assert torch.equal(after[row], before[row])
+
+
+def test_a_swapped_word_looks_where_the_old_one_did(diffusion: Diffusion, injected: list[tuple[Tensor, Tensor]]) -> None:
+    control = control_of(diffusion, ControlSettings(word_map="replace", cross_replace=1.0, reweight=1.0))
+    with controlled(diffusion.unet, control):
+        diffusion.predict(*_with_time(batch(diffusion)))
+    for before, after in injected:
+        torch.testing.assert_close(after[1:], before[:1].expand(len(SHARES), -1, -1, -1))
+
+
+def test_the_blend_takes_everything_but_the_words_region_from_the_source(diffusion: Diffusion) -> None:
+    control = control_of(diffusion, ControlSettings(blend=0.5))
+    sources, targets = torch.zeros(len(SHARES), 4, 8, 8), torch.ones(len(SHARES), 4, 8, 8)
+    control.heat.came[0, 2, 2] = 1.0  # the new words of the first target are looked for in one corner
+    control.begin(0)
+    assert torch.equal(control.blend(sources, targets), targets)  # too early to know
+    control.begin(STEPS - 1)
+    blended = control.blend(sources, targets)
+    expected = torch.zeros(8, 8)
+    expected[1:4, 1:4] = 1
+    assert torch.equal(blended[0, 0], expected)
+    assert torch.equal(blended[1:], targets[1:])  # no heat: nothing to hold back
+
+
+def test_the_blend_collects_heat_from_the_layers(diffusion: Diffusion) -> None:
+    control = control_of(diffusion, ControlSettings(blend=0.5))
+    with controlled(diffusion.unet, control):
+        diffusion.predict(*_with_time(batch(diffusion)))
+    assert (control.heat.went > 0).all() and (control.heat.came > 0).all()
+
+
+def _with_time(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, int, Tensor]:
+    return pair[0], 500, pair[1]

@@ -1,0 +1,220 @@
+"""The editor as protocols use it: rows in, answers out, each row for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from counterfoil.editing import inversions
+from counterfoil.editing.control import ControlSettings
+from counterfoil.editing.diffusion import Diffusion
+from counterfoil.editing.null_text import Fitting
+from counterfoil.editing.prompt_to_prompt import PromptToPrompt
+from counterfoil.editing.settings import INVERSIONS, Settings
+from counterfoil.errors import BadRun, BadSpec
+from counterfoil.parts import Edited, Editor, Inversion, Refused
+from counterfoil.testing import check_editor, pictures
+from tests.editing.conftest import CAPTION, EDITED
+
+OTHER = "a sketch of a pink silk bag in a forest"
+
+
+def settings(inversion: str = "negative-prompt", **more: object) -> Settings:
+    chosen = {
+        "steps": 3,
+        "guidance": (4.0,),
+        "self_replace": (0.0, 0.7),
+        "refinements": 1,
+        "skip": 0.34,
+        "fitting": Fitting(inner_steps=2),
+        **more,
+    }
+    return Settings(inversion=inversion, **chosen)  # type: ignore[arg-type]
+
+
+def editor(diffusion: Diffusion, inversion: str = "negative-prompt", **more: object) -> PromptToPrompt:
+    return PromptToPrompt(diffusion, settings(inversion, **more))
+
+
+def images(count: int = 3) -> Tensor:
+    return pictures(count, 16)
+
+
+def inverted(made: list[Inversion | Refused]) -> list[Inversion]:
+    assert all(isinstance(row, Inversion) for row in made), made
+    return made  # type: ignore[return-value]
+
+
+def edited(made: list[Edited | Refused]) -> list[Edited]:
+    assert all(isinstance(row, Edited) for row in made), made
+    return made  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("inversion", INVERSIONS)
+@pytest.mark.parametrize("word_map", ["refine", "replace"])
+def test_an_identical_caption_gives_the_reconstruction(
+    make_diffusion: Callable[..., Diffusion], inversion: str, word_map: str
+) -> None:
+    control = ControlSettings(word_map=word_map, blend=0.3)
+    part = editor(make_diffusion("v_prediction"), inversion, control=control)
+    assert isinstance(part, Editor)
+    (made,) = edited(part.edit(inverted(part.invert(images(1), [CAPTION], [7])), [CAPTION]))
+    assert made.candidates.shape == (2, 3, 16, 16) and made.reconstruction.shape == (3, 16, 16)
+    for candidate in made.candidates:
+        torch.testing.assert_close(candidate, made.reconstruction, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("inversion", INVERSIONS)
+def test_the_contract_holds(diffusion: Diffusion, inversion: str) -> None:
+    check_editor(editor(diffusion, inversion), caption=CAPTION, edited=EDITED)
+
+
+@pytest.mark.parametrize("inversion", INVERSIONS)
+def test_another_caption_gives_another_picture_in_range(diffusion: Diffusion, inversion: str) -> None:
+    part = editor(diffusion, inversion)
+    (made,) = edited(part.edit(inverted(part.invert(images(1), [CAPTION], [7])), [OTHER]))
+    assert len(made.candidates) == len(part.sweep) == 2
+    assert made.candidates.min() >= 0 and made.candidates.max() <= 1
+    assert not torch.equal(made.candidates[0], made.reconstruction)
+    assert not torch.equal(made.candidates[0], made.candidates[1])
+
+
+@pytest.mark.parametrize("inversion", INVERSIONS)
+def test_a_row_does_not_depend_on_the_rows_beside_it(diffusion: Diffusion, inversion: str) -> None:
+    part, captions = editor(diffusion, inversion), [CAPTION, EDITED, OTHER]
+    together = inverted(part.invert(images(), captions, [1, 2, 3]))
+    alone = inverted(part.invert(images()[1:2], captions[1:2], [2]))
+    for name, tensor in alone[0].tensors.items():
+        assert torch.equal(together[1].tensors[name], tensor), name
+    many = edited(part.edit([together[0], together[1], together[1]], [OTHER, CAPTION, OTHER]))
+    (one,) = edited(part.edit(alone, [OTHER]))
+    assert torch.equal(many[2].candidates, one.candidates) and torch.equal(many[2].reconstruction, one.reconstruction)
+
+
+def test_edits_of_one_picture_share_its_source_in_a_batch(diffusion: Diffusion, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = editor(diffusion)
+    first, second = inverted(part.invert(images(2), [CAPTION, OTHER], [1, 2]))
+    apart = edited(part.edit([first, first, second], [EDITED, OTHER, CAPTION]))
+    monkeypatch.setattr(part, "_edited_at_a_time", lambda: 3)
+    together = edited(part.edit([first, first, second], [EDITED, OTHER, CAPTION]))
+    for one, other in zip(apart, together, strict=True):
+        torch.testing.assert_close(one.candidates, other.candidates, rtol=0, atol=1e-4)
+        torch.testing.assert_close(one.reconstruction, other.reconstruction, rtol=0, atol=1e-4)
+
+
+def test_candidates_can_have_a_guidance_of_their_own(diffusion: Diffusion) -> None:
+    both = editor(diffusion, guidance=(1.5, 6.0))
+    assert both.sweep == ("self_replace=0, guidance=1.5", "self_replace=0.7, guidance=6")
+    found = inverted(both.invert(images(1), [CAPTION], [7]))
+    (made,) = edited(both.edit(found, [OTHER]))
+    for place, pull in enumerate((1.5, 6.0)):
+        (one,) = edited(editor(diffusion, guidance=(pull,)).edit(found, [OTHER]))
+        torch.testing.assert_close(made.candidates[place], one.candidates[place], rtol=0, atol=1e-4)
+    (same,) = edited(both.edit(found, [CAPTION]))
+    torch.testing.assert_close(same.candidates, same.reconstruction.expand(2, -1, -1, -1), rtol=0, atol=1e-4)
+
+
+def test_an_inversion_can_be_kept_on_disk(diffusion: Diffusion, tmp_path: Path) -> None:
+    part = editor(diffusion, "null-text")
+    (found,) = inverted(part.invert(images(1), [CAPTION], [1]))
+    inversions.write(tmp_path / "a" / "one.safetensors", found)
+    kept = inversions.read(tmp_path / "a" / "one.safetensors")
+    assert kept.caption == CAPTION and [path.name for path in (tmp_path / "a").iterdir()] == ["one.safetensors"]
+    (fresh,), (again,) = edited(part.edit([found], [EDITED])), edited(part.edit([kept], [EDITED]))
+    assert torch.equal(fresh.candidates, again.candidates)
+
+
+def test_a_damaged_inversion_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0{}")
+    with pytest.raises(BadRun, match=r"bad\.safetensors: not an inversion"):
+        inversions.read(tmp_path / "bad.safetensors")
+    with pytest.raises(BadRun, match="cannot be read"):
+        inversions.read(tmp_path / "none.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("picture", "reason"),
+    [
+        (torch.zeros(4, 16, 16), "alpha"),
+        (torch.zeros(1, 16, 16), "one channel"),
+        (torch.zeros(3, 16, 20), "20×16"),
+        (torch.zeros(16, 16), "shape"),
+        (torch.full((3, 16, 16), float("nan")), "not numbers"),
+        (torch.full((3, 16, 16), 255.0), "divide"),
+        (torch.zeros(3, 16, 16, dtype=torch.uint8), "floating point"),
+    ],
+)
+def test_a_picture_that_cannot_be_used_is_refused_alone(diffusion: Diffusion, picture: Tensor, reason: str) -> None:
+    part = editor(diffusion)
+    first, refused, last = part.invert([images()[0], picture, images()[1]], [CAPTION, CAPTION, OTHER], [1, 2, 3])
+    assert isinstance(refused, Refused) and reason in refused.reason and "\n" not in refused.reason
+    assert isinstance(first, Inversion) and isinstance(last, Inversion) and last.caption == OTHER
+
+
+@pytest.mark.parametrize(
+    ("caption", "reason"),
+    [("", "empty"), (" \n", "empty"), ("a red dress " * 20, "tokens"), ("a " * 100_000, "characters")],
+)
+def test_a_caption_that_cannot_be_used_is_refused_alone(diffusion: Diffusion, caption: str, reason: str) -> None:
+    part = editor(diffusion)
+    refused, found = part.invert(images(2), [caption, CAPTION], [1, 2])
+    assert isinstance(refused, Refused) and "the caption" in refused.reason and reason in refused.reason
+    assert isinstance(found, Inversion)
+    wrong, right = part.edit([found, found], [caption, EDITED])
+    assert isinstance(wrong, Refused) and "the edited caption" in wrong.reason and reason in wrong.reason
+    assert isinstance(right, Edited)
+
+
+@pytest.mark.parametrize("inversion", INVERSIONS)
+def test_values_that_are_not_numbers_are_refused_in_their_row_alone(
+    diffusion: Diffusion, monkeypatch: pytest.MonkeyPatch, inversion: str
+) -> None:
+    part = PromptToPrompt(diffusion, settings(inversion), tile=3)
+    sick = diffusion.embed([OTHER])[0]
+    healthy = diffusion.predict
+
+    def predict(latents: Tensor, time: int, embeddings: Tensor) -> Tensor:
+        broken = (embeddings.detach() == sick).flatten(1).all(1)
+        return torch.where(broken[:, None, None, None], float("nan"), healthy(latents, time, embeddings))
+
+    monkeypatch.setattr(diffusion, "predict", predict)
+    first, refused, last = part.invert(images(), [CAPTION, OTHER, EDITED], [1, 2, 3])
+    assert isinstance(refused, Refused) and "not numbers while inverting" in refused.reason
+    assert isinstance(first, Inversion) and isinstance(last, Inversion)
+    monkeypatch.setattr(part, "_edited_at_a_time", lambda: 2)
+    wrong, right = part.edit([first, first], [OTHER, EDITED])
+    assert isinstance(wrong, Refused) and "not numbers while redrawing" in wrong.reason
+    assert isinstance(right, Edited) and torch.isfinite(right.candidates).all()
+
+
+def test_an_inversion_of_another_kind_is_refused(diffusion: Diffusion) -> None:
+    (found,) = inverted(editor(diffusion, "ddim").invert(images(1), [CAPTION], [1]))
+    (refused,) = editor(diffusion, "edit-friendly").edit([found], [EDITED])
+    assert isinstance(refused, Refused) and "invert the picture again" in refused.reason
+
+
+def test_nothing_asked_is_nothing_answered(diffusion: Diffusion) -> None:
+    assert editor(diffusion).invert([], [], []) == [] and editor(diffusion).edit([], []) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "names"),
+    [
+        ({"steps": 0}, "steps"),
+        ({"inversion": "magic"}, "null-text, negative-prompt"),
+        ({"self_replace": ()}, "self_replace"),
+        ({"self_replace": (1.5,)}, "self_replace"),
+        ({"guidance": (float("nan"),)}, "guidance"),
+        ({"guidance": (1.0, 2.0)}, "one for each"),
+        ({"guidance": (1.0, 2.0), "self_replace": (0.4, 0.5)}, "several guidances need"),
+        ({"skip": 1.0}, "skip"),
+        ({"control": ControlSettings(word_map="guess")}, "refine, replace"),
+    ],
+)
+def test_impossible_settings_are_named(wrong: dict[str, object], names: str) -> None:
+    with pytest.raises(BadSpec, match=names):
+        Settings(**wrong)  # type: ignore[arg-type]

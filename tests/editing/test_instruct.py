@@ -1,0 +1,109 @@
+"""Image-to-image pipelines of diffusers as editors, with tiny networks of the real classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInstructPix2PixPipeline, StableDiffusionPipeline
+
+from counterfoil import registry
+from counterfoil.editing.instruct import PipelineEditor, difference
+from counterfoil.errors import BadPart, BadSpec, BadWeights
+from counterfoil.parts import Edited, Editor, Inversion, Refused
+from counterfoil.testing import check_editor, pictures
+from tests.editing.conftest import CAPTION, EDITED, networks, scheduler
+
+NONE = {"safety_checker": None, "feature_extractor": None, "image_encoder": None, "requires_safety_checker": False}
+SHORT = {"num_inference_steps": 2, "guidance_scale": 2.0}
+
+
+def told() -> PipelineEditor:
+    pipeline = StableDiffusionInstructPix2PixPipeline(**networks(channels=8), scheduler=scheduler(), **NONE)
+    return PipelineEditor(pipeline, sweep=(1.2, 3.0), settings=SHORT)
+
+
+def repainting() -> PipelineEditor:
+    pipeline = StableDiffusionImg2ImgPipeline(**networks(), scheduler=scheduler(), **NONE)
+    return PipelineEditor(pipeline, sweep=(0.5, 1.0), settings=SHORT)
+
+
+@pytest.mark.parametrize("make", [told, repainting])
+def test_pictures_are_edited_row_by_row(make) -> None:  # type: ignore[no-untyped-def]
+    part = make()
+    check_editor(part, caption=CAPTION, edited=EDITED)
+    assert isinstance(part, Editor) and part.size == 16
+    images = pictures(3, 16)
+    found = part.invert(images, [CAPTION] * 3, [1, 2, 3])
+    made = part.edit(found, [EDITED, CAPTION, EDITED])
+    assert all(isinstance(row, Edited) for row in made)
+    assert made[0].candidates.shape == (2, 3, 16, 16) and not torch.equal(*made[0].candidates)
+    assert made[0].candidates.min() >= 0 and made[0].candidates.max() <= 1
+    (alone,) = part.edit(part.invert(images[2:], [CAPTION], [3]), [EDITED])
+    assert torch.equal(alone.candidates, made[2].candidates)  # by the picture's own seed
+    assert made[0].reconstruction.shape == (3, 16, 16)
+
+
+def test_the_sweep_is_named_by_what_it_turns() -> None:
+    assert told().sweep == ("image_guidance_scale=1.2", "image_guidance_scale=3")
+    assert repainting().sweep == ("strength=0.5", "strength=1")
+
+
+def test_bad_rows_are_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = repainting()
+    wrong, right = part.invert([torch.zeros(4, 16, 16), pictures(1, 16)[0]], [CAPTION, CAPTION], [1, 2])
+    assert isinstance(wrong, Refused) and "alpha" in wrong.reason and isinstance(right, Inversion)
+    long, empty, good = part.edit([right] * 3, ["a dress " * 40, " ", EDITED])
+    assert isinstance(long, Refused) and "tokens" in long.reason
+    assert isinstance(empty, Refused) and "empty" in empty.reason and isinstance(good, Edited)
+    monkeypatch.setattr(part.pipeline.unet.conv_out, "forward", lambda rows: torch.full_like(rows[:, :4], float("nan")))
+    (broken,) = part.edit([right], [EDITED])
+    assert isinstance(broken, Refused) and "not numbers" in broken.reason
+
+
+def test_an_inversion_of_another_editor_is_refused() -> None:
+    (refused,) = repainting().edit([Inversion(CAPTION, {"latent": torch.zeros(4, 8, 8)})], [EDITED])
+    assert isinstance(refused, Refused) and "invert the picture again" in refused.reason
+
+
+@pytest.mark.parametrize(
+    ("edited", "prompt"),
+    [
+        (EDITED, "change red to blue"),
+        (f"{CAPTION} in fog", "add in fog"),
+        ("a photo of a wool dress on a beach", "remove red"),
+        (CAPTION, CAPTION),
+    ],
+)
+def test_instructions_say_what_changed(edited: str, prompt: str) -> None:
+    assert told()._prompt(CAPTION, edited) == prompt
+    assert repainting()._prompt(CAPTION, edited) == edited
+
+
+def test_a_change_runs_from_the_first_changed_word_to_the_last() -> None:
+    assert difference("a bag on a beach", "a bag in a forest") == ("on a beach", "in a forest")
+
+
+def test_an_instruction_of_ones_own() -> None:
+    pipeline = StableDiffusionImg2ImgPipeline(**networks(), scheduler=scheduler(), **NONE)
+    assert PipelineEditor(pipeline, instruction="turn {removed} into {added}")._prompt(CAPTION, EDITED) == "turn red into blue"
+    with pytest.raises(BadSpec, match="instruction may use"):
+        PipelineEditor(pipeline, instruction="{colour}")
+
+
+def test_a_pipeline_that_only_paints_is_refused() -> None:
+    with pytest.raises(BadPart, match="does not edit pictures"):
+        PipelineEditor(StableDiffusionPipeline(**networks(), scheduler=scheduler(), **NONE))
+
+
+def test_pipelines_are_found_by_name(tmp_path: Path) -> None:
+    StableDiffusionInstructPix2PixPipeline(**networks(channels=8), scheduler=scheduler(), **NONE).save_pretrained(
+        tmp_path / "told"
+    )
+    StableDiffusionPipeline(**networks(), scheduler=scheduler(), **NONE).save_pretrained(tmp_path / "plain")
+    part = registry.create("editor", f"instruct:{tmp_path / 'told'}", {"sweep": 1.5, "steps": 2})
+    assert part.sweep == ("image_guidance_scale=1.5",)
+    assert registry.create("editor", f"instruct:{tmp_path / 'plain'}", {"sweep": [0.5]}).sweep == ("strength=0.5",)
+    with pytest.raises(BadWeights, match="cannot be loaded"):
+        registry.create("editor", f"instruct:{tmp_path}")

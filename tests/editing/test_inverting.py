@@ -1,0 +1,151 @@
+"""The inversions on their own: what leads back to the picture, and against a reference written straight from the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from counterfoil.editing import ddim, edit_friendly
+from counterfoil.editing.diffusion import Diffusion
+from counterfoil.editing.null_text import Adam, Fitted, Fitting, NullText
+from counterfoil.editing.schedule import Schedule, guided
+from tests.editing.conftest import CAPTION, EDITED
+
+STEPS = 3
+INNER = 4
+TEXTS = [CAPTION, EDITED, "a sketch of a pink silk bag in a forest"]
+
+
+@pytest.fixture(params=["epsilon", "v_prediction"])
+def either(request: pytest.FixtureRequest, make_diffusion: Callable[..., Diffusion]) -> Diffusion:
+    return make_diffusion(request.param)
+
+
+def some_latents(count: int = 3) -> Tensor:
+    return torch.randn(count, 4, 8, 8, generator=torch.Generator().manual_seed(3))
+
+
+def walk_down(diffusion: Diffusion, schedule: Schedule, latents: Tensor, texts: Tensor) -> Tensor:
+    with torch.no_grad():
+        for step in range(schedule.steps):
+            output = diffusion.predict(latents, schedule.times[step], texts)
+            latents = schedule.towards(schedule.estimate(output, latents, step), step + 1)
+    return latents
+
+
+def test_refinements_make_the_unguided_walk_lead_back(either: Diffusion) -> None:
+    with torch.no_grad():
+        either.unet.conv_out.weight.mul_(0.2)  # a trained network changes little from level to level; a random one too, so scaled
+    schedule, latents, texts = either.schedule(6), some_latents(), either.embed(TEXTS)
+    errors = [
+        (walk_down(either, schedule, ddim.invert(either, schedule, latents, texts, refinements=count)[0], texts) - latents)
+        .abs()
+        .max()
+        for count in (0, 3, 12)
+    ]
+    assert errors[2] < 1e-3 and errors[2] <= errors[1] < errors[0]
+
+
+def test_edit_friendly_noise_leads_back_exactly(either: Diffusion) -> None:
+    schedule, latents, texts = either.schedule(STEPS), some_latents(), either.embed(TEXTS)
+    start, noises = edit_friendly.invert(
+        either, schedule, latents, conditional=texts, unconditional=either.embed([""] * 3), guidance=3.5, seeds=[1, 2, 3], first=1
+    )
+    here = start
+    with torch.no_grad():
+        for place, level in enumerate(range(1, STEPS)):
+            answers = [either.predict(here, schedule.times[level], side) for side in (either.embed([""] * 3), texts)]
+            mean, deviation = schedule.posterior(schedule.estimate(guided(*answers, 3.5), here, level), level)
+            here = mean + deviation * noises[:, place]
+    torch.testing.assert_close(here, latents, rtol=1e-4, atol=1e-4)
+
+
+def test_edit_friendly_levels_are_noised_each_on_its_own(diffusion: Diffusion) -> None:
+    schedule, latents, texts = diffusion.schedule(STEPS), some_latents(), diffusion.embed(TEXTS)
+
+    def inverted(seeds: list[int]) -> tuple[Tensor, Tensor]:
+        return edit_friendly.invert(
+            diffusion, schedule, latents, conditional=texts, unconditional=None, guidance=1.0, seeds=seeds, first=0
+        )
+
+    start, noises = inverted([1, 2, 3])
+    assert noises.shape == (3, STEPS, 4, 8, 8)
+    again = inverted([1, 2, 9])
+    assert torch.equal(again[0][:2], start[:2]) and not torch.equal(again[0][2], start[2])  # by the row's own seed
+
+
+def fitted(diffusion: Diffusion, rows: list[int], fitting: Fitting | None = None) -> tuple[Fitted, list[Tensor]]:
+    schedule, texts = diffusion.schedule(STEPS), diffusion.embed([TEXTS[row] for row in rows])
+    levels = ddim.invert(diffusion, schedule, some_latents()[rows], texts)
+    empty = diffusion.embed([""] * len(rows))
+    return NullText(diffusion, schedule, 7.5, fitting or Fitting(inner_steps=INNER)).fit(
+        levels, conditional=texts, empty=empty
+    ), levels
+
+
+def reference(diffusion: Diffusion, row: int) -> Tensor:
+    """Null-text optimisation of one picture, straight from the paper, with torch's own optimiser."""
+    schedule, text = diffusion.schedule(STEPS), diffusion.embed([TEXTS[row]])
+    levels = ddim.invert(diffusion, schedule, some_latents()[[row]], text)
+    empty, latents = diffusion.embed([""]), levels[0]
+    for step in range(STEPS):
+        empty = empty.detach().clone().requires_grad_()
+        optimiser = torch.optim.Adam([empty], lr=1e-2 * (1 - step / 100))
+        with torch.no_grad():
+            told = diffusion.predict(latents, schedule.times[step], text)
+        for _ in range(INNER):
+            output = guided(diffusion.predict(latents, schedule.times[step], empty), told, 7.5)
+            reached = schedule.towards(schedule.estimate(output, latents, step), step + 1)
+            loss = torch.nn.functional.mse_loss(reached, levels[step + 1])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            if loss.item() < 1e-5 + step * 2e-5:
+                break
+        with torch.no_grad():
+            output = guided(diffusion.predict(latents, schedule.times[step], empty), told, 7.5)
+            latents = schedule.towards(schedule.estimate(output, latents, step), step + 1)
+    return latents
+
+
+def test_batched_null_text_is_the_papers_algorithm_row_by_row(either: Diffusion) -> None:
+    together = fitted(either, [0, 1, 2])[0].latents
+    for row in (0, 2):
+        torch.testing.assert_close(together[row], reference(either, row)[0], rtol=1e-2, atol=1e-2)  # embeddings kept as halves
+
+
+def test_null_text_rows_do_not_depend_on_their_neighbours(diffusion: Diffusion) -> None:
+    together, alone = fitted(diffusion, [0, 1, 2])[0], fitted(diffusion, [1])[0]
+    torch.testing.assert_close(together.embeddings[1].float(), alone.embeddings[0].float(), rtol=2e-3, atol=2e-3)
+    assert together.inner_steps[1] == alone.inner_steps[0]
+
+
+def test_null_text_comes_nearer_than_no_fitting(either: Diffusion) -> None:
+    def error(inner_steps: int) -> Tensor:
+        made, levels = fitted(either, [0, 1, 2], Fitting(inner_steps=inner_steps))
+        return (made.latents - levels[-1]).square().mean((1, 2, 3))
+
+    assert (error(INNER) < error(0)).all()
+
+
+def test_a_row_that_is_near_enough_stops_and_leaves_the_others_going(diffusion: Diffusion) -> None:
+    schedule, texts = diffusion.schedule(1), diffusion.embed([TEXTS[0], TEXTS[0]])
+    empty = torch.cat([texts[:1], diffusion.embed([""])])  # the first row needs no fitting: both sides are its caption
+    start = ddim.invert(diffusion, schedule, some_latents(2), texts)[0]
+    goal = torch.cat([walk_down(diffusion, schedule, start[:1], texts[:1]), some_latents(2)[1:] + 1])
+    made = NullText(diffusion, schedule, 7.5).fit([start, goal], conditional=texts, empty=empty)
+    assert made.inner_steps.tolist() == [1, 10]
+
+
+def test_adam_is_torchs() -> None:
+    ours, theirs = torch.zeros(2, 3), torch.zeros(2, 3, requires_grad=True)
+    adam, optimiser = Adam(torch.zeros(2, 3), torch.zeros(2, 3)), torch.optim.Adam([theirs], lr=0.01)
+    for count in range(1, 6):
+        gradient = torch.randn(2, 3, generator=torch.Generator().manual_seed(count))
+        ours = ours - 0.01 * adam.direction(gradient, count)
+        theirs.grad = gradient
+        optimiser.step()
+    torch.testing.assert_close(ours, theirs.detach())
