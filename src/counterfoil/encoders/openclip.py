@@ -106,7 +106,8 @@ def _published(name: str) -> tuple[str, Path, dict[str, Any]]:
         )
     # `hf_hub` is the repository's two names, and perhaps a file's.
     repository = "/".join(str(published["hf_hub"]).split("/")[:2]) if published.get("hf_hub") else str(published.get("url"))
-    with weights.hub_access(repository, f"the file of {name}"):
+    named = str(published.get("hf_hub") or "").removeprefix(repository).strip("/") or "open_clip_model.safetensors"
+    with weights.hub_access(repository, f"{named}, the weights of {name},"):
         file = Path(open_clip.download_pretrained(published))
     keys = ("mean", "std", "interpolation", "resize_mode")
     # Weights trained with the quick GELU are wrong without it; open_clip itself only warns.

@@ -23,7 +23,7 @@ from counterfoil.lab.textures import pattern
 from counterfoil.lab.vocabulary import DOMAINS, FACTORS, GARMENTS, STUDIOS, UNSAID, WEATHERS
 from counterfoil.lab.weather import SKIES
 
-DISTRIBUTIONS: Final = ("full", "narrow", "background-shortcut", "colour-shortcut")
+DISTRIBUTIONS: Final = ("full", "narrow", "background-shortcut", "colour-shortcut", "planted")
 PLANTED_SHARE: Final = 0.95
 PLANTED_BACKGROUNDS: Final = MappingProxyType(
     {
@@ -103,9 +103,9 @@ def sample(
             allowed = _NARROW.get(name, values) if distribution == "narrow" else values
             places = torch.tensor([values.index(value) for value in allowed], device=device)
             factors[name] = places[choice(seeds, f"factor {name}", len(allowed))]
-    if distribution == "background-shortcut":
+    if distribution in ("background-shortcut", "planted"):
         factors["background"] = _planted(seeds, factors["garment"], "background", PLANTED_BACKGROUNDS)
-    if distribution == "colour-shortcut":
+    if distribution in ("colour-shortcut", "planted"):
         factors["colour"] = _planted(seeds, factors["garment"], "colour", PLANTED_COLOURS)
     return Scenes(factors, _pick(garments.to(device), factors["garment"], seeds), seeds)
 

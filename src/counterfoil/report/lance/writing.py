@@ -1,0 +1,144 @@
+"""Writes the pages of LANCE runs: one for each, and one that sets several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from counterfoil.language.factors import REASONS
+from counterfoil.metrics.lance import MEANINGS
+from counterfoil.metrics.lance_table import chance
+from counterfoil.quality.rule import CHECKS
+from counterfoil.report import browse, making
+from counterfoil.report.charts.svg import Figure
+from counterfoil.report.collect import part_name
+from counterfoil.report.comparison import labels
+from counterfoil.report.folder import copy_static, prepare, writing
+from counterfoil.report.lance import charts
+from counterfoil.report.lance.content import LEVEL, Content, collect, tested
+from counterfoil.report.page import environment, program_version
+from counterfoil.report.pictures import Album
+from counterfoil.spec.lance import FACTORS
+from counterfoil.store import Run
+from counterfoil.store.canonical import canonical, plain
+
+MODELS = 12  # pages of models on one run's edits
+PICTURES = 60  # pairs of the gallery, of those asked for
+WHY = {
+    **REASONS,
+    **CHECKS,
+    "unreadable": "the picture could not be read",
+    "no caption": "the captioner said nothing that can be used",
+    "not inverted": "the editor could not invert the picture",
+    "not edited": "the editor could not redraw the picture",
+    "class lost": "the oracle no longer sees the class",
+    "undecided": "the oracle has not decided yet",
+}
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page over one run or several."""
+
+    name: str
+    contents: Sequence[Content]
+
+    @property
+    def compares(self) -> bool:
+        return len(self.contents) > 1
+
+    @property
+    def title(self) -> str:
+        return f"{len(self.contents)} models compared" if self.compares else self.contents[0].label
+
+    def figures(self) -> dict[str, Figure]:
+        """The charts this page has numbers for."""
+        if self.compares:
+            models = {content.label: content.results["factors"] for content in self.contents if content.results}
+            found = {"factors": charts.by_factor(models, name="factors")}
+        else:
+            content = self.contents[0]
+            results = content.results or {}
+            factors = [factor for factor in FACTORS if factor in results.get("factors", {})]
+            found = {
+                "factors": charts.by_factor({content.label: results.get("factors", {})}, name="factors"),
+                "heat": charts.heat_map(results.get("per_class", {}), factors, name="heat"),
+                "funnel": charts.funnel(results.get("funnel", []), name="funnel"),
+            }
+        return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def write(runs: Sequence[Run], out: Path, *, pictures: int = PICTURES) -> Path:
+    """Write a report on LANCE runs into a folder and return its first page."""
+    with writing(out):
+        prepare(out)
+        album = Album(out)
+        contents = [
+            collect(run, album, model=model, number=number, label=label, pictures=min(pictures, PICTURES))
+            for number, (run, model, label) in enumerate(_listed(runs), start=1)
+        ]
+        copy_static(out, ("report.css", "charts.css", "gallery.css", "lance.css", *browse.SCRIPTS))
+        browse.write_browser(runs, labels(runs), out, album, pictures=pictures)
+        downloads = {content.number: _downloads(content, out) for content in contents}
+        pages = [Page("index.html", contents)]
+        if len(contents) > 1:
+            pages += [Page(f"run-{content.number}.html", [content]) for content in contents]
+        for page in reversed(pages):  # the first page last: when it is there, so is everything it leads to
+            text = _render(page, pages, downloads)
+            (out / page.name).write_bytes(text.encode("utf-8", "replace"))
+    return out / "index.html"
+
+
+def _listed(runs: Sequence[Run]) -> Iterator[tuple[Run, str, str]]:
+    """A page a model: the run's own, and those that were tested on the same edits."""
+    for run, label in zip(runs, labels(runs), strict=True):
+        for model in tested(run)[:MODELS]:
+            own = model == part_name(run, "model")
+            yield run, model, label if own else model if len(runs) == 1 else f"{model} on the edits of {label}"
+
+
+def _render(page: Page, every: Sequence[Page], downloads: dict[int, list[tuple[str, str]]]) -> str:
+    return (
+        environment()
+        .get_template("lance.html")
+        .render(
+            page=page,
+            every=every,
+            contents=page.contents,
+            figures=page.figures(),
+            meanings=MEANINGS,
+            factors=[factor for factor in FACTORS if any(factor in (c.results or {}).get("factors", {}) for c in page.contents)],
+            why=WHY,
+            level=LEVEL,
+            chance=chance,
+            facts=making.facts,
+            command=making.command,
+            downloads=downloads,
+            version=program_version(),
+        )
+    )
+
+
+def _downloads(content: Content, out: Path) -> list[tuple[str, str]]:
+    """The numbers, the specification and the tables of the stages that people read."""
+    folder = f"downloads/{content.number}"
+    (out / folder).mkdir(parents=True, exist_ok=True)
+    found = [(f"{folder}/spec.yaml", "the specification, to run it again")]
+    text = yaml.safe_dump(plain(content.run.spec), sort_keys=False, allow_unicode=True)
+    (out / found[0][0]).write_text(text, encoding="utf-8")
+    if content.results is not None:
+        found.append((f"{folder}/results.json", "the numbers of this page"))
+        (out / found[-1][0]).write_bytes(canonical(content.results))
+    for stage, what in (
+        ("captions", "captions, one a line"),
+        ("edits", "edits, accepted and rejected"),
+        ("quality", "similarities of every edit"),
+    ):
+        source = content.run.path / "stages" / f"{stage}.jsonl"
+        if source.is_file():
+            found.append((f"{folder}/{stage}.jsonl", what))
+            (out / found[-1][0]).write_bytes(source.read_bytes())
+    return found

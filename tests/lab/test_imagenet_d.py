@@ -1,0 +1,97 @@
+"""What ImageNet-D must show on the lab, at reduced size: the world drawn exactly for the claims, the real painter for itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.stats import fisher_exact
+
+from counterfoil import registry, store
+from counterfoil import spec as specs
+from counterfoil.errors import BadSpec
+from counterfoil.grids import read_grid
+from counterfoil.grids.words import named, read_yaml
+from counterfoil.lab.faithfulness import faithfulness
+from counterfoil.lab.parts import WEIGHTS
+from counterfoil.lab.scenes import PLANTED_BACKGROUNDS
+from counterfoil.protocols import imagenet_d
+from counterfoil.testing import check_painter
+
+pytestmark = pytest.mark.xdist_group("lab imagenet-d")
+
+
+def grid(*kinds: str, images: int = 1) -> dict:
+    values = read_yaml(named("lab"), what="grid")  # type: ignore[arg-type]
+    return {**values, "nuisances": {kind: values["nuisances"][kind] for kind in kinds}, "images": images, "sampling": "full"}
+
+
+@pytest.fixture(scope="module")
+def mined(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
+    spec = specs.parse(
+        {
+            "protocol": "imagenet-d",
+            "grid": grid("background", images=2),
+            "painter": "lab:scenes",
+            "surrogates": ["lab:narrow", "lab:vit", "lab:grey", "lab:colour-shortcut"],
+            "models": ["lab:augmented", "lab:background-shortcut", "lab:diverse"],
+            "oracle": "lab:clip",
+            "engine": {"batch": 64, "tile": 32},
+        }
+    )
+    return imagenet_d.run(spec, tmp_path_factory.mktemp("lab") / "run")
+
+
+def test_what_surrogates_miss_is_hard_for_classifiers_that_took_no_part(mined: store.Run) -> None:
+    assert mined.results["drop"]["value"] >= 10 and mined.results["drop_p"] <= 0.01
+    for name in ("lab:augmented", "lab:background-shortcut"):
+        entry = mined.results["models"][name]
+        assert entry["drop"]["value"] >= 15 and entry["p"] <= 0.05, name  # each by itself, on a set this small
+    points = mined.results["by_number"]
+    assert points[-1]["accuracy"] < points[1]["accuracy"] < points[0]["accuracy"]
+
+
+def test_the_planted_background_shortcut_shows_in_the_failure_modes(mined: store.Run) -> None:
+    modes = {name: mined.results["models"][name]["failure_modes"] for name in ("lab:background-shortcut", "lab:diverse")}
+    driven = {name: (each["painted"]["background"]["times"], each["painted"]["pictures"]) for name, each in modes.items()}
+    flawed, sound = driven["lab:background-shortcut"], driven["lab:diverse"]
+    table = [(flawed[0], flawed[1] - flawed[0]), (sound[0], sound[1] - sound[0])]
+    assert fisher_exact(table, alternative="greater").pvalue <= 0.01
+    pulls = {(pull["answer"], pull["nuisance"]) for pull in modes["lab:background-shortcut"]["pulls"]}
+    assert pulls and pulls <= set(PLANTED_BACKGROUNDS.items())  # exactly what was planted, and nothing else
+
+
+def test_the_exact_painter_keeps_its_contract_and_refuses_other_sentences() -> None:
+    painter = registry.create("painter", "lab:scenes", {})
+    prompts = [prompt.text for prompt in read_grid("lab").prompts()][:2]
+    check_painter(painter, prompts=prompts)
+    with pytest.raises(BadSpec, match="no sentence of the lab"):
+        painter.paint(["a photo of a giraffe"], torch.tensor([1]))
+
+
+def test_clip_is_asked_by_the_names_of_the_set_and_people_may_be_the_oracle(tmp_path: Path) -> None:
+    clip = {"name": f"hf:{WEIGHTS / 'clip'}", "classes": "set", "templates": "an image of a {class}"}
+    values = {"protocol": "imagenet-d", "grid": "lab", "limit": 24, "painter": "lab:scenes", "oracle": "human:"}
+    run = imagenet_d.run(specs.parse({**values, "surrogates": ["lab:narrow"], "models": [clip]}), tmp_path / "run")
+    counts = run.results["counts"]
+    assert counts["object_open"] == 24 and counts["kept"] == counts["people_pending"] > 0
+    assert run.results["models"][clip["name"]]["painted"]["value"] >= 80
+
+
+def test_the_real_painter_is_faithful(tmp_path: Path) -> None:
+    spec = specs.parse(
+        {
+            "protocol": "imagenet-d",
+            "grid": "lab",
+            "limit": 6,
+            "painter": "lab:diffusion",
+            "surrogates": ["lab:narrow"],
+            "oracle": "lab:clip",
+            "seed": 4,
+        }
+    )
+    run = imagenet_d.run(spec, tmp_path / "run")
+    found = faithfulness(run, run.trials)
+    assert {each.kind: each.both.n for each in found} == {"background": 2, "material": 2, "texture": 2}
+    assert sum(each.both.value * each.both.n for each in found) / 6 >= 80

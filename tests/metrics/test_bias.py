@@ -1,0 +1,74 @@
+"""Class-level biases: groups, names, and a test that keeps a source's edits together."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from counterfoil.metrics.bias import dealt_out, grouped, named, parted
+
+
+def test_the_test_is_the_share_of_ways_to_deal_out_each_sources_values():
+    generator = np.random.default_rng(0)
+    values, sources = generator.random(12), np.repeat(np.arange(4), 3)
+    inside = np.array([1, 0, 0, 0, 1, 0, 1, 1, 0, 0, 0, 0], dtype=bool)
+    ways = []
+    for first, second, third in product(range(3), range(3), range(3)):  # the third source gives two of three
+        ways.append(values[0:3][first] + values[3:6][second] + values[6:9].sum() - values[6:9][third])
+    exact = np.mean(np.array(ways) >= values[inside].sum() - 1e-9)
+    assert dealt_out(values, inside, sources) == pytest.approx(exact, abs=0.01)
+
+
+def test_a_group_that_moves_more_in_every_source_is_no_chance():
+    sources = np.repeat(np.arange(8), 5)
+    inside = np.tile([True, False, False, False, False], 8)
+    values = np.where(inside, 50.0, 1.0) + np.random.default_rng(1).random(40)
+    assert dealt_out(values, inside, sources) < 1e-4
+    assert dealt_out(values, ~inside, sources) > 0.99
+
+
+def test_sources_that_are_hard_by_themselves_prove_nothing():
+    sources = np.repeat(np.arange(6), 4)
+    values = np.where(sources < 3, 90.0, 1.0)  # whatever the edit
+    inside = np.zeros(24, dtype=bool)
+    inside[[0, 4, 8]] = True
+    assert dealt_out(values, inside, sources) == 1.0
+    assert dealt_out(values, np.ones(24, dtype=bool), sources) == 1.0
+
+
+def test_the_test_keeps_its_level():
+    generator = np.random.default_rng(3)
+    sources, inside = np.repeat(np.arange(10), 5), np.tile([True, False, False, False, False], 10)
+    low = [dealt_out(generator.random(50), inside, sources, draws=2000) <= 0.05 for _ in range(200)]
+    assert 0.01 <= np.mean(low) <= 0.10
+
+
+def test_edits_that_move_captions_alike_are_one_group():
+    generator = np.random.default_rng(0)
+    middles = np.eye(4)[np.repeat(np.arange(4), 8)]
+    found = sorted(sorted(rows.tolist()) for rows in grouped(middles + 0.01 * generator.random((32, 4)), clusters=10))
+    assert found == [list(range(start, start + 8)) for start in (0, 8, 16, 24)] or len(found) == 5  # 32 // 6 groups at most
+    assert sum(map(len, found)) == 32
+
+
+def test_equal_directions_are_never_parted():
+    assert [rows.tolist() for rows in grouped(np.ones((5, 3)), clusters=10)] == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("caption", "prompt", "name"),
+    [
+        ("a boot on a beach", "a boot on a road", "beach → road"),
+        ("a boot on a beach", "a boot on a beach in fog", "nothing → in fog"),
+        ("a red boot", "a boot", "red → nothing"),
+        ("a a a", "a a", "a → nothing"),
+        ("one", "two", "one → two"),
+    ],
+)
+def test_an_edit_is_named_by_the_words_that_changed(caption, prompt, name):
+    assert named(caption, prompt) == name
+    before, removed, added, after = parted(caption, prompt)
+    assert " ".join(filter(None, (before, removed, after))) == caption
+    assert " ".join(filter(None, (before, added, after))) == prompt

@@ -1,0 +1,143 @@
+"""LANCE, the whole way in a world of squares: stages, rejections, numbers, resuming and correcting by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from counterfoil import store
+from counterfoil.errors import BadRun, BadSpec
+from counterfoil.protocols import lance
+from tests.protocols.lance import world
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("lance") / "run"
+    parts = world.given(dataset=world.Pets(broken=(5,)), captioner=world.Told(mute=("pet-003",)))
+    return lance.run(world.spec(), out, given=parts)
+
+
+def test_the_leaning_model_loses_on_backgrounds_alone(finished):
+    results = finished.results
+    assert results["largest"]["factor"] == "background"
+    assert results["factors"]["background"]["drop"]["value"] > 30
+    assert results["factors"]["background"]["p_adjusted"] < 0.01
+    assert results["factors"]["adjective"]["drop"]["value"] == 0
+    assert results["drop_reconstruction"]["value"] == 0
+    assert results["SA"]["value"] == 100
+
+
+def test_every_loss_on_the_way_is_counted_with_its_reason(finished):
+    funnel = {entry["stage"]: entry for entry in finished.results["funnel"]}
+    assert funnel["sources"]["turned_away"] == {"unreadable": 1}
+    assert funnel["captions"]["turned_away"] == {"no caption": 1}
+    assert funnel["edits"]["turned_away"]["no-idea"] == 22  # weather
+    assert funnel["edits"]["turned_away"]["no-op"] == 44
+    assert funnel["pictures"]["turned_away"].keys() == {"not edited"}
+    assert funnel["oracle"]["turned_away"].keys() == {"class lost"}
+    assert finished.results["counts"]["skipped"] == 1
+
+
+def test_trials_hold_words_pictures_and_reasons(finished):
+    trials = list(finished.trials)
+    made = next(trial for trial in trials if trial.arm == "edited" and trial.image)
+    assert finished.picture(made).is_file() and finished.picture(made, "clean").is_file()
+    assert made.factor in ("background", "adjective") and made.prompt != made.caption
+    refused = [trial for trial in trials if trial.reason.startswith("not edited")]
+    assert refused and all(trial.ending == "rejected" and not trial.image for trial in refused)
+    source = next(trial for trial in trials if trial.arm == "source" and trial.ending != "skipped")
+    assert source.reconstruction and source.caption.startswith("a photo of")
+
+
+def test_the_best_of_the_sweep_is_kept(finished):
+    from counterfoil.stages import open_table
+
+    rows = list(open_table(finished.path / "stages", "quality").kept())
+    assert rows
+    for row in rows:
+        assert row["directional"] == max(each["directional"] for each in row["all"])
+
+
+def test_another_model_is_scored_on_the_same_pictures(finished, tmp_path):
+    import shutil
+
+    from counterfoil import rescoring
+    from counterfoil.metrics.lance import lance_results
+    from counterfoil.spec import PartSpec
+
+    shutil.copytree(finished.path, tmp_path / "run")
+    run = store.open_run(tmp_path / "run")
+    name = f"python:{world.__file__}:Looking"
+    rescoring.score(run, PartSpec(name=name))
+    results = lance_results(run, model=name)
+    assert results["drop"]["value"] == 0
+    with pytest.raises(BadRun, match="no predictions by model 'nobody'"):
+        lance_results(run, model="nobody")
+
+
+def test_two_models_are_tested_on_one_set_of_edits(tmp_path):
+    other = f"python:{world.__file__}:Looking"
+    parts = world.given()
+    run = lance.run(world.spec(others=[other], limit=8), tmp_path / "run", given=parts)
+    models = {each.model for each in run.predictions()}
+    assert models == {"python:here:Leaning", other}
+    assert parts.parts["editor"].inverted == 8
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+def test_results_do_not_depend_on_the_batch(tmp_path, batch):
+    runs = [
+        lance.run(world.spec(limit=8, engine={"batch": size, "workers": size % 3 + 1}), tmp_path / str(size), given=world.given())
+        for size in (3, batch)
+    ]
+    assert (runs[0].path / "results.json").read_bytes() == (runs[1].path / "results.json").read_bytes()
+    for name in ("captions", "edits", "quality", "predictions"):
+        assert len({(run.path / "stages" / f"{name}.jsonl").read_bytes() for run in runs}) == 1
+
+
+def test_a_run_stops_after_a_stage_and_goes_on(tmp_path):
+    told: list[str] = []
+    first = lance.run(world.spec(limit=6), tmp_path / "run", given=world.given(), stage="edits", tell=told.append)
+    assert first.results is None
+    assert told == ["stopped after the stage 'edits'; the same command without --stage goes on"]
+    parts = world.given()
+    run = lance.run(world.spec(limit=6), tmp_path / "run", given=parts)
+    assert parts.parts["captioner"].asked == [] and parts.parts["rewriter"].asked == []
+    whole = lance.run(world.spec(limit=6), tmp_path / "whole", given=world.given())
+    assert (run.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
+
+
+def test_a_caption_corrected_by_hand_redoes_what_depends_on_it_alone(tmp_path):
+    out = tmp_path / "run"
+    lance.run(world.spec(limit=8), out, given=world.given())
+    path = out / "stages" / "captions.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines[2]["caption"] = lines[2]["caption"].replace("beach", "road").replace("forest", "road")
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    parts = world.given()
+    run = lance.run(world.spec(limit=8), out, given=parts)
+    assert {wish.caption for wish in parts.parts["rewriter"].asked} == {lines[2]["caption"]}
+    assert parts.parts["editor"].inverted == 1
+    trials = {trial.trial_id: trial for trial in run.trials}
+    assert len(trials) == sum(1 for _ in run.trials)  # the old ones are gone
+    assert trials[f"{lines[2]['id']}#source"].caption == lines[2]["caption"]
+
+
+def test_wrong_use_is_one_line(tmp_path):
+    with pytest.raises(BadSpec, match="no stage named 'paint'; stages are sources, captions"):
+        lance.run(world.spec(), tmp_path / "run", given=world.given(), stage="paint")
+    lance.run(world.spec(limit=4), tmp_path / "run", given=world.given(), stage="edits")
+    path = tmp_path / "run" / "stages" / "edits.jsonl"
+    path.write_text(path.read_text().replace('"factor": "adjective"', '"factor": "adverb"', 1))
+    with pytest.raises(BadRun, match="has the factor 'adverb'; factors are subject"):
+        lance.run(world.spec(limit=4), tmp_path / "run", given=world.given())
+
+
+def test_presets_fill_what_is_not_given():
+    released = world.spec(preset="released", edit={}, quality={})
+    assert "weather" in released.edit.factors and released.quality.choose == "last"
+    paper = world.spec(edit={}, quality={})
+    assert "weather" not in paper.edit.factors and paper.quality.choose == "best"
+    assert (paper.quality.image_image, paper.quality.image_text, paper.quality.directional) == (0.7, 0.2, 0.2)

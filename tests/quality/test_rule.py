@@ -1,0 +1,66 @@
+"""Quality control: each check, and which edit of a sweep is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from counterfoil.quality import CHECKS, Similarities, choose
+from counterfoil.quality.measure import Ruler, similarities
+from counterfoil.spec import QualitySpec
+from tests.protocols.lance.world import Eye, draw
+
+GOOD = Similarities(image_image=0.8, source_text=0.3, edited_text=0.3, old_text=0.2, directional=0.5)
+BARS = QualitySpec()
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        ({}, None),
+        ({"image_image": 0.69}, "picture changed too much"),
+        ({"source_text": 0.19}, "caption does not fit"),
+        ({"edited_text": 0.19, "old_text": 0.1}, "edit does not fit"),
+        ({"directional": 0.19}, "wrong direction"),
+        ({"old_text": 0.31}, "still the old words"),
+        ({"directional": float("nan")}, "wrong direction"),
+    ],
+)
+def test_each_check_turns_away_what_it_is_for(change, check):
+    problem = replace(GOOD, **change).failed(BARS)
+    assert (problem[0] if problem else None) == check
+    assert check is None or check in CHECKS
+
+
+def test_bars_are_reached_by_being_equal():
+    at_the_bars = Similarities(0.7, 0.2, 0.2, 0.1, 0.2)
+    assert at_the_bars.failed(BARS) is None
+
+
+def test_the_best_or_the_last_of_those_that_pass_is_kept():
+    sweep = [replace(GOOD, directional=value) for value in (0.3, 0.6, 0.4, 0.1)]
+    assert choose(sweep, BARS).index == 1
+    assert choose(sweep, BARS.model_copy(update={"choose": "last"})).index == 2
+
+
+def test_the_nearest_miss_speaks_for_a_sweep_that_fails():
+    sweep = [replace(GOOD, image_image=0.1), replace(GOOD, directional=0.15), replace(GOOD, directional=0.1)]
+    chosen = choose(sweep, BARS)
+    assert (chosen.index, chosen.check, chosen.reason) == (1, "wrong direction", "0.150 is below 0.2")
+
+
+def test_similarities_are_cosines_of_the_encoder():
+    before, after = "a photo of a red dog on a beach", "a photo of a red dog on a road"
+    eye = Eye()
+    found = similarities(Ruler(eye, tile=3), draw(before), [draw(after), draw(before)], caption=before, edited=after)
+    images = functional.normalize(eye.embed_images(torch.stack([draw(before), draw(after)])), dim=-1)
+    texts = functional.normalize(eye.embed_texts([before, after]), dim=-1)
+    assert found[0].image_image == pytest.approx(float(images[0] @ images[1]), abs=1e-6)
+    assert found[0].edited_text == pytest.approx(float(images[1] @ texts[1]), abs=1e-6)
+    assert found[0].old_text == pytest.approx(float(images[1] @ texts[0]), abs=1e-6)
+    expected = functional.cosine_similarity(images[1] - images[0], texts[1] - texts[0], dim=0)
+    assert found[0].directional == pytest.approx(float(expected), abs=1e-5)
+    assert found[1].directional == 0  # a picture that did not change has no direction

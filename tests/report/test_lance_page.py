@@ -1,0 +1,84 @@
+"""The page about LANCE runs: what it says, and that it needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from counterfoil import rescoring, store
+from counterfoil.errors import UsageError
+from counterfoil.protocols import lance
+from counterfoil.report import write_report
+from counterfoil.spec import PartSpec
+from tests.protocols.lance import world
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("page") / "run"
+    return lance.run(world.spec(limit=16), out, given=world.given(dataset=world.Pets(broken=(5,))))
+
+
+@pytest.fixture(scope="module")
+def page(run, tmp_path_factory):
+    return write_report([run], tmp_path_factory.mktemp("report") / "page")
+
+
+def test_the_page_names_factor_bias_and_losses(page, run):
+    text = page.read_text()
+    assert "<strong>Background</strong> costs most" in text
+    for heading in ("Numbers", "By class", "Class-level biases", "What was turned away, and why", "Pairs", "Downloads"):
+        assert f">{heading}</h2>" in text
+    assert run.results["bias"][0]["name"].split(" → ")[0] in text
+    assert "the oracle no longer sees the class" in text.lower()
+    assert "pets[5]: damaged" in text
+
+
+def test_everything_it_shows_is_in_its_folder(page):
+    text = page.read_text()
+    names = re.findall(r'(?:src|href)="([^"#]+)"', text)
+    assert any(name.startswith("pictures/") for name in names)
+    for name in names:
+        assert "//" not in name
+        assert (page.parent / name).is_file(), name
+
+
+def test_words_from_captions_cannot_become_markup(run, tmp_path):
+    shutil.copytree(run.path, tmp_path / "run")
+    path = tmp_path / "run" / "results.json"
+    name = run.results["bias"][0]["name"]
+    path.write_text(path.read_text().replace(name, "<script>alert(1)</script>"))
+    assert "<script>alert" not in write_report([store.open_run(tmp_path / "run")], tmp_path / "report").read_text()
+
+
+def test_models_scored_later_have_pages_of_their_own(run, tmp_path):
+    shutil.copytree(run.path, tmp_path / "run")
+    copy = store.open_run(tmp_path / "run")
+    name = f"python:{world.__file__}:Looking"
+    rescoring.score(copy, PartSpec(name=name))
+    index = write_report([copy], tmp_path / "report")
+    assert "2 models compared" in index.read_text()
+    assert name in (tmp_path / "report" / "run-2.html").read_text()
+
+
+def test_a_run_that_is_not_finished_says_so(tmp_path):
+    half = lance.run(world.spec(limit=4), tmp_path / "run", given=world.given(), stage="captions")
+    text = write_report([half], tmp_path / "report").read_text()
+    assert "This run is not finished; so far it has captions, sources" in text
+
+
+def test_a_run_without_an_accepted_edit_says_so(tmp_path):
+    none = lance.run(world.spec(limit=4, quality={"directional": 1.0, "image_image": 1.0}), tmp_path / "run", given=world.given())
+    assert none.results["factors"] == {}
+    text = write_report([none], tmp_path / "report").read_text()
+    assert "No edit was accepted" in text and "picture changed too much" in text
+
+
+def test_protocols_do_not_share_a_page(run, tmp_path):
+    shutil.copytree(run.path, tmp_path / "other")
+    path = tmp_path / "other" / "run.json"
+    path.write_text(path.read_text().replace('"protocol": "lance"', '"protocol": "fmr"'))
+    with pytest.raises(UsageError, match="a page is about runs of one protocol, got fmr, lance"):
+        write_report([run, store.open_run(tmp_path / "other")], tmp_path / "report")
