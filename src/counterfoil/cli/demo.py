@@ -17,13 +17,24 @@ ROWS = ("SA", "PA", "FMR", "FMR_matched", "PA_reconstruction", "PA_random", "VR"
 
 
 def demo(
-    protocol: Annotated[str, typer.Option(help="fmr")] = "fmr",
-    images: Annotated[int, typer.Option(help="Images a model.", min=1)] = 72,
+    protocol: Annotated[str, typer.Option(help="fmr, lance or imagenet-d.")] = "fmr",
+    images: Annotated[
+        int | None, typer.Option(help="Images: a model, edited or painted; default 72, 40 for lance, 216 for imagenet-d.", min=1)
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("counterfoil-demo"),
 ) -> None:
     """Test three small classifiers on the embedded lab and write a report. Needs no network and no GPU."""
+    if protocol == "imagenet-d":
+        from counterfoil.cli import demo_imagenet_d
+
+        return demo_imagenet_d.demo(images or demo_imagenet_d.IMAGES, out)
+    if protocol == "lance":
+        from counterfoil.cli import demo_lance
+
+        return demo_lance.demo(images or demo_lance.IMAGES, out)
     if protocol != "fmr":
-        raise UsageError(f"no demo for protocol {protocol!r}; there is fmr")
+        raise UsageError(f"no demo for protocol {protocol!r}; there are fmr, lance and imagenet-d")
+    images = images or 72
 
     from counterfoil.cli.progress import watching
     from counterfoil.protocols import fmr

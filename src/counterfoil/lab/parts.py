@@ -13,17 +13,22 @@ import torch
 from torch import Tensor
 
 from counterfoil import images
+from counterfoil.encoders import clip as encoders
+from counterfoil.encoders.clip import TransformersEncoder
 from counterfoil.errors import BadData, UnknownName
 from counterfoil.generators.autoencoders import autoencoder
 from counterfoil.generators.diffusion.unets import diffusion
 from counterfoil.lab import garments, scenes
+from counterfoil.lab.captions import captions
+from counterfoil.lab.scene_painter import ScenePainter
 from counterfoil.lab.vocabulary import GARMENTS
 from counterfoil.models.module import ModuleModel
 from counterfoil.models.timm_models import timm_model
 from counterfoil.oracles.acceptance import Unsure
 from counterfoil.oracles.clip import clip_oracle
 from counterfoil.oracles.zero_shot import ZeroShotOracle
-from counterfoil.parts import Generator, Sample
+from counterfoil.painting.pipelines import diffusers_painter
+from counterfoil.parts import Generator, Painter, Sample
 
 WEIGHTS = Path(__file__).parent / "weights"
 CLASSIFIERS = (
@@ -58,11 +63,35 @@ def oracle(
     )
 
 
+def painter(
+    name: str,
+    *,
+    steps: int = 10,
+    guidance: float = 5.0,
+    scheduler: str | None = "DPMSolverMultistepScheduler",
+    batch: int | None = None,
+) -> Painter:
+    """The lab's painters for sentences of its grammar: lab:diffusion, and lab:scenes, the world itself, drawn exactly.
+
+    The options are those of lab:diffusion. `scheduler: null` takes the one the weights come with, DDIM, which needs more
+    steps; `python bench/imagenet_d.py` says how faithful ten steps of the default are.
+    """
+    if _known(name, ("diffusion", "scenes")) == "scenes":
+        return ScenePainter()
+    folder = str(WEIGHTS / "diffusion")
+    return diffusers_painter(folder, steps=steps, guidance=guidance, scheduler=scheduler, batch=batch)
+
+
+def encoder(name: str) -> TransformersEncoder:
+    """The lab's CLIP, which compares pictures with words: lab:clip."""
+    return encoders.load(str(WEIGHTS / _known(name, ("clip",))))
+
+
 def wardrobe(name: str, *, count: int = 400, distribution: str = "narrow", split: str = "report", seed: int = 0) -> Wardrobe:
     """Scenes of garments drawn on the spot, with their truth known: lab:wardrobe.
 
-    `distribution` is one of narrow, full, background-shortcut and colour-shortcut; `split` is `report`, or `tune` for
-    choosing settings on other garments than the reported ones.
+    `distribution` is one of narrow, full, background-shortcut, colour-shortcut and planted, where both shortcuts hold;
+    `split` is `report`, or `tune` for choosing settings on other garments than the reported ones.
     """
     if name not in ("", "wardrobe"):
         raise UnknownName(f"no lab data named {name!r}; there is lab:wardrobe")
@@ -81,13 +110,14 @@ class Wardrobe:
         self.scenes = scenes.sample(count, garments=self.garments, distribution=distribution, seed=seed)
         self._about = {"distribution": distribution, "split": split, "seed": str(seed)}
         self._block = lru_cache(maxsize=4)(self._draw)
+        self._captions = captions(self.scenes)
 
     def __len__(self) -> int:
         return len(self.scenes)
 
     def __iter__(self) -> Iterator[Sample]:
         for index, label in enumerate(self.scenes.factors["garment"].tolist()):
-            yield Sample(f"{index:06d}", label, f"lab:wardrobe[{index}]")
+            yield Sample(f"{index:06d}", label, f"lab:wardrobe[{index}]", self._captions[index])
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
         """The picture of a scene.  # → (3, 64, 64), or (3, size, size)"""

@@ -40,7 +40,7 @@ def http_model(
     """
     url = address if "://" in address else f"http:{address}"
     patience = Patience(timeout, retries, backoff, rate)
-    client = JsonClient(url, patience=patience, headers={**(headers or {}), **_authorisation(token_env)})
+    client = JsonClient(url, patience=patience, headers={**(headers or {}), **authorisation(token_env)})
     try:
         return HttpModel(client, classes=classes, batch=batch, size=size)
     except RunFailed as error:
@@ -141,7 +141,8 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _authorisation(variable: str | None) -> dict[str, str]:
+def authorisation(variable: str | None) -> dict[str, str]:
+    """The header with the bearer token that an environment variable holds."""
     if variable is None:
         return {}
     token = os.environ.get(variable)

@@ -52,7 +52,7 @@ class Answerer:
     def chances(self, image: Tensor, question: str, answers: Sequence[Sequence[str]]) -> Tensor:
         """How the chance of beginning any of the answers is shared between them; each goes by several spellings.  # → (A,)"""
         tokens = self._tokens(tuple(tuple(spellings) for spellings in answers))
-        inputs = self._inputs(Image.fromarray(pictures.to_uint8(image)), question)
+        inputs = self.inputs(Image.fromarray(pictures.to_uint8(image)), question)
         logits = self.model(**inputs).logits[0, -1].float()  # (vocabulary,)
         return torch.stack([logits[list(each)].logsumexp(dim=0) for each in tokens]).softmax(dim=0)
 
@@ -68,7 +68,8 @@ class Answerer:
         library = f"transformers {transformers.__version__}"
         return {"library": library, "source": self.name, "weights": weights.fingerprint(self.model)}
 
-    def _inputs(self, image: Image.Image, question: str) -> Any:
+    def inputs(self, image: Image.Image, question: str) -> Any:
+        """What the model is given for a picture and a question."""
         if self.prompt is None and getattr(self.processor, "chat_template", None):
             content = [{"type": "image", "image": image}, {"type": "text", "text": question}]
             found = self.processor.apply_chat_template(

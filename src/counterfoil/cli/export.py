@@ -1,0 +1,32 @@
+"""`counterfoil export`: the pictures of a run as a set that others can use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Text = str | None
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, of any protocol.")],
+    layout: Annotated[
+        str, typer.Option("--format", help="folder (with Croissant), csv, webdataset, datasets, fiftyone or label-studio.")
+    ] = "folder",
+    out: Annotated[Path | None, typer.Option(help="Folder for the set; by default one named after run and format.")] = None,
+    name: Annotated[Text, typer.Option(help="What the set is called; by default as its folder.")] = None,
+    licence: Annotated[Text, typer.Option("--licence", "--license", help="Licence of the pictures, as in cc-by-4.0.")] = None,
+    note: Annotated[str, typer.Option(help="A paragraph for the datasheet.")] = "",
+) -> None:
+    """Write the accepted pictures of a run as a set, with a datasheet, its history and checksums."""
+    from counterfoil.cli.progress import counting
+    from counterfoil.export.writing import export as write
+    from counterfoil.store import open_run
+
+    opened = open_run(run)
+    out = out or Path(f"{run.resolve().name}-{layout}")
+    with counting("export", opened.counts["validated"]) as watch:
+        told = write(opened, out, layout=layout, name=name, licence=licence, note=note, watch=watch)
+    typer.echo(f"{out}: {told.size} pictures of {len(told.classes)} classes")

@@ -1,0 +1,50 @@
+"""Reads what `export` wrote beside the pictures of a set: the classes with their ids, and how each picture was made."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from counterfoil.errors import BadData
+
+SET_FILE = "set.json"
+TABLE = "metadata.csv"
+FORMAT = "counterfoil-set"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class SetFile:
+    """What a set says of itself."""
+
+    class_ids: Mapping[str, tuple[str, ...]]  # by class name and by folder name
+    pictures: Mapping[str, Mapping[str, str]]  # rows of the table by the picture's path below the set
+    surrogates: tuple[str, ...] = ()  # models whose misses decided what is in it
+
+
+def find_set(folder: Path) -> SetFile | None:
+    """The set in a folder, or None where no set file lies there."""
+    path = folder / SET_FILE
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT or content["version"] > VERSION:
+            raise BadData(
+                f"{path}: {content['format']} version {content['version']}, this program reads {FORMAT} up to {VERSION}"
+            )
+        ids: dict[str, tuple[str, ...]] = {}
+        for entry in content["classes"]:
+            ids[str(entry["name"])] = ids[str(entry["folder"])] = tuple(str(each) for each in entry["ids"])
+        surrogates = tuple(str(name) for name in content.get("surrogates", ()))
+        return SetFile(ids, _rows(folder / TABLE), surrogates)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadData(f"{path}: damaged ({' '.join(str(error).split())[:100]}); export the set again") from None
+
+
+def _rows(path: Path) -> dict[str, Mapping[str, str]]:
+    with path.open(encoding="utf-8", newline="") as stream:
+        return {row["file_name"]: row for row in csv.DictReader(stream)}

@@ -1,0 +1,135 @@
+"""Whether what surrogates miss is hard for others: with models that took no part, without each surrogate, and by their number.
+
+A set that was chosen by a model's mistakes says nothing of that model. So a surrogate is also tested on the set that the
+others alone would have chosen, and everything that speaks of the set's difficulty rests on models that took no part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from counterfoil.metrics.estimate import estimate_one
+from counterfoil.metrics.imagenet_d_columns import Flags, Paintings, Said
+from counterfoil.metrics.resample import Resamples
+from counterfoil.metrics.statistic import Difference, Mean, Share
+from counterfoil.mining import select
+from counterfoil.spec.imagenet_d import MiningSpec
+
+BIAS = (
+    "Selection bias: the set was chosen by the surrogates' mistakes, so their accuracy on it says how it was made, not how good "
+    "they are. Judge a surrogate by leave-one-out, and the set by models that took no part."
+)
+"""Stands under every table that shows a surrogate."""
+
+_SUBSETS = 64  # of one size at most; of more, some are drawn
+_PAINTED = Share("painted_right", "painted", "no painted picture shows its object")
+_MINED = Share("mined_right", "mined", "nothing was kept")
+_DROP = Difference(_PAINTED, _MINED)
+
+
+def compared(paintings: Paintings, said: Said, chosen: Flags, *, seed: int | tuple[int, ...]) -> dict[str, Any]:
+    """One model's accuracy on what was painted and on what was chosen of it, and whether it is lower there."""
+    painted, mined = paintings.base & said.known, paintings.base & chosen & said.known
+    columns = {
+        "painted": painted,
+        "painted_right": painted & said.right,
+        "mined": mined,
+        "mined_right": mined & said.right,
+    }
+    drawn = Resamples(columns, clusters=paintings.clusters, seed=seed)
+    drop = estimate_one(drawn, _DROP)
+    return {
+        "painted": estimate_one(drawn, _PAINTED).to_dict(),
+        "mined": estimate_one(drawn, _MINED).to_dict(),
+        "drop": drop.to_dict(),
+        "p": drawn.p_value(_DROP) if drop.value is not None else None,
+    }
+
+
+def pooled(paintings: Paintings, names: Sequence[str], chosen: Flags, *, seed: int | tuple[int, ...]) -> dict[str, Any]:
+    """The same for the mean accuracy of several models."""
+    known = np.ones(len(paintings), dtype=bool)
+    right = np.zeros(len(paintings))
+    for name in names:
+        known &= paintings.models[name].known
+        right += paintings.models[name].right
+    painted, mined = paintings.base & known, paintings.base & chosen & known
+    share = 100 * right / max(len(names), 1)
+    columns = {"painted": painted, "painted_sum": share * painted, "mined": mined, "mined_sum": share * mined}
+    drawn = Resamples(columns, clusters=paintings.clusters, seed=seed)
+    whole, part = Mean("painted_sum", "painted", "no painted picture"), Mean("mined_sum", "mined", "nothing was kept")
+    drop = Difference(whole, part)
+    found = estimate_one(drawn, drop)
+    return {
+        "painted": estimate_one(drawn, whole).to_dict(),
+        "mined": estimate_one(drawn, part).to_dict(),
+        "drop": found.to_dict(),
+        "p": drawn.p_value(drop) if found.value is not None else None,
+    }
+
+
+def chosen_by(paintings: Paintings, mining: MiningSpec, surrogates: Sequence[str], *, seed: int) -> Flags:
+    """What these surrogates alone would have kept, by all of the run's rules."""
+    decided = select(paintings.candidates(list(surrogates)), mining, surrogates=surrogates, seed=seed)
+    return np.array([decided[image_id].kept for image_id in paintings.ids], dtype=bool)
+
+
+def leave_one_out(
+    paintings: Paintings, mining: MiningSpec, surrogates: Sequence[str], unseen: Sequence[str], *, seed: int
+) -> list[dict[str, Any]]:
+    """For each surrogate, its accuracy on what the others would have kept; and that of the models that took no part."""
+    rows: list[dict[str, Any]] = []
+    if len(surrogates) < 2:
+        return rows
+    for at, name in enumerate(surrogates):
+        others = [each for each in surrogates if each != name]
+        chosen = chosen_by(paintings, mining, others, seed=seed)
+        row = {
+            "surrogate": name,
+            "kept": int(chosen.sum()),
+            **compared(paintings, paintings.models[name], chosen, seed=(seed, 11, at)),
+        }
+        if unseen:
+            row["unseen"] = pooled(paintings, unseen, chosen, seed=(seed, 12, at))["mined"]
+        rows.append(row)
+    return rows
+
+
+def by_number(
+    paintings: Paintings, mining: MiningSpec, surrogates: Sequence[str], unseen: Sequence[str], *, seed: int
+) -> list[dict[str, Any]]:
+    """Mean accuracy of the models that took no part, on what 0, 1, 2, … surrogates would have kept, over sets of that many."""
+    points: list[dict[str, Any]] = []
+    if not unseen:
+        return points
+    for count in range(len(surrogates) + 1):
+        subsets = _subsets(surrogates, count, seed)
+        values, sizes = [], []
+        for subset in subsets:
+            chosen = chosen_by(paintings, mining, subset, seed=seed) & paintings.base
+            sizes.append(int(chosen.sum()))
+            if sizes[-1]:
+                values.append(float(np.mean([_accuracy(paintings.models[name], chosen) for name in unseen])))
+        point: dict[str, Any] = {"surrogates": count, "sets": len(subsets), "kept": float(np.mean(sizes))}
+        if values:
+            point |= {"accuracy": float(np.mean(values)), "lowest": min(values), "highest": max(values)}
+        points.append(point)
+    return points
+
+
+def _accuracy(said: Said, chosen: Flags) -> float:
+    known = chosen & said.known
+    return 100 * float(said.right[known].mean()) if known.any() else math.nan
+
+
+def _subsets(names: Sequence[str], count: int, seed: int) -> list[tuple[str, ...]]:
+    if math.comb(len(names), count) <= _SUBSETS:
+        return list(itertools.combinations(names, count))
+    drawn = random.Random(f"subsets {seed} {count}")
+    return sorted({tuple(sorted(drawn.sample(list(names), count))) for _ in range(_SUBSETS)})

@@ -1,0 +1,1 @@
+"""Painters: pictures from words."""

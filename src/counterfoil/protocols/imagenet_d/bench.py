@@ -1,0 +1,151 @@
+"""The parts of an ImageNet-D run, found by name, checked against each other, and on the device only while they work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterfoil import images, independence, provenance, registry
+from counterfoil.assembly import Given, device_of, image_seed
+from counterfoil.evaluation.looking import Reading, reading
+from counterfoil.evaluation.questions import check_question
+from counterfoil.grids import Grid, read_grid
+from counterfoil.parts import Dataset, Oracle, Painter
+from counterfoil.protocols.imagenet_d.sets import SetData, open_set
+from counterfoil.spec import ImagenetDSpec, PartSpec
+from counterfoil.stages import Stages
+
+TILES = {"cpu": 8, "cuda": 64}
+SET_CLASSES = "set"
+"""What a zero-shot model's option `classes` says to be given the names of the set."""
+TEMPLATE = "A photo of a {class}"  # of the paper
+_VOLATILE = ("library",)  # versions are recorded with the run; a newer one is no reason to make everything again
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Everything an ImageNet-D run works with."""
+
+    spec: ImagenetDSpec
+    classes: Mapping[str, tuple[str, ...]]  # of the set, with the ids each stands for
+    device: torch.device
+    grid: Grid | None
+    painter: Painter | None
+    data: SetData | None
+    oracle: Oracle | None
+    readers: tuple[tuple[PartSpec, Reading], ...]  # surrogates, then models
+    chats: tuple[tuple[PartSpec, Any], ...]
+    encoder: Any = None
+    caution: str | None = None
+
+    @property
+    def tile(self) -> int:
+        """How many pictures a part is always asked about at a time."""
+        return self.spec.engine.tile or TILES.get(self.device.type, 32)
+
+    def seed(self, image_id: str) -> int:
+        """A picture's own seed."""
+        return image_seed(self.spec.seed, image_id)
+
+    def settings(self, named: PartSpec, part: Any, **more: Any) -> dict[str, Any]:
+        """What decides the results of a stage that one part works in."""
+        own = part.provenance() if hasattr(part, "provenance") else {}
+        own = {name: value for name, value in own.items() if name not in _VOLATILE}
+        return {"name": named.name, "options": named.options, "part": own, **more}
+
+    @contextmanager
+    def placed(self, part: Any) -> Iterator[None]:
+        """The part on the run's device for a while, so that large ones need not be there together."""
+        if hasattr(part, "to"):
+            part.to(self.device)
+        try:
+            yield
+        finally:
+            if self.device.type != "cpu" and hasattr(part, "to"):
+                part.to("cpu")
+                torch.cuda.empty_cache()
+
+    def in_tiles(self, pictures: Sequence[Tensor], ask: Callable[[Tensor, int], Sequence[Any]]) -> list[Any]:
+        """Answers for pictures, asked in batches of one fixed size; `ask` gets a batch and where it starts."""
+        found: list[Any] = []
+        for start in range(0, len(pictures), self.tile):
+            some = list(pictures[start : start + self.tile])
+            batch = torch.stack(some + some[-1:] * (self.tile - len(some))).to(self.device)
+            found += list(ask(batch, start))[: len(some)]
+        return found
+
+    def provenance(self) -> dict[str, Any]:
+        """For `run.json`."""
+        parts: dict[str, Any] = {named.name: each.model for named, each in self.readers}
+        parts |= {named.name: chat for named, chat in self.chats}
+        others = {"painter": self.painter, "oracle": self.oracle, "encoder": self.encoder}
+        parts |= {role: part for role, part in others.items() if part is not None}
+        dataset: Dataset | None = self.data.dataset if self.data else None
+        caution = {"caution": self.caution} if self.caution else {}
+        size = self.spec.size or 0
+        ids: dict[str, Any] = {"class_ids": {name: list(each) for name, each in self.classes.items()}}
+        if self.data is not None and self.data.known is not None:
+            ids["set_surrogates"] = list(self.data.known.surrogates)  # who must not be judged by the set
+        return {**caution, **ids, **provenance.describe(parts, dataset, size=size, device=str(self.device))}
+
+
+def picture(stages: Stages, name: str) -> Tensor:
+    """A picture that a stage kept.  # → (3, H, W)"""
+    return images.read(stages.blobs.read(name), name=name)
+
+
+def assemble(spec: ImagenetDSpec, given: Given | None = None) -> Bench:
+    """Find and build the parts that `spec` names, and see that they fit together."""
+    device = device_of(spec.device)
+    objects: Mapping[str, Any] = given.parts if given else {}
+
+    def part(role: str, named: PartSpec) -> Any:
+        """By name, or handed over under its name or its role."""
+        return objects.get(named.name) or objects.get(role) or registry.create(role, named.name, named.options)
+
+    check_question(spec.questions.text)
+    grid, data = None, None
+    if spec.data is not None:
+        data = open_set(spec.data)
+        classes = data.classes
+    else:
+        grid = _limited(read_grid(spec.grid), spec.limit)
+        classes = {thing.name: thing.ids for thing in grid.things}
+    readers = []
+    for named in (*spec.surrogates, *spec.models):
+        model = objects.get(named.name) or registry.create("model", named.name, _options(named, list(classes)))
+        readers.append((named, reading(named.name, model, classes)))
+    oracle = part("oracle", spec.oracle).bind(list(classes)) if spec.oracle else None
+    cautions = [independence.check(each.model, oracle, force=spec.force) for _, each in readers] if oracle is not None else []
+    return Bench(
+        spec=spec,
+        classes=classes,
+        device=device,
+        grid=grid,
+        painter=part("painter", spec.painter) if spec.painter else None,
+        data=data,
+        oracle=oracle,
+        readers=tuple(readers),
+        chats=tuple((named, part("chat", named)) for named in spec.chats),
+        encoder=part("encoder", spec.encoder) if spec.encoder else None,
+        caution="; ".join(dict.fromkeys(filter(None, cautions))) or None,
+    )
+
+
+def _options(named: PartSpec, names: list[str]) -> dict[str, Any]:
+    """`classes: set` gives a zero-shot model the names of the set, with the paper's prompt."""
+    if named.options.get("classes") != SET_CLASSES:
+        return named.options
+    return {"templates": TEMPLATE, **named.options, "classes": names}
+
+
+def _limited(grid: Grid, limit: int | None) -> Grid:
+    if limit is None:
+        return grid
+    sampling = "balanced" if grid.sampling == "full" else grid.sampling
+    return replace(grid, count=min(limit, len(grid)), sampling=sampling)

@@ -1,0 +1,68 @@
+"""A set that was made before, as a run reads it: pictures, the ids of its classes, and the nuisance of each picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from counterfoil import registry
+from counterfoil.datasets.subset import take
+from counterfoil.errors import BadData, BadImage
+from counterfoil.export.reading import SetFile, find_set
+from counterfoil.parts import Dataset, Sample
+from counterfoil.spec import PartSpec
+
+
+@dataclass(frozen=True)
+class SetData:
+    """Any data set; one that `export` wrote also says what its classes stand for and how its pictures were made."""
+
+    name: str
+    dataset: Dataset
+    known: SetFile | None
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """The classes with the ids each stands for."""
+        ids = self.known.class_ids if self.known else {}
+        aliases = getattr(self.dataset, "aliases", None)
+        found = {}
+        for place, name in enumerate(self.dataset.classes):
+            others = [alias for alias in (aliases[place] if aliases else ()) if alias in ids]
+            found[name] = tuple(ids.get(name) or (ids[others[0]] if others else (name,)))
+        return found
+
+    def taken(self, limit: int | None) -> Iterator[Sample]:
+        """The samples, cut evenly to a limit."""
+        if len(self.dataset) == 0:
+            raise BadData(f"{self.name}: no images")
+        return iter(self.dataset if limit is None else take(self.dataset, limit))
+
+    def about(self, image_id: str) -> dict[str, Any]:
+        """What the set says of a picture; empty words where it says nothing."""
+        entry: Mapping[str, str] = self.known.pictures.get(image_id, {}) if self.known else {}
+        return {"kind": entry.get("kind", ""), "nuisance": entry.get("nuisance", ""), "prompt": entry.get("prompt", "")}
+
+    def load(self, sample: Sample, size: int | None) -> Tensor | BadImage:
+        """The picture, or why it cannot be read."""
+        try:
+            return self.dataset.load(sample, size)
+        except BadImage as problem:
+            return problem
+
+    def settings(self) -> dict[str, Any]:
+        """What tells this data from other data."""
+        about = self.dataset.provenance() if hasattr(self.dataset, "provenance") else {}
+        return {"data": self.name, "about": about}
+
+
+def open_set(named: PartSpec) -> SetData:
+    """The data by name, and what a set file beside the pictures says of them."""
+    dataset: Dataset = registry.create("dataset", named.name, named.options)
+    kind, _, place = named.name.partition(":")
+    known = find_set(Path(place).expanduser()) if kind == "folder" else None
+    return SetData(named.name, dataset, known)

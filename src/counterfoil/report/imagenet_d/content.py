@@ -1,0 +1,102 @@
+"""Reads an ImageNet-D run into what its page shows."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from counterfoil.metrics.imagenet_d import results
+from counterfoil.metrics.imagenet_d_columns import HUMAN
+from counterfoil.metrics.imagenet_d_text import in_order
+from counterfoil.records import Trial
+from counterfoil.report.pictures import Album, Stored
+from counterfoil.store import Run
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A picture of the set, and what was said of it."""
+
+    trial: Trial
+    class_name: str
+    picture: Stored | None
+    said: Sequence[tuple[str, str, bool]]  # model, the class it named, whether that is right
+    people: str  # yes, no, or empty
+
+
+@dataclass(frozen=True)
+class Content:
+    """One run as its page shows it."""
+
+    run: Run
+    number: int
+    label: str
+    results: Mapping[str, Any] | None
+    models: Sequence[tuple[str, Any]] = ()  # in the order of the tables
+    gallery: Sequence[Shown] = ()
+    missing: int = 0
+
+    @property
+    def mined(self) -> bool:
+        """Whether the set was chosen by surrogates."""
+        return bool(self.results and "leave_one_out" in self.results)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of nuisance that the numbers tell apart."""
+        return list(dict.fromkeys(kind for _, entry in self.models for kind in entry["by_nuisance"]))
+
+    def facts(self) -> list[tuple[str, str]]:
+        """How the pictures came about, for people."""
+        spec = self.run.spec
+        found = [(role, _named(spec.get(role))) for role in ("painter", "data", "oracle") if spec.get(role)]
+        found += [(role, ", ".join(map(_named, spec.get(role) or ())) or "none") for role in ("surrogates", "models", "chats")]
+        grid = spec.get("grid")
+        found.append(("grid", grid if isinstance(grid, str) else f"given in full, {len(self.run.classes)} objects"))
+        for section in ("mining", "questions"):
+            found += [(f"{section}: {key}", json.dumps(value)) for key, value in (spec.get(section) or {}).items()]
+        found += [("preset", str(spec.get("preset", ""))), ("seed", str(spec.get("seed", 0)))]
+        found += [(f"{name} version", str(value)) for name, value in (self.run.provenance.get("versions") or {}).items()]
+        return found
+
+
+def collect(run: Run, album: Album, *, number: int, label: str, pictures: int) -> Content:
+    """Read a run; pictures of its set go into the album. Numbers are worked out anew, as people may have looked since."""
+    if run.results is None:
+        return Content(run, number, label, None)
+    found = results(run, int(run.spec.get("seed", 0)))
+    people: dict[str, bool] = {}
+    for verdict in run.verdicts():
+        if verdict.oracle.partition(":")[0] == HUMAN and verdict.keeps_label is not None:
+            people[verdict.trial_id] = verdict.keeps_label
+    kept = {trial.trial_id: trial for trial in run.trials if trial.ending == "made" and trial.image}
+    chosen = set(heapq.nsmallest(pictures, kept, key=lambda name: hashlib.sha256(name.encode()).digest()))
+    said: dict[str, dict[str, tuple[str, bool]]] = {name: {} for name in chosen}
+    for each in run.predictions():
+        if each.trial_id in chosen:
+            named = run.classes[each.predicted] if each.predicted >= 0 else "another class"
+            said[each.trial_id][each.model] = (named, each.correct)
+    order = [name for name, entry in in_order(found["models"])]
+    gallery = [
+        Shown(
+            trial=kept[name],
+            class_name=run.classes[kept[name].label],
+            picture=album.keep(run.path, kept[name].image),
+            said=[(model, *said[name][model]) for model in order if model in said[name]],
+            people={True: "yes", False: "no"}.get(people.get(name), ""),  # type: ignore[arg-type]
+        )
+        for name in sorted(chosen, key=lambda each: (kept[each].factor, kept[each].label, each))
+    ]
+    missing = len(album.missing.get(run.path, ()))
+    return Content(run, number, label, found, in_order(found["models"]), gallery, missing)
+
+
+def _named(part: Any) -> str:
+    if not isinstance(part, Mapping):
+        return str(part)
+    options = ", ".join(f"{key} {value}" for key, value in (part.get("options") or {}).items())
+    return f"{part.get('name')}{f' ({options})' if options else ''}"

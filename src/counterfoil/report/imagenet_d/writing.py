@@ -1,0 +1,105 @@
+"""Writes the pages of ImageNet-D runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from counterfoil.metrics.outcomes import part_name
+from counterfoil.metrics.verdicts import p_text
+from counterfoil.report import browse
+from counterfoil.report.charts.svg import Figure
+from counterfoil.report.folder import copy_static, prepare, writing
+from counterfoil.report.imagenet_d import charts
+from counterfoil.report.imagenet_d.content import Content, collect
+from counterfoil.report.page import environment, program_version
+from counterfoil.report.pictures import Album
+from counterfoil.store import Run
+from counterfoil.store.canonical import canonical, plain
+
+PICTURES = 120  # of the gallery, of those asked for
+TABLES = (("prompts", "prompts, one a line"), ("paintings", "what was painted"), ("mined", "what was kept, and why not"))
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page over one run."""
+
+    name: str
+    content: Content
+    compares = False
+
+    @property
+    def title(self) -> str:
+        return self.content.label
+
+    def figures(self) -> dict[str, Figure]:
+        """The charts this page has numbers for."""
+        content = self.content
+        found = {
+            "accuracy": charts.before_and_after(content.models, name="accuracy"),
+            "number": charts.by_number((content.results or {}).get("by_number") or [], name="number"),
+            "failures": charts.failures(content.models, content.kinds, name="failures"),
+        }
+        return {name: each for name, each in found.items() if each is not None}
+
+
+def write(runs: Sequence[Run], out: Path, *, pictures: int = PICTURES) -> Path:
+    """Write a report on ImageNet-D runs into a folder, a page for each, and return the first."""
+    with writing(out):
+        prepare(out)
+        album = Album(out)
+        contents = [
+            collect(run, album, number=number, label=label, pictures=min(pictures, PICTURES))
+            for number, (run, label) in enumerate(zip(runs, _labels(runs), strict=True), start=1)
+        ]
+        copy_static(out, ("report.css", "charts.css", "gallery.css", "lance.css", *browse.SCRIPTS))
+        browse.write_browser(runs, _labels(runs), out, album, pictures=pictures)
+        pages = [Page("index.html" if at == 0 else f"run-{each.number}.html", each) for at, each in enumerate(contents)]
+        for page in reversed(pages):  # the first page last: when it is there, so is everything it leads to
+            text = (
+                environment()
+                .get_template("imagenet_d.html")
+                .render(
+                    page=page,
+                    every=pages,
+                    content=page.content,
+                    results=page.content.results,
+                    figures=page.figures(),
+                    chance=lambda p: "–" if p is None else p_text(p),
+                    roles=charts.ROLES,
+                    downloads=_downloads(page.content, out),
+                    version=program_version(),
+                )
+            )
+            (out / page.name).write_bytes(text.encode("utf-8", "replace"))
+    return out / "index.html"
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """What each run is about: its painter or its data, with its folder where that is not enough."""
+    names = [part_name(run.spec.get("painter") or run.spec.get("data")) for run in runs]
+    return [
+        f"{name} · {run.path.resolve().name}" if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)
+    ]
+
+
+def _downloads(content: Content, out: Path) -> list[tuple[str, str]]:
+    """The numbers, the specification and the tables of the stages that people read."""
+    folder = f"downloads/{content.number}"
+    (out / folder).mkdir(parents=True, exist_ok=True)
+    found = [(f"{folder}/spec.yaml", "the specification: counterfoil run spec.yaml makes it again")]
+    text = yaml.safe_dump(plain(content.run.spec), sort_keys=False, allow_unicode=True)
+    (out / found[0][0]).write_text(text, encoding="utf-8")
+    if content.results is not None:
+        found.append((f"{folder}/results.json", "the numbers of this page"))
+        (out / found[-1][0]).write_bytes(canonical(content.results))
+    for stage, what in TABLES:
+        source = content.run.path / "stages" / f"{stage}.jsonl"
+        if source.is_file():
+            found.append((f"{folder}/{stage}.jsonl", what))
+            (out / found[-1][0]).write_bytes(source.read_bytes())
+    return found

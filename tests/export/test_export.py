@@ -1,0 +1,209 @@
+"""Sets written in every format, read back by the libraries they are meant for, and tested on again."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from counterfoil import images, registry, store
+from counterfoil.errors import BadData, UsageError
+from counterfoil.export.formats import FORMATS
+from counterfoil.export.reading import find_set
+from counterfoil.export.writing import export
+from counterfoil.metrics.imagenet_d import table_text
+from counterfoil.metrics.imagenet_d_transfer import BIAS
+from counterfoil.protocols import fmr, imagenet_d
+from counterfoil.records import Trial, Verdict
+from counterfoil.report import write_report
+from tests.protocols.imagenet_d.test_run import FOREST_AND_SNOW
+from tests.protocols.imagenet_d.world import THINGS, given, spec
+from tests.worlds import arrays
+from tests.worlds import spec as fmr_spec
+
+pytestmark = pytest.mark.xdist_group("export")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
+    return imagenet_d.run(spec(), tmp_path_factory.mktemp("squares") / "run", given=given())
+
+
+def checked(folder: Path) -> list[str]:
+    """The files of a set, whose checksums hold."""
+    files = []
+    for line in (folder / "SHA256SUMS").read_text().splitlines():
+        digest, _, name = line.partition("  ")
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+        files.append(name)
+    everything = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert everything == {*files, "SHA256SUMS"}
+    return files
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_every_format_is_whole_described_and_the_same_twice(run: store.Run, tmp_path: Path, layout: str) -> None:
+    told = export(run, tmp_path / "set", layout=layout, licence="cc0-1.0", note="Painted for a test.")
+    files = checked(tmp_path / "set")
+    assert told.size == FOREST_AND_SNOW
+    page = (tmp_path / "set" / "README.md").read_text()
+    assert "cc0-1.0" in page and "`fake:a`, `fake:b`" in page and "Painted for a test." in page
+    assert "no person has looked" in page
+    with (tmp_path / "set" / "metadata.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == FOREST_AND_SNOW
+    assert {row["nuisance"] for row in rows} == {"forest", "snow"} and all(row["prompt"] and row["sha256"] for row in rows)
+    content = json.loads((tmp_path / "set" / "set.json").read_text())
+    assert content["licence"] == "cc0-1.0" and content["provenance"]["parts"]["painter"] == "fake:painter"
+    export(run, tmp_path / "again", layout=layout, name="set", licence="cc0-1.0", note="Painted for a test.")
+    for name in files:
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "set" / name).read_bytes()
+
+
+def test_croissant_is_valid_and_reads_the_rows(run: store.Run, tmp_path: Path) -> None:
+    croissant = pytest.importorskip("mlcroissant")
+    export(run, tmp_path / "set", licence="https://creativecommons.org/publicdomain/zero/1.0/")
+    found = croissant.Dataset(str(tmp_path / "set" / "croissant.json"))  # raises if it is not valid
+    rows = list(found.records("rows"))
+    assert len(rows) == FOREST_AND_SNOW
+    assert rows[0]["rows/nuisance"] in (b"forest", b"snow")
+
+
+def test_the_hub_library_loads_pictures_and_labels(run: store.Run, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    export(run, tmp_path / "set", layout="datasets")
+    found = datasets.load_dataset(str(tmp_path / "set"), cache_dir=str(tmp_path / "cache"))["test"]
+    assert len(found) == FOREST_AND_SNOW and found[0]["image"].size == (16, 16)
+    assert found.features["label"].names == list(THINGS)
+    assert found[0]["class"] == list(THINGS)[found[0]["label"]]
+
+
+def test_our_own_readers_take_folders_and_shards(run: store.Run, tmp_path: Path) -> None:
+    export(run, tmp_path / "folder")
+    export(run, tmp_path / "shards", layout="webdataset")
+    folder = registry.create("dataset", f"folder:{tmp_path / 'folder'}", {})
+    shards = registry.create(
+        "dataset",
+        f"webdataset:{tmp_path / 'shards' / 'pictures-000000.tar'}",
+        {"classes": str(tmp_path / "shards" / "classes.txt")},
+    )
+    assert len(folder) == len(shards) == FOREST_AND_SNOW
+    assert set(folder.classes) == set(shards.classes) == set(THINGS)
+    with tarfile.open(tmp_path / "shards" / "pictures-000000.tar") as tar:
+        assert json.loads(tar.extractfile("00000000.json").read())["kind"] == "background"  # type: ignore[union-attr]
+
+
+def test_fiftyone_and_label_studio_files_fit_together(run: store.Run, tmp_path: Path) -> None:
+    export(run, tmp_path / "f", layout="fiftyone")
+    labels = json.loads((tmp_path / "f" / "labels.json").read_text())
+    assert {path.stem for path in (tmp_path / "f" / "data").iterdir()} == set(labels["labels"])
+    export(run, tmp_path / "l", layout="label-studio")
+    for task in json.loads((tmp_path / "l" / "tasks.json").read_text()):
+        assert (tmp_path / "l" / task["data"]["image"].partition("?d=")[2]).is_file()
+
+
+def test_a_set_tests_models_later_with_the_same_numbers(run: store.Run, tmp_path: Path) -> None:
+    export(run, tmp_path / "set")
+    later = imagenet_d.run(
+        spec(painter=None, surrogates=[], oracle=None, data=str(tmp_path / "set"), models=["fake:unseen", "fake:good"]),
+        tmp_path / "later",
+        given=given(),
+    )
+    for name in ("fake:unseen", "fake:good"):
+        assert later.results["models"][name]["mined"]["value"] == run.results["models"][name]["mined"]["value"]
+    assert set(later.results["models"]["fake:unseen"]["by_nuisance"]) == {"background"}
+    assert "leave_one_out" not in later.results
+
+
+def test_a_surrogate_that_is_tested_on_the_set_is_marked_as_one(run: store.Run, tmp_path: Path) -> None:
+    export(run, tmp_path / "set")
+    changes = {
+        "painter": None,
+        "surrogates": [],
+        "oracle": None,
+        "data": str(tmp_path / "set"),
+        "models": ["fake:a", "fake:good"],
+    }
+    later = imagenet_d.run(spec(**changes), tmp_path / "later", given=given())
+    assert {name: entry["role"] for name, entry in later.results["models"].items()} == {
+        "fake:a": "surrogate",
+        "fake:good": "unseen",
+    }
+    assert later.results["accuracy"]["value"] == 100  # of the model that took no part
+    assert BIAS in table_text(later.results)
+    assert "Selection bias" in write_report([later], tmp_path / "report").read_text()
+
+
+def test_people_decide_what_goes_into_the_set(tmp_path: Path) -> None:
+    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
+    run.append(verdicts=[Verdict(name, "made", "human", at < 4, 1.0, -1) for at, name in enumerate(kept[:9])])
+    told = export(store.open_run(run.path), tmp_path / "set")
+    assert told.size == 4
+    assert "people: 4 of 4 pictures" in (tmp_path / "set" / "README.md").read_text()
+
+
+def test_without_an_object_check_the_oracles_word_does_not_count(tmp_path: Path) -> None:
+    settings = {"duplicates": None, "object_check": False}
+    run = imagenet_d.run(spec(mining=settings), tmp_path / "run", given=given())
+    assert run.results["models"]["fake:good"]["mined"]["n"] == FOREST_AND_SNOW + 3  # bags in the snow are in it too
+    assert export(run, tmp_path / "set").size == FOREST_AND_SNOW + 3
+
+
+def test_runs_of_other_protocols_are_exported_too(tmp_path: Path) -> None:
+    data = f"tensors:{arrays(tmp_path / 'data.npz', 16)}"
+    run = fmr.run(fmr_spec(data), tmp_path / "run")
+    told = export(run, tmp_path / "set")
+    accepted = sum(1 for trial in run.trials if trial.arm == "guided" and trial.validated)
+    assert told.size == accepted > 0
+    assert "Photos were changed step by step" in (tmp_path / "set" / "README.md").read_text()
+    checked(tmp_path / "set")
+
+
+def test_edited_pictures_go_with_their_captions(tmp_path: Path) -> None:
+    png = images.png(torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(1)))
+    spec_of = {"protocol": "lance", "model": "m:", "oracle": "o:"}
+    with store.write(tmp_path / "run", spec=spec_of, classes=["ant", "bee"], provenance={}) as writer:
+        name = writer.keep(png)
+        source = Trial("7", "source", 1, 0, "made", 0, 0, clean=name)
+        words = {"caption": "a photo of a bee", "prompt": "a photo of a bee\nin fog"}
+        kept = Trial(
+            "7", "edited", 1, 0, "made", 0, 0, image=name, variant="weather-0", factor="weather", value="in fog", **words
+        )
+        lost = Trial(
+            "7", "edited", 1, 0, "made", 0, 0, image=name, variant="weather-1", factor="weather", value="in rain", **words
+        )
+        said = [Verdict(trial.trial_id, "made", "o:", trial is kept, 0.5, 1) for trial in (kept, lost)]
+        writer.add([source, kept, lost], [], said)
+    told = export(store.open_run(tmp_path / "run"), tmp_path / "set")
+    assert told.size == 1 and told.counts == {"weather": 1}
+    with (tmp_path / "set" / "metadata.csv").open() as stream:
+        (row,) = csv.DictReader(stream)
+    assert row["nuisance"] == "in fog" and row["caption"] == "a photo of a bee" and row["prompt"] == "a photo of a bee in fog"
+    assert "edited to match" in (tmp_path / "set" / "README.md").read_text()
+
+
+def test_what_cannot_be_exported_is_said(run: store.Run, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match="there already"):
+        export(run, tmp_path / "full")
+    with pytest.raises(UsageError, match="no format named 'zip'"):
+        export(run, tmp_path / "set", layout="zip")
+    assert not (tmp_path / "set").exists() and not list(tmp_path.glob("*.partial"))
+    nothing = imagenet_d.run(spec(surrogates=["fake:good"], models=[]), tmp_path / "run", given=given())
+    with pytest.raises(UsageError, match="no picture to export"):
+        export(nothing, tmp_path / "set")
+
+
+def test_a_damaged_set_file_is_an_error(run: store.Run, tmp_path: Path) -> None:
+    export(run, tmp_path / "set")
+    assert find_set(tmp_path) is None
+    (tmp_path / "set" / "set.json").write_text("{}")
+    with pytest.raises(BadData, match="damaged"):
+        find_set(tmp_path / "set")

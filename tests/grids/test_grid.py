@@ -1,0 +1,140 @@
+"""Grids: what they come to, how they are sampled, and what is refused."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from counterfoil import labels
+from counterfoil.errors import BadSpec
+from counterfoil.grids import read_grid
+from counterfoil.lab.captions import parse
+
+
+def small(**changes: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "objects": {"mug": ["n1"], "apple": ["n2", "n3"], "shears": {"ids": ["n4"], "lead": "a pair of"}},
+        "nuisances": {
+            "background": {
+                "words": {"beach": "on a beach", "sea": "under water"},
+                "templates": ["a photo of {a} {object} {nuisance}"],
+            },
+            "texture": {"words": ["striped"], "templates": ["{a} {nuisance} {colour} {object}"]},
+        },
+        "fillers": {"colour": ["red", "orange"]},
+    }
+    return {**values, **changes}
+
+
+def test_a_full_grid_names_every_pair_in_english() -> None:
+    texts = [prompt.text for prompt in read_grid(small()).prompts()]
+    assert len(texts) == 9
+    assert texts[:3] == ["a photo of a mug on a beach", "a photo of a mug under water", "a photo of an apple on a beach"]
+    assert texts[4] == "a photo of a pair of shears on a beach"
+    assert texts[6] in ("a striped red mug", "a striped orange mug")
+
+
+def test_a_prompt_does_not_hang_on_what_else_is_sampled() -> None:
+    whole = {prompt.prompt_id: prompt for prompt in read_grid(small(images=2)).prompts(5)}
+    some = list(read_grid(small(images=2, sampling="random", count=7)).prompts(5))
+    assert len({prompt.prompt_id for prompt in some}) == 7
+    assert all(whole[prompt.prompt_id] == prompt for prompt in some)
+    other = [prompt.prompt_id for prompt in read_grid(small(images=2, sampling="random", count=7)).prompts(6)]
+    assert other != [prompt.prompt_id for prompt in some]
+
+
+@pytest.mark.parametrize("objects", [6, 7])  # with a common divisor of twelve words, and without
+def test_balanced_sampling_is_even_at_any_count(objects: int) -> None:
+    values = {
+        "objects": [f"thing {number}" for number in range(objects)],
+        "nuisances": {
+            kind: {"words": [f"{kind} {number}" for number in range(12)], "templates": "{object} {nuisance}"} for kind in "ab"
+        },
+    }
+    for count in (2 * objects, 50, 2 * objects * 12):
+        prompts = list(read_grid({**values, "count": count}).prompts())
+        assert len({prompt.prompt_id for prompt in prompts}) == count
+        for kind in "ab":
+            ours = [prompt for prompt in prompts if prompt.kind == kind]
+            assert len(ours) == count // 2
+            for counted, among in ((Counter(p.thing for p in ours), objects), (Counter(p.nuisance for p in ours), 12)):
+                every = [*counted.values(), *[0] * (among - len(counted))]
+                assert max(every) - min(every) <= 1 + (among == 12 and objects == 6)
+
+
+def test_excluded_pairs_are_left_out_and_counted() -> None:
+    grid = read_grid(small(exclude=[{"object": "mug", "background": "sea"}, {"texture": "striped"}]))
+    assert len(grid) == 5 == len(list(grid.prompts()))
+    assert not any(prompt.kind == "texture" or (prompt.thing, prompt.nuisance) == ("mug", "sea") for prompt in grid.prompts())
+
+
+def test_ten_thousand_prompts_of_imagenet_plan_in_seconds() -> None:
+    begun = time.process_time()
+    grid = read_grid("imagenet-d")
+    prompts = list(grid.prompts())
+    assert time.process_time() - begun < 10  # it takes 0.2 s; this is no race, only an alarm for something quadratic
+    assert len({prompt.prompt_id for prompt in prompts}) == len(prompts) == len(grid) == 10_000
+    named = Counter(prompt.thing for prompt in prompts)
+    assert len(named) == 113 and max(named.values()) - min(named.values()) <= 3
+
+
+def test_the_objects_are_the_papers_and_their_ids_imagenets() -> None:
+    things = read_grid("imagenet-d").things
+    ids = [each for thing in things for each in thing.ids]
+    assert len(things) == 113
+    assert len(set(ids)) == len(ids) == 125
+    assert sum(len(thing.ids) > 1 for thing in things) == 9
+    assert set(ids) <= {entry.wordnet for entry in labels.imagenet()}
+    kinds = {nuisance.kind: len(nuisance.words) for nuisance in read_grid("imagenet-d").nuisances}
+    assert kinds == {"background": 247, "texture": 47, "material": 32}
+
+
+def test_the_labs_prompts_are_sentences_its_painter_knows() -> None:
+    for prompt in read_grid("lab").prompts():
+        said = parse(prompt.text)
+        assert said is not None and said["garment"] == prompt.thing and said[prompt.kind] == prompt.nuisance
+
+
+def test_words_come_from_files_people_have(tmp_path: Path) -> None:
+    (tmp_path / "scenes.csv").write_text("code,name\n1,living_room-s\n2,bow_window-indoor-s\n")
+    (tmp_path / "plain.txt").write_text("# mine\nattic\n\ncellar\n")
+    for name, words in (("scenes.csv", ["living room", "bow window indoor"]), ("plain.txt", ["attic", "cellar"])):
+        nuisances = {"background": {"words": str(tmp_path / name), "templates": "{object} in a {nuisance}"}}
+        assert list(read_grid(small(nuisances=nuisances)).nuisances[0].words) == words
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"objects": {"mug": [], "apple": ["n2"]}}, "'mug' has no ids"),
+        ({"objects": {"mug": {"ids": []}, "apple": ["n2"]}}, "'mug' has no ids"),
+        ({"objects": {}}, "none given"),
+        ({"objects": ["mug"]}, "two or more"),
+        ({"objects": {"mug": ["n1"], "cup": ["n1"]}}, "give each id to one object"),
+        ({"objects": "no-such-list"}, "cannot be read"),
+        ({"nuisances": {}}, "no nuisances"),
+        ({"nuisances": {"background": {"words": [], "templates": "{object} {nuisance}"}}}, "no words"),
+        ({"nuisances": {"background": {"words": ["sea"], "templates": "a photo of {object}"}}}, "no slot {nuisance}"),
+        ({"nuisances": {"background": {"words": ["sea"], "templates": "{nuisance}"}}}, "no slot {object}"),
+        (
+            {"nuisances": {"background": {"words": ["sea"], "templates": "{object} {nuisance} {mood}"}}},
+            "{mood}, which nothing fills",
+        ),
+        ({"nuisances": {"background": {"words": ["sea"], "templates": "{object {nuisance}"}}}, "cannot be read"),
+        ({"nuisances": {"background": {"words": ["sea", "Sea"], "templates": "{object} {nuisance}"}}}, "same name"),
+        ({"exclude": [{"background": "*"}, {"texture": "*"}]}, "empty"),
+        ({"exclude": [{"background": "moon"}]}, "not both in the grid"),
+        ({"sampling": "some"}, "full, random, balanced"),
+        ({"count": 0}, "whole number from 1"),
+        ({"colour": 1}, "unknown key 'colour'"),
+    ],
+)
+def test_bad_grids_are_refused_in_one_line(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(BadSpec) as caught:
+        read_grid(small(**changes))
+    assert complaint in str(caught.value)
+    assert "\n" not in str(caught.value)

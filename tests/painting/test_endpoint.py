@@ -1,0 +1,85 @@
+"""A painter behind HTTP, whose answers the test can spoil."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from counterfoil import images, registry
+from counterfoil.errors import RunFailed
+from counterfoil.painting.painted import paint
+from counterfoil.testing import check_painter
+from tests.models.endpoint import Endpoint, served
+
+PROMPTS = ["a red mug", "a blue mug", "a green mug"]
+SEEDS = torch.tensor([1, 2, 3])
+
+
+def picture(seed: int) -> str:
+    image = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(seed))
+    return base64.b64encode(images.png(image)).decode()
+
+
+def answering(endpoint: Endpoint, spoil: Any = lambda number, answer: answer, *, flags: bool = False) -> None:
+    """Make a test's endpoint paint."""
+
+    def answer(body: bytes) -> Any:
+        asked = json.loads(body)
+        endpoint.posts.append(len(asked.get("prompts", [1])))
+        if "prompts" in asked:
+            made: dict[str, Any] = {"images": [picture(seed) for seed in asked["seeds"]]}
+            if flags:
+                made["nsfw"] = ["blue" in text for text in asked["prompts"]]
+        else:
+            made = {"data": [{"b64_json": picture(asked["seed"])}]}
+        return spoil(len(endpoint.posts), made)
+
+    endpoint.answer = answer  # type: ignore[method-assign]
+
+
+def test_it_paints_in_both_dialects_and_in_any_batch() -> None:
+    with served() as endpoint:
+        answering(endpoint)
+        own = registry.create("painter", endpoint.url, {"batch": 2})
+        both = own.paint(PROMPTS, SEEDS)
+        assert endpoint.posts == [2, 1]
+        assert torch.equal(both[1], own.paint(PROMPTS[1:2], SEEDS[1:2])[0])
+        other = registry.create("painter", endpoint.url, {"api": "openai", "model": "m"})
+        assert torch.equal(other.paint(PROMPTS, SEEDS), both)
+
+
+def test_it_keeps_the_contract() -> None:
+    with served() as endpoint:
+        answering(endpoint)
+        check_painter(registry.create("painter", endpoint.url, {}))
+
+
+def test_withheld_pictures_are_flagged() -> None:
+    with served() as endpoint:
+        answering(endpoint, flags=True)
+        painted = paint(registry.create("painter", endpoint.url, {}), PROMPTS, SEEDS)
+        assert painted.flagged == (False, True, False)
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        {"images": []},
+        {"pictures": []},
+        {"images": ["not base64"] * 3},
+        {"images": [base64.b64encode(b"no picture").decode()] * 3},
+        b"garbage",
+        (503, b"busy", {}),
+    ],
+)
+def test_an_endpoint_that_breaks_stops_the_run_so_that_it_can_go_on(spoiled: Any) -> None:
+    with served() as endpoint:
+        answering(endpoint, lambda number, answer: spoiled)
+        painter = registry.create("painter", endpoint.url, {"retries": 1, "backoff": 0.0})
+        with pytest.raises(RunFailed, match="goes on once the endpoint is in order") as caught:
+            painter.paint(PROMPTS, SEEDS)
+        assert "\n" not in str(caught.value)

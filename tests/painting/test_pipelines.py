@@ -1,0 +1,175 @@
+"""Painters over diffusers pipelines: the lab's, and small random ones of other families saved as the hub keeps them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from counterfoil import registry
+from counterfoil.errors import BadPart, BadWeights
+from counterfoil.lab.parts import WEIGHTS
+from counterfoil.painting.painted import fault, paint
+from counterfoil.painting.pipelines import PipelinePainter, diffusers_painter
+from counterfoil.testing import check_painter
+
+PROMPTS = [
+    "a photo of a red wool dress on a beach",
+    "a photo of a blue cotton bag in a city",
+    "a photo of a green silk boot at sunset",
+]
+SEEDS = torch.tensor([11, 2**61 + 5, 7])
+
+pytestmark = pytest.mark.xdist_group("painting")
+
+
+@pytest.fixture(scope="module")
+def lab() -> PipelinePainter:
+    painter: PipelinePainter = registry.create("painter", "lab:diffusion", {"steps": 2})
+    return painter
+
+
+def test_a_picture_hangs_on_its_prompt_and_seed_alone(lab: PipelinePainter) -> None:
+    together = lab.paint(PROMPTS, SEEDS)
+    assert together.shape == (3, 3, 64, 64) and float(together.min()) >= 0 and float(together.max()) <= 1
+    alone = torch.cat([lab.paint([text], seed[None]) for text, seed in zip(PROMPTS[::-1], SEEDS.flip(0), strict=True)])
+    assert torch.equal(together.flip(0), alone)
+    assert not torch.equal(lab.paint(PROMPTS[:1], SEEDS[1:2])[0], together[0])
+
+
+def test_it_keeps_the_contract(lab: PipelinePainter) -> None:
+    check_painter(lab, prompts=PROMPTS[:2])
+
+
+def test_a_batch_is_filled_up_so_that_its_size_never_shows(lab: PipelinePainter) -> None:
+    two = PipelinePainter(lab.pipeline, {"num_inference_steps": 2, "guidance_scale": 5.0}, batch=2)
+    assert torch.equal(two.paint(PROMPTS, SEEDS)[2], two.paint(PROMPTS[2:], SEEDS[2:])[0])
+
+
+def test_the_filters_word_is_recorded(lab: PipelinePainter) -> None:
+    class Filtered:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        device = torch.device("cpu")
+
+        def set_progress_bar_config(self, **options: Any) -> None: ...
+
+        def __call__(self, prompt: list[str], generator: Any, output_type: str, **options: Any) -> Any:
+            found = self.inner(prompt=prompt, generator=generator, output_type=output_type, num_inference_steps=1)
+            found.nsfw_content_detected = ["dress" in text for text in prompt]
+            return found
+
+    painted = paint(PipelinePainter(Filtered(lab.pipeline), {}), PROMPTS, SEEDS)
+    assert painted.flagged == (True, False, False)
+    assert paint(lab, PROMPTS[:1], SEEDS[:1]).flagged == (None,)  # the lab's has no filter, which is not the same as a pass
+    assert "safety filter" in fault(painted.images[0], flagged=True) and not fault(painted.images[1], flagged=False)
+
+
+def test_provenance_names_weights_and_settings(lab: PipelinePainter) -> None:
+    told = lab.provenance()
+    assert told["scheduler"] == "DPMSolverMultistepScheduler" and "num_inference_steps 2" in told["settings"]
+    assert len(told["weights unet"]) == 64
+
+
+def _tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(WEIGHTS / "diffusion" / "tokenizer")
+
+
+def _text(width: int, *, projected: bool) -> Any:
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
+
+    tokenizer = _tokenizer()
+    config = CLIPTextConfig(
+        vocab_size=len(tokenizer), hidden_size=width, intermediate_size=width, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=tokenizer.model_max_length, projection_dim=width,
+        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    return (CLIPTextModelWithProjection if projected else CLIPTextModel)(config)
+
+
+def _vae(channels: int) -> Any:
+    from diffusers import AutoencoderKL
+
+    return AutoencoderKL(
+        in_channels=3, out_channels=3, latent_channels=channels, block_out_channels=(8,), layers_per_block=1, norm_num_groups=4,
+        down_block_types=("DownEncoderBlock2D",), up_block_types=("UpDecoderBlock2D",), sample_size=16,
+        **({"use_quant_conv": False, "use_post_quant_conv": False, "shift_factor": 0.0} if channels == 16 else {}),
+    )  # fmt: skip
+
+
+def xl() -> Any:
+    """A Stable Diffusion XL of a few thousand weights."""
+    from diffusers import EulerDiscreteScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
+
+    unet = UNet2DConditionModel(
+        sample_size=16, in_channels=4, out_channels=4, block_out_channels=(8, 16), layers_per_block=1, norm_num_groups=4,
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        attention_head_dim=(2, 4), cross_attention_dim=16, addition_embed_type="text_time", addition_time_embed_dim=8,
+        projection_class_embeddings_input_dim=8 + 6 * 8, transformer_layers_per_block=1, use_linear_projection=True,
+    )  # fmt: skip
+    return StableDiffusionXLPipeline(
+        vae=_vae(4), text_encoder=_text(8, projected=False), text_encoder_2=_text(8, projected=True),
+        tokenizer=_tokenizer(), tokenizer_2=_tokenizer(), unet=unet, scheduler=EulerDiscreteScheduler(),
+    )  # fmt: skip
+
+
+def three() -> Any:
+    """A Stable Diffusion 3 of a few thousand weights."""
+    from diffusers import FlowMatchEulerDiscreteScheduler, SD3Transformer2DModel, StableDiffusion3Pipeline
+    from transformers import T5Config, T5EncoderModel
+
+    transformer = SD3Transformer2DModel(
+        sample_size=16, patch_size=2, in_channels=16, out_channels=16, num_layers=1, attention_head_dim=8, num_attention_heads=2,
+        joint_attention_dim=32, caption_projection_dim=16, pooled_projection_dim=16, pos_embed_max_size=16,
+    )  # fmt: skip
+    long = T5Config(vocab_size=len(_tokenizer()), d_model=32, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    return StableDiffusion3Pipeline(
+        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(), vae=_vae(16), text_encoder=_text(8, projected=True),
+        tokenizer=_tokenizer(), text_encoder_2=_text(8, projected=True), tokenizer_2=_tokenizer(),
+        text_encoder_3=T5EncoderModel(long),
+        tokenizer_3=_tokenizer(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("family", [xl, three])
+def test_other_families_load_through_the_same_name(family: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    family().save_pretrained(tmp_path)
+    painter = registry.create("painter", f"diffusers:{tmp_path}", {"steps": 2, "size": 16, "guidance": 2.0})
+    together = painter.paint(PROMPTS[:2], SEEDS[:2])
+    assert together.shape == (2, 3, 16, 16) and torch.isfinite(together).all()
+    assert torch.equal(painter.paint(PROMPTS[1:2], SEEDS[1:2])[0], together[1])
+
+
+def test_what_cannot_be_loaded_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "model_index.json").write_text(json.dumps({"_class_name": "NoSuchPipeline", "_diffusers_version": "0.40"}))
+    for place, kind in ((tmp_path / "empty", BadWeights), (broken, BadWeights), ("", BadPart)):
+        with pytest.raises(kind) as caught:
+            diffusers_painter(str(place))
+        assert "\n" not in str(caught.value)
+    with pytest.raises(BadPart, match="no scheduler"):
+        registry.create("painter", "lab:diffusion", {"scheduler": "NoSuchScheduler"})
+
+
+def test_only_safetensors_are_read(tmp_path: Path) -> None:
+    xl().save_pretrained(tmp_path, safe_serialization=False)
+    with pytest.raises(BadWeights):
+        diffusers_painter(str(tmp_path))
+
+
+def test_faults_of_pictures() -> None:
+    good = torch.rand(3, 8, 8)
+    assert fault(good) == ""
+    assert "black" in fault(torch.zeros(3, 8, 8))
+    assert "one colour" in fault(torch.full((3, 8, 8), 0.5))
+    assert "not finite" in fault(good * float("nan"))
+    assert "outside" in fault(good * 3)

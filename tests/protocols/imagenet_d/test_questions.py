@@ -1,0 +1,94 @@
+"""Vision-language models asked by two choices: presets, order bias, and answers that cannot be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from counterfoil import registry
+from counterfoil.errors import BadSpec, RunFailed
+from counterfoil.metrics.imagenet_d import table_text
+from counterfoil.protocols import imagenet_d
+from tests.models.endpoint import served
+from tests.protocols.imagenet_d.world import given, spec
+
+
+@dataclass
+class Scripted:
+    """Answers by a rule that gets the two choices in their order."""
+
+    rule: Callable[[str, str], str]
+
+    def answer(self, images: Sequence[Tensor], questions: Sequence[str]) -> list[str]:
+        found = []
+        for question in questions:
+            first, second = question.rpartition("[")[2].rstrip("].").split(", ")
+            found.append(self.rule(first, second))
+        return found
+
+
+def asked(tmp_path: Path, rule: Callable[[str, str], str], **changes: Any) -> dict[str, Any]:
+    parts = given(chat=Scripted(rule))
+    run = imagenet_d.run(spec(chats=["fake:chat"], **changes), tmp_path / "run", given=parts)
+    assert run.results is not None
+    return run.results
+
+
+def test_who_always_says_the_first_gains_nothing_when_choices_are_shuffled(tmp_path: Path) -> None:
+    fair = asked(tmp_path / "fair", lambda first, second: f"It is a {first}.")
+    assert 20 <= fair["models"]["fake:chat"]["mined"]["value"] <= 80
+    bias = fair["order_bias"]["fake:chat"]
+    assert bias["truth_first"]["value"] == 100 and bias["truth_second"]["value"] == 0
+    assert bias["bias"]["value"] == 100 and bias["p"] < 0.001 and bias["consistent"]["value"] == 0
+    assert "Two-choice questions" in table_text(fair)
+    paper = asked(tmp_path / "paper", lambda first, second: f"It is a {first}.", preset="paper")
+    assert paper["models"]["fake:chat"]["mined"]["value"] == 100  # the truth always stands first there
+
+
+def test_an_answer_that_means_neither_is_wrong_or_dropped(tmp_path: Path) -> None:
+    def rule(first: str, second: str) -> str:
+        return "I cannot tell." if "mug" in (first, second) else min(first, second)
+
+    fair = asked(tmp_path / "fair", rule, questions={"both_orders": False})
+    paper = asked(tmp_path / "paper", rule, preset="paper", questions={"both_orders": False})
+    assert fair["models"]["fake:chat"]["mined"]["n"] > paper["models"]["fake:chat"]["mined"]["n"] > 0
+    assert "order_bias" not in fair
+
+
+def test_the_wrong_choice_is_the_one_models_fall_for(tmp_path: Path) -> None:
+    asked(tmp_path, lambda first, second: first)
+    rows = [json.loads(line) for line in next((tmp_path / "run" / "stages").glob("answers-*.jsonl")).read_text().splitlines()]
+    after = {"mug": "sock", "sock": "lamp", "lamp": "bag", "bag": "mug"}
+    assert rows and all(after[row["truth"]] == row["wrong"] for row in rows)
+
+
+def test_a_question_without_its_places_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadSpec, match=r"no place for \{second\}"):
+        imagenet_d.run(spec(questions={"text": "Is it {first}?"}), tmp_path / "run", given=given())
+
+
+def test_an_endpoint_is_asked_with_the_picture_and_may_break(tmp_path: Path) -> None:
+    with served() as endpoint:
+        seen: list[Any] = []
+
+        def answer(body: bytes) -> Any:
+            seen.append(json.loads(body))
+            words = seen[-1]["messages"][0]["content"][1]["text"]
+            return (
+                {"choices": [{"message": {"content": words.rpartition("[")[2].split(",")[0]}}]} if len(seen) < 8 else {"oops": 1}
+            )
+
+        endpoint.answer = answer  # type: ignore[method-assign]
+        chat = registry.create("chat", endpoint.url, {"model": "m", "retries": 0})
+        parts = given(chat=chat)
+        with pytest.raises(RunFailed, match="goes on once the endpoint is in order"):
+            imagenet_d.run(spec(chats=["fake:chat"], engine={"batch": 2}), tmp_path / "run", given=parts)
+        assert seen[0]["model"] == "m" and seen[0]["messages"][0]["content"][0]["image_url"]["url"].startswith(
+            "data:image/png;base64,"
+        )

@@ -1,0 +1,205 @@
+"""A whole run over a world of coloured squares, whose outcome can be said beforehand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from counterfoil import rescoring, store
+from counterfoil.errors import BadData, BadSpec, LabelMismatch, RunFailed
+from counterfoil.metrics.imagenet_d import results, table_text
+from counterfoil.metrics.imagenet_d_transfer import BIAS
+from counterfoil.protocols import imagenet_d
+from counterfoil.records import Verdict
+from counterfoil.spec import PartSpec
+from counterfoil.stages import open_table
+from tests.protocols.imagenet_d.world import SquareModel, SquarePainter, given, spec, values
+
+PICTURES = 4 * (4 + 2) * 3
+FOREST_AND_SNOW = 4 * 2 * 3 - 3  # what both surrogates miss, less the bags in the snow, where the oracle sees none
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
+    return imagenet_d.run(spec(), tmp_path_factory.mktemp("squares") / "run", given=given())
+
+
+def test_what_all_surrogates_miss_is_kept(run: store.Run) -> None:
+    kept = [trial for trial in run.trials if trial.ending == "made"]
+    assert len(list(run.trials)) == PICTURES
+    assert {trial.value for trial in kept} == {"forest", "snow"}
+    assert len(kept) == FOREST_AND_SNOW
+    counts = run.results["counts"]
+    assert counts["images"] == PICTURES and counts["kept"] == counts["validated"] == FOREST_AND_SNOW
+    assert counts["turned_away"] == {"not hard": PICTURES - 24, "object": 3}
+
+
+def test_every_picture_is_stored_with_its_prompt_and_what_all_said(run: store.Run) -> None:
+    for trial in run.trials:
+        assert (
+            run.picture(trial).is_file()
+            and trial.prompt.startswith("a photo of a ")
+            and trial.factor in ("background", "texture")
+        )
+    assert len(list(run.predictions())) == 5 * PICTURES
+    assert len(list(run.verdicts("fake:oracle"))) == PICTURES
+
+
+def test_models_that_took_no_part_are_told_from_surrogates(run: store.Run) -> None:
+    models = run.results["models"]
+    assert {name: entry["role"] for name, entry in models.items()} == {
+        "fake:a": "surrogate", "fake:b": "surrogate", "fake:unseen": "unseen", "fake:shortcut": "unseen", "fake:good": "unseen",
+    }  # fmt: skip
+    assert models["fake:a"]["mined"]["value"] == 0
+    assert models["fake:good"]["mined"]["value"] == 100
+    assert models["fake:unseen"]["mined"]["value"] == pytest.approx(100 * 9 / 21)  # right in the snow, wrong in the forest
+    assert models["fake:unseen"]["painted"]["value"] == pytest.approx(100 * (PICTURES - 3 - 12) / (PICTURES - 3))
+    assert models["fake:unseen"]["p"] < 0.05  # seven prompts of twenty-four
+
+
+def test_leaving_a_surrogate_out_shows_what_the_others_chose(run: store.Run) -> None:
+    rows = {row["surrogate"]: row for row in run.results["leave_one_out"]}
+    # Without a, what b misses: forest, snow and night. There a is right at night.
+    assert rows["fake:a"]["kept"] == FOREST_AND_SNOW + 12
+    assert rows["fake:a"]["mined"]["value"] == pytest.approx(100 * 12 / 33)
+    assert [point["surrogates"] for point in run.results["by_number"]] == [0, 1, 2]
+    accuracy = [point["accuracy"] for point in run.results["by_number"]]
+    assert accuracy == sorted(accuracy, reverse=True)
+
+
+def test_every_table_with_a_surrogate_says_so(run: store.Run) -> None:
+    blocks = table_text(run.results).split("\n\n")
+    tables = [block for block in blocks if "surrogate *" in block or "left out *" in block]
+    assert len(tables) == 2 and all(BIAS in block for block in tables)
+
+
+def test_the_shortcut_is_sorted_as_background_driven(run: store.Run) -> None:
+    modes = {name: entry["failure_modes"] for name, entry in run.results["models"].items()}
+    shortcut = modes["fake:shortcut"]["painted"]
+    assert shortcut["background"]["times"] == shortcut["mistakes"] == 3 * 4 * 3 - 0
+    pulls = {(pull["nuisance"], pull["answer"]) for pull in modes["fake:shortcut"]["pulls"]}
+    assert pulls == {("forest", "mug"), ("beach", "sock"), ("night", "lamp"), ("snow", "bag")}
+    assert modes["fake:unseen"]["painted"]["background"]["times"] == 0  # wrong in the forest, but each object in its own way
+    assert modes["fake:good"]["painted"]["mistakes"] == 0
+
+
+def test_people_decide_on_what_was_kept(tmp_path: Path) -> None:
+    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
+    run.append(verdicts=[Verdict(name, "made", "human", at % 2 == 0, 1.0, -1) for at, name in enumerate(kept[:10])])
+    counts = results(store.open_run(run.path))["counts"]
+    assert (counts["people_accept"], counts["people_reject"], counts["people_pending"]) == (5, 5, FOREST_AND_SNOW - 10)
+    assert counts["validated"] == 5
+
+
+def test_it_does_not_hang_on_how_the_work_is_laid_out(run: store.Run, tmp_path: Path) -> None:
+    other = imagenet_d.run(spec(engine={"batch": 5, "tile": 3, "part_images": 7}), tmp_path / "run", given=given())
+    assert (other.path / "results.json").read_bytes() == (run.path / "results.json").read_bytes()
+    assert {trial.trial_id: trial.image for trial in other.trials} == {trial.trial_id: trial.image for trial in run.trials}
+
+
+def test_an_endpoint_that_fails_half_way_loses_nothing(run: store.Run, tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="goes on"):
+        imagenet_d.run(spec(), tmp_path / "run", given=given(painter=SquarePainter(fails_after=40)))
+    again = SquarePainter()
+    finished = imagenet_d.run(spec(), tmp_path / "run", given=given(painter=again))
+    assert len(again.painted) == PICTURES - 32  # two batches of sixteen were there
+    assert (finished.path / "results.json").read_bytes() == (run.path / "results.json").read_bytes()
+
+
+def test_black_and_broken_pictures_are_counted_and_passed_over(tmp_path: Path) -> None:
+    def spoil(prompt: str, image: torch.Tensor) -> torch.Tensor:
+        if "night" in prompt:
+            return torch.zeros_like(image)
+        return image * float("nan") if "striped" in prompt else image
+
+    run = imagenet_d.run(spec(), tmp_path / "run", given=given(painter=SquarePainter(spoil=spoil)))
+    counts = run.results["counts"]
+    assert counts["skipped"] == 24 and counts["images"] == PICTURES
+    assert sorted(counts["skipped_for"].values()) == [12, 12]
+    assert any("black" in reason for reason in counts["skipped_for"])
+    assert any("not finite" in reason for reason in counts["skipped_for"])
+
+
+def test_a_painter_that_only_paints_black_stops_the_run(tmp_path: Path) -> None:
+    black = SquarePainter(spoil=lambda prompt, image: torch.zeros_like(image))
+    with pytest.raises(BadData, match="none of its pictures can be used"):
+        imagenet_d.run(spec(), tmp_path / "run", given=given(painter=black))
+
+
+def test_a_surrogate_with_another_label_space_is_refused_before_anything_is_painted(tmp_path: Path) -> None:
+    painter = SquarePainter()
+    with pytest.raises(LabelMismatch) as caught:
+        imagenet_d.run(spec(), tmp_path / "run", given=given(a=SquareModel(classes=("oak", "elm", "ash")), painter=painter))
+    assert "\n" not in str(caught.value) and "fake:a" in str(caught.value)
+    assert not painter.painted and not (tmp_path / "run").exists()
+
+
+def test_a_prompt_corrected_by_hand_is_painted_again_and_no_other(tmp_path: Path) -> None:
+    imagenet_d.run(spec(), tmp_path / "run", given=given(), stage="paintings")
+    path = tmp_path / "run" / "stages" / "prompts.jsonl"
+    path.write_text(path.read_text().replace("a photo of a mug in the beach", "a photo of a mug in the forest", 1))
+    painter = SquarePainter()
+    imagenet_d.run(spec(), tmp_path / "run", given=given(painter=painter))
+    assert painter.painted == ["a photo of a mug in the forest"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"surrogates": []}, "no surrogates"),
+        ({"oracle": None}, "no oracle"),
+        ({"painter": None}, "painter to make a set, or data"),
+        ({"data": "somewhere"}, "not both"),
+        ({"models": ["fake:a"]}, "named twice"),
+        ({"mining": {"misses": 3}}, "from 1 to the 2 surrogates"),
+        ({"mining": {"mises": 3}}, "did you mean 'misses'"),
+    ],
+)
+def test_specifications_that_cannot_be(changes: dict, complaint: str) -> None:
+    with pytest.raises(BadSpec) as caught:
+        spec(**changes)
+    assert complaint in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_near_duplicates_may_be_found_by_an_encoder(tmp_path: Path) -> None:
+    class Middle:
+        """Embeds what is in the middle, so that all pictures of an object are alike."""
+
+        def embed_images(self, images: torch.Tensor) -> torch.Tensor:
+            return images[:, :, 6:10, 6:10].mean((2, 3)).round() - 0.4
+
+    changes = {"encoder": "fake:encoder", "mining": {"duplicates": 4}}
+    run = imagenet_d.run(spec(**changes), tmp_path / "run", given=given(encoder=Middle()))
+    kept = [trial.label for trial in run.trials if trial.ending == "made"]
+    assert sorted(kept) == [0, 1, 2, 3]  # one of each object
+    assert run.results["counts"]["turned_away"]["duplicate"] == FOREST_AND_SNOW - 4
+    assert run.results["leave_one_out"][0]["kept"] == 4
+
+
+def test_paintings_have_a_table_of_their_own(run: store.Run) -> None:
+    rows = list(open_table(run.path / "stages", "paintings"))
+    assert len(rows) == PICTURES and len({row["seed"] for row in rows}) == PICTURES
+    assert values()["painter"] == "fake:painter"
+
+
+def test_another_model_can_be_scored_later(tmp_path: Path) -> None:
+    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    rescoring.score(run, PartSpec(name="later"), built=SquareModel(blind=("snow",)))
+    found = results(store.open_run(run.path), model="later")
+    assert found["models"]["later"]["role"] == "unseen"
+    assert found["accuracy"]["value"] == pytest.approx(found["models"]["later"]["mined"]["value"]) == pytest.approx(100 * 12 / 21)
+
+
+def test_people_are_asked_about_what_was_kept_and_sentinels_are_what_was_too_easy(run: store.Run) -> None:
+    pytest.importorskip("sqlalchemy")
+    from counterfoil.web.review.planning import Plan, _from_clean, _items
+
+    asked = _items(run, Plan())
+    kept = {trial.trial_id for trial in run.trials if trial.ending == "made"}
+    assert {row["trial_id"] for row in asked} == kept
+    sentinels = _from_clean(run, len(asked), Plan())
+    assert len(sentinels) >= 4 and not {row["trial_id"] for row in sentinels} & kept
+    assert {row["expected"] for row in sentinels} == {True, False}

@@ -1,0 +1,74 @@
+"""The page about ImageNet-D runs: whole, unfinished, without mining, and with names that try to break out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from counterfoil import store
+from counterfoil.metrics.imagenet_d_transfer import BIAS
+from counterfoil.protocols import imagenet_d
+from counterfoil.records import Verdict
+from counterfoil.report import write_report
+from tests.protocols.imagenet_d.test_questions import Scripted
+from tests.protocols.imagenet_d.world import given, spec
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
+    parts = given(chat=Scripted(lambda first, second: first))
+    return imagenet_d.run(spec(chats=["fake:chat"]), tmp_path_factory.mktemp("page") / "run", given=parts)
+
+
+def page(run: store.Run, out: Path) -> str:
+    return write_report([run], out).read_text(encoding="utf-8")
+
+
+def test_it_shows_every_table_and_the_statement_under_those_with_surrogates(run: store.Run, tmp_path: Path) -> None:
+    text = page(run, tmp_path / "report")
+    for title in (
+        "Models",
+        "Leave one surrogate out",
+        "By kind of nuisance",
+        "What mistakes follow",
+        "Two-choice questions",
+        "Pictures of the set",
+    ):
+        assert title in text
+    plain = " ".join(text.replace("&#39;", "'").split())
+    assert plain.count(BIAS) == 5  # the chart, the models, leave-one-out, kinds and mistakes
+    assert text.count("<img") == run.results["counts"]["kept"]
+    for name in ("spec.yaml", "results.json", "prompts.jsonl", "mined.jsonl"):
+        assert (tmp_path / "report" / "downloads" / "1" / name).is_file()
+    assert "style=" not in text and "<script>" not in text
+
+
+def test_votes_that_came_later_are_on_the_page(tmp_path: Path) -> None:
+    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
+    run.append(verdicts=[Verdict(kept[0], "made", "human", False, 0.0, -1), Verdict(kept[1], "made", "human", True, 1.0, -1)])
+    text = page(store.open_run(run.path), tmp_path / "report")
+    assert f"1 accepted, 1 rejected, {len(kept) - 2} pending" in text and "people: no" in text
+
+
+def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
+    run = imagenet_d.run(spec(), tmp_path / "run", given=given(), stage="paintings")
+    assert "This run is not finished" in page(run, tmp_path / "report")
+
+
+def test_a_set_that_was_only_tested_on_has_no_surrogates_on_its_page(run: store.Run, tmp_path: Path) -> None:
+    from counterfoil.export.writing import export
+
+    export(run, tmp_path / "set")
+    changes = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set"), "models": ["fake:unseen"]}
+    text = page(imagenet_d.run(spec(**changes), tmp_path / "later", given=given()), tmp_path / "report")
+    assert "Accuracy on the set" in text and "Selection bias" not in text and "Leave one" not in text
+
+
+def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
+    evil = '<script>alert("x")</script>'
+    parts = given(**{evil: given().parts["fake:good"]})
+    run = imagenet_d.run(spec(models=[f"fake:{evil}"]), tmp_path / "run", given=parts)
+    text = page(run, tmp_path / "report")
+    assert evil not in text and "&lt;script&gt;" in text
