@@ -1,0 +1,172 @@
+"""How the review holds up: 200 reviewers on loopback, each judging a picture every two seconds and loading the next.
+
+    python bench/review_load.py [--seconds 30] [--reviewers 200] [--database URL]
+
+Prints how long votes took and how many failed. Exit code 1 if one failed or the 99th percentile reaches 250 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import json
+import random
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from counterfoil import store
+from counterfoil.records import Prediction, Trial, Verdict
+
+LIMIT = 0.250  # seconds, for the 99th percentile
+EVERY = 2.0  # seconds between two votes of a reviewer
+CLASSES = tuple(f"class {number}" for number in range(20))
+SPEC = {"model": {"name": "bench:model"}, "oracle": {"name": "bench:oracle"}, "seed": 0, "search": {"budget": 1}}
+
+
+def make_run(path: Path, images: int) -> None:
+    """A run with pictures of noise."""
+    draw = np.random.default_rng(0)
+    with store.write(path, SPEC, CLASSES, {"images": images, "size": 64}) as writer:
+        for number in range(images):
+            stream = io.BytesIO()
+            Image.fromarray(draw.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(stream, "PNG")
+            name, label = writer.keep(stream.getvalue()), number % len(CLASSES)
+            trial = Trial(f"{number}", "guided", label, number, "budget", 1, 2, clean=name, reconstruction=name, image=name)
+            said = [Verdict(trial.trial_id, picture, "bench:oracle", True, 1.0, label) for picture in ("clean", "made")]
+            right = [Prediction(trial.trial_id, picture, "bench:model", label, True, 1.0, 1.0) for picture in ("clean", "made")]
+            writer.add([trial], right, said)
+
+
+@dataclass
+class Times:
+    """Seconds that requests took, and what went wrong."""
+
+    votes: list[float] = field(default_factory=list)
+    pictures: list[float] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+class Link:
+    """A connection that is kept, as browsers do."""
+
+    def __init__(self, port: int, token: str = "") -> None:
+        self._port, self._headers = port, f"Host: localhost\r\n{f'Authorization: Bearer {token}' if token else ''}"
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, method: str, path: str, body: Any = None, more: str = "") -> tuple[int, bytes]:
+        """The status and content that the server answers."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        content = b"" if body is None else json.dumps(body).encode()
+        head = f"{method} {path} HTTP/1.1\r\n{self._headers.rstrip()}\r\n{more}Content-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+        answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+        length = int(answer.partition("content-length: ")[2].partition("\r\n")[0])
+        return int(answer.split(" ", 2)[1]), await reader.readexactly(length)
+
+
+async def reviewer(port: int, key: str, token: str, *, until: float, draw: random.Random, times: Times) -> None:
+    """One reviewer: judge, load the next picture, wait."""
+    link = Link(port, token)
+    await asyncio.sleep(draw.random() * EVERY)
+    _, content = await link.ask("GET", f"/api/reviews/{key}/next")
+    while time.perf_counter() < until:
+        began = time.perf_counter()
+        turn = json.loads(content)
+        said = {"item": turn["item"]["id"], "present": True, "single": True, "usable": draw.random() < 0.9}
+        status, content = await link.ask("POST", f"/api/reviews/{key}/votes", said)
+        times.votes.append(time.perf_counter() - began)
+        if status != 200:
+            times.failures.append(f"{status} {content[:120]!r}")
+            return
+        began_picture = time.perf_counter()
+        status, _ = await link.ask("GET", json.loads(content)["item"]["picture"])
+        times.pictures.append(time.perf_counter() - began_picture)
+        if status != 200:
+            times.failures.append(f"{status} for a picture")
+        await asyncio.sleep(max(began + EVERY - time.perf_counter(), 0))
+
+
+async def load(port: int, *, reviewers: int, seconds: float) -> Times:
+    """Invite people and have them work for some seconds."""
+    owner = Link(port)
+    # The server is open to whoever is on this machine; changes need a cookie and the form token that goes with it.
+    cookie = await _cookie(port)
+    more = f"Cookie: {cookie[0]}\r\nX-Form-Token: {cookie[1]}\r\n"
+    status, content = await owner.ask("POST", "/api/reviews", {"run": "bench", "votes": 99, "sentinels": 0.1}, more)
+    assert status == 201, content
+    key = json.loads(content)["key"]
+    tokens = []
+    for number in range(reviewers):
+        _, content = await owner.ask("POST", f"/api/reviews/{key}/reviewers", {"name": f"reviewer {number}"}, more)
+        tokens.append(json.loads(content)["token"])
+    times, until = Times(), time.perf_counter() + seconds
+    people = [
+        reviewer(port, key, token, until=until, draw=random.Random(number), times=times) for number, token in enumerate(tokens)
+    ]
+    for outcome in await asyncio.gather(*people, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            times.failures.append(repr(outcome))
+    return times
+
+
+async def _cookie(port: int) -> tuple[str, str]:
+    """The cookie of a fresh session, and its form token."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /api/session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    cookie = head.lower().index("set-cookie: ")
+    return head[cookie + 12 :].partition(";")[0], json.loads(body)["form_token"]
+
+
+def show(name: str, seconds: list[float]) -> float:
+    """Print how long something took; answers the 99th percentile."""
+    middle, high, top = np.quantile(seconds, [0.5, 0.99, 1.0])
+    print(
+        f"{name:9} {len(seconds):6}   median {1000 * middle:6.1f} ms   99 % {1000 * high:6.1f} ms   longest {1000 * top:6.1f} ms"
+    )
+    return float(high)
+
+
+def main() -> int:
+    """Start a server, put the load on it, and say how it went."""
+    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    asked.add_argument("--seconds", type=float, default=30)
+    asked.add_argument("--reviewers", type=int, default=200)
+    asked.add_argument("--pictures", type=int, default=1000)
+    asked.add_argument("--database", default="")
+    told = asked.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        make_run(Path(folder) / "bench", told.pictures)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        command = [sys.executable, "-m", "counterfoil.cli", "serve", folder, "--port", str(port), "--database", told.database]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+            assert server.stdout and server.stdout.readline()
+            try:
+                times = asyncio.run(load(port, reviewers=told.reviewers, seconds=told.seconds))
+            finally:
+                server.terminate()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"{told.reviewers} reviewers, {told.seconds:g} s, one vote every {EVERY:g} s each, {told.pictures} pictures")
+    high = show("votes", times.votes)
+    show("pictures", times.pictures)
+    print(f"processor {used.ru_utime + used.ru_stime:6.1f} s used by the server, its start included")
+    print(f"failed    {len(times.failures):6}   {'; '.join(times.failures[:3])}")
+    return int(high >= LIMIT or bool(times.failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""`counterfoil serve`: runs under a folder, reports, the board and reviews, in a browser."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from counterfoil.extras import require
+
+Host = Annotated[str, typer.Option(help="Address to listen on. Any but a loopback one demands a token.")]
+Port = Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")]
+Address = Annotated[str, typer.Option("--database", help="Where votes are kept: postgresql://… or sqlite:///FILE.")]
+TokenFile = Annotated[Path | None, typer.Option(help="File with the owner's token; COUNTERFOIL_TOKEN does as well.")]
+Log = Annotated[bool, typer.Option("--log", help="Write a line about every request to standard error.")]
+
+
+def serve(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of runs, or a run directory.")] = Path("runs"),
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
+    database: Address = "",
+    token_file: TokenFile = None,
+    log: Log = False,
+) -> None:
+    """Serve a folder of runs: browse, compare, report, board, review, and watch runs under way."""
+    require("fastapi", extra="web", what="counterfoil serve")
+    from counterfoil.web import serving
+    from counterfoil.web.security.tokens import VARIABLE
+
+    given = bool(os.environ.get(VARIABLE))
+    settings = serving.settings_for(
+        folder, host=host, port=port, database=database, token_file=token_file, environment_token=given
+    )
+    kept = token_file is None and not given
+    serving.serve(settings, told=lambda started: typer.echo(serving.welcome(started, kept=kept)), log=log)

@@ -1,0 +1,1 @@
+"""Who somebody is, and what a request may not do."""

@@ -1,0 +1,258 @@
+"""People at work, in a real Chromium: keys, phone, undo, a tab that dies, pages, contrast."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Error as PlaywrightError
+from playwright.sync_api import expect
+
+from counterfoil import store
+from counterfoil.store import open_run
+from tests.report.made import Plan, build
+from tests.store.made import CLASSES, PROVENANCE, SPEC, fill
+
+from .browsing import Desk, at_the_desk, desk, served
+
+pytestmark = pytest.mark.xdist_group("chromium")
+
+PICTURES = 18
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+
+
+@pytest.fixture(scope="module", name="desk")
+def _desk() -> Iterator[Desk]:
+    """One browser for all tests here."""
+    with desk() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def site(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A server over two runs, and their folder."""
+    root = tmp_path_factory.mktemp("served") / "runs"
+    shutil.copytree(made, root)
+    build(root / "two", Plan(model="python:n", step=0.5))
+    with served(root) as address:
+        yield address, root
+
+
+class Page:
+    """A tab whose troubles are remembered."""
+
+    def __init__(self, context: Any) -> None:
+        self.tab = context.new_page()
+        self.troubles: list[str] = []
+        self.tab.on("pageerror", lambda error: self.troubles.append(str(error)))
+        self.tab.on("console", lambda message: self.troubles.append(message.text) if message.type == "error" else None)
+
+    def text(self, selector: str) -> str:
+        return str(self.tab.inner_text(selector))
+
+    def wait_for_counts(self, mine: int) -> None:
+        expect(self.tab.locator("#counts")).to_contain_text(re.compile(f"^{mine} judged by you"), timeout=30_000)
+
+    def press(self, *keys: str) -> None:
+        """Keys one after another, each after the server has answered the one before."""
+        for key in keys:
+            self.tab.wait_for_selector("body.voting:not(.waiting)")
+            self.tab.keyboard.press(key)
+        self.tab.wait_for_selector("body.voting:not(.waiting)")
+
+
+def _new_review(owner: Page, address: str, *, votes: int, sentinels: int = 0) -> str:
+    owner.tab.goto(f"{address}/runs/one")
+    if not owner.tab.is_visible("#votes"):
+        owner.tab.click("summary")
+    owner.tab.fill("#votes", str(votes))
+    owner.tab.fill("#sentinels", str(sentinels))
+    owner.tab.click("form[action='/reviews'] button")
+    owner.tab.wait_for_url("**/reviews/*")
+    return str(owner.tab.url.rsplit("/", 1)[1])
+
+
+def _invite(owner: Page, name: str) -> str:
+    owner.tab.fill("#name", name)
+    owner.tab.click("text=Make a link")
+    return owner.text("#link")
+
+
+@at_the_desk
+def test_two_reviewers_vote_at_once_by_keyboard(chromium: Any, site: tuple[str, Path]) -> None:
+    address, root = site
+    owner = Page(chromium.new_context())
+    key = _new_review(owner, address, votes=2)
+    links = [_invite(owner, name) for name in ("Ada", "Ben")]
+    contexts = [chromium.new_context(), chromium.new_context(**PHONE)]
+    ada, ben = (Page(context) for context in contexts)
+    for reviewer, link in zip((ada, ben), links, strict=True):
+        reviewer.tab.goto(link)
+        reviewer.tab.wait_for_selector("#work:not([hidden])")
+        assert "#" not in reviewer.tab.url  # the token does not stay in the address
+
+    for _ in range(4):  # Ada says yes to all, Ben no; then both the other way round for one more
+        ada.press("a")
+        ben.press("n")
+    ada.press("y", "y", "n")
+    ben.press("y", "y", "y")
+    ada.wait_for_counts(5)
+    ben.wait_for_counts(5)
+
+    before = ada.tab.get_attribute("#picture", "src")
+    ada.press("z")  # takes back the last one, and sees it with what she said
+    ada.wait_for_counts(4)
+    assert ada.tab.get_attribute("#picture", "src") != before
+    pressed = ada.tab.eval_on_selector_all("[aria-pressed=true]", "all => all.map(b => b.dataset.question + b.dataset.answer)")
+    assert pressed == ["presentyes", "singleyes", "usableno"]
+    ada.press("c")
+    ada.tab.keyboard.type("yes, and <b>nice</b> [y/n]")
+    ada.tab.keyboard.press("Escape")
+    ada.press("a")
+    ada.wait_for_counts(5)
+
+    with pytest.raises(PlaywrightError):
+        ben.tab.goto("chrome://crash")  # his tab dies
+    back = Page(contexts[1])
+    back.tab.goto(f"{address}/review/{key}")
+    back.wait_for_counts(5)
+    while not back.tab.is_visible("#finished"):
+        back.press("n")
+    back.wait_for_counts(PICTURES)
+    while not ada.tab.is_visible("#finished"):
+        ada.press("a")
+    ada.wait_for_counts(PICTURES)
+    ada.tab.wait_for_selector("text=All done")
+
+    # Ada kept all 18. Ben kept one: it is kept if both saw the same picture, else there is one tie more.
+    owner.tab.goto(f"{address}/reviews/{key}")
+    assert owner.text("h1") == f"{PICTURES} of {PICTURES} pictures judged"
+    tiles = re.findall(r"(Kept|Rejected|Tied)\s+(\d+)", owner.text(".tiles"))
+    assert {name: int(count) for name, count in tiles} == {"Kept": 1, "Rejected": 0, "Tied": PICTURES - 1}
+    owner.tab.click("text=/Settle/")
+    for _ in range(2):
+        owner.tab.locator("text=Reject").first.click()
+        owner.tab.wait_for_load_state()
+    owner.tab.goto(f"{address}/reviews/{key}")
+    owner.tab.click("text=Write verdicts into the run")
+    assert "1 pictures kept and 2 rejected" in owner.text(".notice")
+    verdicts = list(open_run(root / "one").verdicts("human"))
+    assert sorted(verdict.keeps_label for verdict in verdicts) == [False, False, True]
+    owner.tab.goto(f"{address}/runs/one")
+    assert "By people's word" in owner.text("main")
+    assert ada.troubles == ben.troubles == back.troubles == owner.troubles == []
+
+
+@at_the_desk
+def test_a_vote_survives_a_server_that_is_away_for_a_while(chromium: Any, folder: Path) -> None:
+    context = chromium.new_context()
+    owner = Page(context)
+    with served(folder) as address:
+        key = _new_review(owner, address, votes=1)
+        owner.tab.click("text=Review pictures myself")
+        owner.tab.wait_for_selector("#work:not([hidden])")
+    owner.tab.keyboard.press("a")
+    owner.tab.wait_for_selector("#trouble:not([hidden])")
+    assert "Not saved yet" in owner.text("#trouble")
+    with served(folder, port=int(address.rpartition(":")[2])):
+        owner.wait_for_counts(1)
+        assert not owner.tab.is_visible("#trouble")
+    assert key
+
+
+@at_the_desk
+def test_everything_fits_a_phone_and_can_be_tapped(chromium: Any, site: tuple[str, Path]) -> None:
+    address, _ = site
+    phone = Page(chromium.new_context(**PHONE))
+    key = _new_review(phone, address, votes=1)
+    for path in ("/", "/runs/one", f"/reviews/{key}", "/api", "/enter"):
+        phone.tab.goto(address + path)
+        phone.tab.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        assert phone.tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    phone.tab.goto(f"{address}/reviews/{key}")
+    phone.tab.tap("text=Review pictures myself")
+    phone.tab.wait_for_selector("#work:not([hidden])")
+    places = phone.tab.evaluate(
+        "[...document.querySelectorAll('.asking button, .foot button')]"
+        ".map(b => [b.getBoundingClientRect().bottom, b.offsetHeight])"
+    )
+    assert all(bottom <= 844 and height >= 44 for bottom, height in places), places
+    for question in ("present", "single", "usable"):
+        phone.tab.tap(f"[data-question={question}][data-answer=yes]")
+    phone.wait_for_counts(1)
+    assert phone.troubles == []
+
+
+@at_the_desk
+def test_report_comparison_and_board_open_under_the_policy(chromium: Any, site: tuple[str, Path]) -> None:
+    address, _ = site
+    owner = Page(chromium.new_context())
+    owner.tab.goto(address)
+    for box in owner.tab.locator("input[name=run]").all():
+        box.check()
+    owner.tab.click("text=Compare the ticked ones")
+    owner.tab.wait_for_url("**/sites/report-*/index.html", timeout=60_000)
+    assert "2 runs compared" in owner.tab.title()
+    owner.tab.goto(f"{address}/runs/one")
+    owner.tab.click("text=Open the report")
+    owner.tab.wait_for_url("**/sites/report-*/index.html", timeout=60_000)
+    owner.tab.goto(f"{address}/board")
+    owner.tab.wait_for_url("**/sites/board-*/index.html", timeout=60_000)
+    assert owner.troubles == []
+
+
+@at_the_desk
+def test_the_page_of_a_run_under_way_follows_it(chromium: Any, site: tuple[str, Path]) -> None:
+    address, root = site
+    owner = Page(chromium.new_context())
+    with store.write(root / "live", SPEC, CLASSES, {**PROVENANCE, "images": 40}, part_images=8) as writer:
+        fill(writer, range(8))
+        owner.tab.goto(f"{address}/runs/live")
+        assert "8 of 40 images" in owner.text("#progress")
+        fill(writer, range(24))
+        expect(owner.tab.locator("#progress-words")).to_contain_text("24 of 40 images", timeout=15_000)
+        fill(writer, range(40))
+        writer.finish({})
+    expect(owner.tab.locator("#progress-state")).to_have_text("finished", timeout=15_000)
+    assert owner.troubles == []
+    shutil.rmtree(root / "live")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@at_the_desk
+def test_text_has_contrast_and_fields_have_names(chromium: Any, site: tuple[str, Path], scheme: str) -> None:
+    address, _ = site
+    owner = Page(chromium.new_context(color_scheme=scheme))
+    key = _new_review(owner, address, votes=1)
+    owner.tab.click("text=Review pictures myself")
+    owner.tab.wait_for_selector("#work:not([hidden])")
+    for path in ("/", "/runs/one", f"/reviews/{key}", f"/review/{key}", "/enter", "/api", "/nothing"):
+        owner.tab.goto(address + path)
+        found = owner.tab.evaluate(_CHECKS)
+        assert found["faint"] == [] and found["nameless"] == [] and found["headings"] == 1, (path, found)
+        owner.tab.keyboard.press("Tab")
+        assert owner.tab.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+
+
+_CHECKS = """() => {
+  const channel = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const rgb = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const ground = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
+    if (c.length === 3 || c[3] === 1) return c; } return [255, 255, 255]; };
+  const faint = [];
+  for (const e of document.querySelectorAll("body *")) {
+    if (![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) || !e.checkVisibility() || e.disabled) continue;
+    const style = getComputedStyle(e), a = light(rgb(style.color)), b = light(ground(e));
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) faint.push([e.tagName, e.textContent.trim().slice(0, 30), ratio]);
+  }
+  const nameless = [...document.querySelectorAll("input:not([type=hidden]), textarea, button, img, a[href]")].filter((e) =>
+    !(e.getAttribute("aria-label") || e.labels?.length || e.textContent.trim() || e.alt)).map((e) => e.outerHTML.slice(0, 80));
+  const shown = [...document.querySelectorAll("h1")].filter((e) => e.checkVisibility());
+  return { faint, nameless, headings: Math.max(shown.length, document.querySelector(".voting") ? 1 : 0) };
+}"""

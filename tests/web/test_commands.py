@@ -1,0 +1,109 @@
+"""`counterfoil review` and `counterfoil serve` as people type them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from counterfoil.cli.app import app
+from counterfoil.errors import CounterfoilError
+from counterfoil.store import open_run
+
+
+def _call(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    if isinstance(result.exception, CounterfoilError):
+        return f"{result.exception.exit_code}: {result.exception}"
+    assert result.exit_code == 0, result.output
+    return str(result.output)
+
+
+def test_a_review_goes_out_comes_back_and_becomes_verdicts(folder: Path, tmp_path: Path) -> None:
+    tasks = tmp_path / "tasks.json"
+    assert "18 tasks in" in _call("review", folder / "one", "--votes", 1, "--sentinels", 0, "--export", tasks)
+    assert "<View>" in tasks.with_suffix(".xml").read_text(encoding="utf-8")
+    content = json.loads(tasks.read_text(encoding="utf-8"))
+    for number, task in enumerate(content):
+        word = "no" if number < 5 else "yes"
+        result = [{"from_name": "present", "type": "choices", "value": {"choices": [word]}}]
+        task["annotations"] = [{"completed_by": {"email": "ada@example.org"}, "result": result}]
+    content[0]["annotations"].append({"completed_by": 3, "result": []})
+    tasks.write_text(json.dumps(content), encoding="utf-8")
+    said = _call("review", folder / "one", "--import", tasks)
+    assert "18 votes by 1 reviewers entered" in said and "left out, 1: an annotation that does not say" in said
+    said = _call("review", folder / "one", "--verdicts")
+    assert "13 pictures kept, 5 rejected, 0 undecided; verdicts of oracle human" in said and "oracle human" in said
+    assert sum(bool(verdict.keeps_label) for verdict in open_run(folder / "one").verdicts("human")) == 13
+
+
+def test_known_answers_can_come_from_a_file(folder: Path, tmp_path: Path) -> None:
+    known = tmp_path / "known.csv"
+    known.write_text(
+        "trial_id,picture,class,answer\nimg 0.png#guided,made,ant,yes\nimg 1.png#guided,made,cat,no\n", encoding="utf-8"
+    )
+    # The first is one of the 18 and now a sentinel instead, the second asks about another class.
+    assert "19 tasks" in _call("review", folder / "one", "--known", known, "--export", tmp_path / "tasks.json")
+    for content, says in (
+        ("a,b\n1,2\n", "no column 'trial_id'"),
+        ("trial_id,picture,class,answer\nnobody,made,ant,yes\n", "line 2: the run has no picture"),
+        ("trial_id,picture,class,answer\nimg 0.png#guided,made,elk,yes\n", "line 2: give one of the run's classes"),
+    ):
+        known.write_text(content, encoding="utf-8")
+        assert says in _call("review", folder / "one", "--new", "--known", known, "--export", tmp_path / "tasks.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["review", "nothing"], "2: nothing: not a run directory"),
+        (["review", "RUN", "--votes", "0"], "2: 0 votes an image"),
+        (["review", "RUN", "--sentinels", "0.9"], "2: a share of 0.9 sentinels"),
+        (["review", "RUN", "--limit", "0"], "2: a review of 0 pictures"),
+        (["review", "RUN", "--import", "nothing.json"], "2: nothing.json: cannot be read"),
+        (["review", "RUN", "--export", "no/where.json"], "2: no/where.json: tasks cannot be written"),
+        (["review", "RUN", "--database", "oracle://x"], "only sqlite"),
+        (["serve", "nothing"], "nothing: not a folder"),
+        (["serve", "RUN", "--port", "99999"], "a port is a number"),
+        (["serve", "RUN", "--token-file", "nothing"], "nothing: holds no token"),
+        (["serve", "RUN", "--host", "192.0.2.1", "--port", "0"], "cannot listen there"),
+    ],
+)
+def test_wrong_use_is_told_in_one_line(folder: Path, arguments: list[str], says: str) -> None:
+    said = _call(*(str(folder / "one") if each == "RUN" else each for each in arguments))
+    assert says in said and said.startswith("2: ") and "\n" not in said
+
+
+def test_reachable_from_elsewhere_it_makes_a_token_and_keeps_it_to_itself(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "counterfoil.cli", "review", str(folder / "one"), "--host", "0.0.0.0"]
+    command += ["--port", str(port), "--reviewer", "Ada", "--reviewer", "Ben", "--log"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout and server.stderr
+        lines = [server.stdout.readline() for _ in range(4)]
+        token = (folder / ".counterfoil" / "token").read_text(encoding="utf-8").strip()
+        assert (folder / ".counterfoil" / "token").stat().st_mode & 0o077 == 0
+        links = [re.fullmatch(rf"(Ada|Ben): http://localhost:{port}/enter#(\S+)\n", line) for line in lines[2:]]
+        invited = [link.group(2) for link in links if link]
+        assert len(invited) == 2 and token not in "".join(lines)
+        assert _status(port, "/api/runs") == 401
+        assert _status(port, "/api/runs", token) == 200
+        assert [_status(port, "/api/runs", each) for each in (*invited, "x")] == [403, 403, 401]
+        server.terminate()
+        written = server.stderr.read()
+    assert "GET '/api/runs' 200" in written
+    assert not any(secret in written for secret in (token, *invited))
+
+
+def _status(port: int, path: str, token: str = "") -> int:
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    link.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+    return link.getresponse().status

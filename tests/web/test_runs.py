@@ -1,0 +1,149 @@
+"""The folder's runs: what is listed, how far they are, and pages that say what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from counterfoil import store
+from counterfoil.store import open_run
+from counterfoil.web import progress as progress_module
+from counterfoil.web.progress import progress
+from tests.report.made import Plan, build
+from tests.store.made import CLASSES, PROVENANCE, SPEC, fill
+
+from .world import World, invited, start_review, world
+
+
+def _page(here: World, path: str, status: int = 200) -> str:
+    answer = here.owner().browser.get(path, headers={"accept": "text/html"})
+    assert answer.status_code == status, answer.text
+    return answer.text
+
+
+def test_runs_are_found_at_any_depth_and_named_by_their_path(here: World) -> None:
+    shutil.copytree(here.settings.root / "one", here.settings.root / "a" / "b" / "Größe 1")
+    assert [run["name"] for run in here.owner().get("/api/runs")] == ["a/b/Größe 1", "one"]
+    assert "Größe 1" in _page(here, "/runs/a/b/Gr%C3%B6%C3%9Fe%201")
+
+
+def test_a_single_run_may_be_all_there_is(folder: Path) -> None:
+    shutil.copytree(folder / "one", folder / "two")
+    here = world(folder, only=("two",))
+    assert [run["name"] for run in here.owner().get("/api/runs")] == ["two"]
+    here.owner().get("/api/runs/one", 404)
+
+
+def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
+    assert "There is no run in this folder yet" in _page(world(tmp_path), "/")
+
+
+def test_runs_that_cannot_be_read_say_why(here: World) -> None:
+    root = here.settings.root
+    bad = {"half": '{"schema": 1, "spec"', "newer": '{"schema": 99}', "list": "[]", "empty": ""}
+    for name, content in bad.items():
+        (root / name).mkdir()
+        (root / name / "run.json").write_text(content, encoding="utf-8")
+    shutil.copytree(root / "one", root / "torn")
+    (root / "torn" / "results.json").write_text("{", encoding="utf-8")
+    (root / "not-a-run").mkdir()
+    listed = {run["name"]: run["problem"] for run in here.owner().get("/api/runs")}
+    assert set(listed) == {*bad, "one", "torn"} and listed["one"] == ""
+    assert "newer Counterfoil" in listed["newer"] and all(listed[name] for name in (*bad, "torn"))
+    assert str(root) not in json.dumps(listed)
+    front = _page(here, "/")
+    for name in (*bad, "torn"):
+        assert listed[name].partition(": ")[2][:30] in front
+        assert "Cannot be read" in _page(here, f"/runs/{name}", 422)
+        assert here.owner().browser.get(f"/reports/{name}").status_code in (200, 422)
+    assert "Nothing here" in _page(here, "/runs/not-a-run", 404)
+
+
+def test_a_run_without_accepted_images_or_without_any_says_so(tmp_path: Path) -> None:
+    build(tmp_path / "none", Plan(accept=False))
+    build(tmp_path / "begun", Plan(images=0, finish=False))
+    here = world(tmp_path)
+    assert "No accepted image" in _page(here, "/runs/none")
+    assert "Nothing to see yet" in _page(here, "/runs/begun")
+
+
+def test_missing_pictures_are_told_to_whoever_looks(here: World) -> None:
+    owner, key = start_review(here, votes=1, sentinels=0)
+    shutil.rmtree(here.settings.root / "one" / "images")
+    ada = invited(here, owner, key, "Ada")
+    item = ada.get(f"/api/reviews/{key}/next")["item"]
+    assert "missing" in ada.get(item["picture"], 422)["error"]
+
+
+def test_a_thousand_classes_with_long_names_fit(tmp_path: Path) -> None:
+    names = tuple(f"№{number} 長い名前 " + "Ünïcödé-" * 20 for number in range(1000))
+    build(tmp_path / "wide", Plan(classes=names, images=60))
+    here = world(tmp_path)
+    _, key = start_review(here, run="wide", votes=1)
+    text = _page(here, f"/reviews/{key}")
+    assert text.count("長い名前") >= 40 and "№0 " in text
+
+
+def test_progress_of_a_run_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = world(tmp_path)
+    with store.write(tmp_path / "live", SPEC, CLASSES, {**PROVENANCE, "images": 40}, part_images=8) as writer:
+        fill(writer, range(16))
+        writer.commit()
+        now = here.owner().get("/api/progress/live")
+        assert (now["state"], now["images"], now["expected"], now["share"]) == ("under way", 16, 40, 0.4)
+        assert 'data-live="yes"' in _page(here, "/runs/live")
+        stages = tmp_path / "live" / "stages"
+        (stages / "edits.parts").mkdir(parents=True)
+        (stages / "captions.jsonl").write_text("{}\n{}\n{}\n", encoding="utf-8")
+        os.utime(stages / "captions.jsonl", (1, 1))
+        (stages / "edits.parts" / "000000.jsonl").write_text("{}\n", encoding="utf-8")
+        assert list(here.owner().get("/api/progress/live")["stages"].items()) == [("captions", 3), ("edits", 1)]
+        monkeypatch.setattr(progress_module, "_held", progress_module._owner_lives)  # where the kernel lists no locks
+        assert progress(tmp_path / "live").state == "under way"
+        monkeypatch.undo()
+        fill(writer, range(24))
+    assert progress(tmp_path / "live").state == "stopped"
+    with store.write(tmp_path / "live", SPEC, CLASSES, {**PROVENANCE, "images": 40}) as writer:
+        fill(writer, range(40))
+        writer.finish({})
+    assert progress(tmp_path / "live").state == "finished" and progress(tmp_path / "live").share == 1
+    with open_run(tmp_path / "live").appending():
+        assert progress(tmp_path / "live").state == "being added to"
+
+
+def test_a_report_is_made_once_and_anew_when_the_run_changes(here: World) -> None:
+    owner = here.owner().browser
+    first = _report(owner)
+    assert owner.get(first).status_code == 200
+    assert owner.get("/reports/one").headers["location"] == first
+    run = open_run(here.settings.root / "one")
+    run.append(verdicts=list(run.verdicts())[:1])
+    assert _report(owner) != first
+
+
+def test_what_goes_wrong_while_a_report_is_made_is_told(here: World) -> None:
+    part = next((here.settings.root / "one" / "trials").iterdir())
+    part.write_bytes(b"")
+    owner = here.owner().browser
+    for _ in range(200):
+        answer = owner.get("/reports/one")
+        if answer.status_code != 200:
+            break
+        here.server.sites._worker.submit(int).result()
+    assert answer.status_code == 422 and "damaged or missing" in answer.text
+
+
+def _report(browser: TestClient) -> str:
+    for _ in range(400):
+        answer = browser.get("/reports/one")
+        if answer.status_code == 303:
+            return str(answer.headers["location"])
+        assert answer.status_code == 200 and answer.headers["refresh"] == "1"
+        time.sleep(0.05)
+    raise AssertionError("the report was not made")
