@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.guidance import draw
+from counterfoil.guidance import draw, draw_patch
 from counterfoil.spec import SearchSpec
 
 
@@ -111,22 +111,29 @@ def random_steps(plain: Plain, image: Tensor, label: int, seed: int, search: Sea
 
 
 def searched(plain: Plain, image: Tensor, label: int, seed: int, search: SearchSpec, queries: int) -> Outcome:
-    """Random search: propose from where the image stands, keep what raises the loss, until steps or queries are spent."""
+    """Random search: propose from where the image stands, keep what raises the loss, until steps or queries are spent.
+
+    A proposal that does not raise it is followed by its opposite, and that by a new one.
+    """
     state = plain.start(image, label, seed)
     picture, loss, _, accepted, _ = plain.show(state, label)
     if not accepted:
         return Outcome("unvalidated", 0, 1, [], None)
     kept, losses = picture, [loss]
-    asked, steps = 1, 0
+    asked, steps, failed = 1, 0, None  # the proposal that failed last, unless it was an opposite
     while steps < search.budget and asked < queries:
-        noise = draw(state[plain.generator.moving][:1], [seed], [asked])
-        proposal = plain.move(state, one_step(noise.expand(state[plain.generator.moving].shape), state["scale"], search))
+        moving = state[plain.generator.moving]
+        pictorial = moving.dim() == 4 and min(moving.shape[2:]) >= 4
+        opposite = failed is not None
+        noise = -failed if opposite else (draw_patch if pictorial else draw)(moving[:1], [seed], [asked])
+        proposal = plain.move(state, one_step(noise.expand(moving.shape), state["scale"], search))
         picture, loss, _, accepted, _ = plain.show(proposal, label)
         asked += 1
         if loss <= losses[-1]:
+            failed = None if opposite else noise
             continue
         if not accepted:
             return Outcome("oracle", steps, asked, losses, kept)
-        state, kept, steps = proposal, picture, steps + 1
+        state, kept, steps, failed = proposal, picture, steps + 1, None
         losses.append(loss)
     return Outcome("budget" if steps == search.budget else "queries", steps, asked, losses, kept)

@@ -8,11 +8,13 @@ from functools import cache
 import pytest
 import torch
 
+from counterfoil.climb import Climb, Look, Rules
 from counterfoil.engine import Engine, Finished, Job
 from counterfoil.errors import RunFailed
 from counterfoil.generators.latent import LatentGenerator
 from counterfoil.generators.pixels import pixels as pixel_generator
 from counterfoil.generators.transforms import transforms
+from counterfoil.guidance import draw, draw_patch
 from counterfoil.spec import EngineSpec, SearchSpec
 from counterfoil.testing import pictures
 from tests import reference
@@ -97,10 +99,12 @@ def test_normalisations_agree_with_the_plain_algorithm(norm, unit):
 
 
 @pytest.mark.parametrize("queries", [3, 12, None])
-def test_black_boxes_are_searched_within_the_query_budget(queries):
+@pytest.mark.parametrize("family", FAMILIES)
+def test_black_boxes_are_searched_within_the_query_budget(queries, family):
     model = TinyModel(differentiable=False)
-    search = SearchSpec(budget=3, step=0.1, queries=queries)
-    generator = LatentGenerator(TinyAutoencoder())
+    make, climbing = FAMILIES[family]
+    search = climbing.model_copy(update={"budget": 3, "queries": queries})
+    generator = make()
     found = climb(generator, CommandedOracle(), search, model=model)
     limit = queries or 20 * search.budget + 1
     for job in jobs():
@@ -110,6 +114,27 @@ def test_black_boxes_are_searched_within_the_query_budget(queries):
         assert_agrees(done, outcome, found[job.image_id].pictures[0])
         assert done.queries <= limit
         assert outcome.losses == sorted(outcome.losses)
+
+
+def test_a_failed_proposal_is_followed_by_its_opposite_and_then_by_a_new_one():
+    climb = Climb("guided", Rules(budget=9, queries=99, climbs_only=True))
+    numbers = []
+    for loss in (1.0, 0.5, 0.5, 0.5, 2.0, 1.5, 3.0, 4.0):
+        climb.take(Look(loss, 0, True, 0.5, 0.5, True, 0.5, 0))
+        numbers.append(climb.draw)
+    assert numbers == [1, -1, 3, -3, 5, -5, 7, 8]
+
+
+def test_draws_with_a_minus_are_opposites_and_patches_hold_together():
+    like = torch.zeros(3, 4, 16, 16)
+    for drawn in (draw, draw_patch):
+        assert torch.equal(drawn(like, [1, 2, 3], [5, 6, 7]), -drawn(like, [1, 2, 3], [-5, -6, -7]))
+        assert torch.equal(drawn(like, [1, 2, 3], [5, 6, 7])[1], drawn(like[:1], [2], [6])[0])
+    patches = draw_patch(like.expand(3, 4, 16, 16), [1, 2, 3], [5, 6, 7])
+    for patch in patches:
+        assert 1 <= len(patch[0].unique()) <= 17  # up to sixteen cells, and what lies outside
+    sizes = {int((draw_patch(like[:1], [9], [number]) != 0).any(1).sum()) for number in range(40)}
+    assert {4, 16, 64, 256} <= sizes
 
 
 def test_a_search_over_a_differentiable_model_never_asks_for_gradients():

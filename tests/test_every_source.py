@@ -1,4 +1,4 @@
-"""Every model, oracle and data set that `counterfoil list` shows is made by its name and passes its contract check.
+"""Every model, generator, oracle and data set that `counterfoil list` shows is made by its name and passes its contract check.
 
 What comes from a hub is made from small things saved in the hub's own layout, without a network.
 """
@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from counterfoil import registry
-from counterfoil.testing import check_dataset, check_model, check_oracle
+from counterfoil.testing import check_dataset, check_generator, check_model, check_oracle
+from tests import hub
 from tests.fakes import CLASSES
 from tests.oracles.conftest import clip_folder, openclip_folder
 from tests.worlds import FAKES, arrays, folder
@@ -103,6 +104,67 @@ def _mnist(path: Path) -> Made:
     return "torchvision-data:MNIST", {"root": str(path)}
 
 
+GENERATOR_SOURCE = """
+from counterfoil.generators.pixels import PixelGenerator
+from tests.fakes import TinyAutoencoder
+from torch import nn
+import torch
+
+class Painter(nn.Module):
+    latent_shape, size = (6,), 16
+
+    def decode(self, latents):
+        waves = torch.sin(torch.arange(6 * 768).float()).reshape(6, 768)
+        return torch.sigmoid(latents @ waves).reshape(-1, 3, 16, 16)
+
+def coder():
+    return TinyAutoencoder()
+"""
+
+
+def _generators(path: Path) -> dict[str, Callable[[], Made]]:
+    """For each kind of generator, a name and options that make a small one."""
+    from tests.generators.conftest import save_network
+    from tests.generators.diffusion.conftest import save_pipeline
+    from tests.generators.diffusion.make_reference import CASES
+    from tests.generators.diffusion.test_adm import save as save_adm
+    from tests.generators.vqgan.conftest import save_run
+
+    small = {"image_size": 16, "channel_mult": "1,2", "attention_resolutions": "8"}
+
+    def own(function: str) -> str:
+        (path / "mine.py").write_text(GENERATOR_SOURCE)
+        return f"{path / 'mine.py'}:{function}"
+
+    return {
+        "autoencoder": lambda: (f"autoencoder:{save_network(path / 'vq', 'VQModel')}", {}),
+        "pixels": lambda: ("pixels:l2", {"epsilon": 0.5}),
+        "transforms": lambda: ("transforms:brightness,rotation,defocus-blur", {}),
+        "vqgan": lambda: (f"vqgan:{save_run(path / 'run')}", {}),
+        "diffusion": lambda: (f"diffusion:{save_pipeline(path / 'ddpm')}", {"steps": 3}),
+        "adm": lambda: (f"adm:{save_adm(path, 'improved', **small)}", {"flags": {**CASES["improved"], **small}, "steps": 3}),
+        "style": lambda: _style(path),
+        "gan": lambda: (f"gan:{own('Painter')}", {"steps": 3, "candidates": 2}),
+        "python": lambda: (f"python:{own('coder')}", {}),
+        "reconstruct": lambda: (f"reconstruct:autoencoder:{save_network(path / 'kl', 'AutoencoderKL')}", {}),
+    }
+
+
+def _style(path: Path) -> Made:
+    from safetensors.torch import save_file
+
+    from counterfoil.generators.style import adain
+    from tests.generators.named_weights import named_weights
+
+    for name, network in (("encoder", adain.encoder()), ("decoder", adain.decoder())):
+        state = {key: value * (2**0.5 if value.dim() > 1 else 1) for key, value in named_weights(network.state_dict()).items()}
+        if name == "decoder":
+            state["28.bias"] += 0.5  # about mid-grey
+        save_file(state, path / f"{name}.safetensors")
+    weights = {name: str(path / f"{name}.safetensors") for name in ("encoder", "decoder")}
+    return f"style:{folder(path / 'styles')}", {**weights, "styles": 2}
+
+
 @contextmanager
 def _endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     from tests.models.endpoint import served
@@ -127,6 +189,24 @@ def test_a_model_behind_http(monkeypatch: pytest.MonkeyPatch) -> None:
     assert registry.create("model", "https://models.example/", {"classes": NAMES}).provenance()["source"].startswith("https://")
 
 
+@pytest.mark.parametrize("kind", registered("generator"))
+def test_generators(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from counterfoil.generators.style import generator as style
+
+    monkeypatch.setattr(style, "STYLE_SIDE", 64)  # style pictures are looked at in a quarter of the usual size
+    name, options = _generators(tmp_path)[kind]()
+    generator = registry.create("generator", name, options)
+    check_generator(generator, size=generator.size or 16)
+    json.dumps(generator.provenance())
+
+
+@pytest.mark.parametrize("kind", ["autoencoder", "diffusion"])
+def test_generators_by_their_name_on_the_hub(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, options = _generators(tmp_path)[kind]()
+    repository = hub.cached(monkeypatch, tmp_path / "cache", Path(name.partition(":")[2]), "someone/something")
+    check_generator(registry.create("generator", f"{kind}:{repository}", options), size=16 if kind == "diffusion" else 32)
+
+
 @pytest.mark.parametrize("kind", registered("oracle"))
 def test_oracles(kind: str, saved: dict[str, Callable[[], Made]]) -> None:
     name, options = saved[f"oracle {kind}"]()
@@ -141,7 +221,7 @@ def test_data_sets(kind: str, saved: dict[str, Callable[[], Made]]) -> None:
     json.dumps(data.provenance())
 
 
-@pytest.mark.parametrize("role", ["model", "oracle", "dataset"])
+@pytest.mark.parametrize("role", ["model", "generator", "oracle", "dataset"])
 def test_every_source_says_what_it_is(role: str) -> None:
     for part in registry.listed(role):
         assert part.summary.endswith("."), f"{role} {part.kind}: the first line of its documentation is a sentence"

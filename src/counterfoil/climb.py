@@ -39,6 +39,7 @@ class Climb:
     rules: Rules
     kept: list[Look] = field(default_factory=list)  # of the picture kept after 0, 1, 2, … steps
     queries: int = 0
+    taken_back: int = 0  # proposals in a row that did not raise the loss
     rejected: Look | None = None  # of the picture whose rejection ended the climb
     ending: Ending | None = None
 
@@ -47,10 +48,16 @@ class Climb:
         """Moves kept so far; 0 while only the plain reconstruction is."""
         return max(len(self.kept) - 1, 0)
 
+    @property
+    def draw(self) -> int:
+        """The number of the next random draw: a new one, or with a minus the opposite of the one that was just taken back."""
+        return 1 - self.queries if self.taken_back % 2 else self.queries
+
     def take(self, look: Look) -> bool:
         """Note the next picture. True if it is kept; `ending` says whether the climb goes on."""
         self.queries += 1
         if self.kept and self.rules.climbs_only and look.loss <= self.kept[-1].loss:
+            self.taken_back += 1
             if self.queries >= self.rules.queries:
                 self.ending = "queries"
             return False
@@ -59,6 +66,7 @@ class Climb:
             self.ending = "oracle" if self.kept else "unvalidated"
             return False
         self.kept.append(look)
+        self.taken_back = 0
         if self.rules.stop_when_fooled and not look.correct:
             self.ending = "fooled"
         elif self.steps >= self.rules.budget:

@@ -51,6 +51,7 @@ class Finished:
     reconstruction: Tensor  # (3, H, W)
     climbs: tuple[Climb, ...]  # one an arm
     pictures: tuple[Tensor, ...]  # kept last, one an arm  # (3, H, W)
+    places: tuple[Tensor, ...]  # where what moves came to rest, one an arm
 
 
 class Engine:
@@ -165,11 +166,12 @@ class Ended:
     climb: Climb
     first: Tensor
     last: Tensor
+    place: Tensor  # of what moves
 
 
 def _finished(clean: Look, arms: list[Ended]) -> Finished:
     climbs, pictures = tuple(arm.climb for arm in arms), tuple(arm.last for arm in arms)
-    return Finished(arms[0].job, clean, arms[0].first, climbs, pictures)
+    return Finished(arms[0].job, clean, arms[0].first, climbs, pictures, tuple(arm.place for arm in arms))
 
 
 class _Lane:
@@ -248,7 +250,8 @@ class _Tile:
         ended = []
         for index, slot in enumerate(self.slots):
             if slot is not None and slot[1].ending is not None:
-                ended.append(Ended(*slot, self.first[index].cpu().clone(), self.last[index].cpu().clone()))
+                kept = (self.first[index], self.last[index], self.base[self.engine.generator.moving][index])
+                ended.append(Ended(*slot, *(rows.detach().cpu().clone() for rows in kept)))
                 self.slots[index] = None
         return ended
 
@@ -258,7 +261,7 @@ class _Tile:
         generator = self.engine.generator
         idle = [None] * (self.engine.tile - len(self.slots))
         seeds = [slot[0].seed if slot else 0 for slot in [*self.slots, *idle]]
-        draws = [slot[1].queries if slot else 0 for slot in [*self.slots, *idle]]
+        draws = [slot[1].draw if slot else 0 for slot in [*self.slots, *idle]]
         with torch.no_grad():
             signal = self.guidance.direction(
                 gradient, moving=self.base[generator.moving], scale=self.base["scale"], seeds=seeds, draws=draws

@@ -1,7 +1,8 @@
 """Where the next step goes: along the tested model's gradient, or in random directions of the same length.
 
 A direction has the shape of the tensor that moves and the length of one whole step. Random draws come from the row's own
-seed and its count of draws, so they do not depend on the batch, the slot or the device.
+seed and the number of the draw, so they do not depend on the batch, the slot or the device. A draw with a negative number
+is the opposite of the one with that number.
 """
 
 from __future__ import annotations
@@ -97,10 +98,12 @@ class RandomSteps:
 
 @dataclass(frozen=True)
 class RandomSearch:
-    """Guidance for models without gradients: propose a random step from where the image stands, keep it if the loss rose.
+    """Guidance for models without gradients: propose a step from where the image stands, keep it if the loss rose.
 
-    Every proposal costs one model call. A step of Algorithm 1 is a proposal that raised the loss; only those are put to the
-    oracle's stop rule and count against the budget, all proposals count against the queries.
+    Proposals are patches where what moves has a height and a width (`draw_patch`), and plain noise elsewhere. One that
+    does not raise the loss is followed by its opposite, which does if the loss is about straight there, and then by a new
+    one. Every proposal costs one model call. A step of Algorithm 1 is a proposal that raised the loss; only those are
+    put to the oracle's stop rule and count against the budget, all proposals count against the queries.
     """
 
     length: StepLength
@@ -110,16 +113,48 @@ class RandomSearch:
     def direction(
         self, gradient: Tensor | None, *, moving: Tensor, scale: Tensor, seeds: Sequence[int], draws: Sequence[int]
     ) -> Tensor:
-        return self.length.fit(draw(moving, seeds, draws), scale)
+        spatial = moving.dim() >= 4 and min(moving.shape[-2:]) >= 4
+        noise = draw_patch(moving, seeds, draws) if spatial else draw(moving, seeds, draws)
+        return self.length.fit(noise, scale)
 
 
 def draw(like: Tensor, seeds: Sequence[int], draws: Sequence[int]) -> Tensor:
     """Standard normal noise of the shape of `like`, row i from (seeds[i], draws[i]) alone."""
     rows = []
-    for seed, count in zip(seeds, draws, strict=True):
-        source = torch.Generator().manual_seed((seed * 1_000_003 + count) % 2**63)
-        rows.append(torch.randn(like.shape[1:], generator=source))
+    for seed, number in zip(seeds, draws, strict=True):
+        noise = torch.randn(like.shape[1:], generator=_source(seed, number))
+        rows.append(-noise if number < 0 else noise)
     return torch.stack(rows).to(like.device)
+
+
+def draw_patch(like: Tensor, seeds: Sequence[int], draws: Sequence[int]) -> Tensor:
+    """A window of a few even cells, zero elsewhere, in the shape of `like`; row i from (seeds[i], draws[i]) alone.
+
+    Networks answer to changes that hold together over an area far more than to noise that differs from pixel to pixel
+    (the square attack of Andriushchenko et al., 2020, rests on that). The window is the whole, a half, a quarter or an eighth
+    of the side, with one, two or four cells a side, normally distributed, each channel on its own.
+    """
+    height, width = like.shape[-2:]
+    rows = []
+    for seed, number in zip(seeds, draws, strict=True):
+        source = _source(seed, number)
+        share, cells = 2 ** _whole(4, source), 2 ** _whole(3, source)
+        tall, wide = max(height // share, 2), max(width // share, 2)
+        top, left = _whole(height - tall + 1, source), _whole(width - wide + 1, source)
+        values = torch.randn(*like.shape[1:-2], cells, cells, generator=source)
+        down, across = torch.arange(tall) * cells // tall, torch.arange(wide) * cells // wide  # the cell of each place
+        patch = torch.zeros(like.shape[1:])
+        patch[..., top : top + tall, left : left + wide] = values[..., down[:, None], across]
+        rows.append(-patch if number < 0 else patch)
+    return torch.stack(rows).to(like.device)
+
+
+def _source(seed: int, number: int) -> torch.Generator:
+    return torch.Generator().manual_seed((seed * 1_000_003 + abs(number)) % 2**63)
+
+
+def _whole(below: int, source: torch.Generator) -> int:
+    return int(torch.randint(below, (1,), generator=source))
 
 
 def _length(rows: Tensor) -> Tensor:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Iterator
+import time as clock
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -194,21 +195,40 @@ def test_https_is_another_scheme() -> None:
     assert model.provenance()["source"] == "https://models.example/predict"
 
 
-def test_a_run_pauses_when_the_endpoint_breaks_and_goes_on_later(endpoint: Endpoint, tmp_path: Path) -> None:
-    data = f"tensors:{arrays(tmp_path / 'data.npz', 24)}"
+def _too_late(number: int, answer: Any) -> Any:
+    clock.sleep(0.5)
+    return answer
+
+
+BREAKS: dict[str, tuple[Callable[[int, Any], Any], str]] = {
+    "class count": (
+        lambda number, answer: {"logits": [row[:3] for row in answer["logits"]]},
+        "3 scores a picture, where there are 4 classes",
+    ),
+    "garbage": (lambda number, answer: b"<html>sorry</html>", "an answer that is no JSON"),
+    "time-out": (_too_late, r"no answer within 0\.2 s"),
+    "gone": (lambda number, answer: (503, b"", {}), "status 503"),
+}
+
+
+@pytest.mark.parametrize("kind", BREAKS)
+def test_a_run_pauses_when_the_endpoint_breaks_and_goes_on_later(endpoint: Endpoint, tmp_path: Path, kind: str) -> None:
+    spoil, message = BREAKS[kind]
+    data = f"tensors:{arrays(tmp_path / 'data.npz', 16)}"
     model = {"name": f"python:{Path(__file__).parent.parent / 'fakes.py'}:TinyModel", "differentiable": False}
     small = {"slots": 4, "part_images": 4}
     whole = fmr.run(spec(data, model=model, engine=small), tmp_path / "whole")
-    remote, given = spec(data, model=endpoint.url, engine=small), Given({"model": http_model(endpoint.url, retries=1, **QUICK)})
+    quick = {**QUICK, "timeout": 0.2} if kind == "time-out" else QUICK
+    remote, given = spec(data, model=endpoint.url, engine=small), Given({"model": http_model(endpoint.url, retries=1, **quick)})
     broken = len(endpoint.posts) + 30
-    endpoint.spoil = lambda number, answer: answer if number < broken else {"logits": [row[:3] for row in answer["logits"]]}
-    with pytest.raises(RunFailed, match="3 scores a picture, where there are 4 classes") as caught:
+    endpoint.spoil = lambda number, answer: answer if number < broken else spoil(number, answer)
+    with pytest.raises(RunFailed, match=message) as caught:
         fmr.run(remote, tmp_path / "run", given=given)
     assert caught.value.exit_code == 1
     endpoint.spoil = lambda number, answer: answer
     kept = {file.name: file.read_bytes() for file in (tmp_path / "run" / "trials").glob("*.parquet")}
     assert kept and not (tmp_path / "run" / "results.json").exists()
-    resumed = fmr.run(remote, tmp_path / "run", given=given)
+    resumed = fmr.run(remote, tmp_path / "run", given=Given({"model": http_model(endpoint.url, retries=1, **QUICK)}))
     assert kept == {name: (tmp_path / "run" / "trials" / name).read_bytes() for name in kept}
     assert resumed.results["FMR"] == whole.results["FMR"]
     assert resumed.results["SA"] == whole.results["SA"]

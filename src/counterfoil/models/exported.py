@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +15,13 @@ from torch import Tensor, nn
 from counterfoil import weights
 from counterfoil.errors import BadPart, BadWeights
 from counterfoil.models import program_safety
-from counterfoil.models.inputs import Channels, InputOptions, Layout, input_format
-from counterfoil.models.program import ProgramModel, Scores
+from counterfoil.models.inputs import input_format
+from counterfoil.models.program import ProgramModel
+from counterfoil.models.program_options import ProgramOptions, takes
 
 
-def torchscript_model(
-    path: str,
-    *,
-    classes: str | Sequence[str] | None = None,
-    size: int | Sequence[int] | None = None,
-    mean: Sequence[float] | float | None = None,
-    std: Sequence[float] | float | None = None,
-    scale: float | None = None,
-    channels: Channels | None = None,
-    layout: Layout | None = None,
-    crop: float = 1.0,
-    interpolation: str = "bilinear",
-    scores: Scores = "auto",
-    skip: int = 0,
-    sha256: str | None = None,
-) -> ProgramModel:
+@takes(ProgramOptions)
+def torchscript_model(path: str, options: ProgramOptions) -> ProgramModel:
     """A TorchScript program: torchscript:model.pt with `size`, and `mean` and `std` unless they are ImageNet's.
 
     The other options are those of the model `onnx`. Such a file is a program, not only weights: torch reads it without
@@ -42,42 +29,30 @@ def torchscript_model(
     refused; load only what you trust, and pin it with `sha256`. Gradients are used if it passes them.
     """
     what = f"torchscript:{path}"
-    file, content = _read(path, sha256, what)
-    options = InputOptions(size, mean, std, scale, channels, layout, crop, interpolation)
+    file, content = _read(path, options.sha256, what)
     program_safety.check_script(content, file)
     runner = ScriptRunner(file, content)
     inputs = input_format(options, None, what=what)
-    return ProgramModel(runner, inputs, classes=classes, scores=scores, skip=skip, differentiable=True, what=what)
+    return ProgramModel(
+        runner, inputs, classes=options.classes, scores=options.scores, skip=options.skip, differentiable=True, what=what
+    )
 
 
-def pt2_model(
-    path: str,
-    *,
-    classes: str | Sequence[str] | None = None,
-    size: int | Sequence[int] | None = None,
-    mean: Sequence[float] | float | None = None,
-    std: Sequence[float] | float | None = None,
-    scale: float | None = None,
-    channels: Channels | None = None,
-    layout: Layout | None = None,
-    crop: float = 1.0,
-    interpolation: str = "bilinear",
-    scores: Scores = "auto",
-    skip: int = 0,
-    sha256: str | None = None,
-) -> ProgramModel:
+@takes(ProgramOptions)
+def pt2_model(path: str, options: ProgramOptions) -> ProgramModel:
     """A program of torch.export: pt2:model.pt2, with the options of the model `onnx`.
 
     Only tensors and a graph of ordinary operators are loaded: archives with pickled objects, machine code or calls of
     anything else are refused. Gradients are used if the program passes them.
     """
     what = f"pt2:{path}"
-    file, content = _read(path, sha256, what)
-    options = InputOptions(size, mean, std, scale, channels, layout, crop, interpolation)
+    file, content = _read(path, options.sha256, what)
     program_safety.check_export(content, file)
     runner = ExportRunner(file, content, what=what)
     inputs = input_format(options, runner.shape, dtype=runner.dtype, what=what)
-    return ProgramModel(runner, inputs, classes=classes, scores=scores, skip=skip, differentiable=True, what=what)
+    return ProgramModel(
+        runner, inputs, classes=options.classes, scores=options.scores, skip=options.skip, differentiable=True, what=what
+    )
 
 
 class ScriptRunner:

@@ -51,7 +51,7 @@ class ModuleModel:
         if scores.shape != (len(images), len(self.classes)):
             raise BadPart(
                 f"{type(self.module).__name__} gives scores of shape {tuple(scores.shape)} for {len(images)} images and "
-                f"{len(self.classes)} class names; give it one name an output"
+                f"{len(self.classes)} class names; give it one name an output{_hint(scores, len(self.classes))}"
             )
         return scores.float()
 
@@ -63,3 +63,8 @@ class ModuleModel:
     def provenance(self) -> dict[str, str]:
         """Where the weights came from, and a hash of what they are now."""
         return {**self._origin, "weights": weights.fingerprint(self.module)}
+
+
+def _hint(scores: Tensor, names: int) -> str:
+    """What one output too many usually is."""
+    return " (one more output than names is often a background class, the first)" if scores.shape[-1] == names + 1 else ""

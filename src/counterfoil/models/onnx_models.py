@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from torch import Tensor
 
 from counterfoil import extras, weights
 from counterfoil.errors import BadPart, BadWeights
-from counterfoil.models.inputs import Channels, InputOptions, Layout, input_format
-from counterfoil.models.program import ProgramModel, Scores
+from counterfoil.models.inputs import input_format
+from counterfoil.models.program import ProgramModel
+from counterfoil.models.program_options import ProgramOptions, takes
 
 _DTYPES = {
     "tensor(float)": torch.float32,
@@ -22,23 +24,15 @@ _DTYPES = {
 }
 
 
-def onnx_model(
-    path: str,
-    *,
-    classes: str | Sequence[str] | None = None,
-    size: int | Sequence[int] | None = None,
-    mean: Sequence[float] | float | None = None,
-    std: Sequence[float] | float | None = None,
-    scale: float | None = None,
-    channels: Channels | None = None,
-    layout: Layout | None = None,
-    crop: float = 1.0,
-    interpolation: str = "bilinear",
-    scores: Scores = "auto",
-    skip: int = 0,
-    output: str | None = None,
-    sha256: str | None = None,
-) -> ProgramModel:
+@dataclass(frozen=True)
+class OnnxOptions(ProgramOptions):
+    """The options of any program, and which of a graph's outputs to take."""
+
+    output: str | None = None
+
+
+@takes(OnnxOptions)
+def onnx_model(path: str, options: OnnxOptions) -> ProgramModel:
     """An ONNX file run by onnxruntime, as a black box without gradients: onnx:model.onnx.
 
     The graph gets (x · scale − mean) / std of pixels x in [0, 1]; by default ImageNet's mean and standard deviation, or
@@ -51,12 +45,13 @@ def onnx_model(
     file = Path(path).expanduser()
     if not path or not file.is_file():
         raise BadWeights(f"{what}: no such file; name an ONNX file, as in onnx:model.onnx")
-    if sha256 is not None:
-        weights.check_hash(file, sha256)
-    options = InputOptions(size, mean, std, scale, channels, layout, crop, interpolation)
-    runner = OnnxRunner(file, output=output, what=what)
+    if options.sha256 is not None:
+        weights.check_hash(file, options.sha256)
+    runner = OnnxRunner(file, output=options.output, what=what)
     inputs = input_format(options, runner.shape, dtype=runner.dtype, what=what)
-    return ProgramModel(runner, inputs, classes=classes, scores=scores, skip=skip, differentiable=False, what=what)
+    return ProgramModel(
+        runner, inputs, classes=options.classes, scores=options.scores, skip=options.skip, differentiable=False, what=what
+    )
 
 
 class OnnxRunner:

@@ -1,0 +1,49 @@
+"""Latents before and after a climb, for fitting a mask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from counterfoil.assembly import Assembly
+from counterfoil.errors import BadData
+from counterfoil.generators.latent import LatentGenerator, QuantisedAutoencoder
+
+Compared = Literal["published", "codes"]
+"""`published`: the encoder's outputs against quantised codes, as the paper says; then a regression may well tell a rounded
+number from one that is not. `codes`: both quantised, so that only what the climb changed can tell them apart."""
+
+
+def pairs(
+    assembly: Assembly, *, compared: Compared = "published", watch: Callable[[int], None] = lambda more: None
+) -> tuple[Tensor, Tensor]:
+    """The latents of the images whose climb took a step: original, and where the guided climb ended.  # (n, …) twice"""
+    generator = assembly.generator
+    before, after = [], []
+    engine = assembly.engine(assembly.spec.search.model_copy(update={"control": False}))
+    for done in engine.run(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)):
+        watch(1)
+        if done.climbs[0].steps:
+            image = done.job.image[None].to(assembly.spec.device)
+            whole = torch.zeros(1, dtype=torch.long, device=image.device)
+            with torch.no_grad():
+                started = generator.start(image, torch.full_like(whole, done.job.label), torch.full_like(whole, done.job.seed))
+            before.append(started[generator.moving].cpu()[0])
+            after.append(done.places[0])
+    if not before:
+        raise BadData("sparse: no image took a step that the oracle accepted; use smaller steps")
+    original, perturbed = torch.stack(before), torch.stack(after)
+    autoencoder = generator.autoencoder if isinstance(generator, LatentGenerator) and generator.space == "before" else None
+    if isinstance(autoencoder, QuantisedAutoencoder):
+        perturbed = _quantised(autoencoder, perturbed, assembly.spec.device)
+        if compared == "codes":
+            original = _quantised(autoencoder, original, assembly.spec.device)
+    return original, perturbed
+
+
+@torch.no_grad()
+def _quantised(autoencoder: QuantisedAutoencoder, latents: Tensor, device: str) -> Tensor:
+    return torch.cat([autoencoder.quantise(part.to(device)).cpu() for part in latents.split(8)])

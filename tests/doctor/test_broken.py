@@ -1,0 +1,112 @@
+"""The doctor names the mistake in each of many set-ups that were broken on purpose, and none in those that were not."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from counterfoil import registry
+from counterfoil import spec as specs
+from counterfoil.assembly import Given, assemble
+from counterfoil.doctor import Diagnosis, examine
+from counterfoil.models.module import ModuleModel
+from tests.doctor import broken
+
+pytestmark = pytest.mark.xdist_group("doctor")
+IMAGES = 48
+COLOUR = ("BGR", "read as BGR")  # the narrow model does not care about colour, the one with a colour shortcut does
+
+
+@cache
+def oracle():
+    return registry.create("oracle", "classifier:lab:augmented")  # quicker than CLIP
+
+
+def diagnosed(model, data=None) -> Diagnosis:
+    values = {"model": "given:", "data": "lab:wardrobe", "generator": "pixels:", "oracle": "given:"}
+    given = {"model": model, "oracle": oracle()} | ({"dataset": data} if data else {})
+    return examine(assemble(specs.parse(values), Given(given)), images=IMAGES)
+
+
+def healthy(name: str = "narrow") -> ModuleModel:
+    return registry.create("model", f"lab:{name}")
+
+
+def suspected(found: Diagnosis) -> list[str]:
+    return [finding.mistake for finding in found.findings if finding.severity == "mistake"]
+
+
+@pytest.mark.parametrize("name", ["narrow", "vit"])
+def test_nothing_is_suspected_where_nothing_is_wrong(name):
+    found = diagnosed(healthy(name))
+    assert suspected(found) == []
+    titles = [section.title for section in found.sections]
+    assert titles == ["data and labels", "accuracy", "gradients", "reconstruction", "cost"]
+    slope = dict(found.sections[2].rows)["slope by differences / gradient"]
+    assert 0.7 < float(slope.split()[0]) < 1.3
+
+
+@pytest.mark.parametrize("name", broken.MODELS)
+def test_names_what_is_wrong_with_the_model(name):
+    spoil, mistake = broken.MODELS[name]
+    found = diagnosed(spoil(healthy("colour-shortcut" if name in COLOUR else "narrow")), coloured(name))
+    assert suspected(found) == [mistake]
+
+
+@pytest.mark.parametrize("name", broken.DATA)
+def test_names_what_is_wrong_with_the_pictures(name):
+    turn, mistake = broken.DATA[name]
+    data = coloured(name) or registry.create("dataset", "lab:wardrobe")
+    found = diagnosed(healthy("colour-shortcut" if name in COLOUR else "narrow"), broken.Turned(data, turn))
+    assert suspected(found) == [mistake]
+
+
+def coloured(name: str):
+    """Scenes in which colour tells the class."""
+    return registry.create("dataset", "lab:wardrobe", {"distribution": "colour-shortcut"}) if name in COLOUR else None
+
+
+class OutOfSight:
+    """A model that shows nothing of how it prepares pictures, and does it wrongly: it gets pixels in [0, 1]."""
+
+    differentiable = True
+    size = 64
+
+    def __init__(self, inner: ModuleModel) -> None:
+        self.classes, self.aliases = inner.classes, inner.aliases
+        self.logits = inner.module
+
+
+def test_a_normalisation_that_cannot_be_seen_is_named_too():
+    (finding,) = [each for each in diagnosed(OutOfSight(healthy())).findings if each.severity == "mistake"]
+    assert finding.mistake == "normalisation"
+    assert "mean 0.5 and standard deviation 0.5" in finding.says
+
+
+def test_more_outputs_than_names_are_said_to_be_a_background_class():
+    whole = healthy()
+    module = broken.Wrapped(whole.module, after=lambda logits: torch.nn.functional.pad(logits, (1, 0)))
+    (finding,) = diagnosed(broken.remade(whole, module)).findings
+    assert finding.mistake == "number of outputs"
+    assert "9 outputs for 8 names" in finding.says
+    assert "background" in finding.remedy
+
+
+def test_logits_that_are_not_finite_end_the_examination():
+    whole = healthy()
+    (finding,) = diagnosed(broken.remade(whole, broken.Wrapped(whole.module, after=lambda logits: logits / 0))).findings
+    assert finding.mistake == "not finite"
+
+
+def test_wrong_labels_are_not_blamed_on_the_model():
+    data = registry.create("dataset", "lab:wardrobe")
+
+    class Mislabelled(broken.Turned):
+        def __iter__(self):
+            for number, sample in enumerate(self.inner):
+                yield type(sample)(sample.image_id, (sample.label * 3 + number) % 8, sample.source)
+
+    found = diagnosed(healthy(), Mislabelled(data, lambda image: image))
+    assert "labels of the data" in [finding.mistake for finding in found.findings]

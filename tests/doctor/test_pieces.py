@@ -1,0 +1,104 @@
+"""The doctor's instruments, each against something known."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.ndimage import gaussian_filter
+from typer.testing import CliRunner
+
+from counterfoil.doctor.evidence import calibrated, compare
+from counterfoil.doctor.outputs import softened
+from counterfoil.doctor.similarity import psnr, ssim
+from counterfoil.doctor.speed import duration
+from counterfoil.testing import pictures
+from tests.worlds import FAKES, arrays
+
+
+def test_psnr_of_a_known_difference():
+    black = torch.zeros(2, 3, 16, 16)
+    assert psnr(black, black + 0.1).tolist() == pytest.approx([20.0, 20.0], abs=1e-3)
+    assert psnr(black, black).tolist() == [100.0, 100.0]
+
+
+def test_ssim_agrees_with_a_plain_computation():
+    first = pictures(3, 40)
+    second = (first + 0.1 * torch.randn(first.shape, generator=torch.Generator().manual_seed(0))).clamp(0, 1)
+    expected = [
+        np.mean([plain_ssim(x, y) for x, y in zip(one, other, strict=True)])
+        for one, other in zip(first.numpy(), second.numpy(), strict=True)
+    ]
+    assert ssim(first, second).tolist() == pytest.approx(expected, abs=1e-4)
+    assert ssim(first, first).tolist() == pytest.approx([1.0] * 3, abs=1e-5)
+
+
+def plain_ssim(x: np.ndarray, y: np.ndarray) -> float:
+    """Of one channel, with scipy's Gaussian filter; only where the window lies inside."""
+
+    def blur(values: np.ndarray) -> np.ndarray:
+        return gaussian_filter(values.astype(float), 1.5, truncate=3.5)
+
+    mean_x, mean_y = blur(x), blur(y)
+    var_x, var_y, both = blur(x * x) - mean_x**2, blur(y * y) - mean_y**2, blur(x * y) - mean_x * mean_y
+    top = (2 * mean_x * mean_y + 1e-4) * (2 * both + 9e-4)
+    return float((top / ((mean_x**2 + mean_y**2 + 1e-4) * (var_x + var_y + 9e-4)))[5:-5, 5:-5].mean())
+
+
+def test_softened_scores_are_recognised_and_logits_are_not():
+    logits = 5 * torch.randn(16, 50, generator=torch.Generator().manual_seed(0))
+    assert softened(logits) is None
+    assert softened(logits.log_softmax(1)) is None  # as good as logits
+    assert softened(logits.softmax(1)) == "probabilities"
+    assert "softmax" in str(softened(logits.softmax(1).softmax(1).log()))
+
+
+def test_the_calibrated_loss_does_not_see_a_temperature():
+    logits = torch.randn(64, 10, generator=torch.Generator().manual_seed(0))
+    truth = logits.argmax(1)
+    truth[:16] = 0
+    assert calibrated(logits, truth).mean().item() == pytest.approx(calibrated(3 * logits, truth).mean().item(), rel=0.01)
+
+
+def test_evidence_is_weak_where_nothing_changed_and_strong_where_all_did():
+    source = torch.Generator().manual_seed(0)
+    truth = torch.randint(0, 5, (40,), generator=source)
+    noise = torch.randn(40, 5, generator=source)
+    good = noise + 4 * torch.nn.functional.one_hot(truth, 5)
+    assert compare(good, good, truth).p_value == 1.0
+    assert compare(noise, good, truth).p_value < 1e-6
+    assert compare(good, noise, truth).p_value > 0.99
+
+
+def test_times_are_said_as_people_say_them():
+    assert [duration(each) for each in (3.21, 150, 9000, 400000)] == ["3.2 seconds", "2.5 minutes", "2.5 hours", "4.6 days"]
+
+
+def test_the_command_prints_what_it_found_and_writes_it_down(tmp_path):
+    from counterfoil.cli.app import app
+
+    data = arrays(tmp_path / "a.npz", 24)
+    words = ["doctor", "--model", f"python:{FAKES}:TinyModel", "--data", f"tensors:{data}", "--generator", "brightness:"]
+    words += ["--oracle", "daylight:", "--size", "16", "--images", "24", "--json", str(tmp_path / "found.json")]
+    shown = CliRunner().invoke(app, words)
+    written = json.loads((tmp_path / "found.json").read_text())
+    assert shown.exit_code == (0 if written["healthy"] else 1)
+    assert written["sections"]["accuracy"]["clean accuracy"].startswith("79.2 %")  # 5 of 24 labels were changed
+    for word in ("labels matched", "PSNR", "predicted time of the run", "peak memory"):
+        assert word in shown.output
+
+
+def test_an_oracle_that_abstains_is_not_counted_as_one_that_disagrees(tmp_path):
+    from counterfoil.assembly import Given, assemble
+    from counterfoil.doctor import examine
+    from tests.fakes import CommandedOracle, TinyModel
+    from tests.worlds import spec
+
+    parts = Given({"model": TinyModel(), "oracle": CommandedOracle(abstains=True)})
+    found = examine(assemble(spec(f"tensors:{arrays(tmp_path / 'a.npz', 12)}"), parts), images=12)
+    accuracy = found.sections[1].rows
+    assert accuracy["oracle abstains"] == "on 12 of 12" and accuracy["oracle agrees with the labels"].startswith("–")
+    assert "oracle" not in [finding.mistake for finding in found.findings]
+    assert "few pictures" in [finding.mistake for finding in found.findings]

@@ -1,0 +1,68 @@
+"""What goes wrong with weights, kind by kind: not to be had without a network, and of another architecture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from counterfoil import registry
+from counterfoil.errors import BadWeights
+from tests import hub
+
+REPOSITORY = "nobody/nothing"
+ON_THE_HUB = [
+    ("model", f"timm:{REPOSITORY}", {}),
+    ("model", f"hf:{REPOSITORY}", {}),
+    ("model", "openclip:ViT-B-32/openai", {"classes": ["boot", "bag"]}),
+    ("oracle", f"clip:{REPOSITORY}", {}),
+    ("oracle", "openclip:ViT-B-32/openai", {}),
+    ("oracle", f"vlm:{REPOSITORY}", {}),
+    ("generator", f"autoencoder:{REPOSITORY}", {}),
+    ("generator", f"diffusion:{REPOSITORY}", {}),
+]
+
+
+@pytest.mark.parametrize(("role", "name", "options"), ON_THE_HUB, ids=lambda value: str(value).split(":")[0])
+def test_without_a_network_it_says_which_file_and_where_to_put_it(role, name, options, tmp_path, monkeypatch):
+    hub.offline(monkeypatch, tmp_path / "cache")
+    with pytest.raises(BadWeights) as caught:
+        registry.create(role, name, options)
+    said = str(caught.value)
+    assert "\n" not in said
+    repository = said.partition(":")[0]
+    assert repository == REPOSITORY or name.startswith("openclip:")  # which knows the repository of each of its weights
+    assert ".json" in said or ".safetensors" in said  # which file
+    assert str(tmp_path / "cache") in said and f"hf download {repository}" in said  # where it goes, and how
+
+
+def swapped(folder: Path, file: str) -> str:
+    """Give the weights in a folder one name that the network does not have."""
+    path = next(folder.rglob(file))
+    state = load_file(path)
+    name = sorted(state)[0]
+    state["stranger.weight"] = state.pop(name)
+    save_file(state, path, metadata={"format": "pt"})
+    return name
+
+
+@pytest.mark.parametrize("kind", ["autoencoder", "diffusion", "hf"])
+def test_weights_of_another_architecture_are_named_by_their_keys(kind, tmp_path):
+    if kind == "hf":
+        from tests.models.test_hf_models import saved
+
+        folder = saved(tmp_path)
+    elif kind == "diffusion":
+        from tests.generators.diffusion.conftest import save_pipeline
+
+        folder = save_pipeline(tmp_path)
+    else:
+        from tests.generators.conftest import save_network
+
+        folder = save_network(tmp_path, "AutoencoderKL")
+    missing = swapped(folder, "*.safetensors")
+    with pytest.raises(BadWeights) as caught:
+        registry.create("model" if kind == "hf" else "generator", f"{kind}:{folder}", {})
+    assert "\n" not in str(caught.value)
+    assert missing in str(caught.value) or "stranger.weight" in str(caught.value)
