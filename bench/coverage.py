@@ -9,6 +9,7 @@ whether the intervals hold the true values. It prints Markdown tables; docs/inte
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -145,8 +146,12 @@ class Tally:
         return 100 - self.below[name] - self.above[name]
 
     def misses(self) -> list[str]:
-        """The statistics whose coverage is not between 93 and 97 per cent."""
-        return [name for name in STATISTICS if not 93 <= self.coverage(name) <= 97]
+        """The statistics whose coverage is not between 93 and 97 per cent; with rare outcomes, those below 93.
+
+        Where 50 images hold one or two of an outcome, coverage goes in steps that no interval can smooth, and may be more.
+        """
+        most = 100 if self.population.rare else 97
+        return [name for name in STATISTICS if not 93 <= self.coverage(name) <= most]
 
 
 def tally(population: Population, images: int, *, repetitions: int, seed: int = 0, resamples: int = RESAMPLES) -> Tally:
@@ -211,6 +216,11 @@ def main() -> None:
             print(f"{title}, {options.repetitions} repetitions\n", *coverage_table(some), "", sep="\n")
     print("P-values where the models are equal, in per cent\n", *p_value_table(tallies), sep="\n")
     print(f"\n{time.monotonic() - began:.0f} s with {options.processes} processes")
+    missed = [
+        f"{each.population.name}, {each.images}: {name} {each.coverage(name):.1f}" for each in tallies for name in each.misses()
+    ]
+    if missed:
+        sys.exit("outside 93 to 97 per cent: " + "; ".join(missed))
 
 
 if __name__ == "__main__":

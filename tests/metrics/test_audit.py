@@ -9,6 +9,7 @@ import random
 import pytest
 
 from counterfoil.metrics.audit import MEANINGS, audit
+from counterfoil.metrics.fmr import fmr_results
 from tests.metrics.made import outcomes
 
 
@@ -63,3 +64,12 @@ def test_degenerate_cases_have_reasons_and_no_nan(made: object, notes: dict[str,
             assert notes[name] in found[name]["note"]
         else:
             assert found[name]["value"] is None or math.isfinite(found[name]["value"])
+
+
+def test_every_runs_results_carry_the_audit_and_it_is_the_same_as_asked_for_alone() -> None:
+    made = outcomes([1, 1, 0, 1], [1, 0, 0, 0], validated=[1, 0, 1, 1], label=[0, 0, 1, 1])
+    results = fmr_results(made, seed=3)
+    assert results["audit"] == audit(made, seed=3)
+    assert results["oracle"]["clean_accuracy"] == results["audit"]["clean_accuracy"]
+    assert results["audit"]["lost"]["value"] == 25
+    assert results["audit"]["per_class"]["ant"]["acceptance"]["value"] == 50

@@ -6,6 +6,7 @@ import pytest
 
 from counterfoil import papers
 from counterfoil.errors import UsageError
+from counterfoil.papers.ours import same_words
 
 PAPER = papers.load("fmr")
 
@@ -76,3 +77,16 @@ def test_every_value_for_the_cifar_model_is_named_where_one_of_them_stands() -> 
 def test_no_such_table() -> None:
     with pytest.raises(UsageError, match="it has 1 to 15"):
         PAPER.table(16)
+
+
+@pytest.mark.parametrize(
+    ("published", "ours", "same"),
+    [
+        ("ResNet50", "timm:resnet50.a1_in1k", True),
+        ("CIFAR-10", "torchvision-data:CIFAR10", True),
+        ("CIFAR-10", "torchvision-data:CIFAR100", False),
+        ("MNIST", "torchvision-data:FashionMNIST", False),
+    ],
+)
+def test_names_are_the_same_in_other_spellings(published: str, ours: str, same: bool) -> None:
+    assert same_words(published, ours) is same

@@ -14,6 +14,9 @@ from counterfoil.metrics.comparison import shared_keys
 from counterfoil.metrics.measures import Measure, measure
 from counterfoil.metrics.outcomes import Outcomes, model_names, part_name, read_outcomes
 from counterfoil.metrics.sameness import check_sources, differences
+from counterfoil.metrics.transfer import MEANINGS as CELLS
+from counterfoil.metrics.transfer import lines as transfer_lines
+from counterfoil.metrics.transfer import transfer_of
 from counterfoil.metrics.verdicts import lines, tau_text
 from counterfoil.store import Run, open_run
 
@@ -26,11 +29,16 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
     metric: Annotated[Names, typer.Option(help="A number to compare, as in FMR; may be repeated.")] = None,
     scored: Annotated[bool, typer.Option("--scored", help="Also the other models scored on each run's pictures.")] = False,
+    transfer: Annotated[
+        bool, typer.Option("--transfer", help="Print the transfer matrix of the models scored on each run's pictures, and stop.")
+    ] = False,
     alpha: Annotated[float, typer.Option(help="Chance of seeing a difference where there is none.", min=1e-4, max=0.5)] = 0.05,
 ) -> None:
     """Say which models can be told apart: paired by source image, with intervals and corrected p-values."""
     measures = [measure(name) for name in metric or METRICS]
     opened = [open_run(path) for path in runs]
+    if transfer:
+        return _print_transfer(opened, [measure(name).name for name in metric or ("FMR",)])
     contenders = _contenders(opened, scored=scored)
     if len(contenders) < 2:
         raise UsageError(f"{runs[0]}: one model by itself; give another run, or --scored after 'counterfoil score'")
@@ -41,6 +49,18 @@ def compare(
         typer.echo(line)
     for line in _orders(opened, measures):
         typer.echo(line)
+
+
+def _print_transfer(runs: list[Run], names: list[str]) -> None:
+    """Pictures made against one model, scored on the others."""
+    unknown = [name for name in names if name not in CELLS]
+    if unknown:
+        raise UsageError(f"--transfer: a cell has no {unknown[0]}; it has {', '.join(CELLS)}")
+    matrix = transfer_of(runs)
+    for name in [*names, "harm"]:
+        typer.echo(f"{name}: {CELLS[name]}, 95 % intervals")
+        for line in transfer_lines(matrix, name):
+            typer.echo(f"  {line}")
 
 
 def _contenders(runs: list[Run], *, scored: bool) -> dict[str, Outcomes]:

@@ -23,7 +23,7 @@ from counterfoil.metrics.measures import MEASURES, Measure
 from counterfoil.metrics.outcomes import Outcomes
 from counterfoil.metrics.ranking import agreement, rank_ranges
 from counterfoil.metrics.resample import Resamples
-from counterfoil.metrics.significance import holm, mcnemar
+from counterfoil.metrics.significance import holm, mcnemar, sign_flip
 from counterfoil.metrics.statistic import Difference, Share, Statistic
 
 RESAMPLES = 10_000
@@ -119,6 +119,8 @@ class Paired:
             self.prefix(name) + column: values for name, each in rows.items() for column, values in columns_of(each).items()
         }
         self._seed, self._resamples = seed, resamples
+        # Of one set of edits: whichever contender says which of them have a source in common says it for all.
+        self.source = next((each.source for each in rows.values() if each.source is not None), None)
         self.drawn = self.resample(self.columns)
 
     def prefix(self, name: str) -> str:
@@ -131,7 +133,7 @@ class Paired:
 
     def resample(self, columns: Mapping[str, NDArray[Any]]) -> Resamples:
         """Resamples of the shared images with these columns."""
-        return Resamples(columns, seed=self._seed, resamples=self._resamples)
+        return Resamples(columns, clusters=self.source, seed=self._seed, resamples=self._resamples)
 
 
 def _ranking(paired: Paired, measure: Measure, alpha: float) -> Ranking:
@@ -171,7 +173,12 @@ def _paired_shares(paired: Paired, share: Share, first: str, second: str, level:
     none = "no image that counts for both"
     found = estimate_one(drawn, Difference(Share("first", "both", none), Share("second", "both", none)), level=level)
     only_first, only_second = int(np.count_nonzero(right_one & ~right_two)), int(np.count_nonzero(right_two & ~right_one))
-    p = None if found.value is None else mcnemar(only_first, only_second)
+    if found.value is None:
+        p = None
+    elif paired.source is None:
+        p = mcnemar(only_first, only_second)
+    else:  # edits of one source are not independent: exchange a source's answers together
+        p = sign_flip(np.bincount(paired.source, right_one.astype(float) - right_two.astype(float)).astype(int))
     return Pair(first, second, found, p, None, only_first, only_second)
 
 

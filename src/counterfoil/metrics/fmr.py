@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.metrics.audit import audit
 from counterfoil.metrics.columns import NO, OPEN, YES
 from counterfoil.metrics.estimate import LEVEL, RESAMPLES, Estimate, estimate
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
@@ -49,13 +50,15 @@ STATISTICS: dict[str, Statistic] = {
 def fmr_results(source: Run | Outcomes, seed: int = 0, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
     """The content of `results.json`, for a run or for outcomes read from one."""
     outcomes = source if isinstance(source, Outcomes) else read_outcomes(source, model=model, oracle=oracle)
+    audited = audit(outcomes, seed=seed)
     return {
         **_plain(scores(outcomes, seed=seed)),
         "curve": curve(outcomes, seed=seed),
         "per_class": per_class(outcomes, seed=seed),
         "counts": counts(outcomes),
         "model": {"name": outcomes.model},
-        "oracle": {"name": outcomes.oracle, "clean_accuracy": _oracle_accuracy(outcomes, seed).to_dict()},
+        "oracle": {"name": outcomes.oracle, "clean_accuracy": audited["clean_accuracy"]},
+        "audit": audited,
         "interval": {"level": LEVEL, "resamples": RESAMPLES, "seed": seed},
     }
 
@@ -136,13 +139,6 @@ def columns_of(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
         "steps": np.where(accepted, outcomes.steps, 0),
         "random_steps": np.where(random_accepted, outcomes.random_steps, 0),
     }
-
-
-def _oracle_accuracy(outcomes: Outcomes, seed: int) -> Estimate:
-    """How often the oracle sees the label in the source image: what it says of made pictures is worth no more."""
-    columns = {"asked": outcomes.oracle_clean >= NO, "right": outcomes.oracle_clean == YES}
-    share = Share("right", "asked", "the oracle was not asked about source images")
-    return estimate(columns, {"clean": share}, seed=(seed, 3))["clean"]
 
 
 def _plain(estimates: dict[str, Estimate]) -> dict[str, Any]:

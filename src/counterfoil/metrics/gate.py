@@ -29,7 +29,7 @@ _OURS, _THEIRS = "this run", "the baseline"
 
 @dataclass(frozen=True)
 class Bar:
-    """What a number must reach (`min`) or not exceed (`max`), over all images or over those of one class."""
+    """What a number must reach (`min`) or not exceed (`max`), over all images, those of one class, or the edits of one factor."""
 
     sense: Sense
     measure: Measure
@@ -96,6 +96,8 @@ def _group(outcomes: Outcomes, bar: Bar) -> Outcomes:
     """The images the bar is about."""
     if not bar.group:
         return outcomes
+    if outcomes.factor is not None and (outcomes.factor == bar.group.lower()).any():
+        return outcomes.take(outcomes.factor == bar.group.lower())
     labels = {name.lower(): label for label, name in outcomes.class_names.items()}
     if bar.group.lower() not in labels:
         near = difflib.get_close_matches(bar.group.lower(), labels, n=1)
@@ -105,7 +107,8 @@ def _group(outcomes: Outcomes, bar: Bar) -> Outcomes:
 
 
 def _check(outcomes: Outcomes, bar: Bar, *, alpha: float, point: bool, seed: int) -> Check:
-    found = estimate(columns_of(outcomes), {"": bar.measure.statistic}, seed=seed, level=1 - 2 * alpha)[""]
+    statistic = {"": bar.measure.statistic}
+    found = estimate(columns_of(outcomes), statistic, seed=seed, clusters=outcomes.source, level=1 - 2 * alpha)[""]
     if found.value is None or found.low is None or found.high is None:
         return Check(str(bar), False, f"undefined: {found.note}")
     unit, minimum = bar.measure.unit, bar.sense == "min"

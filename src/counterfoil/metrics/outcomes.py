@@ -22,7 +22,7 @@ from counterfoil.store import Run
 
 @dataclass(frozen=True)
 class Outcomes:
-    """One row a readable source image, in the order of `keys`, for one model and one oracle."""
+    """One row a readable source image, in the order of `keys`, for one model and one oracle; of LANCE, one an edit."""
 
     model: str
     oracle: str
@@ -42,6 +42,8 @@ class Outcomes:
     random_made_correct: Said
     random_steps: NDArray[np.int64]
     random_path_correct: Said
+    source: NDArray[np.int64] | None = None  # which rows have a source image in common, where one can have several
+    factor: NDArray[np.str_] | None = None  # what was edited, where that is known
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -66,6 +68,10 @@ class Outcomes:
 
 def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = None) -> Outcomes:
     """The outcomes of a run for a model and an oracle; by default those it was made with."""
+    if run.spec.get("protocol") == "lance":
+        from counterfoil.metrics.pairs import outcomes_of_pairs
+
+        return outcomes_of_pairs(run, model=model, oracle=oracle)
     own_model, own_oracle = part_name(run.spec.get("model")), part_name(run.spec.get("oracle"))
     model, oracle = model or own_model, oracle or own_oracle
     trials = read_trials(run)

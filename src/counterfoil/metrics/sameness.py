@@ -19,7 +19,7 @@ _FREE = ("model", "device", "strict", "limit", "engine.slots", "engine.tile", "e
 
 def differences(runs: Sequence[Run]) -> list[str]:
     """What differs between the runs beside the model, as `search.step (0.01 / 0.1)`; empty for the same test."""
-    every = [_test(run) for run in runs]
+    every = [described(run) for run in runs]
     found = []
     for key in dict.fromkeys(key for values in every for key in values):
         values = list(dict.fromkeys(_text(each.get(key)) for each in every))
@@ -40,8 +40,8 @@ def check_sources(runs: Sequence[Run], keys: NDArray[np.uint64]) -> str:
     return f"pixels of {other} of {len(known)} source images" if other else ""
 
 
-def _test(run: Run) -> dict[str, Any]:
-    """Everything that makes it the test it is."""
+def described(run: Run) -> dict[str, Any]:
+    """Everything that makes it the test it is, by dotted key."""
     spec = {key: value for key, value in _flat(run.spec) if not any(key == each or key.startswith(f"{each}.") for each in _FREE)}
     parts = run.provenance.get("parts", {})
     weights = {f"{role} weights": parts.get(role, {}).get("weights") for role in ("generator", "oracle")}
@@ -52,7 +52,7 @@ def _source_hashes(run: Run) -> dict[int, str]:
     found = {}
     for batch in run.table("trials", columns=["image_id", "arm", "source_sha256"]):
         for image_id, arm, digest in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if arm == "guided" and digest:
+            if arm in ("guided", "source") and digest:
                 found[int(key_of(image_id))] = digest
     return found
 

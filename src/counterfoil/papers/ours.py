@@ -44,8 +44,8 @@ def rows(run: Run, table: Published) -> Iterator[Row]:
 
 
 def same_words(published: str, ours: str) -> bool:
-    """Whether a name here contains all the words of a published one: `timm:resnet50.a1_in1k` is a ResNet50."""
-    return _words(published) <= _words(ours)
+    """Whether a name here contains all the words of a published one, or all of them as one: `CIFAR10` is CIFAR-10."""
+    return set(_words(published)) <= set(_words(ours)) or "".join(_words(published)) in _words(ours)
 
 
 def _groups(outcomes: Outcomes, table: Published) -> Iterator[tuple[str, Outcomes]]:
@@ -79,5 +79,5 @@ def _set_up(run: Run, table: Published) -> Iterator[str]:
         yield f"pictures of {size} px (published: {table.set_up['size']})"
 
 
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"[a-z0-9]+", text.lower()))
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.lower())

@@ -1,0 +1,115 @@
+"""`counterfoil study NAME`: experiments on the instrument itself, one command each, and all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from counterfoil.errors import UsageError
+from counterfoil.studies import NAMES
+
+Text = str | None
+Number = int | None
+Texts = list[str] | None
+
+Models = Annotated[Texts, typer.Option("--model", help="A model to study; may be repeated. By default the lab's.")]
+Data = Annotated[Text, typer.Option(help="Labelled images, as for counterfoil run.")]
+Generator = Annotated[Text, typer.Option(help="What makes the pictures.")]
+Oracle = Annotated[Text, typer.Option(help="What says whether the class is still there.")]
+Images = Annotated[Number, typer.Option(help="Source images at most.", min=1)]
+Seed = Annotated[int, typer.Option(help="Seed of the runs.", min=0)]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
+Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for the findings and the runs.")]
+Settings = Annotated[Texts, typer.Option("--set", help="KEY=VALUE for an option of the study or of the search.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add every study as a command, and `all`."""
+    for name, shows in NAMES.items():
+        app.command(name, help=f"{shows[0].upper()}{shows[1:]}.")(_command(name))
+    app.command("all")(every)
+
+
+def _command(name: str) -> Callable[..., None]:
+    def study(
+        model: Models = None, data: Data = None, generator: Generator = None, oracle: Oracle = None, images: Images = None,
+        seed: Seed = 0, device: Device = "cpu", out: Out = Path("studies"), settings: Settings = None,
+    ) -> None:  # fmt: skip
+        base = _settings(
+            name, model, {"data": data, "generator": generator, "oracle": oracle},
+            images=images, seed=seed, device=device, out=out, assignments=settings or [],
+        )  # fmt: skip
+        _finish(_run([name], base), out)
+
+    return study
+
+
+def every(
+    seed: Seed = 0,
+    device: Device = "cpu",
+    out: Out = Path("studies"),
+    images: Images = None,
+    only: Annotated[Texts, typer.Option("--only", help="A study to run; may be repeated. By default all.")] = None,
+) -> None:
+    """Run all studies on the lab, sharing their runs, and say whether what must hold there does."""
+    unknown = [name for name in only or [] if name not in NAMES]
+    if unknown:
+        raise UsageError(f"--only {unknown[0]}: no such study; there are {', '.join(NAMES)}")
+    base = _settings("all", None, {}, images=images, seed=seed, device=device, out=out, assignments=[])
+    _finish(_run(only or list(NAMES), base), out)
+
+
+def _settings(
+    name: str, models: Texts, parts: dict[str, Text], *, images: Number, seed: int, device: str, out: Path, assignments: list[str]
+) -> Any:
+    from counterfoil import spec as specs
+    from counterfoil import studies
+    from counterfoil.studies.bench import LAB
+    from counterfoil.studies.bench import Settings as Decided
+
+    own = studies.load(name).options if name != "all" else {}
+    values: dict[str, Any] = {role: {"name": part.name, **part.options} for role, part in LAB.items()}
+    values.update({role: {"name": given} for role, given in parts.items() if given is not None})
+    chosen: dict[str, Any] = {}
+    for assignment in assignments:
+        key = assignment.partition("=")[0].strip()
+        if key in own:
+            chosen |= specs.part("", [assignment]).options
+        else:
+            specs.override(values, assignment)
+    spec = specs.parse({"model": "lab:narrow", **values, "seed": seed, "device": device, "limit": images})
+    return Decided(
+        folder=out, models=tuple(specs.part(each) for each in models or ()), data=spec.data, generator=spec.generator,
+        oracle=spec.oracle, images=images, seed=seed, device=device, search=values.get("search", {}), options=chosen,
+    )  # fmt: skip
+
+
+def _run(names: list[str], base: Any) -> list[Any]:
+    from counterfoil.cli.progress import counting, watching
+    from counterfoil.studies import runner
+    from counterfoil.studies.bench import Bench
+
+    bench = Bench(base, watching=watching, counting=counting)
+    reports = []
+    for name in names:
+        report = runner.run(name, base, bench)
+        for line in report.lines():
+            typer.echo(line)
+        typer.echo("")
+        reports.append(report)
+    return reports
+
+
+def _finish(reports: list[Any], out: Path) -> None:
+    """The last lines, and the exit code: 1 if something that must hold on the lab was not shown to."""
+    if len(reports) > 1:
+        seconds, worked = (sum(getattr(each, name) for each in reports) for name in ("seconds", "cpu_seconds"))
+        typer.echo(f"{len(reports)} studies, {seconds / 60:.1f} minutes, {worked / 60:.1f} minutes of processor time")
+    failed = [f"{each.study.name}: {claim}" for each in reports for claim in each.failed]
+    for line in failed:
+        typer.echo(f"not shown  {line}")
+    typer.echo(f"{out}  (findings as JSON, and the runs)")
+    raise typer.Exit(1 if failed else 0)

@@ -1,0 +1,152 @@
+"""How far the oracle itself can be pushed: signed gradient steps on its input towards a class that the picture does not show.
+
+The search never sees the oracle's gradient, so this is not what happens in a run; it bounds what could. `fgsm` takes one
+step of the whole radius, `pgd` many small ones inside it (Madry et al., 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from counterfoil import registry
+from counterfoil.assembly import open_data
+from counterfoil.errors import UsageError
+from counterfoil.metrics.estimate import Estimate, estimate
+from counterfoil.metrics.statistic import Mean, Share, Statistic
+from counterfoil.oracles.acceptance import ScoringOracle
+from counterfoil.parts import Dataset
+from counterfoil.spec import PartSpec
+from counterfoil.studies.bench import Bench
+from counterfoil.studies.contract import Study
+from counterfoil.studies.findings import Check, Findings, Row, Table
+
+BATCH = 8
+_TINY = torch.finfo(torch.float32).tiny  # a larger floor would leave a confident oracle without a gradient
+_STATISTICS: dict[str, Statistic] = {
+    "target loss": Mean("loss", "all"),
+    "p(true)": Mean("true", "all"),
+    "p(target)": Mean("target", "all"),
+    "accepts the label %": Share("accepts", "all"),
+    "sees the target %": Share("sees_target", "all"),
+}
+
+Reading = dict[str, list[float]]
+
+
+def run(bench: Bench) -> Findings:
+    """Both attacks on every oracle, and how the oracles take them."""
+    options = bench.options
+    own = bench.settings.oracle
+    oracles = [own, *(PartSpec(name=name) for name in options["oracles"] if name != own.name)]
+    dataset = open_data(bench.spec(bench.models[0]))
+    rows: list[Row] = []
+    last: dict[str, dict[str, Estimate]] = {}
+    for oracle in oracles:
+        readings = _readings(bench, oracle, dataset)
+        for (attack, step), reading in readings.items():
+            values = estimate(
+                {name: torch.tensor(each).numpy() for name, each in reading.items()}, _STATISTICS, seed=bench.settings.seed
+            )
+            rows.append(Row((oracle.name, attack, str(step)), values))
+            last[oracle.name] = values
+    title = f"Towards the next class, radius {options['epsilon']:g}"
+    return Findings(
+        (Table(title, ("oracle", "attack", "steps"), tuple(rows)),), tuple(_pushed(name, each) for name, each in last.items())
+    )
+
+
+def _pushed(name: str, values: dict[str, Estimate]) -> Check:
+    found = values["accepts the label %"]
+    seen = values["sees the target %"].value
+    text = f"{found.value:.1f} % ({found.low:.1f} to {found.high:.1f}) still accepted, {seen:.1f} % seen as the target"
+    return Check(
+        f"{name}: withstands the longest attack on half of the pictures or more", _above(found, 50), text, required=False
+    )
+
+
+def _above(found: Estimate, bar: float) -> bool | None:
+    if found.low is None or found.high is None:
+        return None
+    return True if found.low >= bar else False if found.high < bar else None
+
+
+def _readings(bench: Bench, asked: PartSpec, dataset: Dataset) -> dict[tuple[str, int], Reading]:
+    oracle = registry.create("oracle", asked.name, asked.options)
+    if hasattr(oracle, "to"):
+        oracle = oracle.to(bench.settings.device)
+    oracle = oracle.bind(dataset.classes)
+    if not isinstance(oracle, ScoringOracle):
+        raise UsageError(f"oracle-attack: {asked.name} gives no probabilities to climb; attack one that does, such as clip:")
+    options, device = bench.options, bench.settings.device
+    wanted = sorted({int(step) for step in options["steps"]})
+    readings: dict[tuple[str, int], Reading] = {}
+    size = int(options["size"]) or None
+    with bench.counting(f"attacking {asked.name}", len(dataset)) as watch:
+        for pictures, labels in _batches(dataset, size, device):
+            targets = (labels + 1) % len(dataset.classes)
+            _read(readings, ("none", 0), oracle, pictures, labels, targets)
+            epsilon = float(options["epsilon"])
+            _read(readings, ("fgsm", 1), oracle, _step(oracle, pictures, pictures, targets, epsilon, epsilon), labels, targets)
+            moved = pictures
+            for step in range(1, max(wanted, default=0) + 1):
+                moved = _step(oracle, moved, pictures, targets, float(options["step"]), epsilon)
+                if step in wanted:
+                    _read(readings, ("pgd", step), oracle, moved, labels, targets)
+            watch(len(labels))
+    return readings
+
+
+def _step(oracle: ScoringOracle, images: Tensor, source: Tensor, targets: Tensor, step: float, epsilon: float) -> Tensor:
+    """One signed step towards the targets, back into the ball around the source and into [0, 1]."""
+    leaf = images.detach().requires_grad_()
+    chance = oracle.probabilities(leaf).gather(1, targets[:, None])
+    if not chance.requires_grad:
+        raise UsageError("oracle-attack: the oracle's probabilities have no gradient; attack one that is differentiable")
+    gradient = torch.autograd.grad(chance.clamp_min(_TINY).log().sum(), leaf)[0]
+    moved = leaf.detach() + step * gradient.sign()
+    return moved.clamp(source - epsilon, source + epsilon).clamp(0, 1)
+
+
+@torch.no_grad()
+def _read(
+    readings: dict[tuple[str, int], Reading],
+    key: tuple[str, int],
+    oracle: ScoringOracle,
+    images: Tensor,
+    labels: Tensor,
+    targets: Tensor,
+) -> None:
+    chance = oracle.probabilities(images)  # (N, K)
+    verdicts = oracle.judge(images, labels)
+    target = chance.gather(1, targets[:, None])[:, 0]
+    columns = {
+        "all": torch.ones(len(labels)),
+        "loss": -target.clamp_min(_TINY).log(),
+        "true": chance.gather(1, labels[:, None])[:, 0],
+        "target": target,
+        "accepts": (verdicts.keeps_label == 1).float(),
+        "sees_target": (verdicts.predicted == targets).float(),
+    }
+    for name, column in columns.items():
+        readings.setdefault(key, {}).setdefault(name, []).extend(column.tolist())
+
+
+def _batches(dataset: Dataset, size: int | None, device: str) -> Iterator[tuple[Tensor, Tensor]]:
+    samples = iter(dataset)
+    while some := list(islice(samples, BATCH)):
+        pictures = torch.stack([dataset.load(sample, size) for sample in some]).to(device)
+        yield pictures, torch.tensor([sample.label for sample in some], device=device)
+
+
+STUDY = Study(
+    name="oracle-attack",
+    published="Table 15 (CLIP against a robust XCiT-L12)",
+    run=run,
+    models=("lab:narrow",),
+    images=64,
+    options={"oracles": ("classifier:lab:adversarial",), "steps": (1, 5, 20), "step": 1 / 255, "epsilon": 8 / 255, "size": 0},
+)

@@ -1,0 +1,119 @@
+"""Runs studies and writes down what they found, one JSON file each."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from counterfoil import studies
+from counterfoil.errors import BadSpec, UsageError
+from counterfoil.studies.bench import Bench, Settings, settings_for
+from counterfoil.studies.contract import Study
+from counterfoil.studies.findings import Findings
+from counterfoil.studies.wording import lines
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one study found, on what, and what it cost."""
+
+    study: Study
+    settings: Settings
+    findings: Findings
+    seconds: float
+    cpu_seconds: float
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        yield from lines(
+            self.findings,
+            title=f"{self.study.name}: {studies.NAMES[self.study.name]}",
+            published=self.study.published,
+        )
+        yield ""
+        yield f"{self.seconds:.0f} s, {self.cpu_seconds:.0f} s of processor time"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is written; times are left out, so that the same study gives the same bytes."""
+        settings = self.settings
+        return {
+            "study": self.study.name,
+            "shows": studies.NAMES[self.study.name],
+            "published": self.study.published,
+            "models": [part.model_dump() for part in settings.models],
+            **{role: getattr(settings, role).model_dump() for role in ("data", "generator", "oracle")},
+            "images": settings.images,
+            "seed": settings.seed,
+            "search": dict(settings.search),
+            "options": dict(settings.options),
+            "on_the_lab": settings.on_the_lab,
+            **self.findings.to_dict(),
+        }
+
+    @property
+    def failed(self) -> list[str]:
+        """The claims that have to hold on the lab and were not shown to; elsewhere nothing has to."""
+        if not self.settings.on_the_lab:
+            return []
+        return [each.claim for each in self.findings.checks if each.required and each.holds is not True]
+
+
+def run(name: str, base: Settings, bench: Bench | None = None) -> Report:
+    """Run one study and write NAME.json into its folder."""
+    study = studies.load(name)
+    settings = settings_for(_checked(study, base), models=study.models, images=study.images, options=study.options)
+    if len(settings.models) < study.least_models:
+        raise UsageError(f"{name}: takes {study.least_models} models or more, got {len(settings.models)}; repeat --model")
+    names = [model.name for model in settings.models]
+    if len(set(names)) < len(names):
+        raise UsageError(f"{name}: {max(names, key=names.count)} is given twice; a model has nothing to differ from itself in")
+    bench = (bench or Bench(settings)).under(settings)
+    began, worked = time.monotonic(), time.process_time()
+    findings = study.run(bench)
+    if settings.device.startswith("cuda"):
+        torch.cuda.synchronize()
+    report = Report(study, settings, findings, time.monotonic() - began, time.process_time() - worked)
+    _write(settings.folder / f"{name}.json", report.to_dict())
+    return report
+
+
+def _checked(study: Study, base: Settings) -> Settings:
+    """Without the options that belong to other studies, as when all are run; a lone study's must be its own."""
+    unknown = [key for key in base.options if key not in study.options]
+    if unknown:
+        known = ", ".join(study.options) or "none of its own"
+        raise BadSpec(f"--set {unknown[0]}: {study.name} has no such option; it has {known}, and those of a run's search")
+    return replace(base, options={key: _like(study.options[key], key, value) for key, value in base.options.items()})
+
+
+def _like(default: Any, key: str, value: Any) -> Any:
+    """An option's value in the kind of its default."""
+    if isinstance(default, tuple):
+        items = value if isinstance(value, list | tuple) else str(value).split(",")
+        kind = type(default[0])
+        try:
+            return tuple(kind(item) for item in items)
+        except (TypeError, ValueError):
+            raise BadSpec(
+                f"--set {key}={value!r}: takes a list of {kind.__name__}, as in {key}={','.join(map(str, default))}"
+            ) from None
+    try:
+        return type(default)(value)
+    except (TypeError, ValueError):
+        raise BadSpec(f"--set {key}={value!r}: takes a {type(default).__name__}, as in {key}={default}") from None
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        path.with_suffix(".partial").write_text(text, encoding="utf-8")
+        path.with_suffix(".partial").replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None

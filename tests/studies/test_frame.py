@@ -1,0 +1,109 @@
+"""The frame around studies: names, options, claims, the command, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from counterfoil import studies
+from counterfoil.cli.app import app
+from counterfoil.errors import BadSpec, CounterfoilError, UnknownName
+from counterfoil.metrics.estimate import Estimate
+from counterfoil.spec import PartSpec
+from counterfoil.studies import runner
+from counterfoil.studies.bench import Bench, Settings
+from counterfoil.studies.findings import Check, Findings, Row, Table, apart, positive
+from counterfoil.studies.wording import lines
+from tests.studies.conftest import MODEL, OTHER
+
+pytestmark = pytest.mark.xdist_group("studies")
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", studies.NAMES)
+def test_every_study_is_what_its_name_says_and_has_a_page(name: str) -> None:
+    study = studies.load(name)
+    assert study.name == name
+    assert len(study.models) >= study.least_models
+    assert study.published
+    assert (ROOT / "docs" / "studies" / f"{name}.md").read_text(encoding="utf-8").startswith("# ")
+
+
+def test_an_unknown_study_gets_a_hint() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'transfer'"):
+        studies.load("transfr")
+
+
+def test_intervals_that_touch_show_nothing() -> None:
+    low, high = Estimate(40, 35, 45, 9), Estimate(60, 55, 65, 9)
+    assert apart("c", high, low).holds is True
+    assert apart("c", low, high).holds is False
+    assert apart("c", replace(high, low=44), low).holds is None
+    assert apart("c", Estimate(None, None, None, 0, "no image"), low).evidence == "undefined: no image"
+    assert [positive("c", each).holds for each in (high, Estimate(-5, -9, -1, 9), Estimate(1, -1, 3, 9))] == [True, False, None]
+
+
+def test_only_the_lab_can_fail_a_claim() -> None:
+    findings = Findings((), (Check("a", None, ""), Check("b", True, ""), Check("c", False, "", required=False)))
+    lab = Settings(Path(), models=(PartSpec(name="lab:narrow"),))
+    study = studies.load("variants")
+    assert runner.Report(study, lab, findings, 0, 0).failed == ["a"]
+    own = replace(lab, models=(PartSpec(name="timm:resnet18"),))
+    assert runner.Report(study, own, findings, 0, 0).failed == []
+
+
+def test_findings_as_text_name_the_published_table_and_undefined_values() -> None:
+    table = Table(
+        "T",
+        ("model",),
+        (Row(("m",), {"FMR": Estimate(-1.25, -2, 3, 7)}), Row(("n",), {"FMR": Estimate(None, None, None, 0, "why")})),
+    )
+    text = "\n".join(lines(Findings((table,), (Check("c", False, "e"),), ("note",)), title="x", published="Table 9"))
+    assert "published counterpart: Table 9" in text
+    assert "−1.2 (−2.0 to 3.0), 7" in text
+    assert "– (why)" in text
+    assert "DOES NOT HOLD  c: e" in text
+
+
+def test_options_are_checked_by_name_and_kind(bench: Bench) -> None:
+    def given(**options: object) -> None:
+        runner.run("step-size", replace(bench.settings, models=(PartSpec(name=MODEL),), options=options), bench)
+
+    with pytest.raises(BadSpec, match="step-size has no such option; it has steps, budgets"):
+        given(stepz=1)
+    with pytest.raises(BadSpec, match="takes a list of float"):
+        given(steps="small")
+
+
+def test_the_command_prints_writes_and_goes_on(tiny: Settings, tmp_path: Path) -> None:
+    asked = [
+        "study", "greyscale", "--model", MODEL, "--model", OTHER, "--data", tiny.data.name, "--generator", "pixels:l2",
+        "--oracle", "daylight:", "--images", "8", "--out", str(tmp_path), "--set", "budget=2", "--set", "generator.epsilon=0.2",
+    ]  # fmt: skip
+    first, second = (CliRunner().invoke(app, asked) for _ in range(2))
+    assert first.exit_code == second.exit_code == 0, first.output
+    assert "published counterpart: Table 10" in first.output
+    written = json.loads((tmp_path / "greyscale.json").read_text(encoding="utf-8"))
+    assert (written["images"], written["generator"]["options"], written["search"]) == (8, {"epsilon": 0.2}, {"budget": 2})
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["all", "--only", "nothing"], "no such study"),
+        (["greyscale", "--set", "budgt=2"], "budget"),
+        (["greyscale", "--model", "lab:narrow"], "takes 2 models or more"),
+        (["augmentation", "--model", "daylight:x"], "daylight"),
+    ],
+)
+def test_wrong_use_is_one_line(asked: list[str], said: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["study", *asked, "--out", str(tmp_path)])
+    assert isinstance(result.exception, CounterfoilError)
+    assert said in str(result.exception) and "\n" not in str(result.exception)
+    assert result.exception.exit_code == 2
