@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from counterfoil.report.charts import classes, ladder, steps
+from counterfoil.report.charts import classes, heat, ladder, steps
 from counterfoil.report.charts.svg import NARROW, WIDE, Scale, apart, shortened, tag
+from counterfoil.report.numbers import Number
 
 from .pages import read
 
@@ -74,6 +75,24 @@ def test_the_weakest_class_comes_first_and_names_are_text() -> None:
     assert "&lt;b&gt;" in figure.wide
 
 
+def test_a_heat_map_writes_every_value_and_frames_what_it_is_told_to() -> None:
+    cells = {("a", "a"): Number(10.0, 5.0, 15.0, 9), ("a", "b"): Number(95.0, 90.0, 99.0, 9), ("b", "a"): Number()}
+    figure = heat.heat(
+        "h", "Heat", rows=["a", "b"], columns=["a", "b"], cells=cells, words="w", corner="", framed=frozenset({("a", "a")})
+    )
+    assert figure is not None
+    root = ElementTree.fromstring(figure.wide)
+    assert [rect.attrib["class"] for rect in root.iter("rect")] == [
+        "heat heat-4 framed",
+        "heat heat-0",
+        "heat heat-none",
+        "heat heat-none",
+    ]
+    assert [text.text for text in root.iter("text") if "heat-text" in text.attrib["class"]] == ["10.0", "95.0", "–", "–"]
+    assert figure.rows == [("a", "10.0 (5.0 to 15.0)", "95.0 (90.0 to 99.0)"), ("b", "–", "–")]
+    assert heat.heat("h", "H", rows=["a"], columns=["a"], cells={("a", "a"): Number()}, words="", corner="") is None
+
+
 def test_no_chart_without_numbers() -> None:
     assert ladder.ladder({}, name="l") is None
     assert steps.of_one({"curve": []}, name="s") is None
@@ -87,7 +106,8 @@ def test_a_page_gives_each_chart_words_and_a_table(report: Path) -> None:
         assert "The same as a table" in figure.text
         words = next(element for element in page.all("p") if element.attributes.get("id") == f"{name}-text")
         assert len(words.text) > 40
-    assert len(page.all("figure")) == 4
+    names = {figure.attributes["id"].removeprefix("chart-") for figure in page.all("figure")}
+    assert names == {"ladder", "steps", "fmr", "classes", "bounds"}
 
 
 def test_labels_are_moved_apart_and_stay_inside() -> None:

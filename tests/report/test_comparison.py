@@ -8,16 +8,17 @@ import pytest
 
 from counterfoil.report import write_report
 from counterfoil.report.comparison import labels
-from counterfoil.store import Run
+from counterfoil.store import Run, open_run
+from tests.cli.stored import stored
 
-from .made import Plan, build, replace_results
+from .made import Plan, build
 from .pages import read
 
 
 def test_one_row_a_run_with_all_numbers(run: Run, pair: Path) -> None:
     rows = read(pair / "index.html").rows
     assert run.results is not None
-    row = next(row for row in rows if row.startswith("python:m 100.0"))
+    row = next(row for row in rows if row.startswith("python:m 1–2 100.0"))
     for key in ("SA", "PA", "FMR", "FMR_matched", "FMR_random", "PA_reconstruction", "PA_random", "VR", "steps"):
         found = run.results[key]
         assert f"{found['value']:.1f} {found['low']:.1f} to {found['high']:.1f}" in row
@@ -36,14 +37,21 @@ def test_runs_that_differ_in_more_than_the_model_are_marked(pair: Path, run: Run
     assert "differ in more than the model" not in read(alike).words
 
 
-def test_overlapping_intervals_leave_the_order_open(tmp_path: Path) -> None:
-    one, two, three = (build(tmp_path / name, Plan(model=f"python:{name}")) for name in ("a", "b", "c"))
-    replace_results(one, FMR_matched={"value": 80.0, "low": 75.0, "high": 85.0, "n": 99})
-    replace_results(two, FMR_matched={"value": 40.0, "low": 35.0, "high": 45.0, "n": 99})
-    replace_results(three, FMR_matched={"value": 44.0, "low": 38.0, "high": 49.0, "n": 99})
-    words = read(write_report([one, two, three], tmp_path / "report")).words
-    assert "python:a keeps the largest share of its accuracy (80.0 %) and python:b the smallest (40.0 %)" in words
-    assert "the order is open, between python:c and python:b." in words
+def test_runs_that_cannot_be_told_apart_share_a_range_of_ranks(tmp_path: Path) -> None:
+    shares = {"a": 0.3, "b": 0.95, "c": 0.33}
+    runs = [open_run(stored(tmp_path / name, name, kept=kept, images=90)) for name, kept in shares.items()]
+    page = read(write_report(runs, tmp_path / "report"))
+    assert "By matched FMR, b keeps the largest share of its accuracy" in page.words
+    assert "Compared image by image, these cannot be told apart: c and a." in page.words
+    for start in ("a 2–3 ", "b 1 ", "c 2–3 "):
+        assert any(row.startswith(start) for row in page.rows), start
+
+
+def test_runs_over_other_images_are_not_ranked(tmp_path: Path) -> None:
+    runs = [build(tmp_path / "one"), build(tmp_path / "two", Plan(model="python:n", prefix="photo"))]
+    page = read(write_report(runs, tmp_path / "report"))
+    assert "no source image in common" in page.words
+    assert not any("Rank" in head.text for head in page.all("th"))
 
 
 def test_an_unfinished_run_beside_a_finished_one(run: Run, tmp_path: Path) -> None:

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 import yaml
 
 from counterfoil import spec as specs
+from counterfoil import store
+from counterfoil.records import Trial
 from counterfoil.report.downloads import SCHEMA
-from counterfoil.report.making import command, repeatable
+from counterfoil.report.making import command, facts, repeatable
 from counterfoil.store import Run
 
 from .made import Plan, build, expected_outcome, image_id
@@ -66,6 +69,53 @@ def test_the_command_survives_awkward_names_and_options(tmp_path: Path) -> None:
     assert specs.parse(_read_command(command(run))).model.name == "python:it's a; $(model)"
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {
+            "protocol": "lance",
+            "model": "lab:narrow",
+            "data": "lab:wardrobe",
+            "oracle": {"name": "lab:clip", "templates": ["a {} or: so"]},
+            "captioner": "lab:blip",
+            "rewriter": "lab:rewriter",
+            "encoder": "lab:clip",
+            "editor": {"name": "lab:diffusion", "steps": 7},
+            "limit": 3,
+            "preset": "released",
+        },
+        {
+            "protocol": "imagenet-d",
+            "painter": "lab:diffusion",
+            "grid": "wardrobe",
+            "surrogates": ["lab:narrow", {"name": "timm:x", "pretrained": False}],
+            "models": ["lab:vit"],
+            "oracle": "lab:clip",
+            "mining": {"misses": 1},
+            "seed": 4,
+        },
+        {
+            "model": "lab:narrow",
+            "data": "lab:wardrobe",
+            "generator": "lab:vqgan",
+            "oracle": "lab:clip",
+            "force": True,
+            "strict": True,
+            "engine": {"slots": 3},
+            "search": {"norm": "sign", "queries": 9},
+        },
+    ],
+    ids=["lance", "imagenet-d", "fmr"],
+)
+def test_the_command_gives_the_same_specification_for_every_protocol(tmp_path: Path, values: dict[str, Any]) -> None:
+    spec = specs.parse(values).model_dump(mode="json")
+    with store.write(tmp_path / "run", spec, ("a", "b"), {}) as writer:
+        writer.add([Trial("x", "guided", 0, 0, "skipped", 0, 0, reason="none")], [], [])
+    run = store.open_run(tmp_path / "run")
+    assert specs.parse(_read_command(command(run))).model_dump(mode="json") == spec
+    assert all(fact.value for fact in facts(run))
+
+
 def test_objects_cannot_be_named_by_a_command(run: Run, tmp_path: Path) -> None:
     assert repeatable(run)
     assert not repeatable(build(tmp_path / "run", Plan(images=1, model="object:ModuleModel-abc")))
@@ -76,6 +126,9 @@ def _read_command(text: str) -> dict[str, Any]:
     words = shlex.split(text)
     assert words[:2] == ["counterfoil", "run"]
     values: dict[str, Any] = {}
+    if "--strict" in words:
+        words.remove("--strict")
+        values["strict"] = True
     settings = []
     for flag, value in zip(words[2::2], words[3::2], strict=True):
         if flag == "--set":

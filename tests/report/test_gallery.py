@@ -53,7 +53,8 @@ def test_an_entry_says_what_model_and_oracle_said(report: Path) -> None:
 
 def test_histories_hold_the_path_and_are_found_by_part(report: Path) -> None:
     for entry in data(report / "data/gallery-1.js")["entries"]:
-        history = data(report / f"data/history-1-{entry['part']:03d}.js")[entry["key"]]
+        told = data(report / f"data/history-1-{entry['part']:03d}.js")["entries"]
+        (history,) = [each["history"] for each in told if each["key"] == entry["key"]]
         made = entry["outcome"] != "unvalidated"
         assert len(history["loss"]) == len(history["predicted"]) == len(history["score"]) == (entry["steps"] + 1 if made else 0)
     assert history["source"] == entry["id"]
@@ -102,10 +103,10 @@ def test_what_others_said_later_is_in_the_history(tmp_path: Path) -> None:
     run.append(predictions=[Prediction(trial.trial_id, "made", "python:other", 2, False, 0.5, 0.25)])
     report = write_report([run], tmp_path / "report").parent
     told = [
-        history["others"]
+        entry["history"]["others"]
         for path in (report / "data").glob("history-*.js")
-        for history in data(path).values()
-        if history["others"]
+        for entry in data(path)["entries"]
+        if entry["history"]["others"]
     ]
     assert told == [[{"who": "python:other", "role": "model", "picture": "made", "said": [2, False, 0.5, 0.25]}]]
 

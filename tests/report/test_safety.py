@@ -31,6 +31,7 @@ def nasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 PAGES = ("index.html", "run-1.html", "run-2.html")
+ALL = (*PAGES, "image.html")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -45,7 +46,7 @@ def test_text_from_a_run_stays_text(nasty: Path, name: str) -> None:
     assert "{{ 7*7 }}" in page.words
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ALL)
 def test_no_inline_style_and_a_policy_that_forbids_inline_script(nasty: Path, name: str) -> None:
     page = read(nasty / name)
     assert not [element for element in page.elements if "style" in element.attributes]
@@ -61,9 +62,9 @@ def test_no_inline_style_and_a_policy_that_forbids_inline_script(nasty: Path, na
 def test_data_scripts_are_one_call_with_json_in_ascii(nasty: Path) -> None:
     for script in (nasty / "data").glob("*.js"):
         text = script.read_text(encoding="ascii")
-        assert re.match(r"counterfoil\.(add|history)\(\{", text)
+        assert re.match(r"counterfoil\.(name|add|history)\(\{", text)
         data(script)
-    assert data(nasty / "data/gallery-1.js")["classes"] == [NASTY, BREAKOUT, COMMENT]
+    assert data(nasty / "data/run-1.js")["classes"] == [NASTY, BREAKOUT, COMMENT]
 
 
 def test_scripts_never_parse_markup() -> None:
@@ -74,7 +75,7 @@ def test_scripts_never_parse_markup() -> None:
 
 
 def test_links_resolve_inside_the_folder(nasty: Path) -> None:
-    for name in PAGES:
+    for name in ALL:
         page = read(nasty / name)
         ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]
         assert len(ids) == len(set(ids))

@@ -70,3 +70,10 @@ def test_edges_of_controls_can_be_seen(mode: str) -> None:
 
 def test_modes_are_different() -> None:
     assert len({palette(mode)["paper"] for mode in ("light", "dark", "print")}) == 3
+
+
+@pytest.mark.parametrize("mode", ["light", "dark", "print"])
+def test_numbers_stand_out_in_every_shade_of_a_heat_map(mode: str) -> None:
+    colours = palette(mode)
+    for shade in range(5):
+        assert contrast(colours[f"on-heat-{shade}"], colours[f"heat-{shade}"]) >= 4.5, shade

@@ -8,12 +8,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from counterfoil.records import Picture, Prediction, Trial, Verdict
 from counterfoil.report.outcomes import Outcome, outcome
 from counterfoil.store import Run
 
+PICTURES: tuple[Picture, ...] = get_args(Picture)
 SKIPPED_LISTED = 500  # skipped pictures named on the page; all of them are in the downloads
 
 
@@ -26,7 +27,14 @@ class Said:
 
     def outcome(self, trial: Trial) -> Outcome:
         """What became of the trial."""
-        return outcome(trial, reconstruction=self.model.get("reconstruction"), made=self.model.get("made"))
+        said = self.model
+        return outcome(
+            trial,
+            clean=said.get("clean"),
+            reconstruction=said.get("reconstruction"),
+            made=said.get("made"),
+            verdict=self.oracle.get("made"),
+        )
 
 
 class Answers:
@@ -51,9 +59,7 @@ class Answers:
 
     def of(self, trial: Trial) -> Said:
         """What was said of one trial's pictures."""
-        keys: dict[Picture, tuple[str, Picture]] = {
-            picture: _key(trial.trial_id, picture) for picture in ("clean", "reconstruction", "made")
-        }
+        keys: dict[Picture, tuple[str, Picture]] = {picture: _key(trial.trial_id, picture) for picture in PICTURES}
         return Said(
             {picture: self._model[key] for picture, key in keys.items() if key in self._model},
             {picture: self._oracle[key] for picture, key in keys.items() if key in self._oracle},
@@ -68,7 +74,15 @@ class Shown:
     trial: Trial
     said: Said
     outcome: Outcome
-    others: tuple[Prediction | Verdict, ...] = ()  # what models and oracles that were asked later said
+    others: tuple[Prediction | Verdict, ...] = ()  # what models and oracles that were asked later said, their last word
+
+    def scored(self) -> dict[str, dict[Picture, Prediction]]:
+        """What each other model said, by its name and by picture."""
+        found: dict[str, dict[Picture, Prediction]] = {}
+        for each in self.others:
+            if isinstance(each, Prediction):
+                found.setdefault(each.model, {})[each.picture] = each
+        return found
 
 
 @dataclass(frozen=True)
@@ -154,22 +168,32 @@ def _choose(ids: set[str], pictures: int) -> set[str]:
 
 
 def _shown(run: Run, answers: Answers, *, chosen: set[str], number: int) -> tuple[Shown, ...]:
-    others: dict[str, list[Prediction | Verdict]] = {}
+    others = _others(run, answers, chosen)
+    shown = []
+    for trial in run.trials:
+        if trial.image_id in chosen and trial.ending != "skipped" and trial.arm != "source":
+            said = answers.of(trial)
+            key = f"{number}-{mark(trial.image_id)}-{mark(trial.variant)[:6] if trial.variant else trial.arm}"
+            later = tuple(each for picture in PICTURES for each in others.get(_key(trial.trial_id, picture), {}).values())
+            shown.append(Shown(key, trial, said, said.outcome(trial), later))
+    return tuple(sorted(shown, key=lambda each: (_natural(each.trial.image_id), each.trial.arm, _natural(each.trial.variant))))
+
+
+def _others(
+    run: Run, answers: Answers, chosen: set[str]
+) -> dict[tuple[str, Picture], dict[tuple[str, str], Prediction | Verdict]]:
+    """What was said later of the chosen images: by picture, then by role and name."""
+    found: dict[tuple[str, Picture], dict[tuple[str, str], Prediction | Verdict]] = {}
     if answers.other_models:
         for prediction in run.predictions():
             if prediction.model in answers.other_models and _image_of(prediction.trial_id) in chosen:
-                others.setdefault(prediction.trial_id, []).append(prediction)
+                key = _key(prediction.trial_id, prediction.picture)
+                found.setdefault(key, {})["model", prediction.model] = prediction
     if answers.other_oracles:
         for verdict in run.verdicts():
             if verdict.oracle in answers.other_oracles and _image_of(verdict.trial_id) in chosen:
-                others.setdefault(verdict.trial_id, []).append(verdict)
-    shown = []
-    for trial in run.trials:
-        if trial.image_id in chosen and trial.ending != "skipped":
-            said = answers.of(trial)
-            key = f"{number}-{mark(trial.image_id)}-{trial.arm}"
-            shown.append(Shown(key, trial, said, said.outcome(trial), tuple(others.get(trial.trial_id, ()))))
-    return tuple(sorted(shown, key=lambda each: (_natural(each.trial.image_id), each.trial.arm)))
+                found.setdefault(_key(verdict.trial_id, verdict.picture), {})["oracle", verdict.oracle] = verdict
+    return found
 
 
 def _image_of(trial_id: str) -> str:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import dataclass, field
 from typing import Any
 
+from counterfoil.errors import UsageError
+from counterfoil.metrics.comparison import compare
+from counterfoil.metrics.measures import MEASURES
+from counterfoil.metrics.outcomes import read_outcomes
 from counterfoil.report.cautions import Caution
 from counterfoil.report.collect import Collected, part_name
 from counterfoil.report.numbers import number
 from counterfoil.store import Run
 
+MEASURE = "FMR_matched"
+ALPHA = 0.05
 _LAYOUT = ("model", "device", "strict", "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images")
 """What may differ between comparable runs: the model, and what changes no number."""
 
@@ -53,22 +59,38 @@ def _comparable(runs: Sequence[Collected]) -> list[Caution]:
     ]
 
 
-def order(runs: Sequence[Collected]) -> str:
-    """Who keeps most and least, and where the order is open because intervals overlap."""
-    ranked = [(run.label, number(run.results, "FMR_matched")) for run in runs]
-    ranked = sorted((each for each in ranked if each[1].value is not None), key=lambda each: -(each[1].value or 0))
-    if len(ranked) < 2:
-        return ""
-    (most, best), (least, worst) = ranked[0], ranked[-1]
-    if best.text == worst.text:
-        return f"By matched FMR, all keep the same share of their accuracy ({best.text} %)."
-    text = f"By matched FMR, {most} keeps the largest share of its accuracy ({best.text} %)"
-    text += f" and {least} the smallest ({worst.text} %)."
-    open_pairs = [f"{one} and {two}" for (one, a), (two, b) in pairwise(ranked) if a.overlaps(b)]
-    if not open_pairs:
-        return f"{text} No two neighbours' intervals overlap."
-    more = f" and {len(open_pairs) - 5} more" if len(open_pairs) > 5 else ""
-    return f"{text} Intervals overlap, so that the order is open, between {'; '.join(open_pairs[:5])}{more}."
+@dataclass(frozen=True)
+class Order:
+    """The runs ordered by matched FMR, as far as a comparison image by image tells them apart."""
+
+    text: str = ""
+    ranks: Mapping[str, str] = field(default_factory=dict)  # by label: `1`, or `2–3` where that is open
+
+
+def order(runs: Sequence[Collected]) -> Order:
+    """Who keeps most and least, and who cannot be told apart; nothing for fewer than two runs with an FMR."""
+    finished = [run for run in runs if number(run.results, MEASURE).value is not None]
+    if len(finished) < 2:
+        return Order()
+    try:
+        ranking = compare({run.label: read_outcomes(run.run) for run in finished}, [MEASURES[MEASURE]]).rankings[0]
+    except UsageError:
+        return Order("These runs have no source image in common, so they cannot be compared image by image.")
+    found = {run.label: number(run.results, MEASURE) for run in finished}
+    ranked = sorted(found, key=lambda label: -(found[label].value or 0))
+    most, least = ranked[0], ranked[-1]
+    ranks = {label: str(best) if best == worst else f"{best}–{worst}" for label, (best, worst) in ranking.ranks.items()}
+    if found[most].text == found[least].text:
+        return Order(f"By matched FMR, all keep the same share of their accuracy ({found[most].text} %).", ranks)
+    text = f"By matched FMR, {most} keeps the largest share of its accuracy ({found[most].text} %)"
+    text += f" and {least} the smallest ({found[least].text} %)."
+    alike = [f"{each.first} and {each.second}" for each in ranking.pairs if not each.told_apart(ALPHA)]
+    if not alike:
+        return Order(f"{text} Compared image by image, all of them can be told apart.", ranks)
+    if len(alike) == len(ranking.pairs):
+        return Order(f"{text} Compared image by image, no two of them can be told apart.", ranks)
+    more = f" and {len(alike) - 5} more pairs" if len(alike) > 5 else ""
+    return Order(f"{text} Compared image by image, these cannot be told apart: {'; '.join(alike[:5])}{more}.", ranks)
 
 
 def _differences(runs: Sequence[Run]) -> Iterator[tuple[str, list[str]]]:

@@ -43,6 +43,12 @@ _ORIGIN = {
     "path_loss": pa.list_(pa.float64()),
     "path_predicted": pa.list_(pa.string()),
     "path_score": pa.list_(pa.float64()),
+    "variant": pa.string(),
+    "factor": pa.string(),
+    "value": pa.string(),
+    "caption": pa.string(),
+    "prompt": pa.string(),
+    "quality": pa.float64(),
 }
 SCHEMA = pa.schema(
     {

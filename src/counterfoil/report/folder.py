@@ -6,23 +6,26 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 
 from counterfoil.errors import UsageError
+from counterfoil.metrics.protocols import protocol_of
 from counterfoil.report.collect import Collected, collect
 from counterfoil.report.comparison import labels
 from counterfoil.report.downloads import Download, write_downloads
 from counterfoil.report.gallery import write_gallery
-from counterfoil.report.page import Page, Part, program_version, render
+from counterfoil.report.page import Page, Part, program_version, render, render_image
 from counterfoil.report.pictures import Album
+from counterfoil.report.protocols import WRITERS
 from counterfoil.store import Run
 
 MARKER = "report.json"
+STATIC = ("report.css", "charts.css", "gallery.css", "tables.js", "core.js", "gallery.js", "view.js", "detail.js", "image.js")
 _OWN = ("data", "pictures", "thumbs", "downloads")  # folders that are written anew
 
 
-def write_report(runs: Sequence[Run], out: Path, *, pictures: int = 400) -> Path:
+def write_report(runs: Sequence[Run], out: Path, *, pictures: int = 1000) -> Path:
     """Write a report on `runs` into the folder `out` and return its first page.
 
     The gallery shows up to `pictures` images a run, the same ones for runs over the same data. A folder that holds an
@@ -33,19 +36,25 @@ def write_report(runs: Sequence[Run], out: Path, *, pictures: int = 400) -> Path
     if pictures < 0:
         raise UsageError(f"a gallery can't have {pictures} pictures; give 0 or more")
     out = Path(out)
+    protocols = {protocol_of(run) for run in runs}
+    if len(protocols) > 1:
+        raise UsageError(f"a page is about runs of one protocol, got {', '.join(sorted(protocols))}; make a report of each")
+    if (protocol := protocols.pop()) in WRITERS:
+        written: Path = import_module(WRITERS[protocol]).write(runs, out, pictures=pictures)
+        return written
     gathered = [
         collect(run, number=number, label=label, pictures=pictures)
         for number, (run, label) in enumerate(zip(runs, labels(runs), strict=True), start=1)
     ]
-    with _writing(out):
-        _clear(out)
+    with writing(out):
+        prepare(out)
         album = Album(out)
         parts = [_part(each, out, album) for each in gathered]
-        for name in ("report.css", "charts.css", "gallery.css", "tables.js", "gallery.js", "detail.js"):
-            (out / name).write_bytes(resources.files("counterfoil.report").joinpath("static", name).read_bytes())
+        copy_static(out)
         pages = [Page("index.html", parts)]
         if len(parts) > 1:
             pages += [Page(f"run-{part.collected.number}.html", [part]) for part in parts]
+        (out / "image.html").write_bytes(render_image(parts).encode("utf-8", "replace"))
         for page in reversed(pages):  # the first page last: when it is there, so is everything it leads to
             (out / page.name).write_bytes(render(page, every=pages).encode("utf-8", "replace"))
     return out / "index.html"
@@ -57,7 +66,13 @@ def _part(collected: Collected, out: Path, album: Album) -> Part:
     return Part(collected, scripts, downloads, missing=len(album.missing.get(collected.run.path, ())))
 
 
-def _clear(out: Path) -> None:
+def copy_static(out: Path, names: Sequence[str] = STATIC) -> None:
+    """Put the style sheets and scripts beside the pages."""
+    for name in names:
+        (out / name).write_bytes(resources.files("counterfoil.report").joinpath("static", name).read_bytes())
+
+
+def prepare(out: Path) -> None:
     """Make the folder ready: new, empty, or with an earlier report taken out of it."""
     if out.exists() and not out.is_dir():
         raise UsageError(f"{out}: is a file, and a report needs a folder; choose another")
@@ -66,7 +81,7 @@ def _clear(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for name in _OWN:
         shutil.rmtree(out / name, ignore_errors=True)
-    for page in [*out.glob("run-*.html"), out / "index.html"]:
+    for page in [*out.glob("run-*.html"), out / "gallery.html", out / "image.html", out / "index.html"]:
         page.unlink(missing_ok=True)
     (out / MARKER).write_text(json.dumps({"report": "counterfoil", "version": program_version()}) + "\n", encoding="utf-8")
 
@@ -80,7 +95,7 @@ def _is_report(out: Path) -> bool:
 
 
 @contextmanager
-def _writing(out: Path) -> Iterator[None]:
+def writing(out: Path) -> Iterator[None]:
     """Turn an error of the operating system into one line."""
     try:
         yield

@@ -1,4 +1,9 @@
-"""The gallery's data, as scripts: an overview that filters work on, and each image's history in parts loaded when asked for."""
+"""The gallery's data, as scripts: an overview that filters work on, and each image's history in parts loaded when asked for.
+
+data/run-1.js              names: the run's label, models, oracle and classes
+data/gallery-1.js          an entry a trial, enough to filter by and to draw a card
+data/history-1-001.js      entries and histories of some images, all trials of an image together: what the page of one needs
+"""
 
 from __future__ import annotations
 
@@ -12,30 +17,33 @@ from counterfoil.records import Prediction, Verdict
 from counterfoil.report.collect import Collected, Shown, part_name
 from counterfoil.report.pictures import Album, Stored, Strip, strip
 
-PART = 100  # histories in one file
+PART = 60  # images whose histories are in one file
 
 
 def write_gallery(collected: Collected, out: Path, album: Album) -> list[str]:
     """Write a run's pictures and data; the scripts that the page has to load, as paths from the report's folder."""
     (out / "data").mkdir(parents=True, exist_ok=True)
-    run = collected.run.path
-    entries = []
-    for index, shown in enumerate(collected.shown):
-        entries.append({**_entry(shown, strip(album, run, shown.trial)), "part": index // PART + 1})
-    overview = {
-        "run": collected.number,
+    number, run = collected.number, collected.run
+    names = {
+        "run": number,
         "label": collected.label,
-        "model": part_name(collected.run, "model"),
-        "oracle": part_name(collected.run, "oracle"),
-        "classes": list(collected.run.classes),
-        "entries": entries,
+        "model": part_name(run, "model"),
+        "oracle": part_name(run, "oracle"),
+        "scored": sorted(collected.answers.other_models),
+        "classes": list(run.classes),
     }
-    path = f"data/gallery-{collected.number}.js"
-    _script(out / path, "add", overview)
-    for part, start in enumerate(range(0, len(collected.shown), PART), start=1):
-        histories = {shown.key: _history(shown) for shown in collected.shown[start : start + PART]}
-        _script(out / f"data/history-{collected.number}-{part:03d}.js", "history", histories)
-    return [path]
+    entries: list[dict[str, Any]] = []
+    histories: dict[int, list[dict[str, Any]]] = {}
+    images: dict[str, int] = {}
+    for shown in collected.shown:
+        part = images.setdefault(shown.trial.image_id, len(images)) // PART + 1
+        entries.append({**_entry(shown, strip(album, run.path, shown.trial)), "part": part})
+        histories.setdefault(part, []).append({**entries[-1], "history": _history(shown)})
+    _script(out / f"data/run-{number}.js", "name", names)
+    _script(out / f"data/gallery-{number}.js", "add", {"run": number, "entries": entries})
+    for part, told in histories.items():
+        _script(out / f"data/history-{number}-{part:03d}.js", "history", {"run": number, "entries": told})
+    return [f"data/run-{number}.js", f"data/gallery-{number}.js"]
 
 
 def _script(path: Path, call: str, data: Any) -> None:
@@ -56,10 +64,12 @@ def _entry(shown: Shown, pictures: Strip) -> dict[str, Any]:
         "outcome": shown.outcome,
         "ending": trial.ending,
         "steps": trial.steps,
-        "rejected": [trial.rejected_as, trial.rejected_score] if trial.ending == "oracle" else None,
+        **({"rejected": [trial.rejected_as, _short(trial.rejected_score)]} if trial.ending == "oracle" else {}),
+        **{name: getattr(trial, name) for name in ("factor", "value", "reason") if getattr(trial, name)},
         "pictures": {name: [each.full, each.thumb] if each.thumb else [each.full] for name, each in found.items() if each},
         "missing": [name for name, path in named.items() if path and found[name] is None],
         "model": {picture: _prediction(each) for picture, each in said.model.items()},
+        "scored": {who: {picture: _prediction(each) for picture, each in told.items()} for who, told in shown.scored().items()},
         "oracle": {picture: _verdict(each) for picture, each in said.oracle.items()},
     }
 
@@ -75,6 +85,7 @@ def _history(shown: Shown) -> dict[str, Any]:
         "predicted": list(trial.path_predicted),
         "score": [_short(value) for value in trial.path_score],
         "others": [_other(each) for each in shown.others],
+        **{name: getattr(trial, name) for name in ("variant", "caption", "prompt", "quality") if getattr(trial, name)},
     }
 
 

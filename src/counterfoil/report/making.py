@@ -12,10 +12,14 @@ from typing import Any
 import yaml
 
 from counterfoil.report.collect import part_name
-from counterfoil.spec import EngineSpec, RunSpec, SearchSpec
+from counterfoil.spec import FmrSpec, RunSpec, sections
+from counterfoil.spec.reading import PROTOCOLS
 from counterfoil.store import Run
 
 PARTS = {"model": "Tested model", "generator": "Generator", "oracle": "Oracle", "data": "Data"}
+FLAGS = ("model", "data", "generator", "oracle", "captioner", "rewriter", "editor", "encoder", "painter")
+"""Parts that the command line has a flag for."""
+_SAID = ("protocol", "size", "limit", "seed", "device", "strict")  # settings that it has one for
 
 _SETTINGS = {
     "guidance": "how a direction is chosen; auto: by gradient where the model has one, else by random search",
@@ -26,6 +30,7 @@ _SETTINGS = {
     "queries": "model calls an image at most; none: budget + 1, or 20 × budget for a search without gradients",
     "stop_when_fooled": "stop at the first picture the model gets wrong",
     "control": "also take random steps of equal length",
+    "mask": "the coordinates that may move; none: all of them",
 }
 """The settings that the paper leaves open; a report always prints them."""
 
@@ -42,15 +47,15 @@ class Fact:
 
 def facts(run: Run) -> list[Fact]:
     """Everything known of how the run was made, group by group."""
-    return [*_parts(run), *_search(run), *_run(run), *_machine(run.provenance), *_later(run)]
+    return [*_parts(run), *_search(run), *_sections(run), *_run(run), *_machine(run.provenance), *_later(run)]
 
 
 def command(run: Run) -> str:
     """The command that makes the run again; defaults are left out. Parts given as objects have no name to repeat."""
-    words = ["counterfoil", "run"]
-    for key in ("protocol", "model", "data", "generator", "oracle"):
-        if key in run.spec:
-            words += [f"--{key}", str(run.spec[key]) if key == "protocol" else part_name(run, key)]
+    words = ["counterfoil", "run", "--protocol", str(run.spec.get("protocol", "fmr"))]
+    for role in FLAGS:
+        if part_name(run, role):
+            words += [f"--{role}", part_name(run, role)]
     for key in ("size", "limit", "seed", "device"):
         if run.spec.get(key) not in (None, RunSpec.model_fields[key].default):
             words += [f"--{key}", str(run.spec[key])]
@@ -63,7 +68,7 @@ def command(run: Run) -> str:
 
 def repeatable(run: Run) -> bool:
     """Whether every part has a name that the command line finds."""
-    return not any(part_name(run, role).startswith("object:") for role in PARTS)
+    return not any(part_name(run, role).startswith("object:") for role in _roles(run))
 
 
 def _assigned(value: Any) -> str:
@@ -74,15 +79,44 @@ def _assigned(value: Any) -> str:
 
 
 def _settings(run: Run) -> Iterator[tuple[str, Any]]:
-    for role in PARTS:
-        for name, value in _options(run, role).items():
-            yield f"{role}.{name}", value
-    for section, kind in (("search", SearchSpec), ("engine", EngineSpec)):
-        values = run.spec.get(section)
-        for name, value in (values if isinstance(values, Mapping) else {}).items():
-            known = kind.model_fields.get(name)
-            if known is None or value != known.default:
-                yield f"{section}.{name}", value
+    """What the command has to set: options of parts, parts without a flag of their own, and all that is not the default."""
+    kind = _kind(run)
+    for key, value in run.spec.items():
+        if key in _SAID:
+            continue
+        if key in _roles(run):
+            if key not in FLAGS:
+                yield key, part_name(run, key)
+            yield from ((f"{key}.{name}", option) for name, option in _options(run, key).items())
+        elif isinstance(value, Mapping) and key in sections(kind):
+            fields = sections(kind)[key].model_fields
+            yield from (
+                (f"{key}.{name}", each) for name, each in value.items() if name not in fields or each != fields[name].default
+            )
+        elif key not in kind.model_fields or not _is_default(kind, key, value):
+            yield key, [_short_part(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_default(kind: type[RunSpec], key: str, value: Any) -> bool:
+    default = kind.model_fields[key].get_default(call_default_factory=True)
+    return bool(value == (list(default) if isinstance(default, tuple) else default))
+
+
+def _short_part(value: Any) -> Any:
+    """A part in a list as people write it: its name, or a mapping with its options beside the name."""
+    if isinstance(value, Mapping) and set(value) == {"name", "options"}:
+        return {"name": value["name"], **value["options"]} if value["options"] else value["name"]
+    return value
+
+
+def _kind(run: Run) -> type[RunSpec]:
+    return PROTOCOLS.get(str(run.spec.get("protocol", "fmr")), FmrSpec)
+
+
+def _roles(run: Run) -> list[str]:
+    """The keys of the specification that name a part, those a reader asks for first at the top."""
+    found = [key for key, value in run.spec.items() if isinstance(value, Mapping) and set(value) == {"name", "options"}]
+    return sorted(found, key=lambda role: list(PARTS).index(role) if role in PARTS else len(PARTS))
 
 
 def _options(run: Run, role: str) -> Mapping[str, Any]:
@@ -92,9 +126,8 @@ def _options(run: Run, role: str) -> Mapping[str, Any]:
 
 
 def _parts(run: Run) -> Iterator[Fact]:
-    for role, title in PARTS.items():
-        if not part_name(run, role):
-            continue
+    for role in _roles(run):
+        title = PARTS.get(role, role.capitalize())
         yield Fact("Parts", title, part_name(run, role))
         for name, value in _options(run, role).items():
             yield Fact("Parts", f"{title}: {name}", _text(value), "option")
@@ -113,7 +146,8 @@ def _recorded(run: Run, role: str) -> Mapping[str, Any]:
 
 def _search(run: Run) -> Iterator[Fact]:
     search = run.spec.get("search")
-    search = search if isinstance(search, Mapping) else {}
+    if not isinstance(search, Mapping):
+        return
     for name, hint in _SETTINGS.items():
         if name in search:
             yield Fact("Search", name, _text(search[name]), hint)
@@ -130,6 +164,20 @@ def _search(run: Run) -> Iterator[Fact]:
     yield Fact(
         "Search", "SA subset", "all readable images; matched FMR: the accepted ones", "the images clean accuracy is taken on"
     )
+
+
+def _sections(run: Run) -> Iterator[Fact]:
+    """Settings of protocols that have other groups of them, and lists of parts."""
+    kind = _kind(run)
+    for key, value in run.spec.items():
+        if key in sections(kind) and key not in ("search", "engine") and isinstance(value, Mapping):
+            fields = sections(kind)[key].model_fields
+            for name, each in value.items():
+                yield Fact(key.capitalize(), name, _text(each), (fields[name].description or "") if name in fields else "")
+        elif key not in _SAID and key not in ("force", "search", "engine", *_roles(run)):
+            known = kind.model_fields.get(key)
+            shown = ", ".join(_text(_short_part(each)) for each in value) or "none" if isinstance(value, list) else _text(value)
+            yield Fact("Protocol", key, shown, (known.description or "") if known else "")
 
 
 def _run(run: Run) -> Iterator[Fact]:

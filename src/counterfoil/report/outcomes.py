@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from counterfoil.records import Prediction, Trial
+from counterfoil.records import Prediction, Trial, Verdict
 
-Outcome = Literal["fooled", "kept", "wrong before", "unvalidated", "skipped"]
+Outcome = Literal["fooled", "kept", "wrong before", "unvalidated", "rejected", "skipped", "made"]
 
 OUTCOMES: Final[dict[Outcome, str]] = {
     "fooled": "the model was right on the plain reconstruction and is wrong on the made picture",
@@ -15,6 +15,18 @@ OUTCOMES: Final[dict[Outcome, str]] = {
     "unvalidated": "the oracle rejected the plain reconstruction, so nothing was made",
     "skipped": "the source picture could not be used",
 }
+"""What can become of an image that is searched from."""
+
+WORDED: Final[dict[Outcome, str]] = {
+    "fooled": "the model is wrong on the made picture, and was not wrong on its source",
+    "kept": "the model is right on the made picture",
+    "wrong before": "the model was wrong on the source picture already",
+    "unvalidated": "the oracle does not see the class in the made picture, so it does not count",
+    "rejected": "a check turned the picture away",
+    "made": "the picture was made; choose a model to see what it makes of it",
+    "skipped": "the source picture could not be used",
+}
+"""The same for pictures made from words."""
 
 ENDINGS: Final[dict[str, str]] = {
     "budget": "all steps were taken and the oracle accepted every one",
@@ -23,23 +35,44 @@ ENDINGS: Final[dict[str, str]] = {
     "queries": "all allowed model calls were spent",
     "unvalidated": "the oracle rejected the plain reconstruction",
     "skipped": "the source picture could not be used",
+    "made": "the picture was made",
+    "rejected": "a check turned the picture away",
 }
 
 ARMS: Final[dict[str, str]] = {
     "guided": "steps that raise the tested model's loss",
     "random": "control: steps of the same length in random directions",
+    "edited": "a picture changed to fit an edited caption",
+    "painted": "a picture painted from words alone",
 }
 
 
-def outcome(trial: Trial, *, reconstruction: Prediction | None, made: Prediction | None) -> Outcome:
-    """The outcome of a trial, from what the tested model said of its pictures."""
-    if trial.ending == "skipped":
-        return "skipped"
-    if trial.ending == "unvalidated":
-        return "unvalidated"
+def outcome(
+    trial: Trial,
+    *,
+    clean: Prediction | None = None,
+    reconstruction: Prediction | None = None,
+    made: Prediction | None = None,
+    verdict: Verdict | None = None,
+) -> Outcome:
+    """The outcome of a trial, from what the tested model said of its pictures and, for one made from words, the oracle."""
+    if trial.ending in ("skipped", "unvalidated", "rejected"):
+        return trial.ending
+    if trial.arm in ("edited", "painted"):
+        return _worded(clean, made, verdict)
     if _right(made, trial, last=True):
         return "kept"
     return "fooled" if _right(reconstruction, trial, last=False) else "wrong before"
+
+
+def _worded(clean: Prediction | None, made: Prediction | None, verdict: Verdict | None) -> Outcome:
+    if verdict is not None and verdict.keeps_label is False:
+        return "unvalidated"
+    if made is None:
+        return "made"
+    if made.correct:
+        return "kept"
+    return "wrong before" if clean is not None and not clean.correct else "fooled"
 
 
 def _right(prediction: Prediction | None, trial: Trial, *, last: bool) -> bool:

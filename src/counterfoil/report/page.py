@@ -10,16 +10,17 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from counterfoil.report import comparison, later, making, outcomes, wording
+from counterfoil.report import audit, comparison, later, making, outcomes, transfer, wording
 from counterfoil.report.cautions import Caution, cautions
-from counterfoil.report.charts import classes, forest, ladder, steps
+from counterfoil.report.charts import classes, forest, ladder, rates, steps
 from counterfoil.report.charts.svg import Figure
 from counterfoil.report.collect import Collected, part_name
 from counterfoil.report.downloads import Download
 from counterfoil.report.numbers import Number, count, decimal, number
 from counterfoil.report.pictures import GAIN
 
-CLASS_COLUMNS = ("SA", "VR", "PA_reconstruction", "PA", "FMR", "FMR_matched", "steps")
+ORACLE = "oracle on sources"
+CLASS_COLUMNS = ("SA", "VR", "PA_reconstruction", "PA", "FMR", "FMR_matched", "steps", ORACLE)
 COMPARED = ("SA", "PA", "FMR", "FMR_matched", "FMR_random", "PA_reconstruction", "PA_random", "VR", "steps")
 
 
@@ -79,6 +80,18 @@ class Part:
         return later.asked_later(self.collected)
 
     @cached_property
+    def audit(self) -> list[audit.Line]:
+        return audit.lines(self.collected.results)
+
+    def audited(self, key: str) -> Number:
+        """One number of the oracle's audit."""
+        return number(audit.of(self.collected.results), key)
+
+    @property
+    def audit_summary(self) -> str:
+        return audit.summary(self.collected.results)
+
+    @cached_property
     def classes(self) -> list[ClassRow]:
         """The run's classes in their own order."""
         found = (self.collected.results or {}).get("per_class")
@@ -86,6 +99,7 @@ class Part:
         for name, entry in (found if isinstance(found, Mapping) else {}).items():
             images = entry.get("images")
             numbers = {key: number(entry, key) for key in CLASS_COLUMNS}
+            numbers[ORACLE] = audit.by_class(self.collected.results, str(name))
             rows.append(ClassRow(str(name), self.collected, images if isinstance(images, int) else numbers["SA"].n, numbers))
         return rows
 
@@ -112,13 +126,19 @@ class Page:
         """The figures this page has numbers for."""
         runs = [part.collected for part in self.parts]
         if self.compares:
-            found = [forest.forest(runs, name="fmr"), steps.of_many(runs, name="steps")]
+            found = [
+                forest.forest(runs, name="fmr"),
+                steps.of_many(runs, name="steps"),
+                rates.by_class(runs, name="rates"),
+                transfer.heat_map(runs, name="transfer"),
+            ]
         else:
             results = runs[0].results or {}
             found = [
                 steps.of_one(results, name="steps"),
                 forest.forest(runs, name="fmr"),
                 classes.by_class(results, name="classes"),
+                transfer.heat_map(runs, name="transfer"),
             ]
         return [figure for figure in found if figure is not None]
 
@@ -131,7 +151,7 @@ def render(page: Page, *, every: Sequence[Page]) -> str:
     """The page as HTML; `every` are the report's pages, for the way between them."""
     runs = [part.collected for part in page.parts]
     return (
-        _environment()
+        environment()
         .get_template("page.html")
         .render(
             page=page,
@@ -139,8 +159,11 @@ def render(page: Page, *, every: Sequence[Page]) -> str:
             parts=page.parts,
             figures=page.charts(),
             ladder=page.ladder(),
+            bounds=None if page.compares else audit.bounds(runs[0].results, name="bounds"),
+            audit_titles=audit.TITLES,
+            audit_compared=audit.COMPARED,
             cautions=_cautions(page),
-            order=comparison.order(runs) if page.compares else "",
+            order=comparison.order(runs) if page.compares else comparison.Order(),
             class_columns=CLASS_COLUMNS,
             compared=COMPARED,
             titles=wording.TITLES,
@@ -154,6 +177,11 @@ def render(page: Page, *, every: Sequence[Page]) -> str:
     )
 
 
+def render_image(parts: Sequence[Part]) -> str:
+    """The page that shows one image at a time, whichever its address names."""
+    return environment().get_template("image.html").render(parts=parts, version=program_version())
+
+
 def _cautions(page: Page) -> list[Caution]:
     """What to know before reading the page's numbers."""
     if not page.compares:
@@ -162,8 +190,9 @@ def _cautions(page: Page) -> list[Caution]:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """The templates, with the helpers they share."""
+    made = Environment(
         loader=PackageLoader("counterfoil.report"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -177,8 +206,8 @@ def _environment() -> Environment:
         "number": number,
         "decimal": decimal,
     }
-    environment.globals.update(helpers)
-    return environment
+    made.globals.update(helpers)
+    return made
 
 
 def program_version() -> str:

@@ -14,7 +14,9 @@ from counterfoil.records import Trial
 
 LARGEST = 512  # side of a picture in the report; the run directory keeps the original
 SMALL = 144  # pictures up to this side are their own thumbnails
+QUALITY = 92  # of copies for looking at
 GAIN = 8  # how much a difference is amplified
+OPEN = 8  # pictures held open
 
 
 @dataclass(frozen=True)
@@ -32,48 +34,49 @@ class Album:
     out: Path
     missing: dict[Path, set[str]] = field(default_factory=dict)  # run directory → pictures that cannot be shown
     _kept: dict[tuple[Path, str], Stored | None] = field(default_factory=dict)
-    _differences: dict[tuple[str, str], Stored] = field(default_factory=dict)
+    _differences: dict[tuple[Path, str, str], Stored | None] = field(default_factory=dict)
+    _open: dict[tuple[Path, str], Image.Image | None] = field(default_factory=dict)  # the last few, most of which come again
 
     def keep(self, run: Path, name: str) -> Stored | None:
         """The picture `name` of a run directory in the report; None if the run has none or it cannot be read."""
         if not name:
             return None
         if (run, name) not in self._kept:
-            image = _read(run, name)
-            self._kept[run, name] = None if image is None else self._store(image, lossless=True)
+            image = self._read(run, name)
+            self._kept[run, name] = None if image is None else self._store(image)
             if image is None:
                 self.missing.setdefault(run, set()).add(name)
         return self._kept[run, name]
 
-    def difference(self, before: Stored | None, after: Stored | None) -> Stored | None:
+    def difference(self, run: Path, before: str, after: str) -> Stored | None:
         """A picture of `after` minus `before`, amplified around mid-grey; None if there is nothing to compare."""
-        if before is None or after is None:
+        if not before or not after:
             return None
-        pair = (before.full, after.full)
-        if pair not in self._differences:
-            first, second = (self._pixels(path) for path in pair)
-            if first.shape != second.shape:
-                return None
-            signed = np.clip(128 + GAIN * (second - first), 0, 255).astype(np.uint8)
-            self._differences[pair] = self._store(Image.fromarray(signed), lossless=max(signed.shape) <= SMALL)
-        return self._differences[pair]
+        if (run, before, after) not in self._differences:
+            first, second = self._read(run, before), self._read(run, after)
+            comparable = first is not None and second is not None and first.size == second.size
+            self._differences[run, before, after] = self._store(_amplified(first, second)) if comparable else None  # type: ignore
+        return self._differences[run, before, after]
 
-    def _pixels(self, path: str) -> np.ndarray:
-        with Image.open(self.out / path) as image:
-            return np.asarray(image, dtype=np.int16)  # (H, W, 3)
+    def _read(self, run: Path, name: str) -> Image.Image | None:
+        if (run, name) not in self._open:
+            while len(self._open) >= OPEN:
+                del self._open[next(iter(self._open))]
+            self._open[run, name] = _read(run, name)
+        return self._open[run, name]
 
-    def _store(self, image: Image.Image, *, lossless: bool) -> Stored:
-        image.thumbnail((LARGEST, LARGEST), Image.Resampling.LANCZOS)
-        full = self._write("pictures", image, "PNG" if lossless else "JPEG")
+    def _store(self, image: Image.Image) -> Stored:
+        """Small pictures as they are; of large ones a copy for looking at, as the run directory keeps the original."""
         if max(image.size) <= SMALL:
-            return Stored(full)
-        small = image.copy()
+            return Stored(self._write("pictures", image, "PNG"))
+        full, small = image.copy(), image.copy()
+        full.thumbnail((LARGEST, LARGEST), Image.Resampling.LANCZOS)
         small.thumbnail((SMALL, SMALL), Image.Resampling.LANCZOS)
-        return Stored(full, self._write("thumbs", small, "JPEG"))
+        return Stored(self._write("pictures", full, "JPEG"), self._write("thumbs", small, "JPEG"))
 
     def _write(self, folder: str, image: Image.Image, kind: str) -> str:
         stream = io.BytesIO()
-        image.save(stream, kind, quality=88)
+        image.save(stream, kind, quality=QUALITY)
         data = stream.getvalue()
         path = f"{folder}/{hashlib.sha256(data).hexdigest()[:20]}.{'png' if kind == 'PNG' else 'jpg'}"
         target = self.out / path
@@ -83,6 +86,11 @@ class Album:
         return path
 
 
+def _amplified(before: Image.Image, after: Image.Image) -> Image.Image:
+    first, second = (np.asarray(each, dtype=np.int16) for each in (before, after))  # (H, W, 3)
+    return Image.fromarray(np.clip(128 + GAIN * (second - first), 0, 255).astype(np.uint8))
+
+
 @dataclass(frozen=True)
 class Strip:
     """The pictures of one trial in the report."""
@@ -90,14 +98,21 @@ class Strip:
     clean: Stored | None
     reconstruction: Stored | None
     made: Stored | None
-    search: Stored | None  # made minus reconstruction: what the search changed
+    search: Stored | None  # made minus reconstruction, or minus the source where there is none: what the search changed
     generator: Stored | None  # reconstruction minus clean: what the generator alone changed
 
 
 def strip(album: Album, run: Path, trial: Trial) -> Strip:
     """Put a trial's pictures into the report."""
     clean, reconstruction, made = (album.keep(run, name) for name in (trial.clean, trial.reconstruction, trial.image))
-    return Strip(clean, reconstruction, made, album.difference(reconstruction, made), album.difference(clean, reconstruction))
+    base = trial.reconstruction or trial.clean
+    return Strip(
+        clean,
+        reconstruction,
+        made,
+        search=album.difference(run, base, trial.image),
+        generator=album.difference(run, trial.clean, trial.reconstruction),
+    )
 
 
 def _read(run: Path, name: str) -> Image.Image | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from markupsafe import Markup
 
 from counterfoil.report.charts.marks import Shape, mark, whisker
 from counterfoil.report.charts.svg import Box, Figure, Scale, drawing, figure, label, line, shortened, ticks
-from counterfoil.report.collect import Collected
 from counterfoil.report.numbers import number
 
 KINDS: tuple[tuple[str, str, Shape, str], ...] = (
@@ -21,7 +21,17 @@ MOST = 200.0  # where the axis ends at the latest; of a few images an interval c
 SPOKEN = 6  # runs whose numbers are also put in words
 
 
-def forest(runs: Sequence[Collected], *, name: str) -> Figure | None:
+class Named(Protocol):
+    """A run, or a result of one: its numbers under a name."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def results(self) -> Mapping[str, Any] | None: ...
+
+
+def forest(runs: Sequence[Named], *, name: str) -> Figure | None:
     """The chart over the runs that have an FMR; None if none has."""
     rows = []
     for run in runs:

@@ -6,10 +6,9 @@
 
   function sort(table, heading, button) {
     const column = [...heading.parentElement.children].indexOf(heading);
-    const numeric = button.dataset.kind === "number";
+    const numeric = button.dataset.kind !== "text";
     const was = heading.getAttribute("aria-sort");
-    const first = numeric ? "descending" : "ascending";
-    const other = numeric ? "ascending" : "descending";
+    const [first, other] = button.dataset.kind === "number" ? ["descending", "ascending"] : ["ascending", "descending"];
     const now = was === first ? other : first;
     for (const each of heading.parentElement.children) {
       if (each.hasAttribute("aria-sort")) each.setAttribute("aria-sort", "none");

@@ -1,0 +1,130 @@
+"""The board's page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from counterfoil.board.tables import RANKED, Row, Table
+from counterfoil.report import wording
+from counterfoil.report.charts import forest, rows
+from counterfoil.report.charts.svg import Figure
+from counterfoil.report.numbers import count
+from counterfoil.report.page import program_version
+
+COLUMNS = {"fmr": ("FMR_matched", "FMR", "SA", "PA", "VR"), "imagenet-d": ("PA", "SA")}
+HEADS = {
+    "imagenet-d": {"PA": "Accuracy on the set, %", "SA": "Accuracy before mining, %"},
+    "fmr": {name: f"{name.replace('_', ' ')}, %" for name in COLUMNS["fmr"]},
+}
+RANKS = {"FMR_matched": "Rank by matched FMR", "FMR": "Rank by FMR", "PA": "Rank by accuracy"}
+SPOKEN = 6  # models whose numbers are also put in words
+_FIRST = ("painter.name", "grid", "data.name", "generator.name", "oracle.name")
+
+
+def render(tables: Sequence[Table], *, title: str) -> str:
+    """The page as HTML."""
+    return (
+        _environment()
+        .get_template("board.html")
+        .render(
+            title=title,
+            tables=tables,
+            results=sum(len(table.rows) for table in tables),
+            columns=COLUMNS,
+            heads=HEADS,
+            ranked=RANKED,
+            rank_titles=RANKS,
+            meanings=[(key, wording.TITLES[key]) for key in COLUMNS["fmr"]],
+            version=program_version(),
+        )
+    )
+
+
+def heading(table: Table) -> str:
+    """What the test was, in a line: data, generator, oracle."""
+    return " · ".join(_text(table.test.settings[key]) for key in _FIRST if isinstance(table.test.settings.get(key), str))
+
+
+def settings(table: Table) -> Iterator[tuple[str, str]]:
+    """The settings of the test, those a reader asks for first at the top."""
+    own = table.test.settings
+    for key in (*(key for key in _FIRST if key in own), *(key for key in sorted(own) if key not in _FIRST)):
+        yield key, _text(own[key])
+    yield "classes", f"{table.test.classes:,} (names: {table.test.classes_sha256})"
+
+
+def chart(table: Table) -> Figure | None:
+    """What the table's models are ranked by, with intervals."""
+    if table.protocol == "fmr":
+        return forest.forest(table.rows, name=f"fmr-{table.identity}")
+    lines: list[rows.Line] = [
+        (row.label, row.number("PA"), "ring" if "surrogate" in row.marks else "disc", "plain" if row.marks else "guided")
+        for row in table.rows
+    ]
+    words = "Accuracy on the set in per cent, with 95 % intervals; surrogates have a ring: " + "; ".join(
+        f"{title} {found.text} ({found.interval})" for title, found, _, _ in lines[:SPOKEN]
+    )
+    return rows.rows(f"accuracy-{table.identity}", "Accuracy on the set", lines, words=f"{words}.")
+
+
+def speed(row: Row) -> str:
+    """Pictures a second, with few digits."""
+    found = row.entry.speed.images_per_second if row.entry.speed else None
+    return "–" if found is None else f"{found:,.0f}" if found >= 10 else f"{found:.1f}"
+
+
+def machine(row: Row) -> str:
+    """Where the speed was measured."""
+    found = row.entry.speed
+    if found is None or found.images_per_second is None:
+        return ""
+    threads = f", {count(found.threads, 'thread')}" if found.threads and found.device == "cpu" else ""
+    batch = f", {found.batch} at a time" if found.batch else ""
+    return f"{found.device}{threads}{batch}"
+
+
+def parameters(row: Row) -> str:
+    """The size of the model as people write it: 25.6 M."""
+    found = row.entry.speed.parameters if row.entry.speed else None
+    if found is None:
+        return "–"
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if found >= size:
+            return f"{found / size:.3g} {unit}"
+    return str(found)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader("counterfoil.board"), PackageLoader("counterfoil.report")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    helpers: Mapping[str, Any] = {
+        "sentence": wording.sentence,
+        "count": count,
+        "heading": heading,
+        "settings": settings,
+        "chart": chart,
+        "speed": speed,
+        "machine": machine,
+        "parameters": parameters,
+    }
+    environment.globals.update(helpers)
+    return environment

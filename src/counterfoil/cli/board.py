@@ -1,0 +1,105 @@
+"""`counterfoil board`: a leaderboard of runs and of results that others handed in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from counterfoil.errors import UsageError
+
+if TYPE_CHECKING:
+    from counterfoil.board import Entry
+
+
+class _BuildsByDefault(TyperGroup):
+    """`counterfoil board RUN…` builds; `check` and `result` are commands of their own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["build", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_BuildsByDefault,
+    help="Make a leaderboard: 'counterfoil board RUN... -o SITE'. Results of others are checked and put beside your own.",
+    no_args_is_help=True,
+)
+
+
+@app.command("build")
+def build(
+    sources: Annotated[list[Path], typer.Argument(metavar="RUN|RESULT.json...", help="Run directories and result files.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the site.")],
+    scored: Annotated[
+        bool, typer.Option("--scored", help="Rank all models scored on each run's pictures, as on a fixed set.")
+    ] = False,
+    pictures: Annotated[int, typer.Option(help="Images in each run's report; 0 for no reports.", min=0)] = 60,
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "Leaderboard",
+) -> None:
+    """Write the board as a static site that opens from disk."""
+    from counterfoil.board import write_board
+
+    typer.echo(write_board(sources, out, scored=scored, pictures=pictures, title=title))
+
+
+@app.command("result")
+def result(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="File to write.")],
+    model: Annotated[str | None, typer.Option(help="Which model, where a run tests several.")] = None,
+    submitter: Annotated[str, typer.Option(help="Who hands it in.")] = "",
+    comment: Annotated[str, typer.Option(help="A line for readers of the board.")] = "",
+    report: Annotated[str, typer.Option(help="https:// address of the run's report, if it is on the web.")] = "",
+) -> None:
+    """Write a run's result as the one JSON file that a board takes."""
+    from pydantic import ValidationError
+
+    from counterfoil.board import Entry, entries_of
+    from counterfoil.store import open_run
+    from counterfoil.store.canonical import canonical
+
+    entry = _one(run, entries_of(open_run(run)), model)
+    told = {"submitter": submitter, "comment": comment, "report": report}
+    try:
+        entry = Entry.model_validate({**entry.model_dump(mode="json"), **told})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"--{first['loc'][0]}: {first['msg'].lower()}, got {str(first['input'])[:60]!r}") from None
+    try:
+        out.write_bytes(canonical(entry.model_dump(mode="json")))
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another file") from None
+    typer.echo(out)
+
+
+def _one(run: Path, entries: list[Entry], model: str | None) -> Entry:
+    names = [entry.model.name for entry in entries]
+    wanted = [entry for entry in entries if model in (None, entry.model.name)]
+    if len(wanted) != 1:
+        said = "tests several models; choose one by --model" if model is None else f"has no result of {model!r}; give --model as"
+        raise UsageError(f"{run}: {said}: {', '.join(names)}")
+    return wanted[0]
+
+
+@app.command("check")
+def check(files: Annotated[list[Path], typer.Argument(metavar="RESULT.json...", help="Result files.")]) -> None:
+    """Say whether results fit the schema, and whether their numbers follow from their answers."""
+    from counterfoil.board import read_entry
+
+    problems = 0
+    for path in files:
+        try:
+            entry = read_entry(path)
+        except UsageError as error:
+            problems += 1
+            typer.echo(f"counterfoil: {error}", err=True)
+        else:
+            fmr = entry.numbers["FMR"]
+            said = "undefined" if fmr.value is None else f"{fmr.value:.1f} ({fmr.low:.1f} to {fmr.high:.1f})"
+            typer.echo(f"{path}: fits; {entry.model.name}, {len(entry.answers.images)} images, FMR {said}")
+    if problems:
+        raise typer.Exit(1)
