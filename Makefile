@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test lint bench coverage instrument constraints clean
+.PHONY: demo test lint bench coverage studies instrument constraints clean
 
 demo: $(VENV)/installed
 	$(BIN)/counterfoil demo
@@ -13,16 +13,21 @@ test: $(VENV)/installed-tests lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(VENV)/installed-tests
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/ruff format --check src tests bench examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 bench: $(VENV)/installed-tests
 	$(BIN)/python bench/engine.py
+	$(BIN)/python -m bench.report
+	$(BIN)/python bench/review_load.py
 
 coverage: $(VENV)/installed-tests
 	$(BIN)/python bench/coverage.py
+
+studies: $(VENV)/installed
+	$(BIN)/counterfoil study all
 
 instrument: $(VENV)/installed-tests
 	$(BIN)/python bench/instrument.py

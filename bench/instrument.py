@@ -31,7 +31,11 @@ JUDGED = ("FMR", "FMR_matched")
 def main() -> None:
     given = _arguments()
     settings = itertools.product(
-        given.generators.split(","), given.norms.split(","), given.steps.split(","), given.budgets.split(","), given.seeds.split(",")
+        given.generators.split(","),
+        given.norms.split(","),
+        given.steps.split(","),
+        given.budgets.split(","),
+        given.seeds.split(","),
     )
     kept = []
     for generator, norm, step, budget, seed in settings:
@@ -77,14 +81,16 @@ def _apart(low: Estimate, high: Estimate) -> str:
     """Whether two intervals are apart, and by how many of their half-widths the values are."""
     spread = max(1e-9, ((low.high - low.low) ** 2 + (high.high - high.low) ** 2) ** 0.5 / 2)
     verdict = "apart" if low.high < high.low else "overlapping" if low.value < high.value else "IN THE WRONG ORDER"
-    return f"last minus first {high.value - low.value:+.1f} points, {(high.value - low.value) / spread:.2f} half-widths, {verdict}"
+    return (
+        f"last minus first {high.value - low.value:+.1f} points, {(high.value - low.value) / spread:.2f} half-widths, {verdict}"
+    )
 
 
 def _arguments() -> argparse.Namespace:
     defaults = specs.SearchSpec()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=300)
-    parser.add_argument("--models", default="lab:narrow,lab:diverse", help="the one that should read lower first, the higher last")
+    parser.add_argument("--models", default="lab:narrow,lab:diverse", help="the one that should read lowest first")
     parser.add_argument("--generators", default="lab:vqgan,lab:kl")
     parser.add_argument("--seeds", default="0,1")
     parser.add_argument("--split", default="report", choices=("report", "tune"))

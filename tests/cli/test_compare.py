@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,17 @@ def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
     code, complaint = call("compare", path, path)
     assert code == 2
     assert "given twice" in complaint
+
+
+def test_the_transfer_matrix_of_models_scored_on_each_others_pictures(tmp_path: Path) -> None:
+    path = stored(tmp_path / "a", "m1")
+    run = store.open_run(path)
+    run.append(predictions=[replace(each, model="m2") for each in run.predictions("m1")])
+    code, output = call("compare", path, "--transfer")
+    assert code == 0
+    head, row = (line.split() for line in output.splitlines()[1:3])
+    assert head == ["made", "against", "m1", "m2"]
+    assert row[0] == "m1" and "own" in row
+    assert "harm: points of accuracy" in output
+    code, complaint = call("compare", path, "--transfer", "--metric", "VR")
+    assert (code, "a cell has no VR" in complaint) == (2, True)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from counterfoil.cli import compare, demo, gate, listing, paper, results, runs
+from counterfoil.cli import board, compare, demo, doctor, export, gate, lance, listing, log, paper, results, review, runs, serve
+from counterfoil.cli import study as studies
 
 app = typer.Typer(
     name="counterfoil",
@@ -22,11 +23,19 @@ app.command("judge")(results.judge)
 app.command("report")(results.report)
 app.command("compare")(compare.compare)
 app.command("gate")(gate.gate)
+app.command("review")(review.review)
+app.command("serve")(serve.serve)
+app.command("export")(export.export)
 app.command("list")(listing.list_parts)
+app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
+app.add_typer(board.app, name="board")
+app.command("log")(log.log)
+app.add_typer(lance.app, name="lance")
 
 study = typer.Typer(help="Experiments on the instrument itself, and published figures to hold against.", no_args_is_help=True)
 study.command("paper")(paper.paper)
+studies.register(study)
 app.add_typer(study, name="study")
 
 

@@ -19,21 +19,27 @@ def watching(title: str) -> Iterator[tuple[Callable[[Any], None], Callable[[str]
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]} images/s"),
+        TextColumn("{task.fields[rate]}/s"),
         TextColumn("accepted {task.fields[accepted]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         bar = bars.add_task(title, total=None, rate="–", accepted="–")
-        began, first = time.monotonic(), -1
+        began, first, shown = time.monotonic(), -1, ""
 
         def watch(progress: Any) -> None:
-            nonlocal first
+            nonlocal first, began, shown
             if first < 0:
                 first = progress.done  # what an earlier sitting did does not count as speed
             readable = progress.done - progress.skipped
+            stage = getattr(progress, "stage", "")
+            if stage != shown:
+                shown, began, first = stage, time.monotonic(), progress.done
+            if stage:  # a stage's results, several an item, go on or are turned away
+                readable = progress.validated + progress.skipped
             bars.update(
                 bar,
+                description=f"{title} {stage}".rstrip(),
                 total=progress.total,
                 completed=progress.done,
                 rate=f"{(progress.done - first) / max(time.monotonic() - began, 1e-9):.1f}",

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from counterfoil.cli.progress import counting
-from counterfoil.metrics.fmr import fmr_results
-from counterfoil.metrics.table import text
+from counterfoil.metrics.protocols import results_of, text_of
 from counterfoil.spec import part
 from counterfoil.store import Run, open_run
 
@@ -54,21 +53,20 @@ def report(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Folder for the page; by default report/ in the first run.")
     ] = None,
+    pictures: Annotated[int, typer.Option(help="Images a run that the gallery shows.", min=0)] = 1000,
 ) -> None:
     """Make a page of one run, or of several side by side. It opens from disk."""
     from counterfoil.report import write_report
 
-    page = write_report([open_run(path) for path in runs], out or runs[0] / "report")
+    page = write_report([open_run(path) for path in runs], out or runs[0] / "report", pictures=pictures)
     typer.echo(page)
 
 
 def show(run: Run, *, model: str | None = None, oracle: str | None = None) -> None:
     """Print a run's numbers with their intervals."""
-    results = run.results if model is None and oracle is None else None
-    if results is None:
-        results = fmr_results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
+    results = results_of(run, model=model, oracle=oracle)
     counts = results["counts"]
     skipped = f", {counts['skipped']} unreadable and skipped" if counts["skipped"] else ""
     names = f"{results['model']['name']}, oracle {results['oracle']['name']}"
     typer.echo(f"{names}: {counts['readable']} images, {counts['validated']} accepted{skipped}")
-    typer.echo(text(results))
+    typer.echo(text_of(run, results))

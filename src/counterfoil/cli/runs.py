@@ -9,6 +9,7 @@ import typer
 import yaml
 
 from counterfoil import spec as specs
+from counterfoil.errors import UsageError
 from counterfoil.naming import default_folder
 
 Text = str | None
@@ -17,11 +18,17 @@ Number = int | None
 
 def run(
     file: Annotated[Path | None, typer.Argument(help="A specification in YAML; options below override it.")] = None,
-    protocol: Annotated[Text, typer.Option(help="fmr")] = None,
+    protocol: Annotated[Text, typer.Option(help="fmr (the default), lance or imagenet-d.")] = None,
+    preset: Annotated[Text, typer.Option(help="What keys that are not given come to, as in paper.")] = None,
     model: Annotated[Text, typer.Option(help="The classifier under test, as in timm:resnet50.")] = None,
     data: Annotated[Text, typer.Option(help="Labelled images: a folder with one sub-folder a class, or kind:rest.")] = None,
     generator: Annotated[Text, typer.Option(help="What makes the pictures, as in autoencoder:PATH.")] = None,
     oracle: Annotated[Text, typer.Option(help="What says whether the class is still there, as in clip:PATH.")] = None,
+    captioner: Annotated[Text, typer.Option(help="For lance: what describes the images, as in blip:PATH.")] = None,
+    rewriter: Annotated[Text, typer.Option(help="For lance: what rewrites captions, as in lexicon: or llm:PATH.")] = None,
+    editor: Annotated[Text, typer.Option(help="For lance: what edits images to fit a caption, as in p2p:PATH.")] = None,
+    encoder: Annotated[Text, typer.Option(help="For lance: what compares images with words, as in clip:PATH.")] = None,
+    painter: Annotated[Text, typer.Option(help="For imagenet-d: what paints images from words, as in diffusers:PATH.")] = None,
     size: Annotated[Number, typer.Option(help="Side of the pictures in pixels.")] = None,
     limit: Annotated[Number, typer.Option(help="Images at most, taken evenly over the classes.")] = None,
     seed: Annotated[Number, typer.Option(help="Seed of the run.")] = None,
@@ -30,38 +37,57 @@ def run(
         Path | None, typer.Option(help="Run directory; by default one under runs/ named by the specification.")
     ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for any key, as in --set budget=10.")] = None,
+    mask: Annotated[Text, typer.Option(help="Move only the coordinates in this file, which 'study sparse' fits.")] = None,
+    stage: Annotated[Text, typer.Option(help="Stop after this stage, so that its file can be reviewed and corrected.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first unreadable picture.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved specification and its cost, then stop.")] = False,
 ) -> None:
     """Make test images against a model and measure how much accuracy it keeps. The same command goes on after an interruption."""
     values: dict[str, Any] = specs.read(file) if file else {}
     given = {
-        "protocol": protocol, "model": model, "data": data, "generator": generator, "oracle": oracle,
+        "protocol": protocol, "preset": preset, "model": model, "data": data, "generator": generator, "oracle": oracle,
+        "captioner": captioner, "rewriter": rewriter, "editor": editor, "encoder": encoder, "painter": painter,
         "size": size, "limit": limit, "seed": seed, "device": device, "strict": strict or None,
     }  # fmt: skip
     values.update({key: value for key, value in given.items() if value is not None})
     for assignment in settings or []:
         specs.override(values, assignment)
+    if mask is not None:
+        values.setdefault("search", {})["mask"] = mask
     resolved = specs.parse(values)
     out = out or default_folder(resolved)
     if dry_run:
         return _explain(resolved, out)
 
+    from counterfoil import protocols
     from counterfoil.cli.progress import watching
     from counterfoil.cli.results import show
-    from counterfoil.protocols import fmr
 
-    with watching(resolved.model.name) as (watch, tell):
-        finished = fmr.run(resolved, out, watch=watch, tell=tell)
+    if stage is not None and resolved.protocol == "fmr":
+        raise UsageError("--stage: the protocol fmr has no stages; leave it out")
+    staged = {"stage": stage} if stage is not None else {}
+    with watching(resolved.subject) as (watch, tell):
+        finished = protocols.run(resolved, out, watch=watch, tell=tell, **staged)
+    if stage is not None and finished.results is None:
+        return typer.echo(f"{out / 'stages' / stage}.jsonl")
     show(finished)
     typer.echo(f"\n{out}  (counterfoil report {out} makes a page of it)")
 
 
-def _explain(resolved: specs.RunSpec, out: Path) -> None:
+def _explain(resolved: Any, out: Path) -> None:
     from counterfoil.assembly import open_data
-    from counterfoil.cost import cost
+    from counterfoil.cost import cost, painting_cost, staged_cost
+    from counterfoil.grids import read_grid
+    from counterfoil.protocols.imagenet_d.sets import open_set
 
     typer.echo(yaml.safe_dump({**resolved.model_dump(mode="json"), "out": str(out)}, sort_keys=False).rstrip())
-    typer.echo("")
-    for line in cost(resolved, len(open_data(resolved))).lines():
+    lines: list[str] = []
+    if isinstance(resolved, specs.FmrSpec):
+        lines = cost(resolved, len(open_data(resolved))).lines()
+    elif isinstance(resolved, specs.LanceSpec):
+        lines = staged_cost(resolved, len(open_data(resolved)))
+    elif isinstance(resolved, specs.ImagenetDSpec):
+        whole = len(open_set(resolved.data).dataset) if resolved.data else len(read_grid(resolved.grid))
+        lines = painting_cost(resolved, min(whole, resolved.limit or whole))
+    for line in ["", *lines] if lines else []:
         typer.echo(line)

@@ -281,7 +281,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--split", default="report", choices=("report", "tune"), help="tune: to choose among models; nothing is written")
+    parser.add_argument("--split", default="report", choices=("report", "tune"), help="tune: to choose, writing nothing")
     given = parser.parse_args()
     bench = Bench(weights=given.weights, device=given.device, count=given.count, split=given.split)
     take = measure if given.split == "report" else lambda bench, name: MEASURES[name](bench)
