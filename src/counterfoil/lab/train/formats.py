@@ -23,10 +23,11 @@ def save_half(model: Any, folder: Path) -> None:
     half.save_pretrained(folder, safe_serialization=True) if _is_diffusers(model) else half.save_pretrained(folder)
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
+    config.pop("_name_or_path", None)  # where the model was trained on from is of no use elsewhere
     if "dtype" in config:
         # float16 is how the weights are stored, not how they are meant to be computed with.
         config["dtype"] = "float32"
-        path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def save_timm(
