@@ -12,7 +12,7 @@ from transformers import BlipConfig, BlipForConditionalGeneration, BlipImageProc
 from counterfoil.lab.tokenizer import END, LENGTH, PAD, START, caption_tokenizer, words
 from counterfoil.lab.train.formats import DEVIATION, MEAN, SIDE, normalise, save_half
 from counterfoil.lab.train.loop import Schedule, fit
-from counterfoil.lab.train.pool import PoolSize, scene_pool, to_floats
+from counterfoil.lab.train.pool import PoolSize, mirrored, scene_pool, to_floats
 from counterfoil.lab.train.run import Run
 from counterfoil.lab.train.wording import Wording
 
@@ -26,8 +26,8 @@ class Blip:
     text_width: int = 128
     text_depth: int = 2
     patch: int = 8
-    schedule: Schedule = Schedule(steps=6_000, batch=512, learning_rate=8e-4, weight_decay=0.05, warmup=500)
-    pool: PoolSize = PoolSize()
+    schedule: Schedule = Schedule(steps=9_000, batch=512, learning_rate=8e-4, weight_decay=0.05, warmup=500)
+    pool: PoolSize = PoolSize(start=65_536, capacity=1_048_576, fresh=0.4)
 
 
 def train(run: Run, recipe: Blip) -> None:
@@ -43,7 +43,7 @@ def train(run: Run, recipe: Blip) -> None:
         columns = pool.batch(batch)
         tokens = wording.captions(columns["factors"].long())
         with run.autocast():
-            seen = see(pixel_values=normalise(to_floats(columns["images"]))).last_hidden_state
+            seen = see(pixel_values=normalise(to_floats(mirrored(columns["images"])))).last_hidden_state
             scores = model.text_decoder(
                 input_ids=tokens[:, :-1],
                 attention_mask=(tokens[:, :-1] != pad).long(),

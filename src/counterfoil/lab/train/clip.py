@@ -17,7 +17,7 @@ from counterfoil.lab.tokenizer import END, LENGTH, PAD, START, caption_tokenizer
 from counterfoil.lab.train.artefacts import artefact_pool
 from counterfoil.lab.train.formats import DEVIATION, MEAN, SIDE, normalise, save_half
 from counterfoil.lab.train.loop import Schedule, fit
-from counterfoil.lab.train.pool import PoolSize, to_floats
+from counterfoil.lab.train.pool import PoolSize, mirrored, to_floats
 from counterfoil.lab.train.run import Run
 from counterfoil.lab.train.wording import Habits, Wording, matches
 from counterfoil.lab.vocabulary import FACTORS
@@ -36,8 +36,8 @@ class Clip:
     habits: Habits = Habits(full=0.35, single=0.5)
     near_misses: float = 0.25
     """Captions, for each picture, that are its own but for one factor."""
-    schedule: Schedule = Schedule(steps=11_500, batch=768, learning_rate=1e-3, weight_decay=0.05, warmup=500)
-    pool: PoolSize = PoolSize()
+    schedule: Schedule = Schedule(steps=17_000, batch=768, learning_rate=1e-3, weight_decay=0.05, warmup=500)
+    pool: PoolSize = PoolSize(start=65_536, capacity=1_048_576, fresh=0.25)
 
 
 def train(run: Run, recipe: Clip) -> None:
@@ -58,7 +58,7 @@ def train(run: Run, recipe: Clip) -> None:
         said = torch.cat([stated, torch.ones_like(missed, dtype=torch.bool)])
         tokens = wording.tokens(described, said, unknown=recipe.habits.unknown)
         with run.autocast():
-            pictures = model.visual_projection(see(pixel_values=normalise(to_floats(columns["images"]))).pooler_output)
+            pictures = model.visual_projection(see(pixel_values=normalise(to_floats(mirrored(columns["images"])))).pooler_output)
             texts = model.text_projection(read(input_ids=tokens).pooler_output)
         pictures, texts = F.normalize(pictures.float(), dim=1), F.normalize(texts.float(), dim=1)
         scores = pictures @ texts.T * model.logit_scale.exp().clamp(max=100)

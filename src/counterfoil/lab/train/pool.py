@@ -86,6 +86,12 @@ def to_bytes(images: Tensor) -> Tensor:
     return (images.clamp(0, 1) * 255).round().to(torch.uint8)
 
 
+def mirrored(images: Tensor) -> Tensor:
+    """The pictures, half of them left to right: no attribute of a scene tells its sides apart."""
+    turned = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
+    return torch.where(turned, images.flip(-1), images)
+
+
 def to_floats(images: Tensor) -> Tensor:
     """8-bit pictures back in [0, 1]."""
     return images.float() / 255

@@ -25,18 +25,20 @@ class Vqgan:
     """The VQGAN's size and losses."""
 
     widths: tuple[int, ...] = (24, 48, 112)
-    codes: int = 16384
+    codes: int = 65536
     code_width: int = 8
     groups: int = 8
     commitment: float = 0.25
-    fidelity: float = 0.015
+    absolute: float = 0.1
+    """Weight of the mean absolute error."""
+    fidelity: float = 0.03
     """Weight of the logarithm of each picture's squared error: a decibel counts the same in plain and in busy pictures."""
-    perceptual: float = 0.03
+    perceptual: float = 0.006
     perceptual_from: float = 0.3
     continuous_until: float = 0.04
     """The share of training before any quantisation: the codebook then starts from latents that mean something."""
     restart_until: float = 0.7
-    schedule: Schedule = Schedule(steps=21_000, batch=192, learning_rate=8e-4, weight_decay=0.0)
+    schedule: Schedule = Schedule(steps=28_000, batch=192, learning_rate=8e-4, weight_decay=0.0)
     pool: PoolSize = PoolSize()
 
 
@@ -86,7 +88,7 @@ class Codebook:
 def train(run: Run, recipe: Vqgan) -> None:
     """Train the VQGAN."""
     pool = scene_pool(run.garments(), distribution="full", size=recipe.pool, seed=run.seed, device=run.device)
-    model = VQModel.from_pretrained(run.out) if run.resumes else _fresh(recipe)
+    model = _grown(VQModel.from_pretrained(run.out), recipe.codes) if run.resumes else _fresh(recipe)
     model = model.to(run.device, memory_format=torch.channels_last).train()
     codes = model.quantize.embedding.weight.requires_grad_(False)
     codebook = Codebook(codes)
@@ -114,7 +116,7 @@ def train(run: Run, recipe: Vqgan) -> None:
         with run.autocast():
             made = decode(model.post_quant_conv(latents_seen)).float() / 2 + 0.5
             seen = look(progress, made, images)
-        pixels = F.l1_loss(made, images) + recipe.fidelity * log_error(made, images)
+        pixels = recipe.absolute * F.l1_loss(made, images) + recipe.fidelity * log_error(made, images)
         total = pixels + recipe.perceptual * seen + recipe.commitment * commitment
         return {"loss": total, "psnr": psnr(made, images), "perceptual": seen, "commitment": commitment, "used": used}
 
@@ -132,6 +134,16 @@ def _rows(latents: Tensor) -> Tensor:
 
 def _draw(rows: Tensor, count: int) -> Tensor:
     return rows[torch.randint(len(rows), (count,), device=rows.device)]
+
+
+def _grown(model: VQModel, codes: int) -> VQModel:
+    """The model with a larger book: every code is followed by neighbours, which part as they come to stand for latents."""
+    book = model.quantize.embedding.weight.detach()
+    grown = VQModel.from_config({**model.config, "num_vq_embeddings": codes})
+    more = book.repeat(-(-codes // len(book)), 1)[:codes]
+    more[len(book) :] += 0.05 * book.std(0) * torch.randn_like(more[len(book) :])
+    grown.load_state_dict(model.state_dict() | {"quantize.embedding.weight": more})
+    return grown
 
 
 def _fresh(recipe: Vqgan) -> nn.Module:
