@@ -15,6 +15,8 @@ from counterfoil.generators.latent import LatentGenerator
 from counterfoil.generators.pixels import pixels as pixel_generator
 from counterfoil.generators.transforms import transforms
 from counterfoil.guidance import draw, draw_patch
+from counterfoil.memory import Fit, plan_rows
+from counterfoil.parts import Verdicts
 from counterfoil.spec import EngineSpec, SearchSpec
 from counterfoil.testing import pictures
 from tests import reference
@@ -36,9 +38,10 @@ def jobs(count: int = IMAGES) -> list[Job]:
     return [Job(f"image-{at}", image, at % 4, seed=1000 + at) for at, image in enumerate(pictures(count, 16))]
 
 
-def climb(generator, oracle, search, *, slots=7, tile=8, order=None, model=None) -> dict[str, Finished]:
+def climb(generator, oracle, search, *, slots=7, tile=8, order=None, model=None, pipelined=False) -> dict[str, Finished]:
     layout = EngineSpec(slots=slots, tile=tile)
     engine = Engine(model or TinyModel(), generator, oracle, columns=COLUMNS, search=search, layout=layout)
+    engine.pipelined = pipelined
     work = jobs()
     if order is not None:
         random.Random(order).shuffle(work)
@@ -235,3 +238,76 @@ def test_no_jobs_give_nothing():
         layout=EngineSpec(),
     )
     assert list(engine.run([])) == []
+
+
+@pytest.mark.parametrize(("slots", "tile"), [(7, 8), (8, 4), (3, 1)])
+def test_taking_in_an_iteration_a_turn_later_changes_nothing(slots, tile):
+    oracle = RuleOracle(lambda images, labels: (images.flatten(1).sum(1) * 1000).long() % 5 != 0)
+    search = SearchSpec(budget=4, step=0.2)
+    at_once = climb(LatentGenerator(TinyAutoencoder()), oracle, search, slots=slots, tile=tile)
+    later = climb(LatentGenerator(TinyAutoencoder()), oracle, search, slots=slots, tile=tile, pipelined=True)
+    assert len({done.climbs[0].steps for done in at_once.values()}) > 1
+    assert at_once.keys() == later.keys()
+    for name, done in at_once.items():
+        assert done.climbs == later[name].climbs
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(done.pictures, later[name].pictures, strict=True))
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(done.places, later[name].places, strict=True))
+
+
+class Cramped(LatentGenerator):
+    """A generator on a device that has no room for more than a few rows."""
+
+    room = 3
+
+    def __init__(self, *, starting: bool = False) -> None:
+        super().__init__(TinyAutoencoder())
+        self.starting = starting
+
+    def start(self, images, labels, seeds):
+        if self.starting and len(images) > self.room:
+            raise torch.OutOfMemoryError
+        return super().start(images, labels, seeds)
+
+    def render(self, state):
+        if len(state["latent"]) > self.room:
+            raise torch.OutOfMemoryError
+        return super().render(state)
+
+
+@pytest.mark.parametrize(("starting", "pipelined"), [(False, False), (True, False), (False, True)])
+def test_out_of_memory_is_survived_by_working_on_fewer_images_at_a_time(starting, pipelined, caplog):
+    search = SearchSpec(budget=3, step=0.1)
+    found = climb(Cramped(starting=starting), CommandedOracle(), search, slots=7, tile=8, pipelined=pipelined)
+    wanted = climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(), search, slots=7, tile=2)
+    assert found.keys() == wanted.keys()
+    for name, done in found.items():
+        for ours, theirs in zip(done.climbs, wanted[name].climbs, strict=True):
+            assert (ours.arm, ours.ending, ours.steps) == (theirs.arm, theirs.ending, theirs.steps)
+            assert [look.loss for look in ours.kept] == [look.loss for look in theirs.kept]
+    assert "2 at a time" in caplog.text
+
+
+def test_a_single_image_that_does_not_fit_ends_the_run():
+    class Full(Cramped):
+        room = 0
+
+    with pytest.raises(RunFailed, match="a single image does not fit"):
+        climb(Full(), CommandedOracle(), SearchSpec(budget=1))
+
+
+def test_rows_are_planned_by_the_memory_an_image_needs():
+    assert plan_rows(140e9, 0.3e9, most=64, fused=True) == Fit(64, recompute=False)
+    assert plan_rows(20e9, 0.3e9, most=64, fused=True) == Fit(32, recompute=False)
+    assert plan_rows(10e9, 0.3e9, most=64, fused=True) == Fit(32, recompute=True)
+    assert plan_rows(10e9, 0.3e9, most=64, fused=False) == Fit(16, recompute=False)
+    assert plan_rows(0.1e9, 0.3e9, most=64, fused=True).rows == 1
+
+
+def test_an_oracle_whose_scores_are_not_finite_is_named():
+    class Broken(CommandedOracle):
+        def judge(self, images, labels):
+            said = super().judge(images, labels)
+            return Verdicts(said.keeps_label, said.scores * torch.nan, said.predicted)
+
+    with pytest.raises(RunFailed, match=r"image-0: the oracle's scores are not finite"):
+        climb(LatentGenerator(TinyAutoencoder()), Broken(), SearchSpec(budget=1))

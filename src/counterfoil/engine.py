@@ -1,4 +1,4 @@
-"""The slot scheduler for iterative search; the only place where model, generator and oracle meet.
+"""The slot scheduler for iterative search; here and in `ascent.py`, and nowhere else, model, generator and oracle meet.
 
 It runs Algorithm 1 of the FMR paper on many images at once. Each image is its own experiment, driven by its own seed.
 Images under way sit in slots; one that ends is handed out and its slot refilled at once. An iteration renders every
@@ -11,35 +11,31 @@ on its neighbours, on the order, or on having been interrupted.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import math
-from collections import deque
+import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from counterfoil.acceleration.settings import Acceleration
+from counterfoil.ascent import Ascent, EightBits
 from counterfoil.climb import Climb, Look, Rules
 from counterfoil.errors import RunFailed
 from counterfoil.guidance import GradientAscent, Guidance, RandomSearch, RandomSteps, StepLength
+from counterfoil.memory import CPU_SLOTS, GPU_TILE, rows_that_fit
 from counterfoil.parts import Generator, Model, Oracle, State
 from counterfoil.records import Arm
+from counterfoil.slots import Ended, Job, Lane, Tile, Way
 from counterfoil.spec import EngineSpec, SearchSpec
+from counterfoil.transfers import sent
+
+__all__ = ["CPU_TILE", "EightBits", "Ended", "Engine", "Finished", "Job"]
 
 CPU_TILE = 8
 
-
-@dataclass(frozen=True)
-class Job:
-    """One image to be taken through every arm."""
-
-    image_id: str
-    image: Tensor  # (3, H, W)
-    label: int  # in the run's classes
-    seed: int
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -67,12 +63,24 @@ class Engine:
         search: SearchSpec,
         layout: EngineSpec,
         device: str = "cpu",
+        pixels: int = 0,
+        acceleration: Acceleration | None = None,
     ) -> None:
-        """`columns[c]` is the model's output for the run's class `c`; the oracle is bound to the run's classes."""
-        self.model, self.generator, self.oracle = model, generator, oracle
-        self.search, self.layout, self.device = search, layout, torch.device(device)
-        self.columns = torch.tensor(list(columns), device=self.device)
-        self.tile = layout.tile or (CPU_TILE if self.device.type == "cpu" else layout.slots)
+        """`columns[c]` is the model's output for the run's class `c`; the oracle is bound to the run's classes.
+
+        `acceleration` is by default what the layout comes to on the device, for a run over so many `pixels` in all.
+        """
+        self.model, self.search, self.device = model, search, torch.device(device)
+        on_cpu = self.device.type == "cpu"
+        # Two tiles on a GPU: it works on one while the other one's climbs are looked at.
+        self.slots = layout.slots or (CPU_SLOTS if on_cpu else 2 * (layout.tile or GPU_TILE))
+        self.tile = layout.tile or (CPU_TILE if on_cpu else -(-self.slots // 2))
+        self.pipelined = not on_cpu
+        self.sized = on_cpu or layout.slots is not None or layout.tile is not None
+        how = acceleration or Acceleration.of(layout, self.device, work=pixels * search.budget)
+        if search.budget == 0:  # a single look
+            how = replace(how, compile=False, graphs=False)
+        self.ascent = Ascent(model, generator, oracle, columns=columns, device=self.device, acceleration=how)
 
     def arms(self) -> dict[Arm, Guidance]:
         """The arms every image goes through."""
@@ -92,194 +100,101 @@ class Engine:
     def run(self, jobs: Iterable[Job]) -> Iterator[Finished]:
         """Every job's outcome, in the order in which they end."""
         source = iter(jobs)
-        lanes = [_Lane(self, arm, guidance) for arm, guidance in self.arms().items()]
-        backlog = 4 * max(self.layout.slots, self.tile)  # a lane that is far ahead waits for the other one
+        first = next(source, None)
+        if first is None:
+            return
+        self._size(first)
+        source = itertools.chain([first], source)
+        ways = [Way(arm, guidance, self.rules(guidance), self.ascent, self.pipelined) for arm, guidance in self.arms().items()]
+        lanes = [Lane(way, slots=self.slots, rows=self.tile) for way in ways]
+        backlog = 4 * max(self.slots, self.tile)  # a lane that is far ahead waits for the other one
         under_way: dict[str, tuple[Look, dict[Arm, Ended]]] = {}
         dry = False
-        while True:
+        while not dry or under_way:
             while not dry and any(not lane.waiting for lane in lanes) and all(len(lane.waiting) < backlog for lane in lanes):
                 batch = list(itertools.islice(source, self.tile))
                 dry = not batch
-                for job, clean, row in self._start(batch):
+                for job, clean, row in self._started(batch):
                     under_way[job.image_id] = (clean, {})
                     for lane in lanes:
                         lane.waiting.append((job, row))
+            for arm, one in self._turn(lanes):
+                clean, arms = under_way[one.job.image_id]
+                arms[arm] = one
+                if len(arms) == len(lanes):
+                    del under_way[one.job.image_id]
+                    yield _finished(clean, [arms[lane.arm] for lane in lanes])
+
+    def _turn(self, lanes: list[Lane]) -> Iterator[tuple[Arm, Ended]]:
+        """One iteration of every slot: the climbs that left.
+
+        Pipelined, on a GPU, a tile's iteration is only launched here and taken in a turn later, so that the card works on one
+        tile while another one's climbs are looked at.
+        """
+        tight = any(tile.rows != self.tile for lane in lanes for tile in lane.tiles)  # starting took too much memory
+        for lane in lanes:
+            for tile in [] if tight else lane.tiles:
+                if self.pipelined:
+                    yield from ((lane.arm, one) for one in tile.collect())
+                tight = tight or not self._launched(tile, lane)
+                if not self.pipelined:
+                    yield from ((lane.arm, one) for one in tile.collect())
+        if tight:
             for lane in lanes:
-                for one in lane.advance():
-                    clean, arms = under_way[one.job.image_id]
-                    arms[lane.arm] = one
-                    if len(arms) == len(lanes):
-                        del under_way[one.job.image_id]
-                        yield _finished(clean, [arms[other.arm] for other in lanes])
-            if dry and not under_way:
-                return
+                for tile in lane.tiles:
+                    yield from ((lane.arm, one) for one in tile.collect())
+                lane.split(self.tile)
+
+    def _launched(self, tile: Tile, lane: Lane) -> bool:
+        """Whether there was memory enough for the tile's next iteration."""
+        tile.refill(lane.waiting)
+        try:
+            tile.launch()
+        except torch.OutOfMemoryError:
+            self._halve(tile.rows)
+            return False
+        return True
+
+    def _started(self, batch: list[Job]) -> Iterator[tuple[Job, Look, State]]:
+        """Clean looks and starting states of jobs, a tile at a time."""
+        while batch:
+            some = batch[: self.tile]
+            try:
+                started = self._start(some)
+            except torch.OutOfMemoryError:
+                self._halve(self.tile)
+                continue
+            yield from started
+            batch = batch[len(some) :]
 
     def _start(self, batch: list[Job]) -> list[tuple[Job, Look, State]]:
-        """Clean looks and starting states of up to one tile of jobs."""
-        if not batch:
-            return []
         padded = batch + [batch[-1]] * (self.tile - len(batch))
-        images = torch.stack([job.image for job in padded]).to(self.device)
-        labels = torch.tensor([job.label for job in padded], device=self.device)
-        seeds = torch.tensor([job.seed for job in padded], device=self.device)
-        with torch.no_grad():
-            looks, _ = self.look(images, labels, names=[job.image_id for job in padded])
-            with self.precision():
-                state = self.generator.start(images, labels, seeds)
+        images = sent(torch.stack([job.image for job in padded]), self.device)
+        labels = sent(torch.tensor([job.label for job in padded]), self.device)
+        seeds = sent(torch.tensor([job.seed for job in padded]), self.device)
+        looks, state = self.ascent.start(images, labels, seeds, names=[job.image_id for job in padded])
         return [(job, looks[row], {name: rows[row] for name, rows in state.items()}) for row, job in enumerate(batch)]
 
-    def look(self, images: Tensor, labels: Tensor, *, names: Sequence[str]) -> tuple[list[Look], Tensor]:
-        """What oracle and model say of a tile of pictures, and the model's losses with their graph.  # → (N,)"""
-        with torch.no_grad(), self.precision():
-            verdicts = self.oracle.judge(images.detach(), labels)
-        with self.precision():
-            logits = self.model.logits(images)
-        truth = self.columns[labels]  # (N,)
-        loss = F.cross_entropy(logits.float(), truth, reduction="none")  # (N,)
-        with torch.no_grad():
-            chance = logits.float().softmax(1)  # (N, K)
-            confidence, top = chance.max(1)
-            inside, where = (top[:, None] == self.columns).max(1)
-            numbers = [loss, confidence, chance.gather(1, truth[:, None])[:, 0], verdicts.scores]
-            choices = [torch.where(inside, where, -1), top == truth, verdicts.keeps_label, verdicts.predicted]
-            floats = torch.stack([column.double() for column in numbers], 1).tolist()
-            wholes = torch.stack([column.long() for column in choices], 1).tolist()
-        looks = []
-        for name, (cost, sure, known, score), (index, right, keeps, seen) in zip(names, floats, wholes, strict=True):
-            if not math.isfinite(cost):
-                raise RunFailed(f"{name}: the model's logits are not finite; check its weights, preprocessing and precision")
-            looks.append(Look(cost, index, bool(right), sure, known, None if keeps < 0 else bool(keeps), score, seen))
-        return looks, loss
+    def _halve(self, rows: int) -> None:
+        """Work on half as many images at a time from here on."""
+        if rows == 1:
+            raise RunFailed(f"a single image does not fit into the memory of {self.device}; use smaller parts or another device")
+        self.tile = min(self.tile, -(-rows // 2))
+        self.ascent.forget()
+        log.warning("out of memory on %s: images are worked on %d at a time from here on", self.device, self.tile)
 
-    def precision(self) -> contextlib.AbstractContextManager[object]:
-        """The number format parts compute in."""
-        if self.layout.precision == "float32":
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
-
-
-@dataclass(frozen=True)
-class Ended:
-    """One climb at its end, with the first and the last picture it kept."""
-
-    job: Job
-    climb: Climb
-    first: Tensor
-    last: Tensor
-    place: Tensor  # of what moves
+    def _size(self, job: Job) -> None:
+        """On a GPU, as many slots as fit, unless somebody said how many."""
+        if self.sized:
+            return
+        self.sized = True
+        fit = rows_that_fit(self.ascent, job.image, most=self.tile)
+        if fit.recompute:
+            self.ascent.recompute()
+        self.slots, self.tile = 2 * fit.rows, fit.rows
+        log.info("%d slots on %s, in two tiles", self.slots, self.device)
 
 
 def _finished(clean: Look, arms: list[Ended]) -> Finished:
     climbs, pictures = tuple(arm.climb for arm in arms), tuple(arm.last for arm in arms)
     return Finished(arms[0].job, clean, arms[0].first, climbs, pictures, tuple(arm.place for arm in arms))
-
-
-class _Lane:
-    """One arm's slots, in tiles."""
-
-    def __init__(self, engine: Engine, arm: Arm, guidance: Guidance) -> None:
-        self.arm = arm
-        self.waiting: deque[tuple[Job, State]] = deque()
-        slots = range(engine.layout.slots)
-        self.tiles = [_Tile(engine, arm, guidance, len(slots[at : at + engine.tile])) for at in slots[:: engine.tile]]
-
-    def advance(self) -> list[Ended]:
-        """One iteration of every slot: the climbs that ended."""
-        return [ended for tile in self.tiles for ended in tile.advance(self.waiting)]
-
-
-class _Tile:
-    """Slots whose states are stacked, so that every call of a part has the same number of rows."""
-
-    def __init__(self, engine: Engine, arm: Arm, guidance: Guidance, slots: int) -> None:
-        self.engine, self.arm, self.guidance = engine, arm, guidance
-        self.rules = engine.rules(guidance)
-        self.slots: list[tuple[Job, Climb] | None] = [None] * slots
-        self.labels = torch.zeros(engine.tile, dtype=torch.long, device=engine.device)
-        self.base: State = {}  # where every image stands
-        self.trial: State = {}  # what is rendered next: one step from there
-        self.first = self.last = torch.empty(0)  # the pictures rendered first and kept last  # (N, 3, H, W)
-
-    @property
-    def busy(self) -> bool:
-        return any(slot is not None for slot in self.slots)
-
-    def advance(self, waiting: deque[tuple[Job, State]]) -> list[Ended]:
-        self._refill(waiting)
-        if not self.busy:
-            return []
-        moving = self.engine.generator.moving
-        climbing = self.guidance.needs_gradient and self.rules.budget > 0
-        names = [slot[0].image_id if slot else "an idle slot" for slot in self.slots]
-        names += ["an idle row"] * (self.engine.tile - len(names))
-        with torch.enable_grad() if climbing else torch.no_grad():
-            leaf = self.trial[moving].detach().requires_grad_(climbing)
-            with self.engine.precision():
-                images = EightBits.apply(self.engine.generator.render({**self.trial, moving: leaf}).float())
-            looks, loss = self.engine.look(images, self.labels, names=names)
-        ended = self._take(looks, images.detach())
-        if self.busy:
-            self._propose(torch.autograd.grad(loss.sum(), leaf)[0].float() if climbing else None)
-        return ended
-
-    def _refill(self, waiting: deque[tuple[Job, State]]) -> None:
-        for index, slot in enumerate(self.slots):
-            if slot is None and waiting:
-                job, row = waiting.popleft()
-                self.slots[index] = (job, Climb(self.arm, self.rules))
-                self.labels[index] = job.label
-                if not self.trial:  # the first image fills every row, so that idle ones hold something harmless
-                    self.trial = {name: values.expand(self.engine.tile, *values.shape).clone() for name, values in row.items()}
-                    self.base = dict(self.trial)
-                for name, values in row.items():
-                    self.trial[name][index] = values
-
-    def _take(self, looks: list[Look], images: Tensor) -> list[Ended]:
-        """Keep or drop every picture; empty the slots of the climbs that ended."""
-        fresh, moved = torch.zeros(2, self.engine.tile, dtype=torch.bool)
-        for index, slot in enumerate(self.slots):
-            if slot is not None:
-                fresh[index] = slot[1].queries == 0
-                moved[index] = slot[1].take(looks[index]) or fresh[index]
-        fresh, moved = fresh.to(images.device), moved.to(images.device)
-        if not self.last.numel():
-            self.first = self.last = images
-        self.first = torch.where(_like(fresh, images), images, self.first)
-        self.last = torch.where(_like(moved, images), images, self.last)
-        self.base = {name: torch.where(_like(moved, rows), rows, self.base[name]) for name, rows in self.trial.items()}
-        ended = []
-        for index, slot in enumerate(self.slots):
-            if slot is not None and slot[1].ending is not None:
-                kept = (self.first[index], self.last[index], self.base[self.engine.generator.moving][index])
-                ended.append(Ended(*slot, *(rows.detach().cpu().clone() for rows in kept)))
-                self.slots[index] = None
-        return ended
-
-    def _propose(self, gradient: Tensor | None) -> None:
-        if gradient is not None and not torch.isfinite(gradient).all():
-            raise RunFailed("the model's gradient is not finite; check its weights, or set precision=float32")
-        generator = self.engine.generator
-        idle = [None] * (self.engine.tile - len(self.slots))
-        seeds = [slot[0].seed if slot else 0 for slot in [*self.slots, *idle]]
-        draws = [slot[1].draw if slot else 0 for slot in [*self.slots, *idle]]
-        with torch.no_grad():
-            signal = self.guidance.direction(
-                gradient, moving=self.base[generator.moving], scale=self.base["scale"], seeds=seeds, draws=draws
-            )
-            self.trial = dict(generator.step(self.base, signal))
-
-
-class EightBits(torch.autograd.Function):
-    """Rounds pictures to the 256 levels they are stored with; gradients pass as if it had not."""
-
-    @staticmethod
-    def forward(ctx: object, images: Tensor) -> Tensor:  # type: ignore[override]
-        return (images.clamp(0, 1) * 255).round() / 255
-
-    @staticmethod
-    def backward(ctx: object, gradient: Tensor) -> Tensor:  # type: ignore[override]
-        return gradient
-
-
-def _like(mask: Tensor, rows: Tensor) -> Tensor:
-    return mask.reshape(-1, *[1] * (rows.dim() - 1))

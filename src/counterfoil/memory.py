@@ -1,9 +1,21 @@
-"""Keeps the process's memory where it is between iterations."""
+"""Memory: how many images fit at a time, and keeping what was freed between iterations."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from counterfoil.ascent import Ascent
+
+CPU_SLOTS = 32
+GPU_TILE = 64  # rows of a call: what docs/speed.md was measured with
+ENOUGH = 32  # rows below which keeping less and computing it again pays
+SHARE = 0.7  # of the free memory that is planned with; the other arm and the graph's own pool need some
+TRIED = 4  # images of the trial
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _LARGEST = 2**31 - 1
@@ -21,3 +33,49 @@ def keep_freed_memory() -> None:
     if hasattr(libc, "mallopt"):  # other C libraries have none
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST)
         libc.mallopt(_M_TRIM_THRESHOLD, _LARGEST)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How many rows a call can have, and whether some of each step has to be computed again for that."""
+
+    rows: int
+    recompute: bool
+
+
+def rows_that_fit(ascent: Ascent, image: Tensor, *, most: int) -> Fit:
+    """A power of two of rows, up to `most`, by the memory that a step of a few images takes on the GPU."""
+    needed = _bytes_an_image(ascent, image)
+    free = torch.cuda.mem_get_info(ascent.device)[0] + torch.cuda.memory_reserved(ascent.device)
+    return plan_rows(free - torch.cuda.memory_allocated(ascent.device), needed, most=most, fused=ascent.fused)
+
+
+def plan_rows(free: float, needed: float, *, most: int, fused: bool) -> Fit:
+    """The rows that `free` bytes have room for if an image needs so many."""
+    rows = _power_of_two(free * SHARE / needed, most)
+    if rows >= min(ENOUGH, most) or not fused:
+        return Fit(rows, recompute=False)
+    return Fit(_power_of_two(free * SHARE / (0.6 * needed), most), recompute=True)  # about half of what is kept is left out
+
+
+def _bytes_an_image(ascent: Ascent, image: Tensor) -> float:
+    """Bytes that a step takes for one image, without compiler and graphs, which take no more."""
+    device = ascent.device
+    images = image.to(device).expand(TRIED, *image.shape).contiguous()
+    zeros = torch.zeros(TRIED, dtype=torch.long, device=device)
+    plain = ascent.plain()
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    names = ["a picture of the trial"] * TRIED
+    _, state = plain.start(images, zeros, zeros, names=names)
+    plain.step(state, zeros, climbing=True, names=names)
+    torch.cuda.synchronize(device)
+    return max(torch.cuda.max_memory_allocated(device) - before, 1) / TRIED
+
+
+def _power_of_two(count: float, most: int) -> int:
+    rows = 1
+    while 2 * rows <= min(count, most):
+        rows *= 2
+    return rows

@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -23,15 +22,14 @@ from counterfoil.generators.sides import check_side, must_divide
 PLACEHOLDER = 32  # the sample_size diffusers writes into a config when nobody gave one
 
 
-class DiffusersAutoencoder:
-    """What the three networks have in common: range, sizes, device and provenance."""
+class DiffusersAutoencoder(checkpoints.Network):
+    """What the three networks have in common: range and sizes."""
 
     blocks: ClassVar[str] = "block_out_channels"
     """The entry of the configuration with one item a resolution."""
 
     def __init__(self, network: Any, *, sha256: str = "") -> None:
-        self.network = network.eval().requires_grad_(False)
-        self.sha256 = sha256
+        super().__init__(network, sha256=sha256)
         self.factor = 2 ** (len(network.config[self.blocks]) - 1)  # pixels a side for one latent cell
 
     def encode(self, images: Tensor) -> Tensor:
@@ -53,19 +51,6 @@ class DiffusersAutoencoder:
         """What the network's decoder makes of latents, in [-1, 1]."""
         decoded: Tensor = self.network.decode(latents).sample
         return decoded
-
-    def to(self, device: torch.device | str) -> Self:
-        """Move the network."""
-        self.network.to(device)
-        return self
-
-    def provenance(self) -> dict[str, str]:
-        """The network's class, the hash of its weights and the library that runs it."""
-        return {
-            "network": type(self.network).__name__,
-            "weights": self.sha256,
-            "library": f"diffusers {version('diffusers')}",
-        }
 
 
 class GaussianAutoencoder(DiffusersAutoencoder):

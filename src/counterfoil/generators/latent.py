@@ -96,14 +96,17 @@ class LatentGenerator:
         The clamp to [0, 1] is straight-through. Decoders overshoot in white and black areas; an ordinary clamp has no
         gradient there, so those pixels would count for nothing in the direction although a longer step moves them.
         """
-        latent = state["latent"]
-        if self.space == "before" and isinstance(self.autoencoder, QuantisedAutoencoder):
-            codes, carrier = self.autoencoder.quantise(latent.detach()), latent
-            if latent.requires_grad and isinstance(self.autoencoder, RelaxedAutoencoder):
-                carrier = self.autoencoder.relax(latent)
-            latent = straight_through(codes, carrier)
-        decoded = self.autoencoder.decode(latent)
+        decoded = self.autoencoder.decode(self.codes(state["latent"]))
         return straight_through(decoded.clamp(0, 1), decoded)
+
+    def codes(self, latent: Tensor) -> Tensor:
+        """What is decoded: the latent itself or, where it moves before quantisation, its codes; cells on their own."""
+        if self.space == "code" or not isinstance(self.autoencoder, QuantisedAutoencoder):
+            return latent
+        codes, carrier = self.autoencoder.quantise(latent.detach()), latent
+        if latent.requires_grad and isinstance(self.autoencoder, RelaxedAutoencoder):
+            carrier = self.autoencoder.relax(latent)
+        return straight_through(codes, carrier)
 
     def step(self, state: State, signal: Tensor) -> State:
         """Move the latent along the signal."""

@@ -3,12 +3,15 @@
 The table of a batch would be large (134 million distances for 32 pictures of 256 cells and 16,384 codes), and making it, writing
 it and reading it again is what a search for codes costs. So a few cells are compared at a time, while their distances
 are still near the processor, and the least is found group by group: a plain least value is much faster to find than its place.
+On a GPU with Triton a kernel does it without a table (`acceleration/codes.py`).
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from counterfoil.acceleration.passes import has_triton
 
 CELLS = 64  # compared at a time on a CPU
 CELLS_ON_A_GPU = 16_384
@@ -17,6 +20,10 @@ GROUP = 128  # codes whose least distance is found first
 
 def nearest_codes(cells: Tensor, book: Tensor) -> Tensor:
     """The numbers of the codes nearest to cells; the first of equals.  # (M, D), (K, D) → (M,) int64"""
+    if cells.is_cuda and has_triton():
+        from counterfoil.acceleration import codes
+
+        return codes.nearest_codes(cells, book)
     lengths = book.square().sum(1)  # (K,)
     doubled = (-2 * book).T.contiguous()  # (D, K)
     at_a_time = CELLS if cells.device.type == "cpu" else CELLS_ON_A_GPU

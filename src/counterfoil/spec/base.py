@@ -45,12 +45,22 @@ Part = Annotated[PartSpec, BeforeValidator(_part)]
 Data = Annotated[PartSpec, BeforeValidator(_data)]
 
 
+Precision = Literal["float32", "tf32", "bf16"]
+
+
+def _short(value: Any) -> Any:
+    return "bf16" if value == "bfloat16" else value
+
+
 class EngineSpec(Strict):
     """How the work is laid out on the machine. On a CPU in float32 none of this changes a number."""
 
-    slots: int = Field(32, ge=1, description="images under way at a time")
-    tile: int | None = Field(None, ge=1, description="images in one call of a part; default 8 on a CPU, all slots on a GPU")
-    precision: Literal["float32", "bfloat16"] = "float32"
+    slots: int | None = Field(None, ge=1, description="images under way at a time; default 32 on a CPU, two tiles on a GPU")
+    tile: int | None = Field(None, ge=1, description="images in one call of a part; default 8 on a CPU, what fits on a GPU")
+    precision: Annotated[Precision, BeforeValidator(_short)] = Field(
+        "float32", description="what parts compute in; losses, distances and steps are float32 always; on a GPU bf16 unless given"
+    )
+    compile: bool | None = Field(None, description="compile the parts; by default on a GPU below float32, for long runs")
     part_images: int = Field(64, ge=1, description="images in one part of the store: what a kill can lose at most")
 
 

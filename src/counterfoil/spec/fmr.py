@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from counterfoil.spec.base import Data, EngineSpec, Part, RunSpec, Strict
 
@@ -37,6 +38,17 @@ class FmrSpec(RunSpec):
     oracle: Part
     search: SearchSpec = Field(default_factory=SearchSpec)
     engine: EngineSpec = Field(default_factory=EngineSpec)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fast_on_a_card(cls, values: Any) -> Any:
+        """On a GPU the precision that is not given is bf16; it is written down here, so that a run says what it used."""
+        if not isinstance(values, Mapping) or not str(values.get("device", "")).startswith("cuda"):
+            return values
+        engine = values.get("engine") or {}
+        if not isinstance(engine, Mapping) or "precision" in engine:
+            return values
+        return {**values, "engine": {"precision": "bf16", **engine}}
 
     @property
     def subject(self) -> str:

@@ -1,6 +1,6 @@
 """The two codebooks of VQGAN: the nearest code, and the most probable one (Gumbel).
 
-Pictures are quantised one at a time. The table of distances from every cell to every code is then that of one picture
+On a CPU pictures are quantised one at a time. The table of distances from every cell to every code is then that of one picture
 (16 MB for 256 cells and 16,384 codes) and not of the batch, and a picture's codes do not depend on its batch.
 """
 
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from counterfoil.generators.nearest import first_least
+from counterfoil.generators.nearest import first_least, nearest_codes
 
 
 class NearestCodes(nn.Module):
@@ -29,6 +29,9 @@ class NearestCodes(nn.Module):
         """The numbers of the codes of latents.  # (N, D, h, w) → (N, h, w)"""
         book = self.embedding.weight  # (K, D)
         with _full_precision(latents):
+            if latents.is_cuda:  # all pictures at once, by float32 distances
+                every = latents.float().permute(0, 2, 3, 1)  # (N, h, w, D)
+                return nearest_codes(every.reshape(-1, every.shape[3]), book.float()).view(every.shape[:3])
             lengths = (book**2).sum(1)  # (K,)
             rows = []
             for latent in latents.float():

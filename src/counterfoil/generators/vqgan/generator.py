@@ -25,10 +25,14 @@ class VqganAutoencoder:
 
     def encode(self, images: Tensor) -> Tensor:
         """Latents before quantisation.  # (N, 3, H, W) in [0, 1] → (N, D, H / factor, W / factor)"""
+        self.check(images)
+        return self.network.encode(images * 2 - 1)
+
+    def check(self, images: Tensor) -> None:
+        """Raise BadSpec unless the pictures come out as whole codes."""
         height, width = images.shape[-2:]
         if height % self.factor or width % self.factor:
             raise BadSpec(f"pictures of {width} by {height} pixels: {must_divide(self.factor, width)}")
-        return self.network.encode(images * 2 - 1)
 
     def quantise(self, latents: Tensor) -> Tensor:
         """The codes of latents, in the same shape."""

@@ -1,0 +1,245 @@
+"""The layers of a convolutional decoder with frozen weights: forward, and backward to the input alone.
+
+Nothing is computed or kept for the gradients of weights. A convolution then needs nothing for its backward pass, and a block
+keeps its input and what its first convolution gave, not what the normalisations made of them. Biases of convolutions cost no
+pass either: they are added where the next pass reads the result (`before`, the bias still to be added to an activation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from counterfoil.acceleration.passes import passes
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A group normalisation of x + before; gain, bias and before are float32."""
+
+    gain: Tensor  # (C,)
+    bias: Tensor  # (C,)
+    before: Tensor  # (C,)
+    groups: int
+    epsilon: float
+
+    def coefficients(self, x: Tensor, partials: Tensor | None) -> Tensor:
+        """What the normalisation comes down to for every image and channel.  # → (N, 4, C)"""
+        by = passes(x)
+        partials = by.moments(x) if partials is None else partials
+        pixels = x.shape[2] * x.shape[3]
+        found: Tensor = by.coefficients(
+            partials, self.gain, self.bias, self.before, pixels=pixels, groups=self.groups, epsilon=self.epsilon
+        )
+        return found
+
+    def back(self, x: Tensor, gradient: Tensor, coefficients: Tensor, *, skip: Tensor | None = None, silu: bool = True) -> Tensor:
+        """The gradient of x from that of the normalised, with `skip` added."""
+        by = passes(x)
+        sums = by.slopes(x, gradient, coefficients, silu=silu)
+        pixels = x.shape[2] * x.shape[3]
+        lean = by.slope_coefficients(sums, self.gain, coefficients, pixels=pixels, groups=self.groups)
+        result: Tensor = by.back(x, gradient, coefficients, lean, skip=skip, silu=silu)
+        return result
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A 3×3 convolution without its bias; its backward pass is a convolution with the weights turned around."""
+
+    weight: Tensor  # (O, I, 3, 3), channels last
+    turned: Tensor  # (I, O, 3, 3), channels last
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight, padding=1)
+
+    def back(self, gradient: Tensor) -> Tensor:
+        """The gradient of the input."""
+        return F.conv2d(gradient, self.turned, padding=1)
+
+
+def convolve(x: Tensor, conv: Conv) -> Tensor:
+    """The convolution of x, differentiable in x."""
+    result: Tensor = _ConvPass.apply(x, conv)
+    return result
+
+
+class _ConvPass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, conv: Conv) -> Tensor:
+        ctx.conv = conv
+        return conv(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.conv.back(gradient), None
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """A 1×1 convolution without its bias, as a product of matrices."""
+
+    weight: Tensor  # (O, I)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x.permute(0, 2, 3, 1) @ self.weight.T).permute(0, 3, 1, 2)
+
+    def back(self, gradient: Tensor) -> Tensor:
+        """The gradient of the input."""
+        return (gradient.permute(0, 2, 3, 1) @ self.weight).permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class Residual:
+    """Two normalised convolutions beside a shortcut."""
+
+    norm1: Norm
+    conv1: Conv
+    norm2: Norm
+    conv2: Conv
+    shortcut: Pointwise | None
+    bias: Tensor  # (C,) float32: all that is added to the sum
+
+    def __call__(self, x: Tensor, partials: Tensor | None, *, recompute: bool) -> tuple[Tensor, Tensor]:
+        """The block's output and its moments; with `recompute` the first half is run again for the gradient, not kept."""
+        out, moments = _ResidualPass.apply(x, partials, self, recompute)
+        return out, moments
+
+    def inner(self, x: Tensor, coefficients: Tensor) -> Tensor:
+        """What the first convolution gives."""
+        return self.conv1(passes(x).apply(x, coefficients, silu=True))
+
+
+class _ResidualPass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, partials: Tensor | None, block: Residual, recompute: bool) -> tuple[Tensor, Tensor]:
+        first = block.norm1.coefficients(x, partials)
+        inner = block.inner(x, first)
+        second = block.norm2.coefficients(inner, None)
+        by = passes(x)
+        change = block.conv2(by.apply(inner, second, silu=True))
+        out, moments = by.join(x if block.shortcut is None else block.shortcut(x), change, block.bias)
+        ctx.save_for_backward(x, first, None if recompute else inner, second)
+        ctx.block = block
+        ctx.mark_non_differentiable(moments)
+        return out, moments
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        x, first, inner, second = ctx.saved_tensors
+        block: Residual = ctx.block
+        inner = block.inner(x, first) if inner is None else inner
+        slope = block.norm2.back(inner, block.conv2.back(gradient), second)
+        around = gradient if block.shortcut is None else block.shortcut.back(gradient)
+        return block.norm1.back(x, block.conv1.back(slope), first, skip=around), None, None, None
+
+
+@dataclass(frozen=True)
+class Double:
+    """Twice the side, every pixel four times, then a 3×3 convolution, in one: a transposed convolution of stride 2.
+
+    Each output pixel sees only 2 × 2 different inputs through its nine weights, so that those that meet the same input
+    can be added up beforehand: four weights instead of nine, and no larger activation in between.
+    """
+
+    weight: Tensor  # (I, O, 4, 4), channels last
+
+    def __call__(self, x: Tensor) -> Tensor:
+        result: Tensor = _DoublePass.apply(x, self)
+        return result
+
+
+class _DoublePass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: Double) -> Tensor:
+        ctx.layer = layer
+        return F.conv_transpose2d(x, layer.weight, stride=2, padding=1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return F.conv2d(gradient, ctx.layer.weight, stride=2, padding=1), None
+
+
+@dataclass(frozen=True)
+class Halve:
+    """Half the side: a 3×3 convolution of stride 2, without its bias, padded on the right and below."""
+
+    weight: Tensor  # (O, I, 3, 3), channels last
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.conv2d(F.pad(x, (0, 1, 0, 1)), self.weight, stride=2)
+
+
+def doubled_weight(weight: Tensor) -> Tensor:
+    """The weights of the transposed convolution that doubles and then convolves.  # (O, I, 3, 3) → (I, O, 4, 4)
+
+    Along one axis, output 2i gets input i − 1 through weight 0 and input i through weights 1 and 2; output 2i + 1 gets input i
+    through weights 0 and 1 and input i + 1 through weight 2. A transposed convolution of stride 2 and padding 1 sends input i
+    to the outputs 2i − 1 … 2i + 2, through its weights 0 … 3.
+    """
+    mix = weight.new_tensor([[0, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 0]])  # (4, 3)
+    return torch.einsum("oihw,ah,bw->ioab", weight, mix, mix)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Every place looks at every other one, with a single head."""
+
+    norm: Norm
+    inward: Tensor  # (3 C, C): query, key and value
+    inward_bias: Tensor  # (3 C,)
+    outward: Tensor  # (C, C)
+    outward_bias: Tensor  # (C,)
+    scale: float
+
+    def __call__(self, x: Tensor, partials: Tensor | None) -> Tensor:
+        images, channels, height, width = x.shape  # nothing is left to be added to x: a residual block comes before
+        normed = normalise(x, self.norm, partials, silu=False)
+        places = normed.permute(0, 2, 3, 1).reshape(images, height * width, channels)  # a view of channels-last
+        query, key, value = F.linear(places, self.inward, self.inward_bias).chunk(3, dim=2)
+        # Written out: with heads this wide the fused kernels have no fast backward pass, and the table is small.
+        seen = (query @ key.transpose(1, 2) * self.scale).softmax(2, dtype=torch.float32).to(x.dtype)  # (N, h·w, h·w)
+        change = F.linear(seen @ value, self.outward, self.outward_bias)
+        return x + change.reshape(images, height, width, channels).permute(0, 3, 1, 2)
+
+
+def normalise(x: Tensor, norm: Norm, partials: Tensor | None, *, silu: bool) -> Tensor:
+    """x + before, normalised, and through SiLU if wanted; differentiable in x."""
+    result: Tensor = _NormPass.apply(x, partials, norm, silu)
+    return result
+
+
+class _NormPass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, partials: Tensor | None, norm: Norm, silu: bool) -> Tensor:
+        coefficients = norm.coefficients(x, partials)
+        ctx.save_for_backward(x, coefficients)
+        ctx.norm, ctx.silu = norm, silu
+        result: Tensor = passes(x).apply(x, coefficients, silu=silu)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, coefficients = ctx.saved_tensors
+        return ctx.norm.back(x, gradient, coefficients, silu=ctx.silu), None, None, None
+
+
+Stage = Residual | Attention | Double | Halve
+
+
+def run(stages: Sequence[Stage], x: Tensor, *, recompute: bool = False) -> tuple[Tensor, Tensor | None]:
+    """x through all stages, and the moments of the result where the last stage has summed them up on its way."""
+    partials: Tensor | None = None
+    for stage in stages:
+        if isinstance(stage, Residual):
+            x, partials = stage(x, partials, recompute=recompute)
+        elif isinstance(stage, Attention):
+            x, partials = stage(x, partials), None
+        else:
+            x, partials = stage(x), None
+    return x, partials

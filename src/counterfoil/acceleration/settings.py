@@ -1,0 +1,83 @@
+"""How parts are made to run: number format, compiler, fused layers, graphs. Results change by rounding alone."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from counterfoil.errors import BadSpec
+from counterfoil.spec import EngineSpec
+from counterfoil.spec.base import Precision
+
+log = logging.getLogger(__name__)
+
+WORTH_COMPILING = 20 * 10**9  # pixels rendered with a gradient: some eight minutes of an H200
+
+
+@dataclass(frozen=True)
+class Acceleration:
+    """What the engine does to be fast."""
+
+    precision: Precision = "float32"
+    compile: bool = False  # model and oracle, and the generator where it has no fused layers
+    fused: bool = False  # decoders rebuilt from fused layers
+    graphs: bool = False  # a step is recorded once and replayed
+    recompute: bool = False  # fused layers keep less and compute it again
+
+    @classmethod
+    def of(cls, layout: EngineSpec, device: torch.device, *, work: int = 0) -> Acceleration:
+        """What `layout` comes to on this device. Float32 is left as plain as it can be, on any device.
+
+        `work` is how many pixels the run renders in all; below a few minutes of it compiling takes longer than it saves.
+        """
+        on_card = device.type == "cuda"
+        if device.type == "cpu":
+            _check_processor(layout.precision)
+        lower = layout.precision != "float32"
+        return cls(
+            precision=layout.precision,
+            compile=layout.compile if layout.compile is not None else on_card and lower and work >= WORTH_COMPILING,
+            fused=on_card and lower,
+            graphs=on_card and lower,
+        )
+
+    @property
+    def kind(self) -> torch.dtype:
+        """What fused layers compute in."""
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+    @contextlib.contextmanager
+    def numbers(self, device: torch.device, *, half: bool = True) -> Iterator[None]:
+        """The number format of what is called inside; without `half`, nothing below TF32."""
+        with contextlib.ExitStack() as stack:
+            if device.type == "cuda":
+                stack.enter_context(_tensor_cores(self.precision != "float32"))
+            if self.precision == "bf16" and half:
+                stack.enter_context(torch.autocast(device.type, dtype=torch.bfloat16))
+            yield
+
+
+def _check_processor(precision: Precision) -> None:
+    if precision == "tf32":
+        raise BadSpec("precision tf32 is a number format of GPUs; on a CPU use float32, or bf16 where the processor has it")
+    if precision == "bf16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        log.warning("this processor has no bf16 instructions and only imitates them: float32 is faster here")
+
+
+@contextlib.contextmanager
+def _tensor_cores(allowed: bool) -> Iterator[None]:
+    """TF32 for float32 products, or not; cuDNN tries its algorithms out, as shapes never change.
+
+    PyTorch leaves TF32 on for convolutions; float32 here means float32.
+    """
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = allowed, allowed, True
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before

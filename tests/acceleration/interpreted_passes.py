@@ -1,0 +1,89 @@
+"""The passes over activations: Triton's kernels against plain PyTorch, and both against the library's normalisation.
+
+Run by `test_kernels.py` in a process of its own, where Triton interprets its kernels on the CPU.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from counterfoil.acceleration import plain
+
+SHAPES = {"even": (2, 32, 8, 8, 8), "uneven": (1, 24, 9, 7, 8), "several chunks": (2, 12, 40, 33, 4)}  # N, C, H, W, groups
+
+
+def activations(shape: tuple[int, ...], kind: torch.dtype, seed: int, *, mean: float = 0.0) -> Tensor:
+    drawn = torch.randn(shape[:4], generator=torch.Generator().manual_seed(seed)) * 2 + mean
+    return drawn.to(kind).contiguous(memory_format=torch.channels_last)
+
+
+def both() -> tuple[ModuleType, ModuleType]:
+    from counterfoil.acceleration import fused
+
+    return fused, plain
+
+
+def apart(found: Tensor, wanted: Tensor) -> float:
+    return float((found.float() - wanted.float()).norm() / wanted.float().norm())
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_normalising_agrees_with_the_library_forward_and_backward(shape: tuple[int, ...], kind: torch.dtype) -> None:
+    pixels, groups = shape[2] * shape[3], shape[4]
+    x, slope = activations(shape, kind, 1, mean=30.0), activations(shape, kind, 2)
+    gain, bias, before = torch.randn(3, shape[1], generator=torch.Generator().manual_seed(3))
+    exact = x.double().requires_grad_()
+    normed = F.group_norm(exact + before[:, None, None], groups, gain.double(), bias.double(), 1e-6)
+    wanted = F.silu(normed)
+    gradient = torch.autograd.grad((wanted * slope.double()).sum(), exact)[0] + slope
+    near = 1e-4 if kind is torch.float32 else 1e-2
+    for by in both():
+        found = by.coefficients(by.moments(x), gain, bias, before, pixels=pixels, groups=groups, epsilon=1e-6)
+        lean = by.slope_coefficients(by.slopes(x, slope, found, silu=True), gain, found, pixels=pixels, groups=groups)
+        assert apart(by.apply(x, found, silu=True), wanted.detach()) < near
+        assert apart(by.apply(x, found, silu=False), normed.detach()) < near
+        assert apart(by.back(x, slope, found, lean, skip=slope, silu=True), gradient) < near
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_joining_gives_the_sum_and_its_moments(shape: tuple[int, ...]) -> None:
+    pixels, groups = shape[2] * shape[3], shape[4]
+    kept, change = activations(shape, torch.float32, 1, mean=9.0), activations(shape, torch.float32, 2)
+    bias, gain = torch.randn(2, shape[1], generator=torch.Generator().manual_seed(3))
+    wanted = kept + change + bias[:, None, None]
+    normed = F.group_norm(wanted, groups, gain, bias, 1e-6)
+    for by in both():
+        total, partials = by.join(kept, change, bias)
+        assert apart(total, wanted) < 1e-6
+        nothing = torch.zeros_like(bias)
+        found = by.coefficients(partials, gain, bias, nothing, pixels=pixels, groups=groups, epsilon=1e-6)
+        assert apart(by.apply(total, found, silu=False), normed) < 1e-5
+
+
+def test_results_are_the_same_every_time() -> None:
+    from counterfoil.acceleration import fused
+
+    x = activations(SHAPES["several chunks"], torch.float32, 5)
+    assert torch.equal(fused.moments(x), fused.moments(x))
+
+
+@pytest.mark.parametrize(("cells", "codes", "width"), [(70, 300, 16), (33, 1500, 8), (5, 1024, 40)])
+def test_the_kernel_finds_the_nearest_codes(cells: int, codes: int, width: int) -> None:
+    from counterfoil.acceleration.codes import nearest_codes
+
+    chance = torch.Generator().manual_seed(codes)
+    places, book = torch.randn(cells, width, generator=chance), torch.randn(codes, width, generator=chance)
+    assert torch.equal(nearest_codes(places, book), torch.cdist(places.double(), book.double()).argmin(1))
+
+
+def test_of_equal_codes_the_first_is_found() -> None:
+    from counterfoil.acceleration.codes import nearest_codes
+
+    few = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    assert nearest_codes(few, few.repeat(100, 1)).tolist() == [0, 1, 2, 3]

@@ -1,0 +1,116 @@
+"""Decoders rebuilt from fast layers, against the networks they were read from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from counterfoil.acceleration import decoder, layers, plans
+from counterfoil.acceleration.generators import hastened
+from counterfoil.errors import BadSpec
+from counterfoil.generators.autoencoders import VectorAutoencoder
+from counterfoil.generators.latent import LatentGenerator
+from counterfoil.generators.vqgan.configuration import Architecture
+from counterfoil.generators.vqgan.generator import VqganAutoencoder
+from counterfoil.generators.vqgan.network import Vqgan
+from counterfoil.sparse.generator import SparseGenerator
+from counterfoil.sparse.mask import Mask
+
+
+def stirred(network: Any) -> Any:
+    """The network with biases and gains that are not the usual zeros and ones."""
+    chance = torch.Generator().manual_seed(0)
+    for weight in network.parameters():
+        spread = 0.3 if weight.dim() == 1 else weight[0].numel() ** -0.5
+        weight.data = torch.randn(weight.shape, generator=chance) * spread + (weight.dim() == 1) * 0.5
+    return network.eval().requires_grad_(False)
+
+
+def vqgan() -> Vqgan:
+    shape = Architecture(64, 16, 16, ch=32, ch_mult=(1, 1, 2), num_res_blocks=1, resolution=32, attn_resolutions=(8,))
+    return stirred(Vqgan(shape))
+
+
+def diffusers_vq() -> Any:
+    from diffusers import VQModel
+
+    return stirred(
+        VQModel(
+            down_block_types=("DownEncoderBlock2D",) * 2,
+            up_block_types=("UpDecoderBlock2D",) * 2,
+            block_out_channels=(12, 24),
+            norm_num_groups=4,
+            latent_channels=16,
+            vq_embed_dim=16,
+            num_vq_embeddings=64,
+        )
+    )
+
+
+def picture_and_gradient(decode: Any, codes: Tensor) -> tuple[Tensor, Tensor]:
+    codes = codes.clone().requires_grad_()
+    pictures = decode(codes)
+    weights = torch.randn(pictures.shape, generator=torch.Generator().manual_seed(1))
+    return pictures.detach(), torch.autograd.grad((pictures * weights).sum(), codes)[0]
+
+
+def apart(found: Tensor, wanted: Tensor) -> float:
+    return float((found - wanted).norm() / wanted.norm())
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize(("kind", "near"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1)])
+@pytest.mark.parametrize("make", [vqgan, diffusers_vq])
+def test_pictures_and_gradients_are_those_of_the_network(make: Any, kind: torch.dtype, near: float, recompute: bool) -> None:
+    network = make()
+    codes = torch.randn(2, 16, 8, 8, generator=torch.Generator().manual_seed(2))
+    fast = decoder.build(network, kind, recompute=recompute)
+    assert fast is not None
+    plain = network.decode if make is vqgan else lambda codes: network.decoder(network.post_quant_conv(codes))
+    for found, wanted in zip(picture_and_gradient(fast, codes), picture_and_gradient(plain, codes), strict=True):
+        assert found.dtype == torch.float32
+        assert apart(found, wanted) < near
+
+
+def test_doubling_and_convolving_is_one_transposed_convolution() -> None:
+    chance = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(2, 5, 4, 3, generator=chance), torch.randn(7, 5, 3, 3, generator=chance)
+    wanted = F.conv2d(F.interpolate(x, scale_factor=2.0), weight, padding=1)
+    assert torch.allclose(layers.Double(layers.doubled_weight(weight))(x), wanted, atol=1e-5)
+
+
+def test_a_network_with_an_unknown_layer_has_no_plan() -> None:
+    network = vqgan()
+    assert plans.plan(network) is not None
+    network.decoder.up[0].block[0] = nn.Identity()
+    assert plans.plan(network) is None
+    assert plans.plan(nn.Linear(2, 2)) is None
+
+
+def test_a_generator_is_hastened_and_left_as_it_was() -> None:
+    generator = LatentGenerator(VqganAutoencoder(vqgan(), factor=4), size=32)
+    fast = hastened(generator, torch.float32)
+    assert fast is not None
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(4))
+    zeros = torch.zeros(2, dtype=torch.long)
+    state = generator.start(images, zeros, zeros)
+    assert apart(fast.start(images, zeros, zeros)["latent"], state["latent"]) < 1e-5
+    with pytest.raises(BadSpec, match="pictures of 30 by 30 pixels"):
+        fast.start(images[..., :30, :30], zeros, zeros)
+    assert apart(fast.render(state), generator.render(state)) < 1e-5
+    assert not {"decode", "encode"} & vars(generator.autoencoder).keys()
+
+
+def test_a_sparse_generator_is_hastened_inside() -> None:
+    inner = LatentGenerator(VectorAutoencoder(diffusers_vq()), size=16)
+    mask = Mask(torch.rand(16, 8, 8, generator=torch.Generator().manual_seed(0)) < 0.5)
+    sparse = SparseGenerator(inner, mask)
+    fast = hastened(sparse, torch.float32)
+    assert isinstance(fast, SparseGenerator)
+    zeros = torch.zeros(1, dtype=torch.long)
+    state = sparse.start(torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(4)), zeros, zeros)
+    assert apart(fast.render(state), sparse.render(state)) < 1e-5
