@@ -9,12 +9,16 @@ import torch
 from typer.testing import CliRunner
 
 from counterfoil.engine import Engine
-from counterfoil.errors import BadData, BadSpec, BadWeights
+from counterfoil.errors import BadData, BadSpec, BadWeights, UsageError
 from counterfoil.generators.latent import LatentGenerator
 from counterfoil.generators.pixels import pixels
 from counterfoil.sparse import Mask, SparseGenerator, load, save
+from counterfoil.sparse.box import around
 from counterfoil.sparse.fit import Settings, fit
-from counterfoil.spec import EngineSpec, SearchSpec
+from counterfoil.spec import EngineSpec, PartSpec, SearchSpec
+from counterfoil.studies import runner
+from counterfoil.studies.bench import Bench
+from counterfoil.studies.bench import Settings as Decided
 from counterfoil.testing import check_generator, pictures
 from tests import reference
 from tests.fakes import CommandedOracle, TinyAutoencoder, TinyModel
@@ -33,6 +37,9 @@ def test_a_mask_comes_back_from_its_file_with_what_is_known_of_it(tmp_path):
     again = load(file)
     assert torch.equal(again.kept, some().kept)
     assert again.sha256 == some().sha256 != some(every=8).sha256
+    with_halo = Mask(some().kept, halo=2)
+    assert load(save(with_halo, tmp_path / "other.a1_in1k-0f")).halo == 2 and with_halo.sha256 != some().sha256
+    assert (tmp_path / "other.a1_in1k-0f.safetensors").is_file()
     about = json.loads(file.with_suffix(".json").read_text())
     assert about["kept"] == 110 and about["shape"] == [48, 4, 4] and about["sparsity"] == pytest.approx(85.677, abs=0.001)
 
@@ -113,14 +120,26 @@ def test_the_regression_finds_the_dimensions_that_changed():
     perturbed = original.clone()
     perturbed[:, 2, 1, 3] += 2.0
     perturbed[:, 0, 0, 0] -= 2.0
-    fitted = fit(original, perturbed, Settings(regularisation=8.0))
+    fitted = fit(original, perturbed, Settings(regularisation=8.0, matched=False))
     assert {(2, 1, 3), (0, 0, 0)} <= {tuple(place) for place in fitted.mask.kept.nonzero().tolist()}
     assert fitted.mask.sparsity > 90
     assert fitted.score.value > 80 and fitted.score.n == 32
-    weaker = fit(original, perturbed, Settings(regularisation=8.0, meaning="C"))
+    weaker = fit(original, perturbed, Settings(regularisation=8.0, meaning="C", matched=False))
     assert weaker.mask.sparsity < fitted.mask.sparsity
-    chance = fit(original, torch.randn(original.shape, generator=source), Settings(regularisation=8.0))
+    chance = fit(original, torch.randn(original.shape, generator=source), Settings(regularisation=8.0, matched=False))
     assert chance.score.value < 70
+
+
+def test_matched_pairs_show_a_change_that_differences_between_images_hide():
+    source = torch.Generator().manual_seed(0)
+    original = 10 * torch.randn(60, 3, 4, 4, generator=source)
+    perturbed = original + 0.3 * torch.randn(original.shape, generator=source)
+    perturbed[:, 1, 2, 2] += 0.6
+    matched = fit(original, perturbed, Settings(sparsity=95.0, iterations=60))
+    assert matched.score.value > 80 and bool(matched.mask.kept[1, 2, 2])
+    assert fit(original, perturbed, Settings(sparsity=95.0, iterations=60, matched=False)).score.value < 70
+    noise = fit(original, original + torch.randn(original.shape, generator=source), Settings(sparsity=95.0, iterations=60))
+    assert noise.score.low < 50 < noise.score.high
 
 
 def test_a_sparsity_is_reached_by_looking_for_the_regularisation():
@@ -128,9 +147,9 @@ def test_a_sparsity_is_reached_by_looking_for_the_regularisation():
     original = torch.randn(60, 400, generator=source)
     perturbed = original + 0.6 * torch.randn(400, generator=source)
     for wanted in (98.0, 90.0):
-        fitted = fit(original, perturbed, Settings(sparsity=wanted, iterations=60))
+        fitted = fit(original, perturbed, Settings(sparsity=wanted, iterations=60, matched=False))
         assert fitted.mask.sparsity == pytest.approx(wanted, abs=1.0)
-        again = fit(original, perturbed, Settings(regularisation=fitted.mask.about["lambda"], iterations=60))
+        again = fit(original, perturbed, Settings(regularisation=fitted.mask.about["lambda"], iterations=60, matched=False))
         assert torch.equal(again.mask.kept, fitted.mask.kept)
 
 
@@ -159,23 +178,41 @@ def test_run_takes_a_mask(tmp_path):
     assert some((3, 16, 16)).sha256 in json.dumps(told["provenance"])
 
 
-def test_the_study_fits_saves_and_uses_a_mask(tmp_path):
-    from counterfoil.spec import PartSpec
-    from counterfoil.studies import runner
-    from counterfoil.studies.bench import Bench
-    from counterfoil.studies.bench import Settings as Decided
-
-    decided = Decided(
-        folder=tmp_path,
+def decided(folder, generator, *, count, **options):
+    return Decided(
+        folder=folder,
         models=(PartSpec(name=f"python:{FAKES}:TinyModel"),),
-        data=PartSpec(name=f"tensors:{arrays(tmp_path / 'a.npz', 40)}"),
-        generator=PartSpec(name="pixels:l2", options={"epsilon": 3.0}),
+        data=PartSpec(name=f"tensors:{arrays(folder / 'a.npz', count)}"),
+        generator=generator,
         oracle=PartSpec(name="daylight:"),
         images=24,
         search={"budget": 3, "step": 0.2},
-        options={"sparsity": 95.0, "fitting_images": 40},
+        options={"fitting_images": count, **options},
     )
-    report = runner.run("sparse", decided, Bench(decided))
+
+
+def test_the_study_finds_the_cells_of_the_classes_and_decodes_their_window(tmp_path):
+    settings = decided(tmp_path, PartSpec(name=f"python:{FAKES}:TinyAutoencoder"), count=160, window=50.0)
+    report = runner.run("sparse", settings, Bench(settings))
+    (mask,) = (tmp_path / "masks").glob("*.safetensors")
+    assert around(load(mask).kept.any(0)).area <= 8  # half of 4 × 4 cells
+    (row,) = report.findings.tables[0].rows
+    assert {"test score", "time of a step", "time of a climb", "PSNR to the whole decoder"} <= set(row.values)
+    assert "of 4 × 4 cells" in report.findings.notes[0]
+    told = [json.loads(file.read_text())["provenance"] for file in (tmp_path / "runs").glob("*/run.json")]
+    assert sum(load(mask).sha256 in json.dumps(each) for each in told) == 1
+
+
+def test_an_unknown_question_is_refused(tmp_path):
+    settings = decided(tmp_path, PartSpec(name="pixels:l2"), count=40, question="colour")
+    with pytest.raises(UsageError, match="question='colour': one of class, perturbed"):
+        runner.run("sparse", settings, Bench(settings))
+
+
+def test_the_study_fits_saves_and_uses_a_mask_of_single_dimensions(tmp_path):
+    pixel_steps = PartSpec(name="pixels:l2", options={"epsilon": 3.0})
+    settings = decided(tmp_path, pixel_steps, count=40, question="perturbed", sparsity=95.0)
+    report = runner.run("sparse", settings, Bench(settings))
     (mask,) = (tmp_path / "masks").glob("*.safetensors")
     (row,) = report.findings.tables[0].rows
     assert row.values["sparsity"].value == load(mask).sparsity

@@ -2,5 +2,6 @@
 
 from counterfoil.sparse.generator import SparseGenerator
 from counterfoil.sparse.mask import Mask, load, save
+from counterfoil.sparse.windowed import WindowedGenerator, masked
 
-__all__ = ["Mask", "SparseGenerator", "load", "save"]
+__all__ = ["Mask", "SparseGenerator", "WindowedGenerator", "load", "masked", "save"]

@@ -21,8 +21,9 @@ class SparseGenerator:
 
     moving = "kept"
 
-    def __init__(self, inner: Generator, mask: Mask) -> None:
-        self.inner, self.mask, self.size = inner, mask, inner.size
+    def __init__(self, inner: Generator, mask: Mask, *, whole: str = "") -> None:
+        """`whole` says why all of the picture is rendered at every step, where somebody tried to do with less."""
+        self.inner, self.mask, self.size, self.whole = inner, mask, inner.size, whole
         self._indices = mask.indices  # (k,)
         self._stretch = (mask.kept.numel() / len(self._indices)) ** 0.5
 
@@ -40,9 +41,12 @@ class SparseGenerator:
 
     def render(self, state: State) -> Tensor:
         """The pictures; gradients reach the kept coordinates and no others."""
+        return self.inner.render({**state, self.inner.moving: self.filled(state)})
+
+    def filled(self, state: State) -> Tensor:
+        """What the inner generator moves, with the kept coordinates where they belong."""
         whole = state[self.inner.moving]
-        filled = whole.flatten(1).index_copy(1, self._indices, state["kept"]).reshape(whole.shape)
-        return self.inner.render({**state, self.inner.moving: filled})
+        return whole.flatten(1).index_copy(1, self._indices, state["kept"]).reshape(whole.shape)
 
     def step(self, state: State, signal: Tensor) -> State:
         """A step of the inner generator along a signal that is zero elsewhere."""
@@ -61,4 +65,5 @@ class SparseGenerator:
     def provenance(self) -> dict[str, str]:
         """The inner generator's account, and the mask's."""
         account: dict[str, str] = getattr(self.inner, "provenance", dict)()
-        return {**account, "mask": self.mask.sha256, "sparsity": f"{self.mask.sparsity:.2f} %"}
+        told = {**account, "mask": self.mask.sha256, "sparsity": f"{self.mask.sparsity:.2f} %"}
+        return {**told, "window": f"none: {self.whole}"} if self.whole else told

@@ -1,8 +1,9 @@
-"""Latents before and after a climb, for fitting a mask."""
+"""Latents for fitting a mask: with their classes, or before and after a climb."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Literal
 
 import torch
@@ -15,6 +16,26 @@ from counterfoil.generators.latent import LatentGenerator, QuantisedAutoencoder
 Compared = Literal["published", "codes"]
 """`published`: the encoder's outputs against quantised codes, as the paper says; then a regression may well tell a rounded
 number from one that is not. `codes`: both quantised, so that only what the climb changed can tell them apart."""
+
+
+BATCH = 32
+
+
+@torch.no_grad()
+def labelled(assembly: Assembly, *, watch: Callable[[int], None] = lambda more: None) -> tuple[Tensor, Tensor]:
+    """What moves of every picture, and the classes.  # (n, …), (n,)"""
+    generator, found, labels = assembly.generator, [], []
+    jobs = assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)
+    while some := list(islice(jobs, BATCH)):
+        images = torch.stack([job.image for job in some]).to(assembly.spec.device)
+        classes = torch.tensor([job.label for job in some], device=images.device)
+        seeds = torch.tensor([job.seed for job in some], device=images.device)
+        found.append(generator.start(images, classes, seeds)[generator.moving].cpu())
+        labels.append(classes.cpu())
+        watch(len(some))
+    if not found:
+        raise BadData("sparse: none of the pictures to fit on could be read")
+    return torch.cat(found), torch.cat(labels)
 
 
 def pairs(

@@ -15,6 +15,7 @@ from torch import Tensor
 from counterfoil.errors import BadWeights
 
 _NAME = "kept"
+_HALO = "halo"
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Mask:
 
     kept: Tensor  # (…) bool
     about: Mapping[str, Any] = field(default_factory=dict)  # how it was fitted
+    halo: int = 0  # cells around the kept ones that are decoded with them, where only a window is decoded
 
     @property
     def sparsity(self) -> float:
@@ -36,8 +38,8 @@ class Mask:
 
     @property
     def sha256(self) -> str:
-        """A hash of which coordinates are kept."""
-        shape = "×".join(map(str, self.kept.shape))
+        """A hash of which coordinates are kept, and of the halo where there is one."""
+        shape = "×".join(map(str, self.kept.shape)) + (f"+{self.halo}" if self.halo else "")
         return hashlib.sha256(shape.encode() + self.kept.to(torch.uint8).numpy().tobytes()).hexdigest()
 
 
@@ -45,10 +47,11 @@ def save(mask: Mask, file: Path) -> Path:
     """Write the mask and what is known of it."""
     from safetensors.torch import save_file
 
-    file = file.with_suffix(".safetensors")
+    file = file if file.suffix == ".safetensors" else file.with_name(f"{file.name}.safetensors")
     file.parent.mkdir(parents=True, exist_ok=True)
-    save_file({_NAME: mask.kept.to(torch.uint8).contiguous()}, file)
-    about = {"shape": list(mask.kept.shape), "kept": int(mask.kept.sum()), "sparsity": mask.sparsity, **mask.about}
+    save_file({_NAME: mask.kept.to(torch.uint8).contiguous(), _HALO: torch.tensor([mask.halo])}, file)
+    counted = {"shape": list(mask.kept.shape), "kept": int(mask.kept.sum()), "sparsity": mask.sparsity, "halo": mask.halo}
+    about = {**counted, **mask.about}
     file.with_suffix(".json").write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return file
 
@@ -75,4 +78,4 @@ def load(file: str | Path) -> Mask:
         about = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
     except ValueError:
         raise BadWeights(f"{beside}: not JSON; remove it, or fit the mask again") from None
-    return Mask(kept.bool(), about)
+    return Mask(kept.bool(), about, int(tensors[_HALO].max()) if _HALO in tensors else 0)

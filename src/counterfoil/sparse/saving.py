@@ -1,8 +1,8 @@
-"""What a mask saves: the same guided steps with all coordinates and with the kept ones, turn and turn about.
+"""What a mask saves: the same guided steps with the whole decoder and with the masked one, turn and turn about.
 
-Most of a step's time goes into decoding and into the gradient back through the decoder, and a decoder whose layers look at the
-whole picture (normalisation over groups, attention) has to be run whole however few of its inputs move. What is saved is
-what happens to the coordinates themselves, and with a budget the steps that a shorter search does not take.
+Most of a step's time goes into decoding and into the gradient back through the decoder. Where the kept coordinates lie in a
+window, both are done for the window alone; the tested model and the oracle still look at whole pictures. A climb also has a
+start, and the masked one is the longer of the two: it decodes the picture once, whole, and notes what the window needs of it.
 """
 
 from __future__ import annotations
@@ -20,57 +20,105 @@ from torch import Tensor
 
 from counterfoil.engine import EightBits
 from counterfoil.guidance import GradientAscent, StepLength
-from counterfoil.parts import Generator, Model, State
+from counterfoil.parts import Generator, Model, Oracle, State
 from counterfoil.sparse.generator import SparseGenerator
-from counterfoil.sparse.mask import Mask
 
-PARTS = ("render and ask", "gradient", "step")
+PARTS = ("start", "render", "ask model and oracle", "gradient", "step")
+START = PARTS.index("start")
 
 
 @dataclass(frozen=True)
 class Saving:
-    """Processor seconds of steps taken in turn."""
+    """Seconds of starts and steps taken in turn, and how far the masked pictures are from what the whole decoder draws."""
 
     dense: NDArray[np.float64]  # (rounds, parts)
     sparse: NDArray[np.float64]  # (rounds, parts)
+    psnr: NDArray[np.float64]  # (images,) decibels, after as many steps as there were rounds
+
+    def ratio(self, budget: int) -> tuple[float, float, float]:
+        """Masked / whole for a climb of `budget` steps: lower quartile, median and upper quartile."""
+        climbs = [_climb(seconds, budget) for seconds in (self.sparse, self.dense)]
+        low, middle, high = np.quantile(climbs[0] / climbs[1], (0.25, 0.5, 0.75))
+        return float(low), float(middle), float(high)
 
     @property
-    def ratio(self) -> tuple[float, float, float]:
-        """Kept / all for a whole step: lower quartile, median and upper quartile."""
-        low, middle, high = np.quantile(self.sparse.sum(1) / self.dense.sum(1), (0.25, 0.5, 0.75))
+    def step(self) -> tuple[float, float, float]:
+        """Masked / whole for one step, the start left out."""
+        steps = [np.delete(seconds, START, 1).sum(1) for seconds in (self.sparse, self.dense)]
+        low, middle, high = np.quantile(steps[0] / steps[1], (0.25, 0.5, 0.75))
         return float(low), float(middle), float(high)
 
 
-def measure(generator: Generator, mask: Mask, model: Model, images: Tensor, *, rounds: int = 8) -> Saving:
-    """The cost of guided steps without and with the mask, after one of each to warm up."""
-    climbers = [_Climber(each, model, images) for each in (generator, SparseGenerator(generator, mask))]
+def measure(
+    sparse: SparseGenerator,
+    model: Model,
+    images: Tensor,
+    *,
+    oracle: Oracle | None = None,
+    dense: Generator | None = None,
+    rounds: int = 8,
+) -> Saving:
+    """The cost of guided steps without and with the mask, after one of each to warm up.
+
+    `dense` stands in for the generator without the mask, where there is a faster form of it to be held against.
+    """
+    climbers = [_Climber(each, model, oracle, images) for each in (dense or sparse.inner, sparse)]
     for climber in climbers:
         climber.step()
-    times = np.array([[climber.step() for climber in climbers] for _ in range(rounds)])  # (rounds, 2, parts)
-    return Saving(times[:, 0], times[:, 1])
+    times = np.array([[[climber.start(), *climber.step()] for climber in climbers] for _ in range(rounds)])  # (rounds, 2, parts)
+    state = climbers[1].state
+    with torch.no_grad():
+        drawn = sparse.render(state)
+        whole = sparse.inner.render({**state, sparse.inner.moving: sparse.filled(state)})
+    return Saving(times[:, 0], times[:, 1], psnr(drawn, whole))
+
+
+def psnr(first: Tensor, second: Tensor) -> NDArray[np.float64]:
+    """How alike pictures are, one number a pair in decibels; 120 if there is no difference.  # (N, 3, H, W) twice → (N,)"""
+    error = (first - second).square().flatten(1).mean(1).clamp_min(1e-12)
+    return np.asarray(-10 * error.log10().double().cpu().numpy())
+
+
+def _climb(seconds: NDArray[np.float64], budget: int) -> NDArray[np.float64]:
+    """A start and `budget` steps, and the last look."""
+    steps = np.delete(seconds, START, 1).sum(1)
+    return np.asarray(seconds[:, START] + (budget + 1) * steps)
 
 
 class _Climber:
     """Guided steps with one generator, timed part by part."""
 
-    def __init__(self, generator: Generator, model: Model, images: Tensor) -> None:
-        self.generator, self.model = generator, model
+    def __init__(self, generator: Generator, model: Model, oracle: Oracle | None, images: Tensor) -> None:
+        self.generator, self.model, self.oracle, self.images = generator, model, oracle, images
+        self.guidance = GradientAscent(StepLength(0.03, "l2", "scale"))
         with torch.no_grad():
             self.truth = model.logits(images).argmax(1)
-            zeros = torch.zeros(len(images), dtype=torch.long, device=images.device)
-            self.state: State = generator.start(images, zeros, zeros)
-        self.guidance = GradientAscent(StepLength(0.03, "l2", "scale"))
+            self.state: State = self._started()
+
+    def start(self) -> float:
+        """A start that is thrown away; its seconds."""
+        with torch.no_grad():
+            return _timed(self._started)[1]
 
     def step(self) -> tuple[float, ...]:
-        """One step; seconds for looking, differentiating and moving."""
+        """One step; seconds for each of its parts."""
         leaf = self.state[self.generator.moving].detach().requires_grad_()
-        loss, looking = _timed(lambda: self._loss(leaf))
+        pictures, rendering = _timed(
+            lambda: EightBits.apply(self.generator.render({**self.state, self.generator.moving: leaf}).float())
+        )
+        loss, asking = _timed(lambda: self._loss(pictures))
         gradient, differentiating = _timed(lambda: torch.autograd.grad(loss, leaf)[0])
         self.state, moving = _timed(lambda: self._moved(gradient))
-        return looking, differentiating, moving
+        return rendering, asking, differentiating, moving
 
-    def _loss(self, leaf: Tensor) -> Tensor:
-        pictures: Tensor = EightBits.apply(self.generator.render({**self.state, self.generator.moving: leaf}))
+    def _started(self) -> State:
+        zeros = torch.zeros(len(self.images), dtype=torch.long, device=self.images.device)
+        return self.generator.start(self.images, zeros, zeros)
+
+    def _loss(self, pictures: Tensor) -> Tensor:
+        if self.oracle is not None:
+            with torch.no_grad():
+                self.oracle.judge(pictures.detach(), torch.zeros_like(self.truth))
         return F.cross_entropy(self.model.logits(pictures), self.truth, reduction="sum")
 
     def _moved(self, gradient: Tensor) -> State:

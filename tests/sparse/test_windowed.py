@@ -1,0 +1,222 @@
+"""A masked search that decodes a window: exact where nothing moved, close where something did, and refused where it can't be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from counterfoil import registry
+from counterfoil.generators.autoencoders import GaussianAutoencoder, TinyAutoencoder
+from counterfoil.generators.latent import LatentGenerator
+from counterfoil.generators.vqgan.configuration import Architecture
+from counterfoil.generators.vqgan.generator import GumbelVqganAutoencoder, VqganAutoencoder
+from counterfoil.generators.vqgan.network import Vqgan
+from counterfoil.sparse import Mask, SparseGenerator, WindowedGenerator, masked
+from counterfoil.sparse.box import Box
+from counterfoil.sparse.saving import measure, psnr
+from counterfoil.sparse.submodel import CannotCrop, Submodel
+from counterfoil.testing import check_generator, pictures
+from tests.fakes import TinyAutoencoder as PlainModule
+from tests.fakes import TinyModel
+
+pytestmark = pytest.mark.xdist_group("windows")
+
+
+def square(channels: int, cells: int, *, first: int, side: int, halo: int = 1) -> Mask:
+    kept = torch.zeros(channels, cells, cells, dtype=torch.bool)
+    kept[:, first : first + side, first : first + side] = True
+    return Mask(kept, halo=halo)
+
+
+def small_vqgan(*, gumbel: bool = False, attends: tuple[int, ...] = (8,)) -> LatentGenerator:
+    """The authors' architecture with narrow layers: 64 pixels, 8 × 8 cells."""
+    shape = Architecture(
+        n_embed=64, embed_dim=6, z_channels=6, ch=32, ch_mult=(1, 1, 1, 1), num_res_blocks=1, resolution=64,
+        attn_resolutions=attends, gumbel=gumbel,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        network = Vqgan(shape)
+    kind = GumbelVqganAutoencoder if gumbel else VqganAutoencoder
+    return LatentGenerator(kind(network, factor=shape.factor), size=64)
+
+
+MAKES = {
+    "lab:vqgan": lambda: (registry.create("generator", "lab:vqgan"), square(8, 16, first=5, side=6)),
+    "lab:kl": lambda: (registry.create("generator", "lab:kl"), square(4, 16, first=5, side=6)),
+    "vqgan": lambda: (small_vqgan(), square(6, 8, first=2, side=4)),
+    "gumbel": lambda: (small_vqgan(gumbel=True), square(6, 8, first=0, side=5)),
+}
+
+
+@pytest.fixture(params=list(MAKES))
+def pair(request):
+    inner, mask = MAKES[request.param]()
+    return inner, WindowedGenerator(inner, mask)
+
+
+def begun(generator, count: int = 2):
+    zeros = torch.zeros(count, dtype=torch.long)
+    with torch.no_grad():
+        return generator.start(pictures(count, 64), zeros, zeros)
+
+
+def test_a_windowed_generator_keeps_the_contract(pair):
+    check_generator(pair[1], size=64)
+
+
+def test_before_anything_has_moved_the_picture_is_the_reconstruction(pair):
+    inner, windowed = pair
+    with torch.no_grad():
+        assert torch.allclose(windowed.render(begun(windowed)), inner.render(begun(inner)), atol=1e-5)
+
+
+def test_the_window_follows_the_whole_decoder_and_the_rest_stays(pair):
+    inner, windowed = pair
+    state = begun(windowed)
+    source = torch.Generator().manual_seed(0)
+    signal = 0.3 * torch.randn(state["kept"].shape, generator=source) * begun(inner)["scale"][:, None]
+    moved = windowed.step(state, signal)
+    with torch.no_grad():
+        before, drawn = windowed.render(state), windowed.render(moved)
+        whole = inner.render({**moved, "latent": windowed.filled(moved)})
+    # Of what changed, a trained decoder's window misses a third at most. Random weights spread a change much further.
+    closer = 9.0 if inner.autoencoder.network.__module__.startswith("diffusers") else 1.0
+    assert (psnr(drawn, whole) > psnr(before, whole) + closer).all(), (psnr(drawn, whole), psnr(before, whole))
+    outside = ~windowed.window.cells(grid=windowed.grid)
+    scale = drawn.shape[-1] // windowed.grid[0]
+    outside = outside.repeat_interleave(scale, 0).repeat_interleave(scale, 1)
+    assert torch.equal(drawn[..., outside], before[..., outside])
+    assert not torch.equal(drawn, before)
+
+
+def test_the_gradient_is_that_of_the_picture(pair):
+    """Against finite differences of the very rendering, in the space that is decoded as it is."""
+    inner, mask = pair[0], pair[1].mask
+    windowed = WindowedGenerator(
+        LatentGenerator(inner.autoencoder, space="code" if "quantise" in dir(inner.autoencoder) else "before"), mask
+    )
+    state = begun(windowed, 1)
+    source = torch.Generator().manual_seed(1)
+    weight = torch.randn(1, 3, 64, 64, generator=source, dtype=torch.float64)
+    along = torch.randn(state["kept"].shape, generator=source)
+    leaf = state["kept"].clone().requires_grad_()
+    slope = float((torch.autograd.grad((windowed.render({**state, "kept": leaf}) * weight).sum(), leaf)[0] * along).sum())
+    with torch.no_grad():  # unclamped, because the clamp's gradient is meant to pass
+        ends = []
+        for sign in (1, -1):
+            codes = windowed.filled({**state, "kept": state["kept"] + sign * 1e-3 * along})
+            drawn = windowed.submodel.decode(codes, state["surroundings"]).double()
+            ends.append(float((drawn * windowed.window.cut(weight, grid=windowed.grid)).sum()))
+    assert slope == pytest.approx((ends[0] - ends[1]) / 2e-3, rel=0.02, abs=0.02)
+
+
+def test_rows_keep_what_they_need_when_they_change_places(pair):
+    windowed = pair[1]
+    state = begun(windowed)
+    turned = {name: rows.flip(0) for name, rows in state.items()}
+    with torch.no_grad():
+        assert torch.allclose(windowed.render(turned).flip(0), windowed.render(state), atol=1e-5)
+
+
+def test_weights_are_shared_and_the_original_decoder_is_left_alone():
+    inner, mask = MAKES["lab:vqgan"]()
+    names = [type(layer).__name__ for layer in inner.autoencoder.network.modules()]
+    windowed = WindowedGenerator(inner, mask)
+    assert [type(layer).__name__ for layer in inner.autoencoder.network.modules()] == names
+    assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in inner.autoencoder.network.modules())
+    twins = {each.data_ptr() for each in windowed.submodel._copy.network.parameters()}
+    assert twins == {each.data_ptr() for each in inner.autoencoder.network.parameters()}
+
+
+def test_a_decoder_that_attends_after_enlarging_runs_whole_and_says_why():
+    inner = small_vqgan(attends=(8, 16))
+    found = masked(inner, square(6, 8, first=2, side=4))
+    assert not isinstance(found, WindowedGenerator)
+    assert "look at more than a window" in found.provenance()["window"]
+    check_generator(found, size=64)
+
+
+def test_scattered_coordinates_run_whole_and_say_why():
+    kept = torch.zeros(6, 8, 8, dtype=torch.bool)
+    kept[0, 0, 0] = kept[3, 7, 7] = True
+    assert "100 % of the picture" in masked(small_vqgan(), Mask(kept)).provenance()["window"]
+
+
+def test_a_decoder_without_normalisation_can_be_windowed():
+    from diffusers import AutoencoderTiny
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = AutoencoderTiny(
+            encoder_block_out_channels=(8, 8, 8), decoder_block_out_channels=(8, 8, 8), num_encoder_blocks=(1, 1, 1),
+            num_decoder_blocks=(1, 1, 1), latent_channels=4,
+        )  # fmt: skip
+    windowed = masked(LatentGenerator(TinyAutoencoder(network), size=64), square(4, 16, first=4, side=6))
+    assert isinstance(windowed, WindowedGenerator)
+    check_generator(windowed, size=64)
+
+
+def test_an_autoencoder_that_is_itself_a_module_can_be_windowed():
+    windowed = masked(LatentGenerator(PlainModule(), size=16), square(48, 4, first=1, side=2, halo=0))
+    assert isinstance(windowed, WindowedGenerator)
+    check_generator(windowed, size=16)
+
+
+def test_something_that_is_not_made_of_modules_cannot_be_cropped():
+    class Plain:
+        def encode(self, images):
+            return images
+
+        def decode(self, latents):
+            return latents
+
+    with pytest.raises(CannotCrop, match="not made of torch modules"):
+        Submodel(Plain(), torch.Size((3, 8, 8)), Box(0, 0, 4, 4))
+    assert type(masked(LatentGenerator(Plain()), square(3, 8, first=0, side=4))) is SparseGenerator
+
+
+def test_a_decoder_that_enlarges_nothing_cannot_be_cropped():
+    class Flat:
+        network = nn.Conv2d(3, 3, 3, padding=1)
+
+        def encode(self, images):
+            return images
+
+        def decode(self, latents):
+            return self.network(latents)
+
+    with pytest.raises(CannotCrop, match="enlarges"):
+        Submodel(Flat(), torch.Size((3, 8, 8)), Box(0, 0, 4, 4))
+
+
+def test_a_mask_for_another_network_is_refused_in_one_line():
+    from counterfoil.errors import BadSpec
+
+    inner = GaussianAutoencoder(registry.create("generator", "lab:kl").autoencoder.network)
+    with pytest.raises(BadSpec, match=r"rows of shape \(9, 16, 16\), which this generator cannot decode"):
+        masked(LatentGenerator(inner, size=64), square(9, 16, first=4, side=6))
+
+
+def test_less_is_decoded():
+    """Counted, not timed: the arithmetic of the layers after the first doubling shrinks with the window."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    inner, mask = small_vqgan(), square(6, 8, first=2, side=4, halo=0)
+    windowed = WindowedGenerator(inner, mask)
+    counts = []
+    for generator in (inner, windowed):
+        state = begun(generator)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            generator.render(state)
+        counts.append(counter.get_total_flops())
+    assert windowed.share == 0.25 and counts[1] < 0.45 * counts[0]
+
+
+def test_the_saving_is_measured_in_turns_with_the_whole_decoder():
+    inner, mask = MAKES["vqgan"]()
+    found = measure(WindowedGenerator(inner, mask), TinyModel(), pictures(2, 64), rounds=2)
+    assert found.dense.shape == found.sparse.shape == (2, 5) and (found.dense > 0).any() and found.psnr.shape == (2,)
+    low, middle, high = found.ratio(10)
+    assert 0 < low <= middle <= high
