@@ -8,23 +8,27 @@ from typing import Any
 
 from torch import nn
 
+from counterfoil import protocols
 from counterfoil import spec as specs
 from counterfoil.assembly import Given
 from counterfoil.datasets.tensors import ArrayDataset
 from counterfoil.errors import BadPart
+from counterfoil.executors.execution import Execution
 from counterfoil.models.module import ModuleModel
 from counterfoil.naming import default_folder
-from counterfoil.protocols import fmr
 from counterfoil.store import Run
 from counterfoil.weights import fingerprint
+
+PARTS = ("model", "generator", "oracle", "captioner", "rewriter", "editor", "encoder", "painter")
+"""The keys of a specification that may be given as objects, beside the data."""
 
 
 def evaluate(
     model: Any,
     data: Any,
     *,
-    generator: Any,
-    oracle: Any,
+    generator: Any = None,
+    oracle: Any = None,
     classes: Sequence[str] | None = None,
     out: str | Path | None = None,
     **settings: Any,
@@ -34,10 +38,13 @@ def evaluate(
     Every part is a name (`"timm:resnet50"`), a mapping with a name and options, or an object that meets its contract in
     `counterfoil.parts`. A plain torch module may stand for the model: it gets pictures in [0, 1], and its outputs are taken
     to be `classes`, or the data's classes. Data may be a folder, or a pair of arrays (images, labels). `settings` are the
-    keys of a specification: `limit=200, seed=1, search={"budget": 20}`.
+    keys of a specification: `limit=200, seed=1, search={"budget": 20}`; `execution={"executor": "ray"}` hands the work to
+    workers.
+
+    The protocol is `fmr`, which needs a generator and an oracle. `protocol="lance"` needs a captioner, an editor, an encoder
+    and an oracle; `protocol="imagenet-d"` tests the model on an exported set.
     """
     objects: dict[str, Any] = {}
-    values: dict[str, Any] = dict(settings)
     if isinstance(data, tuple):
         data = ArrayDataset(*data, classes=classes)
     if isinstance(model, nn.Module) and not hasattr(model, "logits"):
@@ -45,21 +52,23 @@ def evaluate(
         if names is None:
             raise BadPart("a plain torch module does not say what its outputs mean; give classes=[...] in their order")
         model = ModuleModel(model, names)
-    for key, role, part in (
-        ("model", "model", model),
-        ("data", "dataset", data),
-        ("generator", "generator", generator),
-        ("oracle", "oracle", oracle),
-    ):
-        if isinstance(part, str | Path):
-            values[key] = str(part)
-        elif isinstance(part, Mapping):
-            values[key] = dict(part)
+    given = {**settings, "model": model, "data": data, "generator": generator, "oracle": oracle}
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if value is None:
+            continue
+        if key not in (*PARTS, "data") or isinstance(value, str | Mapping):
+            values[key] = dict(value) if isinstance(value, Mapping) else value
+        elif isinstance(value, Path):
+            values[key] = str(value)
         else:
-            objects[role] = part
-            values[key] = _name(part)
+            values[key] = _name(value)
+            objects["dataset" if key == "data" else key] = value
+            if key == "model":  # where a run has several models, by name
+                objects[values[key]] = value
+    execution = Execution.of(values.pop("execution", None))
     spec = specs.parse(values)
-    return fmr.run(spec, Path(out) if out else default_folder(spec), given=Given(objects))
+    return protocols.run(spec, Path(out) if out else default_folder(spec), given=Given(objects), execution=execution)
 
 
 def _name(part: Any) -> str:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from counterfoil import independence, labels, registry
 from counterfoil.datasets.subset import take
@@ -17,8 +18,8 @@ from counterfoil.engine import Engine, Job
 from counterfoil.errors import BadData, BadImage, BadPart, BadSpec
 from counterfoil.memory import keep_freed_memory
 from counterfoil.parts import Dataset, Generator, Model, Oracle, Sample
-from counterfoil.sparse.generator import SparseGenerator
 from counterfoil.sparse.mask import load as load_mask
+from counterfoil.sparse.windowed import masked
 from counterfoil.spec import FmrSpec, LanceSpec, PartSpec, SearchSpec
 
 READ_AHEAD = 64  # pictures read before the engine asks for them
@@ -47,6 +48,7 @@ class Assembly:
             search=search or self.spec.search,
             layout=self.spec.engine,
             device=self.spec.device,
+            pixels=len(self.dataset) * self.size**2,
         )
 
     def jobs(self, samples: Iterator[Sample], on_bad: Callable[[Sample, BadImage], None]) -> Iterator[Job]:
@@ -57,11 +59,15 @@ class Assembly:
                 sample, picture = ahead.pop(0)
                 ahead.extend((later, pool.submit(self.dataset.load, later, self.size)) for later in islice(samples, 1))
                 try:
-                    image = (picture.result() * 255).round() / 255  # as seen in 8 bits, like everything that is made of it
+                    job = self.job(sample, picture.result())
                 except BadImage as problem:
                     on_bad(sample, problem)
                     continue
-                yield Job(sample.image_id, image, sample.label, image_seed(self.spec.seed, sample.image_id))
+                yield job
+
+    def job(self, sample: Sample, picture: Tensor) -> Job:
+        """A sample with its picture, as seen in 8 bits, like everything that is made of it.  # (3, H, W)"""
+        return Job(sample.image_id, (picture * 255).round() / 255, sample.label, image_seed(self.spec.seed, sample.image_id))
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
     )
     generator: Generator = part("generator", spec.generator)
     if spec.search.mask is not None:
-        generator = SparseGenerator(generator, load_mask(spec.search.mask))
+        generator = masked(generator, load_mask(spec.search.mask))
     oracle: Oracle = part("oracle", spec.oracle).bind(dataset.classes)
     caution = independence.check(model, oracle, force=spec.force)
     return Assembly(spec, model, dataset, generator, oracle, columns, _size(spec, generator, model), caution)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -48,13 +49,21 @@ _TURNS = {
 _INTERPOLATIONS = ("bilinear", "bicubic")
 
 
-def read(source: str | Path | bytes, size: int | None = None, *, name: str | None = None) -> Tensor:
+class Readable(Protocol):
+    """Something with a file's content that need not be a file, such as a picture in a run's pack."""
+
+    def read_bytes(self) -> bytes: ...
+
+
+def read(source: str | Path | bytes | Readable, size: int | None = None, *, name: str | None = None) -> Tensor:
     """A picture as a tensor; with `size`, the centre square at that side, antialiased.  # → (3, H, W)
 
     `source` is a path or a file's content; `name` is what errors call it.
     """
     name = name or ("picture" if isinstance(source, bytes) else str(source))
     try:
+        if not isinstance(source, str | Path | bytes):
+            source = source.read_bytes()
         with _quiet_pillow(), Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as picture:
             pixels = _decode(picture, name, size)
     except BadImage:

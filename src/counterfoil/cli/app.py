@@ -6,7 +6,23 @@ from typing import Annotated
 
 import typer
 
-from counterfoil.cli import board, compare, demo, doctor, export, gate, lance, listing, log, paper, results, review, runs, serve
+from counterfoil.cli import (
+    bench,
+    board,
+    compare,
+    demo,
+    doctor,
+    export,
+    gate,
+    lance,
+    listing,
+    log,
+    paper,
+    results,
+    review,
+    runs,
+    serve,
+)
 from counterfoil.cli import study as studies
 
 app = typer.Typer(
@@ -29,6 +45,7 @@ app.command("export")(export.export)
 app.command("list")(listing.list_parts)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
+app.command("bench")(bench.bench)
 app.add_typer(board.app, name="board")
 app.command("log")(log.log)
 app.add_typer(lance.app, name="lance")

@@ -10,6 +10,7 @@ import yaml
 
 from counterfoil import spec as specs
 from counterfoil.errors import UsageError
+from counterfoil.executors.execution import Execution
 from counterfoil.naming import default_folder
 
 Text = str | None
@@ -37,9 +38,20 @@ def run(
         Path | None, typer.Option(help="Run directory; by default one under runs/ named by the specification.")
     ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for any key, as in --set budget=10.")] = None,
+    precision: Annotated[
+        Text, typer.Option(help="For fmr: float32 (the default on a CPU), tf32 or bf16 (the default on a GPU).")
+    ] = None,
+    compiled: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="For fmr: compile the parts; by default for long runs on a GPU.")
+    ] = None,
     mask: Annotated[Text, typer.Option(help="Move only the coordinates in this file, which 'study sparse' fits.")] = None,
     stage: Annotated[Text, typer.Option(help="Stop after this stage, so that its file can be reviewed and corrected.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first unreadable picture.")] = False,
+    executor: Annotated[
+        Text, typer.Option(help="local (the default): this process; ray: workers on one machine or many.")
+    ] = None,
+    workers: Annotated[Number, typer.Option(help="For ray: how many; by default one a GPU, or one a core.")] = None,
+    ray_address: Annotated[Text, typer.Option(help="For ray: a cluster that is there, as in auto or HOST:6379.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved specification and its cost, then stop.")] = False,
 ) -> None:
     """Make test images against a model and measure how much accuracy it keeps. The same command goes on after an interruption."""
@@ -52,8 +64,12 @@ def run(
     values.update({key: value for key, value in given.items() if value is not None})
     for assignment in settings or []:
         specs.override(values, assignment)
+    for key, value in (("precision", precision), ("compile", compiled)):
+        if value is not None:
+            values.setdefault("engine", {})[key] = value
     if mask is not None:
         values.setdefault("search", {})["mask"] = mask
+    execution = Execution.of(values.pop("execution", None), executor=executor, workers=workers, address=ray_address)
     resolved = specs.parse(values)
     out = out or default_folder(resolved)
     if dry_run:
@@ -67,7 +83,7 @@ def run(
         raise UsageError("--stage: the protocol fmr has no stages; leave it out")
     staged = {"stage": stage} if stage is not None else {}
     with watching(resolved.subject) as (watch, tell):
-        finished = protocols.run(resolved, out, watch=watch, tell=tell, **staged)
+        finished = protocols.run(resolved, out, execution=execution, watch=watch, tell=tell, **staged)
     if stage is not None and finished.results is None:
         return typer.echo(f"{out / 'stages' / stage}.jsonl")
     show(finished)

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
-from counterfoil import images, preflight, provenance, speed, store
-from counterfoil.assembly import Assembly, Given, assemble, image_seed
-from counterfoil.climb import Climb, Look
-from counterfoil.engine import Finished
-from counterfoil.errors import BadData, BadImage
+from counterfoil import preflight, provenance, speed, store
+from counterfoil.assembly import Assembly, Given, assemble
+from counterfoil.errors import BadImage
+from counterfoil.executors.execution import LOCAL, Execution
 from counterfoil.metrics.fmr import fmr_results
-from counterfoil.parts import Sample
-from counterfoil.records import Picture, Prediction, Trial, Verdict
+from counterfoil.parts import Dataset, Sample
+from counterfoil.pipeline import in_background
+from counterfoil.protocols.climbed import Outcome, record, skipped
 from counterfoil.spec import FmrSpec
 from counterfoil.store import Run, Writer
+from counterfoil.store.layout import layout
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,12 @@ class Progress:
     validated: int
     skipped: int
 
+    def more(self, *, validated: bool, skipped: bool) -> Progress:
+        """One image further."""
+        return replace(self, done=self.done + 1, validated=self.validated + validated, skipped=self.skipped + skipped)
 
+
+LISTED = 4096  # images that are looked up at a time
 Watch = Callable[[Progress], None]
 Tell = Callable[[str], None]
 
@@ -41,6 +49,7 @@ def run(
     out: Path,
     *,
     given: Given | None = None,
+    execution: Execution = LOCAL,
     watch: Watch = lambda progress: None,
     tell: Tell = lambda line: None,
 ) -> Run:
@@ -48,6 +57,16 @@ def run(
 
     `watch` hears of every image, `tell` gets lines for people: pictures that were skipped, work that had to be redone.
     """
+    if execution.executor == "ray":
+        from counterfoil.executors import fmr as spread
+
+        spread.run(spec, out, given=given, execution=execution, watch=watch, tell=tell)
+    else:
+        _run_here(spec, out, given=given, watch=watch, tell=tell)
+    return store.open_run(out)
+
+
+def _run_here(spec: FmrSpec, out: Path, *, given: Given | None, watch: Watch, tell: Tell) -> None:
     assembly = assemble(spec, given)
     preflight.check(assembly)
     with store.write(
@@ -55,90 +74,57 @@ def run(
         spec=spec.model_dump(mode="json"),
         classes=assembly.dataset.classes,
         provenance=provenance.gather(assembly),
-        part_images=spec.engine.part_images,
+        **layout(len(assembly.dataset), at_least=spec.engine.part_images),
     ) as writer:
         for note in writer.notes:
             tell(note)
         _make(assembly, writer, watch, tell)
-        writer.commit()
-        writer.finish(fmr_results(store.open_run(out), seed=spec.seed))
+        finish(spec, writer)
         speed.record(assembly.model, spec.model.name, out, size=assembly.size, device=spec.device)
-    return store.open_run(out)
+
+
+def begun(writer: Writer, dataset: Dataset) -> Progress:
+    """How far a run is when it is opened."""
+    return Progress(writer.counts["images"], len(dataset), writer.counts["validated"], writer.counts["skipped"])
+
+
+def left(writer: Writer, dataset: Dataset) -> Iterator[Sample]:
+    """The images that are not in the store yet."""
+    samples = iter(dataset)
+    while some := list(islice(samples, LISTED)):
+        for place in writer.done.lacking([sample.image_id for sample in some]):
+            yield some[place]
+
+
+def finish(spec: FmrSpec, writer: Writer) -> None:
+    """Commit what is left and work out the numbers."""
+    writer.commit()
+    writer.finish(fmr_results(store.open_run(writer.path), seed=spec.seed))
 
 
 def _make(assembly: Assembly, writer: Writer, watch: Watch, tell: Tell) -> None:
     """Every image that is not in the store yet, through the engine and into it."""
-    progress = Progress(writer.counts["images"], len(assembly.dataset), writer.counts["validated"], writer.counts["skipped"])
+    progress = begun(writer, assembly.dataset)
     watch(progress)
+    sources: dict[str, str] = {}  # of the images under way
+
+    def write_down(outcome: Outcome) -> None:
+        nonlocal progress
+        outcome.put(writer)
+        if outcome.note:
+            tell(outcome.note)
+        progress = progress.more(validated=outcome.validated, skipped=bool(outcome.note))
+        watch(progress)
+
+    def noted() -> Iterator[Sample]:
+        for sample in left(writer, assembly.dataset):
+            sources[sample.image_id] = sample.source
+            yield sample
 
     def skip(sample: Sample, problem: BadImage) -> None:
-        nonlocal progress
-        if assembly.spec.strict:
-            raise BadData(f"{problem} (strict: stopping at the first unreadable picture; what was done is kept)")
-        seed = image_seed(assembly.spec.seed, sample.image_id)
-        trial = Trial(sample.image_id, "guided", sample.label, seed, "skipped", 0, 0, source=sample.source, reason=str(problem))
-        writer.add([trial], [], [])
-        tell(f"skipped {problem}")
-        progress = replace(progress, done=progress.done + 1, skipped=progress.skipped + 1)
-        watch(progress)
+        write_down(skipped(assembly.spec, sample, problem))
 
-    def left() -> Iterator[Sample]:
-        for sample in assembly.dataset:
-            if sample.image_id not in writer.done:
-                sources[sample.image_id] = sample.source
-                yield sample
-
-    sources: dict[str, str] = {}  # of the images under way
-    for finished in assembly.engine().run(assembly.jobs(left(), skip)):
-        _record(assembly.spec, writer, finished, sources.pop(finished.job.image_id))
-        validated = finished.climbs[0].ending != "unvalidated"
-        progress = replace(progress, done=progress.done + 1, validated=progress.validated + validated)
-        watch(progress)
-
-
-def _record(spec: FmrSpec, writer: Writer, finished: Finished, source: str) -> None:
-    """Write down one image: a trial an arm, and what model and oracle said of its pictures."""
-    job = finished.job
-    clean, reconstruction = writer.keep(images.png(job.image)), writer.keep(images.png(finished.reconstruction))
-    trials, predictions, verdicts = [], [], []
-    for climb, picture in zip(finished.climbs, finished.pictures, strict=True):
-        trial = Trial(
-            image_id=job.image_id,
-            arm=climb.arm,
-            label=job.label,
-            seed=job.seed,
-            ending=climb.ending or "budget",
-            steps=climb.steps,
-            queries=climb.queries,
-            source=source,
-            source_sha256=images.digest(job.image),
-            clean=clean,
-            reconstruction=reconstruction,
-            image=writer.keep(images.png(picture)) if climb.kept else "",
-            rejected_as=climb.rejected.seen if climb.rejected else -1,
-            rejected_score=climb.rejected.score if climb.rejected else 0.0,
-            path_loss=tuple(look.loss for look in climb.kept),
-            path_predicted=tuple(look.predicted for look in climb.kept),
-            path_score=tuple(look.score for look in climb.kept),
-        )
-        trials.append(trial)
-        for picture_name, look in _pictures(finished, climb):
-            predictions.append(_prediction(trial.trial_id, picture_name, spec.model.name, look))
-            verdicts.append(Verdict(trial.trial_id, picture_name, spec.oracle.name, look.keeps_label, look.score, look.seen))
-    writer.add(trials, predictions, verdicts)
-
-
-def _pictures(finished: Finished, climb: Climb) -> list[tuple[Picture, Look]]:
-    """The looks worth a record: at the clean picture and the reconstruction once an image, at what was made once an arm."""
-    looks: list[tuple[Picture, Look]] = []
-    if climb is finished.climbs[0]:
-        first = climb.kept[0] if climb.kept else climb.rejected
-        assert first is not None
-        looks += [("clean", finished.clean), ("reconstruction", first)]
-    if climb.kept:
-        looks.append(("made", climb.kept[-1]))
-    return looks
-
-
-def _prediction(trial_id: str, picture: Picture, model: str, look: Look) -> Prediction:
-    return Prediction(trial_id, picture, model, look.predicted, look.correct, look.confidence, look.truth)
+    on_gpu = assembly.spec.device.startswith("cuda")  # a processor has nothing to wait for
+    with in_background(partial(record, assembly.spec), write_down, waits=on_gpu) as recorded:
+        for finished in assembly.engine().run(assembly.jobs(noted(), skip)):
+            recorded(finished, sources.pop(finished.job.image_id))

@@ -12,7 +12,20 @@ from __future__ import annotations
 
 from counterfoil.stages.blobs import Blobs
 from counterfoil.stages.items import Item, Items, Made, Row, turned_away
-from counterfoil.stages.mapping import Progress, StageReached, Stages
+from counterfoil.stages.mapping import Progress, Spread, StageReached, Stages
 from counterfoil.stages.table import Table, open_table
 
-__all__ = ["Blobs", "Item", "Items", "Made", "Progress", "Row", "StageReached", "Stages", "Table", "open_table", "turned_away"]
+__all__ = [
+    "Blobs",
+    "Item",
+    "Items",
+    "Made",
+    "Progress",
+    "Row",
+    "Spread",
+    "StageReached",
+    "Stages",
+    "Table",
+    "open_table",
+    "turned_away",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import uuid
 from pathlib import Path, PurePosixPath
 
 from counterfoil.errors import BadRun
@@ -24,8 +25,8 @@ class Blobs:
         if not path.exists():
             with writing(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                # A name of its own, as two threads may be keeping the same content.
-                temporary = write_temporary(path.with_name(f"{path.name}.{os.getpid()}-{id(content):x}"), content)
+                # A name of its own, as two threads, or workers on two machines, may be keeping the same content.
+                temporary = write_temporary(path.with_name(f"{path.name}.{uuid.uuid4().hex}"), content)
                 try:
                     settle(temporary)
                     os.replace(temporary, path)  # a folder's entry that a power cut takes away is missed on resuming

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from counterfoil.errors import BadData
 from counterfoil.stages.blobs import Blobs
@@ -39,6 +39,18 @@ class StageReached(Exception):
     """The stage that the run was to stop after is done."""
 
 
+class Spread(Protocol):
+    """Has batches worked on elsewhere, by workers that run the same stages."""
+
+    def batches(self, stage: str, items: Iterator[Item], *, batch: int) -> Iterator[tuple[list[Item], Sequence[Result]]]:
+        """Every item with its result, some at a time, in any order."""
+        ...
+
+    def complete(self, stage: str) -> None:
+        """The stage's table is on the disk."""
+        ...
+
+
 class Stages:
     """The stages of one run. The caller holds the run directory's lock."""
 
@@ -49,12 +61,14 @@ class Stages:
         batch: int = 16,
         workers: int = 1,
         until: str | None = None,
+        spread: Spread | None = None,
         watch: Callable[[Progress], None] = lambda progress: None,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.root = run / FOLDER
         self.blobs = Blobs(self.root / "blobs")
         self._batch, self._workers, self._until, self._watch, self._tell = batch, workers, until, watch, tell
+        self._spread = spread
         self._tables: list[Table] = []
         _sweep(self.root)
 
@@ -73,7 +87,8 @@ class Stages:
 
         `work` answers a batch of items with one result or several each, in their order. `settings` are what decides a result
         beside the item. `blobs` names values that are blobs, or lists of them: a result whose blob is gone is made again.
-        `parallel` lets several batches be under way at once, for work that waits for somebody else.
+        `batch` is for work that costs nothing. `parallel` lets several batches be under way at once, for work that waits for
+        somebody else.
         """
         table = open_table(self.root, name)
         progress = Progress(name, 0, items.total if isinstance(items, Items) else len(items), 0, 0)
@@ -95,7 +110,11 @@ class Stages:
                 else:
                     yield item
 
-        for some, results in self._worked(left(), work, batch or self._batch, parallel=parallel):
+        if self._spread is not None and batch is None:
+            worked = self._spread.batches(name, left(), batch=self._batch)
+        else:
+            worked = self._worked(left(), work, batch or self._batch, parallel=parallel)
+        for some, results in worked:
             table.commit(
                 [line for item, result in zip(some, results, strict=True) for line in _lines(name, settings, item, result)]
             )
@@ -104,6 +123,8 @@ class Stages:
             self._watch(progress)
         table.merge(line for item in items for line in table.lines(key_of(name, settings, item), item))
         self._tables.append(table)
+        if self._spread is not None:
+            self._spread.complete(name)
         if corrected := sum(row.by_hand for item in items for row in table.found(key_of(name, settings, item), item)):
             self._tell(f"{name}: {corrected} lines corrected by hand")
         if name == self._until:

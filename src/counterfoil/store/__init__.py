@@ -3,8 +3,10 @@
     run.json                 specification, classes and provenance
     parts/000000.json        the manifest that commits a part: sizes and hashes of its tables
     trials/part-000000.parquet, predictions/…, verdicts/…
-    images/3f/3f…-guided.png the pictures that were made
+    images/3f/3f….png        the pictures that were made, named by their content; in a run of very many,
+    images/part-000000.pack  those of a part in one file
     results.json             the numbers
+    review.json              how people's review went, once their verdicts were written
     run.lock                 held by the process that writes
 
 A part exists once its manifest does. The manifest is renamed into place after everything it speaks of, so a writer

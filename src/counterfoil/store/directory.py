@@ -12,7 +12,7 @@ from typing import Any, Literal
 from counterfoil.errors import BadRun
 from counterfoil.store import lock, parts, runfile
 from counterfoil.store.files import TEMPORARY, remove, remove_empty, writing
-from counterfoil.store.recovery import recover
+from counterfoil.store.recovery import Recovered, recover
 from counterfoil.store.schema import SCHEMAS
 from counterfoil.store.writer import Writer
 
@@ -28,6 +28,7 @@ def write(
     provenance: Mapping[str, Any],
     *,
     part_images: int = 64,
+    packed: bool = False,
     verify: Literal["quick", "full"] = "quick",
     free: Collection[str] = runfile.FREE,
     pinned: Collection[str] = runfile.PINNED,
@@ -36,7 +37,8 @@ def write(
 
     Leaving the block commits what is complete, also after an exception; if that is nothing, what this call created is
     removed again. `free` names keys of the specification that may differ from the stored one, `pinned` keys of the
-    provenance that may not. `verify="full"` hashes stored pictures instead of comparing their sizes.
+    provenance that may not. `verify="full"` hashes stored pictures instead of comparing their sizes. `packed` puts the
+    pictures of a part into one file instead of one each.
     """
     root = Path(path)
     asked = runfile.described(spec, classes, provenance)
@@ -46,7 +48,8 @@ def write(
             fresh = not (root / runfile.NAME).exists()
             writer: Writer | None = None
             try:
-                writer = _open(root, asked, part_images=part_images, full=verify == "full", free=free, pinned=pinned)
+                state = _open(root, asked, full=verify == "full", free=free, pinned=pinned)
+                writer = Writer(root, state, part_images=part_images, packed=packed)
                 yield writer
                 writer.commit()
             except BaseException:
@@ -59,9 +62,7 @@ def write(
         remove_empty(made)  # in vain, as it should be, unless the run never began
 
 
-def _open(
-    root: Path, asked: runfile.RunFile, *, part_images: int, full: bool, free: Collection[str], pinned: Collection[str]
-) -> Writer:
+def _open(root: Path, asked: runfile.RunFile, *, full: bool, free: Collection[str], pinned: Collection[str]) -> Recovered:
     notes: list[str] = []
     if (root / runfile.NAME).exists():
         notes = runfile.resume(root, runfile.load(root), asked, free=free, pinned=pinned)
@@ -70,7 +71,7 @@ def _open(
     with writing(root):
         state = recover(root, full=full)
     state.notes[:0] = notes
-    return Writer(root, state, part_images=part_images)
+    return state
 
 
 def _folder(root: Path) -> list[Path]:

@@ -10,12 +10,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from counterfoil.errors import BadRun
 from counterfoil.store.canonical import canonical
-from counterfoil.store.files import sha256_of, write_whole
+from counterfoil.store.files import key_of, sha256_of, write_whole
+from counterfoil.store.pack import SUFFIX, Pack, PackReader
 from counterfoil.store.schema import SCHEMAS
 
 MANIFESTS = "parts"
@@ -37,11 +41,12 @@ class Part:
 
     number: int
     tables: Mapping[str, Table]
-    pictures: Mapping[str, int] = field(default_factory=dict)  # sizes by name; a name is the hash of the content
+    pictures: Mapping[str, int] = field(default_factory=dict)  # files of their own: sizes by name, which is the content's hash
     images: int = 0
     validated: int = 0
     skipped: int = 0
     mark: str = ""  # what the part was derived from, where that can change: see `Writer.begin`
+    pack: Pack | None = None  # where its pictures are if they have no files of their own
 
 
 class Damaged(Exception):
@@ -58,6 +63,11 @@ def table_path(root: Path, table: str, number: int) -> Path:
     return root / table / f"part-{number:06d}.parquet"
 
 
+def pack_path(root: Path, number: int) -> Path:
+    """Where a part's pack of pictures is."""
+    return root / IMAGES / f"part-{number:06d}{SUFFIX}"
+
+
 def picture_name(sha256: str) -> str:
     """Where a picture is, relative to the run directory: by content, so equal pictures are kept once."""
     return f"{IMAGES}/{sha256[:2]}/{sha256}.png"
@@ -65,7 +75,7 @@ def picture_name(sha256: str) -> str:
 
 def commit(root: Path, part: Part) -> None:
     """Make a part exist. Its tables and pictures must be on the disk already."""
-    entries = {name: value for name, value in asdict(part).items() if name != "mark" or value}
+    entries = {name: value for name, value in asdict(part).items() if name not in ("mark", "pack") or value}
     write_whole(manifest_path(root, part.number), canonical(entries))
 
 
@@ -90,7 +100,8 @@ def read_part(root: Path, number: int) -> Part:
     try:
         values: dict[str, Any] = json.loads(path.read_bytes())
         tables = {name: Table(**table) for name, table in values.pop("tables").items() if name in SCHEMAS}
-        return Part(**values, tables=tables)
+        pack = values.pop("pack", None)
+        return Part(**values, tables=tables, pack=Pack(**pack) if pack else None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"{MANIFESTS}/{path.name} cannot be read") from error
 
@@ -109,6 +120,24 @@ def check(root: Path, part: Part, *, full: bool) -> None:
             raise Damaged(f"{name} is missing or cut short")
         if full and picture_name(sha256_of(root / name)) != name:
             raise Damaged(f"{name} does not have the hash it was written with")
+    if part.pack is not None:
+        _check_pack(root, part.number, part.pack, full=full)
+
+
+def _check_pack(root: Path, number: int, pack: Pack, *, full: bool) -> None:
+    path = pack_path(root, number)
+    where = path.relative_to(root)
+    if _size(path) != pack.bytes:
+        raise Damaged(f"{where} is missing or cut short")
+    if not full:
+        return
+    try:
+        reader = PackReader(path)
+    except (OSError, ValueError) as error:
+        raise Damaged(f"{where} cannot be read") from error
+    for digest in reader:
+        if hashlib.sha256(reader.read(digest) or b"").digest() != digest:
+            raise Damaged(f"{picture_name(digest.hex())} in {where} does not have the hash it was written with")
 
 
 def batches(root: Path, table: str, number: int, *, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -116,15 +145,17 @@ def batches(root: Path, table: str, number: int, *, columns: Sequence[str] | Non
     path = table_path(root, table, number)
     try:
         with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(batch_size=1024, columns=list(columns) if columns else None, use_threads=False)
+            yield from file.iter_batches(batch_size=8192, columns=list(columns) if columns else None, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise BadRun(f"{path}: damaged or missing; repeat the command that wrote it and the part is redone") from error
 
 
-def image_ids(root: Path, number: int) -> Iterator[str]:
-    """The image of each trial of a part."""
+def image_keys(root: Path, number: int) -> NDArray[np.uint64]:
+    """The keys of the images that a part's trials are about, in no order."""
+    found: list[int] = []
     for batch in batches(root, "trials", number, columns=["image_id"]):
-        yield from batch.column("image_id").to_pylist()
+        found += map(key_of, pc.unique(batch.column("image_id")).to_pylist())  # an image's trials stand together
+    return np.array(found, dtype=np.uint64)
 
 
 def _size(path: Path) -> int:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from counterfoil.errors import BadRun
 from counterfoil.records import Picture, Prediction, Trial, Verdict
 from counterfoil.store import parts, runfile
 from counterfoil.store.appender import Appender, append_to
+from counterfoil.store.pictures import PictureFile, Pictures
 from counterfoil.store.recovery import RESULTS
 from counterfoil.store.schema import SCHEMAS, to_records
 
@@ -43,6 +44,7 @@ class Run:
         self.spec: Mapping[str, Any] = content.spec
         self.classes: Sequence[str] = content.classes
         self.provenance: Mapping[str, Any] = content.provenance
+        self._pictures = Pictures(path)
         self.resumed: Sequence[Mapping[str, Any]] = content.resumed
         """Provenance of later sittings, where it differed from the first."""
 
@@ -111,15 +113,15 @@ class Run:
             schema = pa.schema([schema.field(column) for column in columns])
         return pa.RecordBatchReader.from_batches(schema, self._batches(name, columns=schema.names))
 
-    def picture(self, trial: Trial, which: Picture = "made") -> Path:
-        """Where one of a trial's pictures is; by default the one that was kept."""
+    def picture(self, trial: Trial, which: Picture = "made") -> PictureFile:
+        """One of a trial's pictures, by default the one that was kept: a path, or what reads like one."""
         name = trial.image if which == "made" else getattr(trial, which)
         if not name:
             raise BadRun(f"{trial.trial_id}: has no {which} picture ({trial.ending}); ask for validated trials only")
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts:  # a run from elsewhere must not point a report at other files
-            raise BadRun(f"{trial.trial_id}: its picture {name!r} is outside the run; don't use this directory")
-        return self.path / path
+        try:
+            return self._pictures.at(name)
+        except BadRun as error:
+            raise BadRun(f"{trial.trial_id}: its {error}") from None
 
     def append(self, *, predictions: Sequence[Prediction] = (), verdicts: Sequence[Verdict] = ()) -> None:
         """Add what another model or oracle says, as a part of its own."""

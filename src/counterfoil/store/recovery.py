@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from counterfoil.store import parts
+from counterfoil.store.done import Done
 from counterfoil.store.files import TEMPORARY, key_of, remove
 from counterfoil.store.schema import SCHEMAS
 
 RESULTS = "results.json"
-
-
-class Done:
-    """The images that are complete, held as eight bytes each; two ids share them once in some ten billion runs."""
-
-    def __init__(self) -> None:
-        self._keys: set[int] = set()
-
-    def __contains__(self, image_id: str) -> bool:
-        return key_of(image_id) in self._keys
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def add(self, image_id: str) -> None:
-        """Count an image as complete."""
-        self._keys.add(key_of(image_id))
-
-    def clear(self) -> None:
-        """Count none as complete."""
-        self._keys.clear()
+_READERS = 4
 
 
 @dataclass
@@ -48,34 +33,45 @@ class Recovered:
 def recover(root: Path, *, full: bool) -> Recovered:
     """Put the directory in order, under its lock, and say what is there."""
     state = Recovered()
-    tables: set[Path] = set()
+    owned: set[Path] = set()
     pictures: set[int] = set()  # keys of their names
-    for number in parts.numbers(root):
-        try:
-            part = parts.read_part(root, number)
-            parts.check(root, part, full=full)
-        except parts.Damaged as damage:
-            remove(root / RESULTS)  # it speaks of images that are now gone
-            parts.manifest_path(root, number).unlink()
-            state.notes.append(f"part {number} dropped, its work is done again: {damage}")
-            continue
-        state.next_number = number + 1
-        for name in state.counts:
-            state.counts[name] += getattr(part, name)
-        tables.update(parts.table_path(root, name, number) for name in part.tables)
-        pictures.update(key_of(name) for name in part.pictures)
-        if "trials" in part.tables:
-            for image_id in parts.image_ids(root, number):
-                state.done.add(image_id)
-    _sweep(root, tables, pictures)
+    numbers = parts.numbers(root)
+    with ThreadPoolExecutor(_READERS) as readers:  # hashing and reading wait for the disk and leave the processor free
+        found = readers.map(lambda number: _examined(root, number, full=full), numbers)
+        for number, (part, keys) in zip(numbers, found, strict=True):
+            if isinstance(part, parts.Damaged):
+                remove(root / RESULTS)  # it speaks of images that are now gone
+                parts.manifest_path(root, number).unlink()
+                state.notes.append(f"part {number} dropped, its work is done again: {part}")
+                continue
+            state.next_number = number + 1
+            for name in state.counts:
+                state.counts[name] += getattr(part, name)
+            owned.update(parts.table_path(root, name, number) for name in part.tables)
+            if part.pack is not None:
+                owned.add(parts.pack_path(root, number))
+            pictures.update(key_of(name) for name in part.pictures)
+            if keys is not None:
+                state.done.add_keys(keys)
+    _sweep(root, owned, pictures)
     return state
 
 
-def _sweep(root: Path, tables: set[Path], pictures: set[int]) -> None:
+def _examined(root: Path, number: int, *, full: bool) -> tuple[parts.Part | parts.Damaged, NDArray[Any] | None]:
+    """A part and the keys of its images, or what is wrong with it."""
+    try:
+        part = parts.read_part(root, number)
+        parts.check(root, part, full=full)
+    except parts.Damaged as damage:
+        return damage, None
+    return part, parts.image_keys(root, number) if "trials" in part.tables else None
+
+
+def _sweep(root: Path, owned: set[Path], pictures: set[int]) -> None:
     """Remove what no part owns: the work of a writer that was killed before it could commit."""
-    for name in SCHEMAS:
+    for name in (*SCHEMAS, parts.IMAGES):
         for path in _files(root / name):
-            if path not in tables:
+            if path not in owned:
                 remove(path)
     for shard in _folders(root / parts.IMAGES):
         for path in _files(shard):

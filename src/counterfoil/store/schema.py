@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from counterfoil.records import Prediction, Trial, Verdict
 
-VERSION = 1
+VERSION = 2
 """Raised when an older program could no longer read the directory."""
 
 RECORDS: dict[str, type[Any]] = {"trials": Trial, "predictions": Prediction, "verdicts": Verdict}

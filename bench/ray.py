@@ -1,0 +1,145 @@
+"""What Ray's workers add, and whether anything is lost when they are killed.
+
+    python -m bench.ray [--images 160] [--workers 1 2] [--keep NAME]
+    python -m bench.ray --chaos 180 [--every 4] [--images 600] [--keep NAME]
+
+The first way runs the same images of the lab with one worker and with two, each with one thread, and compares images a
+second from the moment that all workers are ready, and every stored byte. The second way kills a worker process every few
+seconds, runs the same images undisturbed, and compares what is stored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from bench.results import keep
+
+from counterfoil import spec as specs
+from counterfoil import store
+from counterfoil.executors.execution import Execution
+from counterfoil.protocols import fmr
+
+LAB = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip"}
+
+
+def content(run: store.Run) -> list[Any]:
+    """All records and the hashes of all pictures, in an order that does not depend on the parts."""
+    rows: list[Any] = [sorted(map(repr, rows)) for rows in (run.trials, run.predictions(), run.verdicts())]
+    return [*rows, sum(run.picture(trial).is_file() for trial in run.trials if trial.image)]
+
+
+def timed(spec: specs.FmrSpec, out: Path, workers: int) -> tuple[store.Run, dict[str, float]]:
+    """The run; its images a second once it is under way, and what the workers used of a processor for an image."""
+    seen: list[tuple[int, float, float]] = []  # images, time, seconds of a processor
+
+    def watch(now: fmr.Progress) -> None:
+        if not seen or now.done >= now.total or now.done - seen[-1][0] >= 4:
+            seen.append((now.done, time.perf_counter(), sum(sum(each.cpu_times()[:2]) for each in _workers())))
+
+    run = fmr.run(spec, out, execution=Execution("ray", workers), watch=watch)
+    first, last = next(mark for mark in seen if mark[0] >= 8 * workers), seen[-1]
+    images = last[0] - first[0]
+    return run, {"images/s": images / (last[1] - first[1]), "processor s an image": (last[2] - first[2]) / images}
+
+
+def compare(images: int, workers: list[int], budget: int, folder: Path) -> list[dict[str, Any]]:
+    """A row a number of workers."""
+    spec = specs.parse({**LAB, "limit": images, "search": {"budget": budget}})
+    rows: list[dict[str, Any]] = []
+    first: list[Any] = []
+    for count in workers:
+        run, found = timed(spec, folder / str(count), count)
+        first, rate = first or content(run), found["images/s"]
+        base = rows[0]["images/s"] if rows else rate
+        rows.append(
+            {"workers": count, "threads each": 1, "images": images, "images/s": round(rate, 3), "ratio": round(rate / base, 2),
+             "processor s an image": round(found["processor s an image"], 3),
+             "same bytes": content(run) == first}
+        )  # fmt: skip
+    return rows
+
+
+def chaos(images: int, seconds: float, every: float, budget: int, folder: Path) -> list[dict[str, Any]]:
+    """Kill a worker every few seconds until the time is up, then let the run end; compare it with one that was left alone."""
+    spec = specs.parse({**LAB, "limit": images, "search": {"budget": budget}, "engine": {"part_images": 8}})
+    over, killed, luck = threading.Event(), [], random.Random(0)
+
+    def kill() -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not over.wait(every):
+            if mine := _workers("ClimbWorker.turn"):  # those that still build their parts have nothing to lose
+                os.kill(luck.choice(mine).pid, signal.SIGKILL)
+                killed.append(time.monotonic())
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    told: list[str] = []
+    began = time.perf_counter()
+    disturbed = fmr.run(spec, folder / "killed", execution=Execution("ray", 2), tell=told.append)
+    took = time.perf_counter() - began
+    over.set()
+    killer.join()
+    whole = fmr.run(spec, folder / "whole")
+    ids = [trial.image_id for trial in disturbed.trials if trial.arm == "guided"]
+    return [
+        {
+            "images": images, "kills": len(killed), "every s": every, "seconds": round(took, 1),
+            "lost": images - len(set(ids)), "twice": len(ids) - len(set(ids)),
+            "given up": sum("ended its worker" in line for line in told),
+            "same bytes as undisturbed": content(disturbed) == content(whole),
+        }
+    ]  # fmt: skip
+
+
+def _workers(title: str = "ClimbWorker") -> list[psutil.Process]:
+    """The workers' processes; Ray names them by what they are at."""
+    return [each for each in psutil.Process().children(recursive=True) if title in _title(each)]
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, default=160)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--budget", type=int, default=10)
+    parser.add_argument("--chaos", type=float, metavar="SECONDS", help="kill workers for so long")
+    parser.add_argument("--every", type=float, default=4.0, help="seconds between two kills")
+    parser.add_argument("--keep", metavar="NAME", help="write the rows to bench/results/NAME.json")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = Path(tempfile.mkdtemp(prefix="ray-bench-"))
+    try:
+        if given.chaos:
+            rows = chaos(given.images, given.chaos, given.every, given.budget, folder)
+            about = "The lab through two workers of Ray, one of which is killed every few seconds."
+        else:
+            rows = compare(given.images, given.workers, given.budget, folder)
+            about = "The lab through workers of Ray with one thread each, from the first images on."
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    for row in rows:
+        print("  ".join(f"{name} {value}" for name, value in row.items()))
+    if given.keep:
+        keep(given.keep, rows, command=f"python -m bench.ray {' '.join(sys.argv[1:])}".strip(), about=about)
+
+
+if __name__ == "__main__":
+    main()

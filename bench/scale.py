@@ -1,0 +1,190 @@
+"""Whether scheduler, store and memory keep up with very many images, and what such a run would take.
+
+    python -m bench.scale [--images 1000000] [--workers 2] [--out FOLDER] [--keep NAME]
+    python -m bench.scale --scan FOLDER [--images 1000000] [--keep NAME]
+    python -m bench.scale --plan [--seconds-per-image X] [--price P] [--keep NAME]
+
+The first way runs the real driver, leases, Ray actors and store over made-up images: a worker does not climb, it makes
+up two arms with four tiny pictures for every image as quickly as it can. It prints finished images a second, memory on the
+way, and how long it takes to open the run again. The second way does only the latter, for a run that the first has left with
+`--out`. The third works out time and price of real runs from measured seconds an image, by default those that
+`bench/results` holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from bench.made_up import Images, outcome
+from bench.plan import plan
+from bench.results import keep
+
+from counterfoil import store
+from counterfoil.executors.crew import Crew, Finished, Order, Report
+from counterfoil.executors.execution import Execution
+from counterfoil.executors.fmr import make
+from counterfoil.executors.ray import RayPool
+from counterfoil.parts import Sample
+from counterfoil.protocols.climbed import Outcome
+from counterfoil.protocols.fmr import Progress, left
+from counterfoil.spec import FmrSpec
+from counterfoil.store.layout import layout
+from counterfoil.store.staging import PartBuffer
+
+ROOM = 4096  # images a worker holds: it is through with them in a second
+SPEC = FmrSpec.model_validate({"model": "made:up", "data": "made:up", "generator": "made:up", "oracle": "made:up"})
+
+
+class MadeUpWorker:
+    """Like the worker of the FMR protocol, without an engine."""
+
+    def __init__(self, out: Path, *, part_images: int, packed: bool) -> None:
+        self._out, self._part_images, self._packed = out, part_images, packed
+        self._pending: dict[str, Outcome] = {}
+        self._buffer: PartBuffer | None = None
+
+    def begin(self, *, check: bool = True) -> None:
+        """There is nothing to build."""
+
+    def turn(self, order: Order[Sample]) -> Report:
+        """All that was given is finished at once."""
+        for key in order.drop:
+            self._pending.pop(key, None)
+        for key in order.hand_in:
+            if self._buffer is None:
+                self._buffer = PartBuffer(self._out, uuid.uuid4().hex, packed=self._packed)
+            self._pending.pop(key).put(self._buffer)
+        staged = None
+        if self._buffer is not None and (self._buffer.counts["images"] >= self._part_images or order.flush):
+            staged, self._buffer = self._buffer.stage(), None
+        made = [outcome(sample) for sample in order.give]
+        self._pending.update((each.image_id, each) for each in made)
+        if not made and staged is None:
+            time.sleep(0.02)
+        return Report([Finished(each.image_id, validated=each.validated) for each in made], staged)
+
+
+def simulate(images: int, workers: int, out: Path) -> list[dict[str, Any]]:
+    """The run, then opening it again; rows for people."""
+    data = Images(images)
+    laid = layout(images, at_least=64)
+    memory: list[tuple[int, float, float]] = []  # images done, MiB of the driver and of all workers
+    driver = psutil.Process()
+
+    def watch(progress: Progress) -> None:
+        if not memory or progress.done - memory[-1][0] >= images / 20 or progress.done == images:
+            held = sum(each.memory_info().rss for each in _workers(driver))
+            memory.append((progress.done, driver.memory_info().rss / 2**20, held / 2**20))
+            if sys.stderr.isatty():
+                print(f"\r{progress.done:,}", end="", file=sys.stderr)
+
+    with RayPool(Execution("ray", workers), device="cpu") as pool:
+        pool.employ(MadeUpWorker, out.resolve(), **laid)
+        crew = Crew(pool, workers)
+        crew.start()
+        with store.write(out, spec=SPEC.model_dump(mode="json"), classes=data.classes, provenance={}, **laid) as writer:
+            began, used = time.perf_counter(), (_processor([driver]), _processor(_workers(driver)))
+            make(crew, SPEC, data, writer, room=ROOM, watch=watch, tell=print)
+            took = time.perf_counter() - began
+            used = (_processor([driver]) - used[0], _processor(_workers(driver)) - used[1])
+    quarter = [row for row in memory if row[0] >= images / 4]
+    size = sum(path.stat().st_size for path in _files(out))
+    return [
+        {"what": "images", "value": images},
+        {"what": "records (trials, predictions, verdicts)", "value": images * 10},
+        {"what": "workers", "value": workers},
+        {"what": "finished images a second through the store", "value": round(images / took)},
+        {"what": "seconds", "value": round(took, 1)},
+        {"what": "of a processor, µs an image, by the driver", "value": round(1e6 * used[0] / images)},
+        {"what": "of a processor, µs an image, by the worker", "value": round(1e6 * used[1] / images)},
+        {"what": "MiB of the driver after a quarter", "value": round(quarter[0][1])},
+        {"what": "MiB of the driver at the end", "value": round(memory[-1][1])},
+        {"what": "MiB of the workers after a quarter", "value": round(quarter[0][2])},
+        {"what": "MiB of the workers at the end", "value": round(memory[-1][2])},
+        {"what": "bytes on the disk an image", "value": round(size / images)},
+        *scan(images, out),
+    ]
+
+
+def scan(images: int, out: Path) -> list[dict[str, Any]]:
+    """Opening a finished run again and seeing that nothing is left to do; rows for people."""
+    data, laid = Images(images), layout(images, at_least=64)
+    began = time.perf_counter()
+    with store.write(out, spec=SPEC.model_dump(mode="json"), classes=data.classes, provenance={}, **laid) as writer:
+        opened = time.perf_counter() - began
+        if next(left(writer, data), None) is not None or writer.counts["images"] != images:
+            sys.exit(f"{out}: {writer.counts['images']} of {images} images are there")
+        listed = time.perf_counter() - began
+    return [
+        {"what": "parts", "value": len(store.open_run(out).parts())},
+        {"what": "seconds to open it again, every table hashed", "value": round(opened, 1)},
+        {"what": "seconds to list what is left, opening included", "value": round(listed, 1)},
+    ]
+
+
+def _workers(driver: psutil.Process) -> list[psutil.Process]:
+    """The processes that make images up."""
+    found = []
+    for child in driver.children(recursive=True):
+        with suppress(psutil.Error):
+            found += [child] if MadeUpWorker.__name__ in " ".join(child.cmdline()) else []
+    return found
+
+
+def _processor(processes: list[psutil.Process]) -> float:
+    """Seconds of a processor that they have used so far."""
+    return sum(each.cpu_times().user + each.cpu_times().system for each in processes)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def _shareable(arguments: list[str]) -> list[str]:
+    """The arguments without the folder, which says nothing to others."""
+    places = [at for at, word in enumerate(arguments) if word == "--out"]
+    return [word for at, word in enumerate(arguments) if at not in places and at - 1 not in places]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--images", type=int, default=100_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="where the run goes, and stays; by default a folder that is removed")
+    parser.add_argument("--scan", type=Path, metavar="FOLDER", help="only open the run that is there again")
+    parser.add_argument("--plan", action="store_true")
+    parser.add_argument("--seconds-per-image", type=float)
+    parser.add_argument("--price", type=float, help="of a GPU and hour")
+    parser.add_argument("--keep", metavar="NAME", help="write the rows to bench/results/NAME.json")
+    given = parser.parse_args()
+    command = f"python -m bench.scale {' '.join(_shareable(sys.argv[1:]))}".strip()
+    if given.plan:
+        rows, about = plan(given.seconds_per_image, given.price)
+    elif given.scan:
+        rows, about = scan(given.images, given.scan), f"A run over {given.images:,} made-up images, opened again."
+    else:
+        folder = given.out or Path(tempfile.mkdtemp(prefix="scale-")) / "run"
+        try:
+            rows = simulate(given.images, given.workers, folder)
+        finally:
+            if given.out is None:
+                shutil.rmtree(folder.parent, ignore_errors=True)
+        about = "The real driver, leases, Ray actors and store over made-up images of two arms and four pictures of 8 × 8."
+    for row in rows:
+        print("  ".join(f"{name} {value}" if name != "what" else f"{value:<52}" for name, value in row.items()))
+    if given.keep:
+        keep(given.keep, rows, command=command, about=about)
+
+
+if __name__ == "__main__":
+    main()

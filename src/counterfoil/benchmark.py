@@ -1,0 +1,98 @@
+"""What this machine will do: a few images through a protocol, timed part by part and as a whole."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from counterfoil import protocols
+from counterfoil.assembly import assemble
+from counterfoil.datasets.subset import take
+from counterfoil.doctor.sample import handful
+from counterfoil.doctor.speed import measure
+from counterfoil.errors import BadData
+from counterfoil.spec import FmrSpec, RunSpec
+
+
+@dataclass(frozen=True)
+class Share:
+    """One part or stage: how often an image needs it, and the seconds that takes."""
+
+    name: str
+    times: float  # calls or items an image
+    seconds: float  # an image
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A protocol on this machine."""
+
+    protocol: str
+    images: int
+    seconds: float  # an image, as a run goes
+    shares: Sequence[Share]
+
+    def predicted(self, images: int) -> float:
+        """Seconds for so many images like these."""
+        return self.seconds * images
+
+
+def measured(spec: RunSpec, images: int) -> Measured:
+    """A protocol over a few images. The first ones warm up and are not counted."""
+    return _climbing(spec, images) if isinstance(spec, FmrSpec) else _staged(spec, images)
+
+
+def _climbing(spec: FmrSpec, images: int) -> Measured:
+    """The engine as a run uses it, and beside it the parts by themselves."""
+    assembly = assemble(spec)
+    engine = assembly.engine()
+    jobs = list(assembly.jobs(iter(take(assembly.dataset, images)), lambda sample, problem: None))
+    if not jobs:
+        raise BadData(f"{spec.data.name}: none of {images} pictures can be read")
+    for _ in engine.run(jobs[: engine.tile]):
+        pass
+    _settle(spec.device)
+    began = time.perf_counter()
+    finished = list(engine.run(jobs))
+    _settle(spec.device)
+    seconds = (time.perf_counter() - began) / len(jobs)
+    alone = measure(assembly, handful(assembly, min(len(jobs), engine.tile)), climbs=assembly.model.differentiable)
+    guided = sum(one.climbs[0].queries for one in finished) / len(jobs)
+    others = sum(climb.queries for one in finished for climb in one.climbs[1:]) / len(jobs)
+    steps = guided if alone.climbing else 0.0
+    shares = [
+        Share("a guided step: render, ask the model, gradient", steps, steps * alone.climbing),
+        Share("render without a gradient", guided + others - steps, (guided + others - steps) * alone.rendering),
+        Share("ask the model without a gradient", 1 + guided + others - steps, (1 + guided + others - steps) * alone.model),
+        Share("ask the oracle", 1 + guided + others, (1 + guided + others) * alone.oracle),
+    ]
+    return Measured(spec.protocol, len(jobs), seconds, shares)
+
+
+def _staged(spec: RunSpec, images: int) -> Measured:
+    """All stages over a few images, in a folder that is thrown away."""
+    counts: dict[str, int] = {}
+    starts: dict[str, float] = {}  # a stage is told of when it begins, and after each batch
+    ends: dict[str, float] = {}
+
+    def watch(progress: Any) -> None:
+        now = time.perf_counter()
+        starts.setdefault(progress.stage, now)
+        counts[progress.stage], ends[progress.stage] = progress.done, now
+
+    limited = spec.model_copy(update={"limit": images})
+    with tempfile.TemporaryDirectory(prefix="counterfoil-bench-") as folder:
+        protocols.run(limited, Path(folder) / "run", watch=watch)
+    shares = [Share(name, counts[name] / images, (ends[name] - start) / images) for name, start in starts.items()]
+    return Measured(spec.protocol, images, sum(share.seconds for share in shares), shares)
+
+
+def _settle(device: str) -> None:
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,74 @@
+"""`counterfoil bench`: what this machine will do, and how long a run would take on it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from counterfoil import spec as specs
+
+if TYPE_CHECKING:
+    from counterfoil.benchmark import Measured
+
+Text = str | None
+Number = int | None
+
+IMAGES = {"fmr": 32, "lance": 8, "imagenet-d": 24}
+"""Images that are timed of each protocol unless others are asked for: enough for a first number, few enough to wait for."""
+
+
+def bench(
+    file: Annotated[Path | None, typer.Argument(help="A specification in YAML; by default the lab, all three protocols.")] = None,
+    protocol: Annotated[Text, typer.Option(help="fmr, lance or imagenet-d, of the lab.")] = None,
+    device: Annotated[Text, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    images: Annotated[Number, typer.Option(help="Images to time.", min=1)] = None,
+    predict: Annotated[int, typer.Option(help="Images of the run whose time is predicted.", min=1)] = 50_000,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for any key, as for run.")] = None,
+    out: Annotated[Path | None, typer.Option("--json", help="Also write what was measured to this file.")] = None,
+) -> None:
+    """Time a few images through a protocol, part by part, and predict the time of a run on this machine."""
+    chosen = [specs.read(file)] if file else [lab(name) for name in ([protocol] if protocol else IMAGES)]
+    resolved = []
+    for values in chosen:
+        if device is not None:
+            values["device"] = device
+        for assignment in settings or []:
+            specs.override(values, assignment)
+        resolved.append(specs.parse(values))
+
+    from counterfoil.benchmark import measured
+
+    found = []
+    for spec in resolved:
+        found.append(measured(spec, images or IMAGES[spec.protocol]))
+        for line in lines(found[-1], predict):
+            typer.echo(line)
+    if out is not None:
+        out.write_text(json.dumps([asdict(each) for each in found], indent=2) + "\n", encoding="utf-8")
+
+
+def lab(protocol: str) -> dict[str, Any]:
+    """The values of a protocol's run on the lab, as its demo has them."""
+    from counterfoil.cli import demo_imagenet_d, demo_lance
+
+    if protocol == "lance":
+        return {**demo_lance.SPEC}
+    if protocol == "imagenet-d":
+        return demo_imagenet_d.demo_spec().model_dump(mode="json", exclude={"limit"})
+    parts = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip"}
+    return {"protocol": protocol, **(parts if protocol == "fmr" else {})}
+
+
+def lines(found: Measured, predict: int) -> list[str]:
+    """What was measured, for people."""
+    from counterfoil.doctor.speed import duration
+
+    said = f"{found.protocol}: {1 / found.seconds:.3g} images a second ({found.images} timed); "
+    text = [f"{said}{predict:,} images take {duration(found.predicted(predict))}"]
+    width = max(len(share.name) for share in found.shares)
+    text += [f"  {share.name:<{width}}  {share.times:6.1f} an image  {share.seconds * 1e3:9.1f} ms" for share in found.shares]
+    return [*text, ""]

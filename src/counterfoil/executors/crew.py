@@ -1,0 +1,194 @@
+"""Workers that come and go. The driver gives each an order a turn, and yields what they report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from counterfoil.errors import RunFailed
+from counterfoil.executors.leases import ALONE, Leases
+from counterfoil.store.staging import Staged
+
+Item = TypeVar("Item")
+
+UNREADY = 3  # workers a place that may die in a row while they build their parts
+PERSISTENT = 10  # workers a place that may die in a row without finishing anything; finding one bad image takes several
+HOPELESS = 3  # images that may be given up before any was finished
+
+
+@dataclass(frozen=True)
+class Finished:
+    """One item that a worker is through with."""
+
+    key: str
+    value: Any = None  # what was made of it, where that does not go through the store
+    validated: bool = False
+    note: str = ""  # a line for people: why it was skipped
+
+
+@dataclass(frozen=True)
+class Order(Generic[Item]):
+    """What a worker is told at the beginning of a turn."""
+
+    stage: str = ""  # what is to be done with the items, where there is more than one thing
+    over: tuple[str, ...] = ()  # the stages that are complete
+    give: Sequence[Item] = ()  # to be worked on
+    hand_in: Sequence[str] = ()  # finished items that are to be written
+    drop: Sequence[str] = ()  # items that somebody else has finished
+    flush: bool = False  # whether to stage what there is, however little
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a worker says at the end of a turn."""
+
+    finished: Sequence[Finished] = ()
+    staged: Staged | None = None
+    error: Exception | None = None  # what ended the run there
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A worker has built its parts."""
+
+    about: Any = None
+
+
+@dataclass(frozen=True)
+class Death:
+    """A worker is gone."""
+
+    cause: str
+
+
+Event = Ready | Report | Death
+
+
+class Pool(Protocol):
+    """Starts workers and carries orders and reports. A worker has one order at a time."""
+
+    def start(self, *, replacing: bool = False) -> str:
+        """Start a worker and answer its name; `wait` tells when it is ready."""
+        ...
+
+    def turn(self, worker: str, order: Order[Any]) -> None:
+        """Give a worker its next order."""
+        ...
+
+    def wait(self) -> list[tuple[str, Event]]:
+        """What has come in: at least one event, unless a while has passed."""
+        ...
+
+    def stop(self) -> None:
+        """End all workers."""
+        ...
+
+
+@dataclass
+class Crew:
+    """A number of workers, made up again when one dies."""
+
+    pool: Pool
+    workers: int
+    tell: Callable[[str], None] = lambda line: None
+    _idle: list[str] = field(default_factory=list)  # ready, and without an order
+    _ready: set[str] = field(default_factory=set)  # all that have built their parts
+    _finished: int = 0  # items, ever
+    _dead: int = 0  # workers since the last item was finished
+    _dead_unready: int = 0  # workers since the last was ready
+    _given_up: int = 0
+
+    def start(self) -> Any:
+        """Start all workers; answers what the first that is ready says of itself."""
+        for _ in range(self.workers):
+            self.pool.start()
+        while True:
+            for worker, event in self.pool.wait():
+                if isinstance(event, Ready):
+                    self._welcome(worker)
+                    self._idle.append(worker)
+                    about = event.about
+                elif isinstance(event, Death):
+                    self._replace(worker, event)
+                elif event.error is not None:
+                    raise event.error
+            if self._idle:
+                return about
+
+    def work(
+        self, leases: Leases[Item], *, room: int, through_store: bool, stage: str = "", over: tuple[str, ...] = ()
+    ) -> Iterator[tuple[list[Finished], Staged | None, list[Item]]]:
+        """All items through the workers: what was finished for the first time, what was staged, and what is given up.
+
+        `room` is how many items a worker holds at most. Where results go `through_store`, an item is done once a part with
+        it was staged and the caller has taken that in; otherwise once the caller has taken in its value.
+        """
+        given: dict[str, set[str]] = {}  # what each worker may still be at, in its own eyes
+
+        def order(worker: str, hand_in: Sequence[str] = ()) -> None:
+            items = leases.give(worker, room - leases.out(worker))
+            own = given.setdefault(worker, set())
+            drop = leases.stale(worker, own)
+            own.difference_update(drop)
+            own.update(leases.key(item) for item in items)
+            flush = leases.suspected(worker) or not (items or leases.out(worker))
+            self.pool.turn(worker, Order(stage, over, items, hand_in, drop, flush))
+
+        if leases.over:
+            return
+        for worker in self._take_idle():
+            order(worker)
+        while not leases.over:
+            for worker, event in self.pool.wait():
+                if isinstance(event, Ready):
+                    self._welcome(worker)
+                    order(worker)
+                elif isinstance(event, Death):
+                    given.pop(worker, None)
+                    lost = leases.died(worker)
+                    self._give_up(len(lost), event)
+                    self._replace(worker, event)
+                    if lost:
+                        yield [], None, lost
+                else:
+                    if event.error is not None:
+                        raise event.error
+                    mine = set(leases.finished(worker, [each.key for each in event.finished]))
+                    given.setdefault(worker, set()).difference_update(mine)
+                    self._count(len(mine))
+                    yield [each for each in event.finished if each.key in mine], event.staged, []
+                    if event.staged is not None:
+                        leases.handed_in(worker, event.staged.image_ids)
+                    if not through_store:
+                        leases.handed_in(worker, mine)
+                    if leases.over:
+                        self._idle.append(worker)
+                    else:
+                        order(worker, [each.key for each in event.finished if each.key in mine])
+
+    def _take_idle(self) -> list[str]:
+        idle, self._idle = self._idle, []
+        return idle
+
+    def _welcome(self, worker: str) -> None:
+        self._ready.add(worker)
+        self._dead_unready = 0
+
+    def _count(self, finished: int) -> None:
+        if finished:
+            self._finished, self._dead = self._finished + finished, 0
+
+    def _replace(self, worker: str, event: Death) -> None:
+        self._dead += 1
+        self._dead_unready += worker not in self._ready
+        self._ready.discard(worker)
+        if self._dead > PERSISTENT * (self.workers + 1) or self._dead_unready > UNREADY * self.workers:
+            raise RunFailed(f"{self._dead} workers in a row died and finished nothing; what was done is kept: {event.cause}")
+        self.tell(f"a worker died and is replaced: {event.cause}")
+        self.pool.start(replacing=True)
+
+    def _give_up(self, items: int, event: Death) -> None:
+        self._given_up += items
+        if not self._finished and self._given_up >= HOPELESS:
+            raise RunFailed(f"{self._given_up} images ended {ALONE} workers each and none was finished; the last: {event.cause}")

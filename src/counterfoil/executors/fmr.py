@@ -1,0 +1,59 @@
+"""The FMR protocol over a crew of workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from counterfoil import store
+from counterfoil.assembly import Given, open_data
+from counterfoil.executors.climbing import ClimbWorker, Described
+from counterfoil.executors.crew import Crew
+from counterfoil.executors.execution import Execution
+from counterfoil.executors.leases import ALONE, Leases
+from counterfoil.executors.ray import RayPool
+from counterfoil.parts import Dataset, Sample
+from counterfoil.protocols.climbed import skipped
+from counterfoil.protocols.fmr import Tell, Watch, begun, finish, left
+from counterfoil.spec import FmrSpec
+from counterfoil.store import Writer
+from counterfoil.store.layout import layout
+
+
+def run(spec: FmrSpec, out: Path, *, given: Given | None, execution: Execution, watch: Watch, tell: Tell) -> None:
+    """Run `spec` with workers that build the parts themselves; this process reads the list of images and commits."""
+    dataset = open_data(spec, given)
+    laid = layout(len(dataset), at_least=spec.engine.part_images)
+    with RayPool(execution, device=spec.device) as pool:
+        pool.employ(ClimbWorker, spec, out.resolve(), threads=pool.threads, given=given, **laid)
+        crew = Crew(pool, pool.workers, tell)
+        about: Described = crew.start()
+        with store.write(
+            out, spec=spec.model_dump(mode="json"), classes=about.classes, provenance=about.provenance, **laid
+        ) as writer:
+            for note in writer.notes:
+                tell(note)
+            make(crew, spec, dataset, writer, room=about.room, watch=watch, tell=tell)
+            finish(spec, writer)
+            pool.ask("measure")
+
+
+def make(crew: Crew, spec: FmrSpec, dataset: Dataset, writer: Writer, *, room: int, watch: Watch, tell: Tell) -> None:
+    """Every image that is not in the store yet, through the workers and into it."""
+    progress = begun(writer, dataset)
+    watch(progress)
+    leases: Leases[Sample] = Leases(
+        left(writer, dataset), key=lambda sample: sample.image_id, workers=crew.workers, most=max(1, room // 2)
+    )
+    for finished, staged, lost in crew.work(leases, room=room, through_store=True):
+        if staged is not None:
+            writer.adopt(staged)
+        for sample in lost:
+            outcome = skipped(spec, sample, f"{sample.source or sample.image_id}: ended its worker {ALONE} times; try it locally")
+            outcome.put(writer)
+            tell(outcome.note)
+            progress = progress.more(validated=False, skipped=True)
+        for each in finished:
+            if each.note:
+                tell(each.note)
+            progress = progress.more(validated=each.validated, skipped=bool(each.note))
+        watch(progress)

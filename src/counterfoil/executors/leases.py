@@ -1,0 +1,162 @@
+"""Who works on what. Items go out in small leases that shrink towards the end, and come back finished or not at all.
+
+An item is out with a worker until the worker says it is finished; then it is the worker's to hand in, and it is done once
+that is on the disk. A worker that dies gives back what it had. What it was working on is under suspicion: those items go out
+again by themselves, in halves, until a single one is left that ends its worker three times; that one is given up.
+
+When nothing is left to hand out and a worker is idle, it gets copies of what others have had for long. Whoever finishes first
+hands in; the other's work is dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+ALONE = 3  # times that an item may end a worker that had nothing else
+PATIENCE = 1.5  # how much longer than usual an item may be out before somebody else gets a copy
+
+
+@dataclass
+class _Hand(Generic[Item]):
+    """What one worker has."""
+
+    out: dict[str, tuple[Item, float]] = field(default_factory=dict)  # by key, with when it went out
+    finished: dict[str, Item] = field(default_factory=dict)  # to be handed in
+    suspects: bool = False  # whether what is out is under suspicion
+
+
+class Leases(Generic[Item]):
+    """The book of one map over many items. Keys tell items apart."""
+
+    def __init__(
+        self,
+        items: Iterable[Item],
+        *,
+        key: Callable[[Item], str],
+        workers: int,
+        most: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`most` is how many items go out to a worker at once."""
+        self.key = key
+        self._source, self._clock = iter(items), clock
+        self._workers, self._most = workers, most
+        self._ahead: deque[Item] = deque()
+        self._groups: deque[list[Item]] = deque()  # under suspicion, each to be tried by itself
+        self._alone: Counter[str] = Counter()  # workers that an item ended with nothing else around
+        self._hands: dict[str, _Hand[Item]] = {}
+        self._usual = 0.0  # seconds that an item is out, as of late
+
+    @property
+    def over(self) -> bool:
+        """Whether every item is done or given up."""
+        self._look_ahead()
+        return not self._ahead and not self._groups and not any(hand.out or hand.finished for hand in self._hands.values())
+
+    @property
+    def dry(self) -> bool:
+        """Whether there is nothing left that has not been handed out."""
+        self._look_ahead()
+        return not self._ahead and not self._groups
+
+    def out(self, worker: str) -> int:
+        """How many items a worker has to work on."""
+        return len(self._hand(worker).out)
+
+    def suspected(self, worker: str) -> bool:
+        """Whether what a worker has is under suspicion, so that it had better be handed in at once."""
+        return self._hand(worker).suspects
+
+    def give(self, worker: str, room: int) -> list[Item]:
+        """What a worker that has room for so many items is to do next; nothing if it had better wait."""
+        hand = self._hand(worker)
+        if hand.suspects:
+            if hand.out:
+                return []
+            hand.suspects = False
+        if self._groups and not hand.out and not hand.finished:
+            hand.suspects = True
+            return self._hand_out(hand, self._groups.popleft())
+        self._look_ahead()
+        if self._ahead and room > 0:
+            share = -(-len(self._ahead) // (2 * self._workers))  # the last ones go round one by one
+            return self._hand_out(hand, [self._ahead.popleft() for _ in range(max(1, min(share, room, self._most)))])
+        if self.dry and not hand.out:
+            return self._hand_out(hand, self._copies(worker, room))
+        return []
+
+    def finished(self, worker: str, keys: Sequence[str]) -> list[str]:
+        """Those of the keys that the worker is to hand in; the others somebody else has finished before."""
+        hand, now = self._hand(worker), self._clock()
+        mine = []
+        for key in keys:
+            if key not in hand.out:
+                continue
+            item, since = hand.out.pop(key)
+            self._usual = 0.8 * self._usual + 0.2 * (now - since) if self._usual else now - since
+            hand.finished[key] = item
+            mine.append(key)
+            for other in self._hands.values():
+                other.out.pop(key, None)
+        return mine
+
+    def handed_in(self, worker: str, keys: Iterable[str]) -> None:
+        """What a worker had finished is on the disk."""
+        hand = self._hand(worker)
+        for key in keys:
+            hand.finished.pop(key, None)
+
+    def died(self, worker: str) -> list[Item]:
+        """A worker is gone: what it had goes back, and what has ended too many workers is given up and answered."""
+        hand = self._hands.pop(worker, None)
+        if hand is None:
+            return []
+        self._ahead.extendleft(reversed(list(hand.finished.values())))  # these did it no harm
+        elsewhere = {key for other in self._hands.values() for key in other.out}
+        lost = [item for key, (item, _) in hand.out.items() if key not in elsewhere]
+        if len(lost) == 1 and hand.suspects:
+            key = self.key(lost[0])
+            self._alone[key] += 1
+            if self._alone[key] >= ALONE:
+                return lost
+        half = -(-len(lost) // 2) if hand.suspects else len(lost)
+        self._groups.extendleft(group for group in (lost[half:], lost[:half]) if group)  # to the bottom of it first
+        return []
+
+    def stale(self, worker: str, keys: Iterable[str]) -> list[str]:
+        """Those of the keys that a worker need not work on any longer, as another has finished them."""
+        hand = self._hand(worker)
+        return [key for key in keys if key not in hand.out and key not in hand.finished]
+
+    def _hand(self, worker: str) -> _Hand[Item]:
+        return self._hands.setdefault(worker, _Hand())
+
+    def _hand_out(self, hand: _Hand[Item], items: list[Item]) -> list[Item]:
+        now = self._clock()
+        hand.out.update((self.key(item), (item, now)) for item in items)
+        return items
+
+    def _look_ahead(self) -> None:
+        missing = 2 * self._workers * self._most - len(self._ahead)
+        if missing > 0:
+            self._ahead.extend(islice(self._source, missing))
+
+    def _copies(self, worker: str, room: int) -> list[Item]:
+        """Half of what others have had for long and nobody else has, newest first: their owners come to those last."""
+        overdue = self._clock() - PATIENCE * self._usual
+        holders = Counter(key for hand in self._hands.values() for key in hand.out)
+        late = [
+            item
+            for name, hand in self._hands.items()
+            if name != worker and not hand.suspects
+            for key, (item, since) in hand.out.items()
+            if holders[key] == 1 and since <= overdue
+        ]
+        return late[::-1][: min(-(-len(late) // 2), max(room, 0))]

@@ -1,0 +1,149 @@
+"""Workers as actors of Ray: one a GPU, or a group of cores, on this machine or on all of a cluster."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from counterfoil.errors import CounterfoilError, RunFailed, UsageError
+from counterfoil.executors.crew import Death, Event, Order, Ready, Report
+from counterfoil.executors.execution import Execution
+from counterfoil.extras import require
+
+WAIT = 1.0  # seconds after which `wait` answers with nothing
+KNOCK = 10.0  # seconds that a cluster's address is given to answer
+_STORE = 100 * 2**20  # bytes of shared memory: orders and reports are small, pictures go to the disk
+
+
+class RayPool:
+    """Starts actors and carries orders and reports between them and the driver."""
+
+    def __init__(self, execution: Execution, *, device: str) -> None:
+        self._ray: Any = require("ray", extra="ray", what="--executor ray")
+        self._gpu = _on_gpu(device)
+        self._execution = execution
+        self._actors: dict[str, Any] = {}
+        self._calls: dict[Any, str] = {}  # the call that each worker is at
+        self._building: set[str] = set()
+        self._started = 0
+
+    def __enter__(self) -> RayPool:
+        """Join the cluster, or start one that ends with this process."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        self._joined = self._ray.is_initialized()
+        try:
+            if self._joined:
+                pass
+            elif self._execution.address:
+                _knock(self._execution.address)
+                self._ray.init(address=self._execution.address, **quiet)
+            else:
+                cores = max(self._execution.workers or 0, os.cpu_count() or 1)
+                self._ray.init(num_cpus=cores, include_dashboard=False, object_store_memory=_STORE, **quiet)
+        except (OSError, ValueError, RuntimeError) as error:
+            where = self._execution.address or "this machine"
+            raise UsageError(f"Ray cannot be reached at {where}: {_line(error)}; start it with 'ray start --head'") from None
+        there = self._ray.cluster_resources()
+        gpus, cores = int(there.get("GPU", 0)), int(there.get("CPU", 1))
+        if self._gpu and not gpus:
+            raise UsageError("--device cuda with --executor ray: the cluster has no GPU; give --device cpu, or add a node")
+        self.workers = self._execution.workers or (gpus if self._gpu else cores)
+        self.threads = max(1, cores // self.workers)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+        if not self._joined:
+            self._ray.shutdown()
+
+    def employ(self, kind: type[Any], *arguments: Any, **options: Any) -> None:
+        """Say what workers are and what they are made with. Large objects are put into Ray's store once."""
+        resources = {"num_gpus": 1} if self._gpu else {"num_cpus": self.threads}
+        actor = self._ray.remote(kind).options(max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD", **resources)
+        shared = {
+            name: self._ray.put(value) if name == "given" and value is not None else value for name, value in options.items()
+        }
+        self._employed = (actor, arguments, shared)
+
+    def start(self, *, replacing: bool = False) -> str:
+        """Start a worker."""
+        kind, arguments, options = self._employed
+        name = f"worker {self._started}"
+        self._started += 1
+        self._actors[name] = actor = kind.remote(*arguments, **options)
+        self._calls[actor.begin.remote(check=not replacing)] = name
+        self._building.add(name)
+        return name
+
+    def turn(self, worker: str, order: Order[Any]) -> None:
+        """Give a worker its next order."""
+        self._calls[self._actors[worker].turn.remote(order)] = worker
+
+    def wait(self) -> list[tuple[str, Event]]:
+        """What has come in by now."""
+        if not self._calls:
+            raise RunFailed("no worker is left; the same command goes on from what is done")
+        done, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=WAIT, fetch_local=True)
+        more, _ = self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0, fetch_local=True)
+        found: list[tuple[str, Event]] = []
+        for call in dict.fromkeys([*done, *more]):
+            worker = self._calls.pop(call)
+            found.append((worker, self._event(worker, call)))
+        return found
+
+    def ask(self, method: str) -> None:
+        """Have one of the workers do something, and wait for it; without any, it is left undone."""
+        for actor in self._actors.values():
+            with suppress(self._ray.exceptions.RayActorError):
+                self._ray.get(getattr(actor, method).remote())
+                return
+
+    def stop(self) -> None:
+        """End all workers."""
+        for actor in self._actors.values():
+            with suppress(Exception):
+                self._ray.kill(actor)
+        self._actors, self._calls = {}, {}
+
+    def _event(self, worker: str, call: Any) -> Event:
+        failures = self._ray.exceptions
+        try:
+            answer = self._ray.get(call)
+        except failures.RayTaskError as error:  # an exception in the worker, not its end
+            cause = getattr(error, "cause", None)
+            return Report(error=cause if isinstance(cause, CounterfoilError) else error)
+        except failures.RayError as error:
+            with suppress(Exception):  # one that cannot be reached may still be at work
+                self._ray.kill(self._actors.pop(worker))
+            return Death(_line(error))
+        if worker in self._building:
+            self._building.discard(worker)
+            return Ready(answer)
+        assert isinstance(answer, Report)
+        return answer
+
+
+def _knock(address: str) -> None:
+    """See that somebody listens at HOST:PORT, because Ray itself would try for ever."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=KNOCK).close()
+
+
+def _on_gpu(device: str) -> bool:
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda"):
+        raise UsageError(f"--device {device} with --executor ray: workers run on cpu or cuda")
+    if index:
+        raise UsageError(f"--device {device} with --executor ray: each worker gets a GPU of its own; give --device {kind}")
+    return kind == "cuda"
+
+
+def _line(error: BaseException) -> str:
+    """The first lines of an error as one."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

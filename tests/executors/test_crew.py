@@ -1,0 +1,88 @@
+"""Every item is done once, whoever dies on the way, and nobody waits long for the slowest."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from counterfoil.errors import BadData, RunFailed
+from counterfoil.executors.crew import Crew, Report
+from counterfoil.executors.leases import Leases
+
+from .simulated import SimulatedPool, items
+
+
+def work(pool: SimulatedPool, count: int, *, workers: int = 2, room: int = 6, through_store: bool = True):
+    """What was handed in, in its order, and what was given up."""
+    crew = Crew(pool, workers)
+    crew.start()
+    leases = Leases(items(count), key=str, workers=workers, most=room // 2, clock=pool.clock)
+    kept, lost, finished = [], [], []
+    for done, staged, given_up in crew.work(leases, room=room, through_store=through_store):
+        finished += [each.key for each in done]
+        kept += staged.image_ids if staged is not None else []
+        lost += given_up
+    return kept if through_store else finished, lost
+
+
+@pytest.mark.parametrize("through_store", [True, False])
+@pytest.mark.parametrize(("count", "workers", "room"), [(0, 2, 6), (1, 3, 6), (50, 1, 2), (57, 4, 16)])
+def test_every_item_is_done_once(count, workers, room, through_store):
+    kept, lost = work(SimulatedPool(), count, workers=workers, room=room, through_store=through_store)
+    assert (sorted(kept), lost) == (list(items(count)), [])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_killing_a_worker_every_few_items_loses_and_repeats_nothing(seed):
+    pool = SimulatedPool(kill_every=4.0, seed=seed)
+    kept, lost = work(pool, 80, workers=3)
+    assert (sorted(kept), lost) == (list(items(80)), [])
+    assert pool.deaths >= 5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_items_that_end_their_worker_are_found_among_the_innocent_and_given_up(seed):
+    bad = frozenset({"i0003", "i0021", "i0022"})
+    kept, lost = work(SimulatedPool(poison=bad, seed=seed), 40)
+    assert sorted(lost) == sorted(bad)
+    assert sorted(kept) == sorted(set(items(40)) - bad)
+
+
+def test_the_end_does_not_wait_for_a_worker_that_is_a_hundred_times_slower():
+    pool = SimulatedPool(seconds=lambda number: 100.0 if number == 0 else 1.0)
+    kept, _ = work(pool, 60, workers=3, room=4)
+    assert Counter(kept) == Counter(items(60))
+    assert pool.now < 30 + 10  # two quick workers take 30 s; the slow one alone would hold four items for 400 s
+
+
+def test_equal_workers_end_within_an_item_of_each_other_and_repeat_little():
+    pool = SimulatedPool()
+    work(pool, 61, workers=4, room=8)
+    assert pool.now < 61 / 4 + 2.5
+    assert len(pool.worked) <= 61 + 4
+
+
+def test_leases_shrink_to_single_items():
+    leases = Leases(items(40), key=str, workers=2, most=8)
+    sizes = []
+    while given := leases.give(f"w{len(sizes) % 2}", 8):
+        sizes.append(len(given))
+    assert sizes[0] == 8 and sizes[-4:] == [1, 1, 1, 1]
+    assert sizes == sorted(sizes, reverse=True) and sum(sizes) == 40
+
+
+def test_workers_that_never_finish_anything_end_the_run():
+    with pytest.raises(RunFailed, match="none was finished"):
+        work(SimulatedPool(poison=frozenset(items(30))), 30)
+    with pytest.raises(RunFailed, match="in a row died and finished nothing"):
+        work(SimulatedPool(kill_every=0.2), 30)
+
+
+def test_an_error_in_a_worker_is_raised_as_it_is():
+    pool = SimulatedPool()
+    crew = Crew(pool, 1)
+    crew.start()
+    pool.turn = lambda worker, order: pool._post(pool.now, worker, Report(error=BadData("strict")))  # type: ignore
+    with pytest.raises(BadData, match="strict"):
+        list(crew.work(Leases(items(3), key=str, workers=1, most=1), room=1, through_store=True))

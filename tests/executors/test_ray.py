@@ -1,0 +1,125 @@
+"""Workers as processes of Ray: the same bytes as in one process, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from counterfoil import spec as specs
+from counterfoil.errors import BadPart, UsageError
+from counterfoil.executors.crew import Death, Finished, Order, Ready, Report
+from counterfoil.executors.execution import Execution
+from counterfoil.executors.ray import RayPool, _knock
+from counterfoil.protocols import fmr, imagenet_d
+from tests.protocols.imagenet_d import world as squares
+
+from .test_workers import content, tables
+
+ray = pytest.importorskip("ray")
+psutil = pytest.importorskip("psutil")
+pytestmark = pytest.mark.xdist_group("ray")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """One cluster for all tests of this file: starting one takes seconds."""
+    with RayPool(Execution("ray", workers=2), device="cpu") as pool:
+        yield pool
+
+
+class Echo:
+    """Answers with what it is given; dies, or raises, when it is told so."""
+
+    def begin(self, *, check: bool = True) -> str:
+        return f"check {check}"
+
+    def turn(self, order: Order[str]) -> Report:
+        if "die" in order.give:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "raise" in order.give:
+            raise BadPart("a part that cannot be used")
+        return Report([Finished(item) for item in order.give])
+
+
+def next_of(pool: RayPool):
+    """The next event, however long the machine takes."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        if events := pool.wait():
+            return events
+    raise AssertionError("no worker answers")
+
+
+def test_the_pool_tells_answers_errors_and_deaths_apart(cluster) -> None:
+    cluster.employ(Echo)
+    name = cluster.start()
+    assert next_of(cluster) == [(name, Ready("check True"))]
+    cluster.turn(name, Order(give=["a", "b"]))
+    assert next_of(cluster) == [(name, Report([Finished("a"), Finished("b")]))]
+    cluster.turn(name, Order(give=["raise"]))
+    ((_, report),) = next_of(cluster)
+    assert isinstance(report.error, BadPart) and str(report.error) == "a part that cannot be used"
+    cluster.turn(name, Order(give=["die"]))
+    ((_, death),) = next_of(cluster)
+    assert isinstance(death, Death) and death.cause and "\n" not in death.cause
+    other = cluster.start(replacing=True)
+    assert next_of(cluster) == [(other, Ready("check False"))]
+    cluster.stop()
+
+
+def test_the_lab_is_the_same_bit_by_bit_though_a_worker_is_killed(tmp_path: Path) -> None:
+    values = {"model": "lab:narrow", "generator": "lab:vqgan", "oracle": "lab:clip", "data": "lab:wardrobe", "limit": 16}
+    spec = specs.parse({**values, "search": {"budget": 1}, "engine": {"part_images": 4}})
+    told, killed = [], []
+
+    def watch(progress: fmr.Progress) -> None:
+        if progress.done >= 3 and not killed:
+            killed.extend(_workers()[:1])
+            os.kill(killed[0], signal.SIGKILL)
+
+    spread = fmr.run(spec, tmp_path / "spread", execution=Execution("ray", workers=2), watch=watch, tell=told.append)
+    whole = fmr.run(spec, tmp_path / "whole")
+    assert len([line for line in told if "worker died" in line]) == len(killed) == 1
+    assert content(spread) == content(whole)
+    assert (spread.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
+    assert len(content(whole)[3]) > 16 and spread.counts["images"] == 16
+
+
+def _workers() -> list[int]:
+    """The processes of workers that climb."""
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        try:
+            found += [each.pid] if "ClimbWorker" in " ".join(each.cmdline()) else []
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_objects_travel_to_the_workers_of_a_staged_protocol(tmp_path: Path) -> None:
+    imagenet_d.run(squares.spec(), tmp_path / "whole", given=squares.given())
+    one = Execution("ray", workers=1)
+    spread = imagenet_d.run(squares.spec(), tmp_path / "spread", given=squares.given(), execution=one)
+    assert tables(spread.path) == tables(tmp_path / "whole")
+
+
+def test_what_cannot_be_is_refused_in_a_line() -> None:
+    with pytest.raises(UsageError, match="a GPU of its own"):
+        RayPool(Execution("ray"), device="cuda:1")
+    with pytest.raises(UsageError, match="workers run on cpu or cuda"):
+        RayPool(Execution("ray"), device="mps")
+    with pytest.raises(OSError, match="refused"):  # becomes a usage error where a cluster is joined
+        _knock("127.0.0.1:1")
+    with pytest.raises(UsageError, match="no executor named 'slurm'"):
+        Execution("slurm")
+    with pytest.raises(UsageError, match="need --executor ray"):
+        Execution(workers=2)
+    with pytest.raises(UsageError, match="at least one worker, got 0"):
+        Execution("ray", workers=0)
+    with pytest.raises(UsageError, match="keys are executor, workers, address"):
+        Execution.of({"nodes": 3})
+    assert Execution.of({"executor": "ray", "workers": 3}, workers=2, address=None) == Execution("ray", 2)

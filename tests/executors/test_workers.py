@@ -1,0 +1,128 @@
+"""Real workers under a crew: the same records, pictures and tables as in one process, deaths included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from counterfoil import store
+from counterfoil.assembly import open_data
+from counterfoil.executors.climbing import ClimbWorker
+from counterfoil.executors.crew import Crew
+from counterfoil.executors.fmr import make
+from counterfoil.executors.stages import CrewSpread, StageWorker
+from counterfoil.protocols import fmr, imagenet_d, lance
+from counterfoil.protocols.imagenet_d import bench as imagenet_d_bench
+from counterfoil.protocols.imagenet_d import running
+from counterfoil.stages import Stages
+from tests.protocols.imagenet_d import world as squares
+from tests.protocols.lance import world as pets
+from tests.worlds import arrays, folder, spec
+
+from .threads import ThreadPool
+
+
+def content(run: store.Run) -> tuple[list, ...]:
+    """Everything a run holds that may be compared, in an order that does not depend on its parts."""
+    kinds = ("clean", "reconstruction", "made")
+    named = [(trial, kind) for trial in run.trials for kind in kinds if (trial.image if kind == "made" else getattr(trial, kind))]
+    files = sorted((trial.trial_id, kind, run.picture(trial, kind).read_bytes()) for trial, kind in named)
+    return (*(sorted(map(repr, rows)) for rows in (run.trials, run.predictions(), run.verdicts())), files)
+
+
+@pytest.mark.parametrize(("dies", "packed"), [({}, False), ({0: 2, 1: 5, 3: 3}, True)])
+def test_climbs_are_those_of_one_process(tmp_path: Path, dies, packed) -> None:
+    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 60)}", engine={"part_images": 8})
+    whole = fmr.run(chosen, tmp_path / "whole")
+    out = tmp_path / "spread"
+    pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=8, packed=packed, threads=1, given=None), dies)
+    crew = Crew(pool, 2)
+    about = crew.start()
+    dataset = open_data(chosen)
+    seen: list[fmr.Progress] = []
+    with store.write(
+        out, chosen.model_dump(mode="json"), about.classes, about.provenance, part_images=8, packed=packed
+    ) as writer:
+        make(crew, chosen, dataset, writer, room=about.room, watch=seen.append, tell=lambda line: None)
+        fmr.finish(chosen, writer)
+    pool.stop()
+    spread = store.open_run(out)
+    assert content(spread) == content(whole)
+    assert (out / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
+    assert seen[-1].done >= 60 and pool.deaths == len([turn for number, turn in dies.items()])
+    assert not list(out.rglob("*.tmp")) or dies  # what the dead had staged goes when the run is opened again
+
+
+def test_an_interrupted_run_is_finished_by_another_executor(tmp_path: Path) -> None:
+    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 60)}", engine={"part_images": 4})
+    whole = fmr.run(chosen, tmp_path / "whole")
+    out = tmp_path / "spread"
+    pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=4, packed=False, threads=1, given=None))
+    crew = Crew(pool, 2)
+    about = crew.start()
+
+    def watch(progress: fmr.Progress) -> None:
+        if store.open_run(out).counts["images"] >= 12:
+            raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        store.write(out, chosen.model_dump(mode="json"), about.classes, about.provenance) as writer,
+    ):
+        make(crew, chosen, open_data(chosen), writer, room=8, watch=watch, tell=lambda line: None)
+    assert 12 <= store.open_run(out).counts["images"] < 60
+    assert content(fmr.run(chosen, out)) == content(whole)  # the first one's workers are still about, and change nothing
+    pool.stop()
+
+
+def test_pictures_that_cannot_be_read_are_skipped_by_workers_too(tmp_path: Path) -> None:
+    place = folder(tmp_path / "photos", 12)
+    broken = sorted(place.rglob("*.png"))[3]
+    broken.write_bytes(b"not a picture")
+    chosen = spec(f"folder:{place}")
+    whole = fmr.run(chosen, tmp_path / "whole")
+    out, told = tmp_path / "spread", []
+    pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=64, packed=False, threads=1, given=None))
+    crew = Crew(pool, 2)
+    about = crew.start()
+    with store.write(out, chosen.model_dump(mode="json"), about.classes, about.provenance) as writer:
+        make(crew, chosen, open_data(chosen), writer, room=4, watch=lambda progress: None, tell=told.append)
+    pool.stop()
+    assert content(store.open_run(out)) == content(whole)
+    assert len(told) == 1 and broken.name in told[0]
+
+
+def tables(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted((path / "stages").glob("*.jsonl"))}
+
+
+def test_lance_leaves_the_same_tables(tmp_path: Path) -> None:
+    def parts():
+        return pets.given(dataset=pets.Pets(broken=(5,)), captioner=pets.Told(mute=("pet-003",)))
+
+    lance.run(pets.spec(), tmp_path / "whole", given=parts())
+    out = tmp_path / "spread"
+    out.mkdir()
+    (out / "run.json").touch()
+    pool = ThreadPool(lambda: StageWorker(pets.spec(), out, threads=1, given=parts()), {0: 3, 1: 12})
+    crew = Crew(pool, 2)
+    crew.start()
+    lance.make(lance.assemble(pets.spec(), parts()), Stages(out, batch=5, spread=CrewSpread(crew)))
+    pool.stop()
+    assert tables(out) == tables(tmp_path / "whole")
+    assert pool.deaths == 2
+
+
+def test_imagenet_d_leaves_the_same_tables(tmp_path: Path) -> None:
+    imagenet_d.run(squares.spec(), tmp_path / "whole", given=squares.given())
+    out = tmp_path / "spread"
+    out.mkdir()
+    (out / "run.json").touch()
+    pool = ThreadPool(lambda: StageWorker(squares.spec(), out, threads=1, given=squares.given()), {1: 4})
+    crew = Crew(pool, 2)
+    crew.start()
+    bench = imagenet_d_bench.assemble(squares.spec(), squares.given())
+    running.make(bench, Stages(out, spread=CrewSpread(crew)))
+    pool.stop()
+    assert tables(out) == tables(tmp_path / "whole")
