@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from counterfoil import registry
-from counterfoil.errors import BadWeights
+from counterfoil.errors import BadSpec, BadWeights
 from tests import hub
 
 REPOSITORY = "nobody/nothing"
@@ -21,6 +22,13 @@ ON_THE_HUB = [
     ("oracle", f"vlm:{REPOSITORY}", {}),
     ("generator", f"autoencoder:{REPOSITORY}", {}),
     ("generator", f"diffusion:{REPOSITORY}", {}),
+    ("captioner", f"blip:{REPOSITORY}", {}),
+    ("rewriter", f"llm:{REPOSITORY}", {}),
+    ("editor", f"p2p:{REPOSITORY}", {}),
+    ("editor", f"instruct:{REPOSITORY}", {}),
+    ("painter", f"diffusers:{REPOSITORY}", {}),
+    ("encoder", f"clip:{REPOSITORY}", {}),
+    ("chat", f"vlm:{REPOSITORY}", {}),
 ]
 
 
@@ -66,3 +74,22 @@ def test_weights_of_another_architecture_are_named_by_their_keys(kind, tmp_path)
         registry.create("model" if kind == "hf" else "generator", f"{kind}:{folder}", {})
     assert "\n" not in str(caught.value)
     assert missing in str(caught.value) or "stranger.weight" in str(caught.value)
+
+
+def test_weights_of_another_width_are_named_with_both_shapes(tmp_path):
+    from tests.generators.conftest import save_network
+
+    folder = save_network(tmp_path, "VQModel")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_vq_embeddings": 30}))
+    with pytest.raises(BadWeights, match=r"1 mismatched keys, quantize.embedding.weight \(24×4 for 30×4\) among them") as caught:
+        registry.create("generator", f"autoencoder:{folder}", {})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hash_without_quotes_is_a_number(tmp_path):
+    from tests.models import programs
+
+    file = programs.onnx_file(tmp_path / "m.onnx")
+    with pytest.raises(BadSpec, match="12345678, a number; write the hash in quotes"):
+        registry.create("model", f"onnx:{file}", {"sha256": 12345678})

@@ -3,13 +3,14 @@
     python examples/real_photos/run.py PHOTOS [--images 40] [--out real-photos] [--device cuda]
 
 PHOTOS is a folder with one sub-folder a class, named by ImageNet's names or WordNet ids. With --styles FOLDER (pictures),
---encoder FILE and --decoder FILE (the published AdaIN weights), style transfer is a third generator. A run that is
-there already is not made again.
+--encoder FILE and --decoder FILE (the published AdaIN weights), style transfer is a third generator. --networks and
+--families take some of them alone. A run that is there already is not made again.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,17 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=40)
     parser.add_argument("--out", type=Path, default=Path("real-photos"))
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=NETWORKS)
+    parser.add_argument("--families", nargs="+", choices=("transforms", "pixels", "style"))
     for name in ("--styles", "--encoder", "--decoder"):
         parser.add_argument(name, type=Path)
     asked = parser.parse_args()
     runs = []
     for name, family in families(asked).items():
-        made = [run(asked, network, name, family) for network in NETWORKS]
-        table(name, made)
+        if asked.families is not None and name not in asked.families:
+            continue
+        made = [run(asked, network, name, family) for network in asked.networks]
+        table(name, asked.networks, made)
         runs += made
     print(f"Report: {write_report(runs, asked.out / 'report')}")
 
@@ -53,7 +58,7 @@ def families(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
     }
     if asked.styles is not None:
         style = {"name": f"style:{asked.styles}", "encoder": str(asked.encoder), "decoder": str(asked.decoder)}
-        found["style"] = {"generator": style, "search": {"step": 0.1, "budget": 5}}
+        found["style"] = {"generator": style, "search": {"step": 0.2, "budget": 5}}
     return found
 
 
@@ -76,10 +81,10 @@ def run(asked: argparse.Namespace, network: str, name: str, family: dict[str, An
         return fmr.run(spec, asked.out / f"{network}-{name}", watch=watch, tell=tell)
 
 
-def table(name: str, runs: list[Run]) -> None:
+def table(name: str, networks: Sequence[str], runs: list[Run]) -> None:
     """The numbers of one generator, a column a network."""
     print(f"\n{name}: per cent with 95 % intervals")
-    print(" " * 18 + "".join(f"{network:>26}" for network in NETWORKS))
+    print(" " * 18 + "".join(f"{network:>26}" for network in networks))
     for row in ROWS:
         print(f"{row:<18}" + "".join(f"{_cell((each.results or {})[row]):>26}" for each in runs))
 

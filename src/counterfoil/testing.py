@@ -14,6 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
+from counterfoil.encoders.prompts import Encoder
+from counterfoil.errors import BadPart
+from counterfoil.evaluation.questions import Chat
 from counterfoil.parts import (
     Caption,
     Captioner,
@@ -35,8 +38,10 @@ from counterfoil.parts import (
 
 __all__ = [
     "check_captioner",
+    "check_chat",
     "check_dataset",
     "check_editor",
+    "check_encoder",
     "check_generator",
     "check_model",
     "check_oracle",
@@ -209,6 +214,42 @@ def check_editor(
     assert isinstance(same, Edited) and isinstance(alone, Edited)
     worst = (same.candidates - alone.candidates).abs().max().item()
     assert worst <= 1e-4, f"edits treat rows independently: other rows changed one by {worst:.2g}"
+
+
+def check_encoder(encoder: Encoder, *, size: int = 32, texts: Sequence[str] = ("a photo of a mug", "a sock")) -> None:
+    """An encoder: pictures as rows of numbers, each from its picture alone; words in the same space, or a refusal."""
+    images = pictures(size=size)
+    for needed in ("preprocessing", "pairwise", "embed_images", "embed_texts", "logits", "to", "provenance"):
+        assert hasattr(encoder, needed), f"an encoder has `{needed}`"
+    with torch.no_grad():
+        embedded = encoder.embed_images(images)
+    assert embedded.ndim == 2 and len(embedded) == len(images), f"one row a picture, got shape {tuple(embedded.shape)}"
+    assert torch.isfinite(embedded).all() and embedded.std(0).sum() > 0, "embeddings are finite and tell pictures apart"
+    _same_rows(lambda rows: encoder.embed_images(images[rows]), "embeddings")
+    try:
+        words = encoder.embed_texts(texts)
+    except BadPart:
+        return  # it knows no words, and says so
+    expected = (len(texts), embedded.shape[1])
+    assert tuple(words.shape) == expected, f"texts are embedded as pictures are: {expected}, got {tuple(words.shape)}"
+    alone = encoder.embed_texts(texts[1:2])
+    assert (alone - words[1:2]).abs().max() <= 1e-4 * words.abs().max(), "a text's embedding does not hang on its neighbours"
+    similarity = torch.tensor([[0.1, 0.2], [0.3, 0.0]])
+    logits = encoder.logits(similarity)
+    assert logits.shape == similarity.shape and bool((logits.argsort(1) == similarity.argsort(1)).all()), (
+        "logits keep the order of the similarities"
+    )
+
+
+def check_chat(chat: Chat, *, size: int = 32, question: str = "is the main object a boot or a bag ?") -> None:
+    """A chat: an answer in words for every picture and question, the same whoever its neighbours are."""
+    images = list(pictures(3, size))
+    assert isinstance(chat, Chat), "a chat has `answer(images, questions)`"
+    said = chat.answer(images, [question] * 3)
+    assert len(said) == 3, f"one answer a picture, got {len(said)} for 3"
+    assert all(isinstance(text, str) for text in said), f"answers are text, got {[type(text).__name__ for text in said]}"
+    assert chat.answer(images[1:2], [question]) == said[1:2], "an answer depends on its own picture and question alone"
+    assert chat.answer([], []) == [], "no pictures, no answers"
 
 
 def _check_rendering(generator: Generator, state: State, images: Tensor) -> None:

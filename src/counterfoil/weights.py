@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from counterfoil.errors import BadWeights, CounterfoilError
+from counterfoil.errors import BadSpec, BadWeights, CounterfoilError
 
 State = dict[str, Tensor]
 
@@ -94,6 +94,8 @@ def file_sha256(path: str | Path) -> str:
 
 def check_hash(path: str | Path, sha256: str) -> None:
     """Raise BadWeights unless the file has this SHA-256, or one that begins so if it is given shortened."""
+    if not isinstance(sha256, str):  # a specification's digits without quotes are a number
+        raise BadSpec(f"sha256 is {sha256!r}, a number; write the hash in quotes, as in sha256='\"12345678…\"'")
     wanted, actual = sha256.strip().lower(), file_sha256(path)
     if len(wanted) < 8 or not actual.startswith(wanted):
         raise BadWeights(f"{path}: SHA-256 is {actual}, expected {wanted}; download the file again or correct the hash")

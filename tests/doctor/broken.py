@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import torch
@@ -30,7 +31,7 @@ class NeverEvaluates(nn.Module):
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner = deepcopy(inner)  # training changes its statistics, and others use it
 
     def forward(self, images: Tensor) -> Tensor:
         self.inner.train()

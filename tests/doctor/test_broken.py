@@ -85,6 +85,15 @@ def test_a_normalisation_that_cannot_be_seen_is_named_too():
     assert "mean 0.5 and standard deviation 0.5" in finding.says
 
 
+def test_a_network_that_saturates_out_of_range_is_not_blamed_for_its_gradients_too():
+    whole = healthy()
+    saturating = broken.Wrapped(whole.module, before=lambda images: images.clamp(-1.2, 1.2))
+    found = diagnosed(broken.remade(whole, saturating, mean=(0.0,) * 3, std=(1 / 255,) * 3))
+    assert suspected(found) == ["input range"]
+    (gradients,) = [finding for finding in found.findings if finding.mistake == "gradients"]
+    assert gradients.severity == "caution" and "saturates" in gradients.remedy
+
+
 def test_more_outputs_than_names_are_said_to_be_a_background_class():
     whole = healthy()
     module = broken.Wrapped(whole.module, after=lambda logits: torch.nn.functional.pad(logits, (1, 0)))

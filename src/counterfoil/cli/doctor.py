@@ -50,6 +50,7 @@ def doctor(
 
     from counterfoil.assembly import assemble
     from counterfoil.doctor import examine
+    from counterfoil.store.files import write_whole, writing
 
     console = Console(stderr=True)
     if console.is_terminal:
@@ -60,7 +61,8 @@ def doctor(
     for line in lines(found):
         typer.echo(line)
     if out is not None:
-        out.write_text(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        with writing(out):
+            write_whole(out, (json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n").encode())
     if not found.healthy:
         raise typer.Exit(1)
 

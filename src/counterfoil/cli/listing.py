@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from counterfoil import registry
@@ -17,9 +18,10 @@ def list_parts(
     """Show the parts that can be named, built-in and plug-ins alike."""
     roles = [role.removesuffix("s")] if role else list(registry.ROLES)
     table = Table(box=None, pad_edge=False)
-    for heading in ("role", "name", "package", "what it is"):
-        table.add_column(heading)
+    for heading in ("role", "name", "what it is"):
+        table.add_column(heading, overflow="fold")  # names of models are to be read whole
     for each in roles:
         for part in registry.listed(each):
-            table.add_row(each, f"{part.kind}:", part.package, part.summary)
+            origin = "" if part.package == "counterfoil" else f" (from {part.package})"
+            table.add_row(each, f"{part.kind}:", escape(part.summary + origin))
     Console().print(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -71,7 +71,8 @@ def examine(assembly: Assembly, *, images: int = IMAGES, watch: Watch = lambda d
         more, found = gradients.check_climb(assembly.model, assembly.generator, few, assembly.spec.search)
         rows |= more
     # The slope of an answer that changes by itself, and steps against a wrong class, say nothing new.
-    notes.add("gradients", rows, [] if unsteady or (notes.findings and climbs) else found)
+    told = [] if unsteady or (notes.findings and climbs) else found
+    notes.add("gradients", rows, _consequences(told, notes.findings) if rows.get("gradient") != "blocked" else told)
 
     watch("reconstructing")
     pictures = reconstruction.reconstructed(assembly.generator, few)
@@ -90,6 +91,15 @@ def _mistakes(assembly: Assembly, few: Handful, logits: Tensor, watch: Watch) ->
     if not found:
         found = probe(assembly.model, few, logits, watch=lambda done, total: watch(f"trying other inputs, {done} of {total}"))
     return found or outputs.check_meaning(few, logits)
+
+
+def _consequences(found: list[Finding], known: list[Finding]) -> list[Finding]:
+    """Flat or odd gradients where inputs are out of range: a network that saturates has them, and nothing else is wrong."""
+    if not {"normalisation", "input range"} & {finding.mistake for finding in known}:
+        return found
+    return [
+        replace(each, severity="caution", remedy="put the input right first: out of range, a network saturates") for each in found
+    ]
 
 
 def _labels(assembly: Assembly, few: Handful) -> dict[str, str]:

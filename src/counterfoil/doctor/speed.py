@@ -15,6 +15,7 @@ from counterfoil.assembly import Assembly
 from counterfoil.cost import cost
 from counterfoil.doctor.sample import Handful
 from counterfoil.engine import CPU_TILE, EightBits
+from counterfoil.memory import GPU_TILE
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Speed:
 
 def measure(assembly: Assembly, few: Handful, *, climbs: bool) -> Speed:
     """The parts' speed on one tile, after a first call that warms them up; that of a guided step if it `climbs`."""
-    rows = min(len(few), CPU_TILE if few.images.device.type == "cpu" else assembly.spec.engine.slots)
+    rows = min(len(few), CPU_TILE if few.images.device.type == "cpu" else assembly.spec.engine.tile or GPU_TILE)
     some = few.rows(slice(0, rows))
     model, generator, oracle = assembly.model, assembly.generator, assembly.oracle
     with torch.no_grad():

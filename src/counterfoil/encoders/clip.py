@@ -18,7 +18,7 @@ EXAMPLE = "openai/clip-vit-base-patch32"
 
 
 def load(name: str, *, kind: str = "clip", revision: str | None = None, sha256: str | None = None) -> TransformersEncoder:
-    """The model, tokenizer and preprocessing in a local folder or a hub repository."""
+    """CLIP or SigLIP from transformers: clip:FOLDER, or clip:openai/clip-vit-base-patch32 from the hub."""
     return open_encoder(Pretrained(kind, name, revision=revision, example=EXAMPLE), sha256=sha256)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ _RESIZING: dict[str, Resizing] = {"shortest": "shorter", "longest": "longer", "s
 
 
 def load(name: str, *, sha256: str | None = None) -> OpenClipEncoder:
-    """The model and tokenizer of an architecture with weights, a local folder or a hub repository."""
+    """A model of open_clip: openclip:ViT-B-32/openai, openclip:FOLDER, or openclip:hf-hub:ORG/NAME."""
     import open_clip
 
     if not name:
@@ -38,7 +40,7 @@ def load(name: str, *, sha256: str | None = None) -> OpenClipEncoder:
         source, file, settings = _published(name)
     if sha256 is not None:
         weights.check_hash(file, sha256)
-    with weights.loading(file):
+    with weights.loading(file), _quiet():
         model = open_clip.create_model(source, load_weights=False, pretrained_text=False, **settings)
         _fill(model, file)
         tokenizer = open_clip.get_tokenizer(source)
@@ -114,6 +116,18 @@ def _published(name: str) -> tuple[str, Path, dict[str, Any]]:
     quick = bool(published.get("quick_gelu")) or bool(open_clip.get_model_config(architecture).get("quick_gelu"))
     overrides = {key: published[key] for key in keys if published.get(key) is not None}
     return architecture, file, {"force_quick_gelu": quick, "force_preprocess_cfg": overrides}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Loading without open_clip's warning that the weights are random: they are filled in here."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
 
 
 def _fill(model: nn.Module, file: Path) -> None:

@@ -15,8 +15,11 @@ from counterfoil.models.exported import ScriptRunner
 from counterfoil.models.preprocessing import Preprocessing
 
 
-def load(path: str, *, size: int = 299, scale: float = 255.0, sha256: str | None = None) -> ScriptFeatures:
-    """Features of a TorchScript program: torchscript:inception.pt. It gets pictures of side `size` with values up to `scale`.
+def load(path: str, *, size: int = 299, scale: float = 255.0, shift: float = 0.0, sha256: str | None = None) -> ScriptFeatures:
+    """Features of a TorchScript program: torchscript:inception.pt.
+
+    It gets pictures of side `size`, values from `shift` to `shift` + `scale`; some exports of FID's Inception want 0 to 255,
+    others −1 to 0.9921875, that is scale 1.9921875, shift −1.
 
     Such a file is a program; load only what you trust, and pin it with `sha256`.
     """
@@ -27,7 +30,7 @@ def load(path: str, *, size: int = 299, scale: float = 255.0, sha256: str | None
         weights.check_hash(file, sha256)
     content = file.read_bytes()
     program_safety.check_script(content, file)
-    return ScriptFeatures(ScriptRunner(file, content), size=size, scale=scale, name=path)
+    return ScriptFeatures(ScriptRunner(file, content), size=size, scale=scale, shift=shift, name=path)
 
 
 class ScriptFeatures:
@@ -35,14 +38,14 @@ class ScriptFeatures:
 
     pairwise = False
 
-    def __init__(self, runner: ScriptRunner, *, size: int, scale: float, name: str) -> None:
-        self._runner, self._size, self._scale, self.name = runner, size, scale, name
+    def __init__(self, runner: ScriptRunner, *, size: int, scale: float, shift: float, name: str) -> None:
+        self._runner, self._size, self._scale, self._shift, self.name = runner, size, scale, shift, name
         self.preprocessing = Preprocessing(size=(size, size), resizing="squash", mean=(0, 0, 0), std=(1, 1, 1))
 
     def embed_images(self, pictures: Tensor) -> Tensor:
         """Features of pictures.  # (N, 3, H, W) → (N, D)"""
         resized = images.resize(pictures, (self._size, self._size), interpolation="bilinear")
-        return self._runner(resized * self._scale).flatten(1)
+        return self._runner(resized * self._scale + self._shift).flatten(1)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Refused."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 
+from counterfoil import pipelines
 from counterfoil import weights as files
 from counterfoil.errors import BadWeights
 from counterfoil.weights import hub_access
@@ -26,6 +28,24 @@ class Checkpoint:
     folder: Path
     config: dict[str, Any]
     weights: Path
+
+
+class Network:
+    """A network of diffusers that is only asked: frozen, with the hash of the file it came from."""
+
+    def __init__(self, network: Any, *, sha256: str = "") -> None:
+        self.network = network.eval().requires_grad_(False)
+        self.sha256 = sha256
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move the network."""
+        self.network.to(device)
+        return self
+
+    def provenance(self) -> dict[str, str]:
+        """The network's class, the hash of its weights and the library that runs it."""
+        library = f"diffusers {version('diffusers')}"
+        return {"network": type(self.network).__name__, "weights": self.sha256, "library": library}
 
 
 def find(name: str, *, revision: str | None = None, subfolder: str | None = None) -> Checkpoint:
@@ -50,17 +70,18 @@ def load(found: Checkpoint, sha256: str | None = None) -> Any:
     import diffusers
 
     files.load_state(found.weights, sha256)  # a wrong hash or a broken file is named before the library sees it
-    with files.loading(found.weights):
+    with files.loading(found.weights), pipelines.quiet():
         network, report = getattr(diffusers, found.config["_class_name"]).from_pretrained(
             str(found.folder),
             use_safetensors=True,
             local_files_only=True,
             low_cpu_mem_usage=False,  # otherwise it asks for accelerate, and files of this size gain nothing from it
             torch_dtype=torch.float32,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
             output_loading_info=True,
         )
     for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        keys = sorted(str(key) for key in report[problem])
+        keys = sorted(_described(key) for key in report[problem])
         if keys:  # the library would go on, with random numbers in the missing places
             raise BadWeights(
                 f"{found.weights}: {len(keys)} {problem.replace('_', ' ')}, {keys[0]} among them; "
@@ -69,23 +90,37 @@ def load(found: Checkpoint, sha256: str | None = None) -> Any:
     return network
 
 
+def _described(key: Any) -> str:
+    """A weight's name, with the two shapes where it has another than the network's."""
+    if not isinstance(key, tuple):
+        return str(key)
+    name, *shapes = key
+    return f"{name} ({' for '.join('×'.join(map(str, shape)) for shape in shapes)})"
+
+
 def open_folder(folder: Path) -> Checkpoint:
     """The checkpoint that lies in a folder."""
     config, weights = folder / CONFIG, folder / WEIGHTS
     if not config.is_file():
         raise BadWeights(f"{folder}: no {CONFIG} in it; give a folder in diffusers layout, or subfolder= if it lies deeper")
-    try:
-        values = json.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadWeights(f"{config}: cannot be read as JSON ({error}); download it again") from None
-    if not isinstance(values, dict):
-        raise BadWeights(f"{config}: a configuration is a JSON object, got {type(values).__name__}; download it again")
+    values = read_json(config)
     if not weights.is_file():
         for other in sorted(folder.iterdir()):
             if other.suffix in PICKLES:
                 raise _pickle(other)
         raise BadWeights(f"{folder}: no {WEIGHTS} in it; weights are read from that one file, and from no pickle")
     return Checkpoint(folder, values, weights)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A configuration: one JSON object."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadWeights(f"{path}: cannot be read as JSON ({' '.join(str(error).split())[:120]}); download it again") from None
+    if not isinstance(values, dict):
+        raise BadWeights(f"{path}: a configuration is a JSON object, got {type(values).__name__}; download it again")
+    return values
 
 
 def _pickle(path: Path) -> BadWeights:

@@ -13,6 +13,8 @@ from counterfoil.parts import Oracle, Verdicts
 
 Unsure = Literal["reject", "abstain"]
 
+UNSOUND = "the oracle's scores are not finite; check its weights and precision"
+
 
 @runtime_checkable
 class ScoringOracle(Oracle, Protocol):
@@ -45,9 +47,12 @@ class Acceptance:
 
     def decide(self, probabilities: Tensor, labels: Tensor) -> Verdicts:
         """Verdicts from probabilities over the bound classes.  # (N, K), (N,)"""
-        if not torch.isfinite(probabilities).all():
-            raise RunFailed("the oracle's scores are not finite; check its weights and precision")
         scores = probabilities.gather(1, labels[:, None])[:, 0]  # (N,)
+        sound = torch.isfinite(probabilities)
+        if torch.compiler.is_compiling():  # nothing can be looked at in there: whoever reads the scores refuses them
+            scores = torch.where(sound.all(dim=1), scores, torch.nan)
+        elif not sound.all():
+            raise RunFailed(UNSOUND)
         top, predicted = probabilities.max(dim=1)  # the first of equals
         others = probabilities.scatter(1, labels[:, None], -1.0).amax(dim=1)
         keeps = ((predicted == labels) & (scores - others >= self.margin)).to(torch.int8)

@@ -3,22 +3,19 @@ class knows."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from counterfoil import weights
-from counterfoil.errors import BadPart, BadWeights, CounterfoilError
+from counterfoil import pipelines, weights
+from counterfoil.errors import BadPart, BadWeights
 from counterfoil.painting.painted import Painted
 
 Safety = Literal["record", "off"]
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-INDEX = "model_index.json"
 
 
 def diffusers_painter(
@@ -135,13 +132,13 @@ def _load(name: str, *, dtype: torch.dtype, variant: str | None, revision: str |
     from diffusers import AutoPipelineForText2Image
 
     folder = weights.local_folder(name)
-    if folder is not None and not (folder / INDEX).is_file():
-        raise BadWeights(f"diffusers:{name}: the folder has no {INDEX}; save the pipeline with save_pretrained")
+    if folder is not None and not (folder / pipelines.INDEX).is_file():
+        raise BadWeights(f"diffusers:{name}: the folder has no {pipelines.INDEX}; save the pipeline with save_pretrained")
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True}  # never a pickle
     options |= {key: value for key, value in (("variant", variant), ("revision", revision)) if value is not None}
     if safety == "off":
         options |= {"safety_checker": None, "requires_safety_checker": False}
-    with _loading(name, folder):
+    with pipelines.loading(f"diffusers:{name}", folder, wanted="a text-to-image pipeline"):
         pipeline = AutoPipelineForText2Image.from_pretrained(str(folder or name), **options)
     for part in pipeline.components.values():
         if isinstance(part, torch.nn.Module):
@@ -149,36 +146,6 @@ def _load(name: str, *, dtype: torch.dtype, variant: str | None, revision: str |
                 part.float()  # an older library that knows the option by another name loads them as they are stored
             part.eval().requires_grad_(False)
     return pipeline
-
-
-@contextlib.contextmanager
-def _loading(name: str, folder: Path | None) -> Iterator[None]:
-    """One line instead of what the library says, and none of its progress bars."""
-    from diffusers.utils import logging
-    from transformers.utils import logging as text_logging
-
-    levels = logging.get_verbosity(), text_logging.get_verbosity()
-    text_bars = text_logging.is_progress_bar_enabled()
-    for library in (logging, text_logging):
-        library.disable_progress_bar()
-        library.set_verbosity_error()
-    try:
-        if folder is None:
-            with weights.hub_access(name, INDEX):
-                yield
-        else:
-            yield
-    except CounterfoilError:
-        raise
-    except Exception as error:  # its errors have no common base
-        text = " ".join(str(error).split())[:160]
-        raise BadWeights(f"diffusers:{name}: cannot be loaded as a text-to-image pipeline ({text})") from None
-    finally:
-        logging.set_verbosity(levels[0])
-        text_logging.set_verbosity(levels[1])
-        logging.enable_progress_bar()
-        if text_bars:
-            text_logging.enable_progress_bar()
 
 
 def _scheduler(name: str, current: Any, what: str) -> Any:

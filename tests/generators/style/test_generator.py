@@ -91,20 +91,30 @@ def test_a_whole_share_of_one_style_is_its_transfer(generators: dict[str, StyleG
     assert torch.allclose(generator.render(state), half, atol=1e-4)
 
 
-def test_shares_are_never_negative_and_come_to_one_at_most(generators: dict[str, StyleGenerator]) -> None:
+def test_a_step_goes_part_of_the_way_to_the_style_that_is_favoured_most(generators: dict[str, StyleGenerator]) -> None:
     generator = generators["mix"]
     state = start(generator, named_pictures(2, 16))
-    state = generator.step(state, torch.tensor([[0.3, -0.1, 0.0], [0.0, 0.6, 0.8]]))
-    assert torch.allclose(state["mix"], torch.tensor([[0.1**0.5, 0.0, 0.0], [0.0, 3 / 7, 4 / 7]]))
-    state = generator.step(state, torch.tensor([[-9.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
-    assert torch.allclose(state["mix"], torch.tensor([[0.0, 0.0, 0.0], [0.0, 3 / 7, 4 / 7]]))
+    state = generator.step(state, torch.tensor([[0.3, 0.1, 0.0], [0.0, 0.6, 0.8]]))
+    assert torch.allclose(state["mix"], torch.tensor([[0.1**0.5, 0.0, 0.0], [0.0, 0.0, 1.0]]))
+    state = generator.step(state, torch.tensor([[0.0, 0.5, 0.0], [0.0, 0.0, 0.0]]))
+    assert torch.allclose(state["mix"], torch.tensor([[0.5 * 0.1**0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]))
 
 
-def test_where_every_style_helps_the_model_the_one_that_helps_least_is_taken(generators: dict[str, StyleGenerator]) -> None:
+def test_shares_are_never_negative_and_come_to_one_at_most(generators: dict[str, StyleGenerator]) -> None:
     generator = generators["mix"]
-    state = start(generator, named_pictures(1, 16))
-    moved = generator.step(state, torch.tensor([[-0.3, -0.1, -0.2]]))["mix"]
-    assert torch.allclose(moved, torch.tensor([[0.0, 0.14**0.5, 0.0]]))
+    state = start(generator, named_pictures(4, 16))
+    for number in range(30):
+        state = generator.step(state, 2 * torch.randn(4, 3, generator=torch.Generator().manual_seed(number)))
+        assert (state["mix"] >= 0).all() and (state["mix"].sum(1) <= 1 + 1e-6).all()
+
+
+def test_where_every_style_helps_the_model_the_picture_goes_back(generators: dict[str, StyleGenerator]) -> None:
+    generator = generators["mix"]
+    against = torch.tensor([[-0.3, -0.1, -0.2]])
+    state = generator.step(start(generator, named_pictures(1, 16)), against)
+    assert torch.allclose(state["mix"], torch.tensor([[0.0, 0.14**0.5, 0.0]]))  # it had nothing to give up: the least evil
+    back = generator.step(state, against)["mix"]
+    assert torch.allclose(back, state["mix"] * (1 - 0.14**0.5))
 
 
 def test_equal_signals_leave_the_choice_to_the_seed(generators: dict[str, StyleGenerator]) -> None:

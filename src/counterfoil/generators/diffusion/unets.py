@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from counterfoil import weights
@@ -25,12 +22,12 @@ FILES = [
 """A pipeline keeps its network and its scheduler in folders of their own; old ones keep both at the top."""
 
 
-class UNetDenoiser:
+class UNetDenoiser(checkpoints.Network):
     """A diffusers UNet2DModel."""
 
     def __init__(self, network: Any, process: Process, *, sha256: str = "") -> None:
-        self.network = network.eval().requires_grad_(False)
-        self.process, self.sha256 = process, sha256
+        super().__init__(network, sha256=sha256)
+        self.process = process
         self.size = int(network.config.sample_size)
         self.classes: int | None = network.config.num_class_embeds if network.class_embedding is not None else None
 
@@ -40,19 +37,9 @@ class UNetDenoiser:
         answer: Tensor = self.network(noisy, times, class_labels=labels).sample[:, :3]
         return answer
 
-    def to(self, device: torch.device | str) -> Self:
-        """Move the network."""
-        self.network.to(device)
-        return self
-
     def provenance(self) -> dict[str, str]:
-        """The network's class, the hash of its weights and the library that runs it."""
-        return {
-            "network": type(self.network).__name__,
-            "weights": self.sha256,
-            "prediction": self.process.prediction,
-            "library": f"diffusers {version('diffusers')}",
-        }
+        """The network, and what it predicts."""
+        return {**super().provenance(), "prediction": self.process.prediction}
 
 
 def diffusion(
@@ -90,11 +77,8 @@ def read_scheduler(folder: Path) -> Process:
     path = next((place for place in (folder / "scheduler" / SCHEDULER, folder / SCHEDULER) if place.is_file()), None)
     if path is None:
         raise BadWeights(f"{folder}: no {SCHEDULER} in it or in its folder scheduler; give the folder of a whole pipeline")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadWeights(f"{path}: cannot be read as JSON ({error}); download it again") from None
-    if not isinstance(config, dict) or not ({"beta_schedule", "beta_start", "trained_betas"} & set(config)):
+    config = checkpoints.read_json(path)
+    if not {"beta_schedule", "beta_start", "trained_betas"} & set(config):
         raise BadPart(f"{path}: describes no noise by betas; schedulers of the DDPM and DDIM family can be used")
     # Only the settings of training count, and schedulers of that family write them alike: how to sample is decided here.
     scheduler = DDIMScheduler.from_config(config)

@@ -1,0 +1,49 @@
+"""The contract of each role, held against a part of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from counterfoil import testing
+from tests.editing.conftest import CAPTION, EDITED
+from tests.fakes import CLASSES
+
+
+def _model(part: Any) -> None:
+    testing.check_model(part, size=getattr(part, "size", None) or 16)
+
+
+def _generator(part: Any) -> None:
+    testing.check_generator(part, size=part.size or 32)
+
+
+def _oracle(part: Any) -> None:
+    testing.check_oracle(part, list(CLASSES))
+
+
+def _captioner(part: Any) -> None:
+    testing.check_captioner(part, size=64)
+
+
+def _editor(part: Any) -> None:
+    testing.check_editor(part, caption=CAPTION, edited=EDITED)
+
+
+def _painter(part: Any) -> None:
+    testing.check_painter(part, prompts=(CAPTION, EDITED))
+
+
+CHECKS: Mapping[str, Callable[[Any], None]] = {
+    "model": _model,
+    "generator": _generator,
+    "oracle": _oracle,
+    "dataset": testing.check_dataset,
+    "captioner": _captioner,
+    "rewriter": testing.check_rewriter,
+    "editor": _editor,
+    "painter": _painter,
+    "encoder": testing.check_encoder,
+    "chat": testing.check_chat,
+}
+"""By role."""
