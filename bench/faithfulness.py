@@ -1,12 +1,16 @@
 """How faithful the lab's edits are: is the asked-for change there, is everything else as it was?
 
-    python bench/faithfulness.py [--inversion NAME …] [--count 60] [--distribution full] [--set KEY=VALUE …] [--out FILE]
+    python bench/faithfulness.py [--inversion NAME …] [--count 60] [--each 7] [--device cuda] [--set KEY=VALUE …] [--out FILE]
+    python bench/faithfulness.py --sweep --device cuda --records FILE --out FILE
 
 Scenes with known attributes are inverted under their true caption; one factor at a time gets another value, the picture is
 edited, the best of the sweep that passes quality control is kept if the oracle still sees the garment. The attribute checker,
-which took no part, then reads every attribute off the kept pictures; an untouched attribute counts where the checker reads it
-right in the source. Shares are of accepted edits, with Wilson's 95 % interval.
-Beside them: how near a plain reconstruction comes to what the autoencoder alone leaves of a picture.
+which took no part, then reads every attribute off the kept pictures; docs/editing.md says what counts as kept. Shares are of
+accepted edits, with Wilson's 95 % interval. Beside them: how near a plain reconstruction comes to what the autoencoder alone
+leaves of a picture.
+
+`--sweep` tries the settings of `TRIED` on the garments of `tune` with every candidate they name, chooses candidates and bars for
+each inversion there, and prints what the choice comes to on the garments of `report`. Exit code 1 if a demand is missed.
 """
 
 from __future__ import annotations
@@ -14,127 +18,130 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import sys
 import time
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from counterfoil import registry
+from counterfoil.editing.prompt_to_prompt import PromptToPrompt
 from counterfoil.editing.settings import INVERSIONS
-from counterfoil.lab import garments, scenes
-from counterfoil.lab.captions import captions, replace
-from counterfoil.lab.parts import WEIGHTS
+from counterfoil.lab import garments, parts, scenes
+from counterfoil.lab.captions import captions
+from counterfoil.lab.captions import replace as reworded
+from counterfoil.lab.checker import Checker
+from counterfoil.lab.edit_choice import best_choice
+from counterfoil.lab.edit_faithfulness import Candidate, Edit, Outcome, by_factor, margin, readings
+from counterfoil.lab.editor import BARS
+from counterfoil.lab.editor import editor as lab_editor
 from counterfoil.lab.readings import Reading, mean, share
-from counterfoil.lab.train.attributes import split
-from counterfoil.lab.train.formats import load_timm, normalise
 from counterfoil.lab.vocabulary import FACTORS, GARMENTS
 from counterfoil.parts import Edited, Inversion
-from counterfoil.quality.measure import Ruler, similarities
-from counterfoil.quality.rule import choose
+from counterfoil.quality.measure import Ruler, compared
 from counterfoil.spec import part
 from counterfoil.spec.lance import QualitySpec
 
 EDITED = ("background", "colour", "material", "texture", "object", "domain", "weather")
-ASKED, KEPT, UNTOUCHED = 80.0, 95.0, 85.0  # per cent of accepted edits
+MEASURED = ("null-text", "negative-prompt", "edit-friendly")
+ROWS = {"cpu": 1, "cuda": 640}  # rows of a call of the denoiser while redrawing, about
+
+SHARES, PULLS = (0.2, 0.35, 0.5, 0.7), (1.3, 2.0, 3.0)
+CONTROLS: tuple[dict[str, Any], ...] = (
+    {"cross_replace": 0.7, "blend": 0.3},
+    {"cross_replace": 0.7, "blend": 0.3, "blend_by": "difference"},
+    {"cross_replace": 0.7, "blend": 0.5, "blend_by": "difference"},
+    {"cross_replace": 0.7, "blend": 0.7, "blend_by": "difference"},
+    {"cross_replace": 0.9, "blend": 0.5, "blend_by": "difference"},
+)
+_BOTH = {"self_replace": [share for share, _ in product(SHARES, PULLS)], "guidance": [pull for _, pull in product(SHARES, PULLS)]}
+TRIED: dict[str, tuple[dict[str, Any], ...]] = {
+    "null-text": tuple({"self_replace": list(SHARES), "guidance": pull, **one} for pull in PULLS for one in CONTROLS),
+    "negative-prompt": tuple({**_BOTH, **one} for one in CONTROLS),
+    "edit-friendly": (*({**_BOTH, **one} for one in CONTROLS), {**_BOTH, "skip": 0.25, **CONTROLS[2]}),
+}
+TRIED_BARS = tuple(
+    QualitySpec(image_image=near, image_text=0.1, directional=way) for near, way in product((0.6, 0.7, 0.8), (0.4, 0.5, 0.6))
+)
 
 
-@dataclass
-class Tally:
-    """What was read off the accepted edits of one factor."""
+class Audit:
+    """Scenes, the changes asked of them, and everyone who judges what an editor makes of it."""
 
-    asked: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
-    hit: list[bool] = field(default_factory=list)
-    kept: dict[str, list[bool]] = field(default_factory=dict)
-
-    def refuse(self, why: str) -> None:
-        """Count an edit that was not accepted."""
-        self.refused[why] = self.refused.get(why, 0) + 1
-
-
-class Faithfulness:
-    """Edits of a set of scenes by one editor."""
-
-    def __init__(self, editor: Any, *, count: int, distribution: str, split_of: str, seed: int, bars: QualitySpec) -> None:
-        self.editor, self.bars = editor, bars
-        shapes = garments.shipped(split_of)
+    def __init__(self, *, count: int, distribution: str, split: str, seed: int, device: str) -> None:
+        shapes = garments.shipped(split)
         self.scenes = scenes.sample(count, garments=shapes, distribution=distribution, seed=seed)
         self.images = (scenes.render(self.scenes, shapes)[0] * 255).round() / 255
         self.captions = captions(self.scenes)
-        encoder = registry.create("encoder", "lab:clip")
-        self.ruler = Ruler(encoder, tile=4)
-        self.oracle = registry.create("oracle", "lab:clip").bind(GARMENTS)
-        self.checker = load_timm(WEIGHTS / "attributes").eval()
-        self.sources = [self._read(image[None]) for image in self.images]
+        self.device = device
+        self.checker = Checker(device)
+        self.ruler = Ruler(parts.encoder("clip").to(device), tile=4 if device == "cpu" else 512, device=device)
+        self.oracle = parts.oracle("clip").bind(GARMENTS)
+        self.oracle.to(device)
+        self.embedded = self.ruler.images(list(self.images))
+        read = self.checker.read(self.images)
+        self.sources = [{name: int(read[name][row]) for name in FACTORS} for row in range(count)]
+        self.truths = [{name: int(self.scenes.factors[name][row]) for name in FACTORS} for row in range(count)]
+        self._texts: dict[str, Tensor] = {}
+        self._inverted: dict[str, list[Inversion]] = {}
 
-    def run(self, factors: list[str]) -> dict[str, Any]:
-        """Invert everything, edit every factor, and read what came of it."""
-        began = time.process_time()
-        inversions = self.editor.invert(self.images, self.captions, list(range(len(self.images))))
-        inverted = time.process_time() - began
-        assert all(isinstance(one, Inversion) for one in inversions), inversions
-        tallies = {}
-        for factor in factors:
-            tallies[factor] = self.edit(factor, inversions)
-            print(factor, [(reading.name, round(reading.value, 1)) for reading in readings(factor, tallies[factor])], flush=True)
-        seconds = (time.process_time() - began - inverted) / (len(factors) * len(self.images))
-        everything = [
-            *self.reconstruction(inversions),
-            *(one for name, tally in tallies.items() for one in readings(name, tally)),
-        ]
-        return {
-            "settings": self.editor.provenance()["settings"],
-            "bars": self.bars.model_dump(),
-            "cpu_s_an_inversion": inverted / len(self.images),
-            "cpu_s_an_edit": seconds,
-            "refused": {factor: tally.refused for factor, tally in tallies.items()},
-            "readings": [reading.record() for reading in everything],
-        }
+    def edits(self, editor: PromptToPrompt, inversions: list[Inversion], factors: Sequence[str], each: int) -> list[Edit]:
+        """Ask for another value of `each` of the factors in every scene, in turn, and have all candidates judged."""
+        drawing = self._drawing(editor)
+        found = []
+        for place, factor in enumerate(factors):
+            rows = [row for row in range(len(inversions)) if (place - row) % len(factors) < each]
+            values = [self._other(factor, row) for row in rows]
+            captions = [self.captions[row] for row in rows]
+            texts = [reworded(text, factor, FACTORS[factor][value]) for text, value in zip(captions, values, strict=True)]
+            asked = [Edit(factor, value, self.truths[row], self.sources[row]) for row, value in zip(rows, values, strict=True)]
+            made = drawing.edit([inversions[row] for row in rows], texts)
+            found += self._judged(asked, rows, texts, made, names=editor.sweep)
+        return found
 
-    def edit(self, factor: str, inversions: list[Inversion]) -> Tally:
-        """Ask for another value of one factor in every scene."""
-        tally = Tally(kept={name: [] for name in FACTORS if name != factor})
-        new = [self._other(factor, row) for row in range(len(inversions))]
-        edited = [replace(text, factor, FACTORS[factor][value]) for text, value in zip(self.captions, new, strict=True)]
-        for row, made in enumerate(self.editor.edit(inversions, edited)):
-            tally.asked += 1
-            if not isinstance(made, Edited):
-                tally.refuse(made.reason)
-                continue
-            found = similarities(
-                self.ruler, self.images[row], list(made.candidates), caption=self.captions[row], edited=edited[row]
+    def _drawing(self, editor: PromptToPrompt) -> PromptToPrompt:
+        """The editor with as many rows at a time as the device likes, and no more than there are."""
+        needed = (len(self.images) * len(editor.sweep) + 1) // 2
+        return PromptToPrompt(editor.diffusion, editor.settings, tile=max(1, min(ROWS[self.device.split(":")[0]] // 2, needed)))
+
+    def _judged(
+        self, asked: list[Edit], rows: list[int], texts: list[str], made: list[Any], *, names: Sequence[str]
+    ) -> list[Edit]:
+        done = [one if isinstance(made[at], Edited) else replace(one, refused=made[at].reason) for at, one in enumerate(asked)]
+        drawn = [at for at, one in enumerate(made) if isinstance(one, Edited)]
+        if not drawn:
+            return done
+        pictures = (torch.cat([made[at].candidates for at in drawn]) * 255).round() / 255  # (drawn · S, 3, H, W)
+        labels = torch.tensor([self.truths[rows[at]]["garment"] for at in drawn for _ in names])
+        embedded, read = self.ruler.images(list(pictures)), self.checker.read(pictures)
+        keeps = torch.cat(
+            [
+                self.oracle.judge(some.to(self.device), some_labels.to(self.device)).keeps_label.cpu() == 1
+                for some, some_labels in zip(pictures.split(256), labels.split(256), strict=True)
+            ]
+        )
+        for place, at in enumerate(drawn):
+            span = range(place * len(names), (place + 1) * len(names))
+            before, after = self._text(self.captions[rows[at]]), self._text(texts[at])
+            alike = compared(self.embedded[rows[at]], embedded[span.start : span.stop], before=before, after=after)
+            done[at] = replace(
+                done[at],
+                candidates=tuple(
+                    Candidate(name, close, bool(keeps[where]), {each: int(read[each][where]) for each in FACTORS})
+                    for name, close, where in zip(names, alike, span, strict=True)
+                ),
             )
-            chosen = choose(found, self.bars)
-            picture = (made.candidates[chosen.index][None] * 255).round() / 255
-            label = self.scenes.factors["garment"][row : row + 1]
-            if chosen.check:
-                tally.refuse(chosen.check)
-            elif not bool(self.oracle.judge(picture, label).keeps_label[0] == 1):
-                tally.refuse("the oracle does not see the class")
-            else:
-                read = self._read(picture)
-                tally.hit.append(read[factor] == new[row])
-                for name, rows in tally.kept.items():
-                    truth = int(self.scenes.factors[name][row])
-                    if self.sources[row][name] == truth:  # where it misreads the source, its word on the edit says nothing
-                        rows.append(read[name] == truth)
-        return tally
+        return done
 
-    def reconstruction(self, inversions: list[Inversion]) -> list[Reading]:
-        """What an edit without a change costs, in decibels: beside the original, and below the autoencoder's own limit."""
-        few = inversions[:16]
-        made = self.editor.edit(few, self.captions[: len(few)])
-        images = self.images[: len(few)]
-        plain = torch.stack([one.reconstruction for one in made])
-        limit = psnr(self.editor.diffusion.decode(self.editor.diffusion.encode(images)).cpu(), images)
-        reached = psnr(plain, images)
-        return [
-            mean("reconstruction", reached, "dB"),
-            mean("reconstruction below the autoencoder's limit", limit - reached, "dB", at_most=0.5),
-        ]
+    def _text(self, text: str) -> Tensor:
+        if text not in self._texts:
+            self._texts[text] = self.ruler.texts([text])[0]
+        return self._texts[text]
 
     def _other(self, factor: str, row: int) -> int:
         """Another value than the scene's, the same for every editor."""
@@ -142,9 +149,52 @@ class Faithfulness:
         values = len(FACTORS[factor])
         return (int(self.scenes.factors[factor][row]) + 1 + draw % (values - 1)) % values
 
-    @torch.no_grad()
-    def _read(self, picture: Tensor) -> dict[str, int]:
-        return {name: int(scores.argmax(1)) for name, scores in split(self.checker(normalise(picture))).items()}
+    def invert(self, editor: PromptToPrompt) -> list[Inversion]:
+        """The inversions of all scenes, on a GPU in one batch; what hangs on the redrawing alone shares them."""
+        settings, null_text = editor.settings, editor.settings.inversion == "null-text"
+        key = repr(
+            (settings.inversion, settings.guidance if null_text else (), settings.fitting, settings.refinements, settings.skip)
+        )
+        if key in self._inverted:
+            return self._inverted[key]
+        tile = None if self.device == "cpu" else len(self.images)
+        found = PromptToPrompt(editor.diffusion, editor.settings, tile=tile).invert(
+            list(self.images), self.captions, list(range(len(self.images)))
+        )
+        for one in found:
+            if not isinstance(one, Inversion):
+                sys.exit(f"an inversion was refused: {one.reason}")
+        self._inverted[key] = [one for one in found if isinstance(one, Inversion)]
+        return self._inverted[key]
+
+    def reconstruction(self, editor: PromptToPrompt, inversions: list[Inversion]) -> list[Reading]:
+        """What an edit without a change costs, in decibels: beside the original, and below the autoencoder's own limit."""
+        few, images = inversions[:16], self.images[:16]
+        one = replace(editor.settings, self_replace=editor.settings.self_replace[:1], guidance=editor.settings.guidance[:1])
+        plainly = PromptToPrompt(editor.diffusion, one, tile=1 if self.device == "cpu" else len(few))
+        made = plainly.edit(few, self.captions[: len(few)])
+        plain = torch.stack([one.reconstruction for one in made if isinstance(one, Edited)])
+        limit = psnr(editor.diffusion.decode(editor.diffusion.encode(images)).cpu(), images)
+        reached = psnr(plain, images)
+        return [
+            mean("reconstruction", reached, "dB"),
+            mean("reconstruction below the autoencoder's limit", limit - reached, "dB", at_most=0.5),
+        ]
+
+    def autoencoder(self, editor: PromptToPrompt) -> list[Reading]:
+        """What encoding and decoding alone keep, which no edit can better."""
+        read = self.checker.read(
+            torch.cat([editor.diffusion.decode(editor.diffusion.encode(some)) for some in self.images.split(32)])
+        )
+        rows = range(len(self.images))
+        kept = {
+            name: [int(read[name][row]) == self.truths[row][name] for row in rows if self._read_right(name, row)]
+            for name in FACTORS
+        }
+        return [share(f"{name} kept by the autoencoder alone", torch.tensor(each)) for name, each in kept.items()]
+
+    def _read_right(self, name: str, row: int) -> bool:
+        return self.sources[row][name] == self.truths[row][name]
 
 
 def psnr(made: Tensor, images: Tensor) -> Tensor:
@@ -152,52 +202,135 @@ def psnr(made: Tensor, images: Tensor) -> Tensor:
     return -10 * torch.log10((made - images).square().flatten(1).mean(1))
 
 
-def readings(factor: str, tally: Tally) -> list[Reading]:
-    """The shares of one factor's accepted edits."""
-    if not tally.hit or not all(tally.kept.values()):
-        return []
-    accepted = torch.arange(tally.asked) < len(tally.hit)
-    found = [
-        share(f"{factor}: accepted", accepted),
-        share(f"{factor}: asked change found", torch.tensor(tally.hit), at_least=ASKED),
-    ]
-    for name, rows in tally.kept.items():
-        found.append(share(f"{factor}: {name} kept", torch.tensor(rows), at_least=KEPT if name == "garment" else UNTOUCHED))
-    return found
+def accepted(edits: Sequence[Edit], bars: QualitySpec, sweep: Sequence[str] | None = None) -> tuple[list[Outcome], Counter[str]]:
+    """Outcomes of the accepted edits, and why the others are none."""
+    judged = [edit.judged(bars, sweep) for edit in edits]
+    return [one for one in judged if isinstance(one, Outcome)], Counter(one for one in judged if isinstance(one, str))
+
+
+def account(edits: Sequence[Edit], bars: QualitySpec, sweep: Sequence[str] | None = None) -> dict[str, Any]:
+    """Everything there is to say of a set of edits, as plain data."""
+    outcomes, refused = accepted(edits, bars, sweep)
+    found = readings(outcomes)
+    return {
+        "asked": len(edits),
+        "accepted": len(outcomes),
+        "refused": dict(refused.most_common()),
+        "margin": margin(found),
+        "readings": [one.record() for one in found],
+        "by_factor": [one.record() for one in by_factor(outcomes)],
+    }
+
+
+def show(title: str, found: dict[str, Any]) -> None:
+    """Print an account's demands."""
+    print(f"{title}: {found['accepted']} of {found['asked']} accepted, tightest demand by {found['margin']:+.1f}", flush=True)
+    for record in [*found["reconstruction"], *found["autoencoder"], *found["readings"]]:
+        one = Reading(**record)
+        held = {True: "held", False: "MISSED", None: ""}[one.holds]
+        print(f"  {one.name:48} {one.value:6.1f} [{one.low:.1f}, {one.high:.1f}] {one.unit} n={one.n} {held}", flush=True)
+    low = [one for one in found["by_factor"] if one["value"] < 85]
+    print("  below 85 % for one factor:", ", ".join(f"{one['name']} {one['value']:.0f} (n {one['n']})" for one in low) or "none")
+
+
+def measure(
+    given: argparse.Namespace, inversion: str, options: dict[str, Any], audit: Audit
+) -> tuple[list[Edit], dict[str, Any]]:
+    """Edit the scenes of an audit with one editor; the edits, and what is to be said of the editor."""
+    editor = lab_editor("diffusion", **{**options, "inversion": inversion}).to(given.device)
+    began = time.perf_counter()
+    inversions = audit.invert(editor)
+    inverted = time.perf_counter()
+    edits = audit.edits(editor, inversions, given.factors, min(given.each, len(given.factors)))
+    drawn = time.perf_counter()
+    print(
+        f"{inversion} {options}: inverted in {inverted - began:.1f} s, {len(edits)} edits in {drawn - inverted:.1f} s", flush=True
+    )
+    return edits, {
+        "settings": editor.provenance()["settings"],
+        "reconstruction": [one.record() for one in audit.reconstruction(editor, inversions)],
+        "autoencoder": [one.record() for one in audit.autoencoder(editor)],
+    }
+
+
+def plain(given: argparse.Namespace, bars: QualitySpec) -> dict[str, Any]:
+    """The settings as they are, or as given, for each inversion."""
+    audit = Audit(count=given.count, distribution=given.distribution, split=given.split, seed=given.seed, device=given.device)
+    results = {}
+    for inversion in given.inversion:
+        edits, about = measure(given, inversion, dict(part("lab:diffusion", given.set).options), audit)
+        if given.records:
+            keep(given.records, inversion, about["settings"], edits)
+        results[inversion] = {**about, "bars": bars.model_dump(), **account(edits, bars)}
+        show(inversion, results[inversion])
+    return results
+
+
+def swept(given: argparse.Namespace, records: Path | None) -> dict[str, Any]:
+    """Settings chosen on `tune` for each inversion, measured on `report`."""
+    audits = {
+        split: Audit(count=count, distribution=given.distribution, split=split, seed=given.seed, device=given.device)
+        for split, count in (("tune", given.tried), ("report", given.count))
+    }
+    results = {}
+    for inversion in given.inversion:
+        tried = []
+        for options in TRIED[inversion]:
+            edits, _ = measure(given, inversion, options, audits["tune"])
+            tried.append((options, edits))
+            if records:
+                keep(records, inversion, options, edits)
+        choices = [best_choice(edits, TRIED_BARS) for _, edits in tried]
+        place = max(range(len(tried)), key=lambda each: choices[each].worth)
+        (options, _), chosen = tried[place], choices[place]
+        print(f"{inversion}: chosen on tune (margin {chosen.margin:+.1f}): {options} {chosen.sweep} {chosen.bars}", flush=True)
+        edits, about = measure(given, inversion, options, audits["report"])
+        results[inversion] = {
+            **about,
+            "sweep": chosen.sweep,
+            "bars": chosen.bars.model_dump(),
+            "tune_margin": chosen.margin,
+            **account(edits, chosen.bars, chosen.sweep),
+        }
+        show(inversion, results[inversion])
+    return results
+
+
+def keep(path: Path, inversion: str, options: dict[str, Any], edits: Sequence[Edit]) -> None:
+    """Add every candidate's judgement to a file, so that other choices can be looked at without editing again."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"inversion": inversion, "options": options, "edits": [asdict(one) for one in edits]}) + "\n")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--inversion", nargs="+", choices=INVERSIONS, default=list(INVERSIONS))
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--inversion", nargs="+", choices=INVERSIONS, default=list(MEASURED))
     parser.add_argument("--factors", nargs="+", choices=EDITED, default=list(EDITED))
-    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--count", type=int, default=60, help="scenes")
+    parser.add_argument("--each", type=int, default=len(EDITED), help="factors edited in a scene, taken in turn; fewer cost less")
     parser.add_argument("--distribution", default="full")
     parser.add_argument("--split", default="report", choices=("report", "tune"), help="tune is for choosing settings")
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="options of the editor")
+    parser.add_argument("--sweep", action="store_true", help="choose settings on tune first")
+    parser.add_argument("--tried", type=int, default=40, help="scenes of tune that settings are tried on")
+    parser.add_argument("--records", type=Path, help="file that gets every candidate's judgement")
     for bar in ("image_image", "image_text", "directional"):
-        parser.add_argument(f"--{bar.replace('_', '-')}", type=float, default=QualitySpec.model_fields[bar].default)
+        parser.add_argument(f"--{bar.replace('_', '-')}", type=float, default=BARS[bar])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     bars = QualitySpec(image_image=given.image_image, image_text=given.image_text, directional=given.directional)
-    results = {"distribution": given.distribution, "split": given.split, "count": given.count, "seed": given.seed}
-    for inversion in given.inversion:
-        options = {**part("lab:diffusion", given.set).options, "inversion": inversion}
-        editor = registry.create("editor", "lab:diffusion", options).to(given.device)
-        bench = Faithfulness(
-            editor, count=given.count, distribution=given.distribution, split_of=given.split, seed=given.seed, bars=bars
-        )
-        results[inversion] = bench.run(given.factors)
-        for reading in results[inversion]["readings"]:
-            one = Reading(**reading)
-            held = {True: "held", False: "MISSED", None: ""}[one.holds]
-            print(
-                f"{inversion:16} {one.name:48} {one.value:6.1f} [{one.low:.1f}, {one.high:.1f}] {one.unit} n={one.n} {held}",
-                flush=True,
-            )
-        if given.out:
-            given.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    results = swept(given, given.records) if given.sweep else plain(given, bars)
+    keys = ("split", "distribution", "count", "each", "seed", "device")
+    asked = {key: getattr(given, key) for key in keys if not (given.sweep and key == "split")}
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps({**asked, **results}, indent=2) + "\n", encoding="utf-8")
+    held = [Reading(**one).holds is not False for found in results.values() for one in found["readings"]]
+    sys.exit(0 if all(held) else 1)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
     python bench/imagenet_d.py [--out DIR] [--images 216] [--seed 0]
 
-1. Transfer: classifiers that took no part are at least 15 points worse on the mined set than on what was painted, at 1 %.
+1. Transfer: classifiers that took no part are at least 15 points worse on the mined set than on what was painted, at 1 %: on
+   average over all of them, and each by itself of those whose training left gaps. The one that has seen the whole world in
+   training is the control: it still recognises what was kept, so that the set is hard and not spoilt.
 2. Faithfulness: before mining, the lab's attribute checker finds garment and nuisance in at least 85 % of each kind.
 3. Planted flaw: the background-shortcut classifier's mistakes are sorted as background-driven far more often than those of
    the diverse one, per picture and at 1 %.
@@ -22,14 +24,14 @@ from pathlib import Path
 from scipy.stats import fisher_exact
 
 from counterfoil import store
-from counterfoil.cli.demo_imagenet_d import IMAGES, demo_spec
+from counterfoil.cli.demo_imagenet_d import CONTROL, IMAGES, demo_spec
 from counterfoil.export.writing import export
 from counterfoil.lab.faithfulness import faithfulness
 from counterfoil.metrics.imagenet_d import table_text
 from counterfoil.metrics.verdicts import p_text
 from counterfoil.protocols import imagenet_d
 
-DROP, FAITHFUL, LEVEL, MINUTES = 15.0, 85.0, 0.01, 10.0
+DROP, SOUND, FAITHFUL, LEVEL, MINUTES = 15.0, 90.0, 85.0, 0.01, 10.0
 
 
 def main() -> None:
@@ -53,10 +55,13 @@ def _transfer(run: store.Run) -> list[bool]:
     text = f"{drop['value']:.1f} points ({drop['low']:.1f} to {drop['high']:.1f}), p {p_text(p)}"
     held = [_claim(drop["value"] >= DROP and p <= LEVEL, f"mean drop of those that took no part: {text}, at least {DROP:.0f}")]
     for name, entry in results["models"].items():
-        if entry["role"] == "unseen":
+        if entry["role"] == "unseen" and name != CONTROL:
             found, p = entry["drop"], entry["p"]
-            verdict = "hard for it too" if found["value"] >= DROP and p <= LEVEL else "not shown for it"
-            print(f"      {name}: {found['value']:.1f} points, p {p_text(p)}: {verdict}")
+            text = f"{found['value']:.1f} points ({found['low']:.1f} to {found['high']:.1f}), p {p_text(p)}"
+            held.append(_claim(found["value"] >= DROP and p <= LEVEL, f"{name} by itself: {text}, at least {DROP:.0f}"))
+    mined = results["models"][CONTROL]["mined"]
+    text = f"{mined['value']:.1f} % ({mined['low']:.1f} to {mined['high']:.1f}, n {mined['n']}) of what was kept is recognised"
+    held.append(_claim(mined["value"] >= SOUND, f"{text} by {CONTROL}, at least {SOUND:g}"))
     return held
 
 
@@ -74,7 +79,7 @@ def _faithful(run: store.Run) -> list[bool]:
 def _planted(run: store.Run) -> bool:
     models = (run.results or {})["models"]
     counts = []
-    for name in ("lab:background-shortcut", "lab:diverse"):
+    for name in ("lab:background-shortcut", CONTROL):
         modes = models[name]["failure_modes"]["painted"]
         counts.append((modes["background"]["times"], modes["pictures"], modes["mistakes"]))
     (flawed, pictures, mistakes), (sound, others, few) = counts

@@ -21,11 +21,9 @@ import torch
 from counterfoil import images, spec
 from counterfoil.cli.demo_lance import MODELS, SPEC
 from counterfoil.lab.captions import PLACES, parse
-from counterfoil.lab.parts import WEIGHTS
-from counterfoil.lab.readings import share
+from counterfoil.lab.checker import Checker
+from counterfoil.lab.edit_faithfulness import Outcome, by_factor, outcome, readings
 from counterfoil.lab.scenes import PLANTED_BACKGROUNDS, PLANTED_COLOURS
-from counterfoil.lab.train.attributes import split
-from counterfoil.lab.train.formats import load_timm, normalise
 from counterfoil.lab.vocabulary import FACTORS
 from counterfoil.metrics.lance import lance_results
 from counterfoil.metrics.lance_table import chance, text
@@ -80,24 +78,23 @@ def timed(asked: spec.LanceSpec, out: Path) -> Run:
     return run
 
 
-@torch.no_grad()
 def faithfulness(run: Run) -> None:
     """What the attribute checker reads off the pictures that quality control and oracle accepted."""
-    checker = load_timm(WEIGHTS / "attributes")
+    checker = Checker()
     accepted = {verdict.trial_id for verdict in run.verdicts() if verdict.picture == "made" and verdict.keeps_label}
-    right: dict[str, list[bool]] = {}
+    found: list[Outcome] = []
     for trial in run.trials:
         wanted, had = parse(trial.prompt), parse(trial.caption)
         if trial.trial_id not in accepted or wanted is None or had is None:
             continue
-        read = split(checker(normalise(images.read(run.picture(trial))[None])))
-        for name, values in FACTORS.items():
-            kind = f"asked for, {trial.factor}" if wanted[name] != had[name] else f"untouched, {name}"
-            right.setdefault(kind, []).append(values[int(read[name].argmax())] == wanted[name])
+        (factor,) = [name for name in FACTORS if wanted[name] != had[name]]
+        read = checker.read(torch.stack([images.read(run.picture(trial, kind)) for kind in ("clean", "made")]))
+        source, edited = ({name: int(rows[place]) for name, rows in read.items()} for place in (0, 1))
+        places = {name: FACTORS[name].index(value) for name, value in wanted.items()}
+        found.append(outcome(factor, wanted=places, source=source, edited=edited))
     print("\nread off the accepted edits by the attribute checker, per cent with 95 % intervals")
-    for kind in sorted(right):
-        found = share(kind, torch.tensor(right[kind]))
-        print(f"{kind:<24} {found.value:5.1f} ({found.low:.0f} to {found.high:.0f}), n {found.n}")
+    for one in [*readings(found), *(each for each in by_factor(found) if each.name.endswith("asked change found"))]:
+        print(f"{one.name:<32} {one.value:5.1f} ({one.low:.0f} to {one.high:.0f}), n {one.n}")
 
 
 def judged(results: dict[str, dict[str, Any]]) -> Any:

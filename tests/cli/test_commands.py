@@ -51,7 +51,7 @@ def test_list_shows_parts_with_what_they_are(counterfoil):
     code, output, _ = counterfoil("list", "generators")
     assert code == 0
     assert "brightness:" in output
-    assert "autoencoder:" in output
+    assert "autoencoder:" in output and "counterfoil-brightness" in " ".join(output.split())
 
 
 def test_score_and_judge_print_numbers_for_the_other_part(run, counterfoil):

@@ -146,6 +146,20 @@ def test_the_blend_takes_everything_but_the_words_region_from_the_source(diffusi
     assert torch.equal(blended[1:], targets[1:])  # no heat: nothing to hold back
 
 
+def test_the_blend_by_difference_holds_back_what_is_answered_alike(diffusion: Diffusion) -> None:
+    control = control_of(diffusion, ControlSettings(blend=0.7, blend_by="difference"))
+    sources, targets = torch.zeros(len(SHARES), 4, 8, 8), torch.ones(len(SHARES), 4, 8, 8)
+    answers = torch.zeros(len(SHARES), 4, 8, 8)
+    answers[0, :, :, :4] = 1.0  # the captions of the first target are answered differently in the left half alone
+    control.begin(STEPS - 1)
+    control.compare(torch.zeros(1, 4, 8, 8), answers)
+    blended = control.blend(sources, targets)
+    expected = torch.zeros(8, 8)
+    expected[:, :4] = 1  # at the seam a third differs, below 0.7 of the mean
+    assert torch.equal(blended[0, 0], expected)
+    assert torch.equal(blended[1:], targets[1:])  # no difference anywhere: nothing to hold back
+
+
 def test_the_blend_collects_heat_from_the_layers(diffusion: Diffusion) -> None:
     control = control_of(diffusion, ControlSettings(blend=0.5))
     with controlled(diffusion.unet, control):

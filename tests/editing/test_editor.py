@@ -55,11 +55,11 @@ def edited(made: list[Edited | Refused]) -> list[Edited]:
 
 
 @pytest.mark.parametrize("inversion", INVERSIONS)
-@pytest.mark.parametrize("word_map", ["refine", "replace"])
+@pytest.mark.parametrize(("word_map", "blend_by"), [("refine", "words"), ("replace", "difference")])
 def test_an_identical_caption_gives_the_reconstruction(
-    make_diffusion: Callable[..., Diffusion], inversion: str, word_map: str
+    make_diffusion: Callable[..., Diffusion], inversion: str, word_map: str, blend_by: str
 ) -> None:
-    control = ControlSettings(word_map=word_map, blend=0.3)
+    control = ControlSettings(word_map=word_map, blend=0.3, blend_by=blend_by)
     part = editor(make_diffusion("v_prediction"), inversion, control=control)
     assert isinstance(part, Editor)
     (made,) = edited(part.edit(inverted(part.invert(images(1), [CAPTION], [7])), [CAPTION]))

@@ -130,3 +130,11 @@ def test_values_outside_a_scale_stay_on_it() -> None:
 
 def test_elements_escape_what_they_are_given() -> None:
     assert tag("text", "<b>", class_='"x"', stroke_width=1.5) == '<text class="&#34;x&#34;" stroke-width="1.5">&lt;b&gt;</text>'
+
+
+def test_classes_of_one_or_two_images_are_not_drawn() -> None:
+    few = {"VR": {**estimate(50), "n": 2}, "PA": {**estimate(50), "n": 1}}
+    assert classes.by_class({"per_class": {"cat": few, "dog": few}}, name="c") is None
+    many = {"VR": estimate(80), "PA": estimate(70)}
+    figure = classes.by_class({"per_class": {"cat": few, "dog": many}}, name="c")
+    assert figure is not None and [row[0] for row in figure.rows] == ["dog"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.report import write_report
-from counterfoil.report.comparison import labels
+from counterfoil.report.comparison import labels, short_name
 from counterfoil.store import Run, open_run
 from tests.cli.stored import stored
 
@@ -23,6 +23,29 @@ def test_one_row_a_run_with_all_numbers(run: Run, pair: Path) -> None:
         found = run.results[key]
         assert f"{found['value']:.1f} {found['low']:.1f} to {found['high']:.1f}" in row
     assert "18 of 24" in row
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("python:/home/me/nets/lite.py:lite0", "python:lite.py:lite0"),
+        ("python:examples/real_photos/lite.py:lite0", "python:lite.py:lite0"),
+        ("grouped:onnx:~/nets/lite0.onnx", "grouped:onnx:lite0.onnx"),
+        ("timm:/weights/narrow", "timm:narrow"),
+        ("hf:google/vit-base-patch16-224", "hf:google/vit-base-patch16-224"),
+        ("openclip:ViT-B-32/openai", "openclip:ViT-B-32/openai"),
+        ("http://host:8000/predict", "http://host:8000/predict"),
+        ("ensemble:", "ensemble"),
+    ],
+)
+def test_a_name_is_shown_without_the_folders_of_its_file(name: str, short: str) -> None:
+    assert short_name(name) == short
+
+
+def test_files_of_one_name_keep_their_folders(tmp_path: Path) -> None:
+    names = ("python:/a/nets.py:n", "python:/b/nets.py:n", "python:/b/nets.py:m")
+    runs = [build(tmp_path / str(number), Plan(model=name)) for number, name in enumerate(names)]
+    assert labels(runs) == [names[0], names[1], "python:nets.py:m"]
 
 
 def test_every_run_has_its_own_page(pair: Path) -> None:

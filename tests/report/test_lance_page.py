@@ -59,7 +59,10 @@ def test_models_scored_later_have_pages_of_their_own(run, tmp_path):
     name = f"python:{world.__file__}:Looking"
     rescoring.score(copy, PartSpec(name=name))
     index = write_report([copy], tmp_path / "report")
-    assert "2 models compared" in index.read_text()
+    text = index.read_text()
+    assert "2 models compared" in text
+    words = text.split('class="chart-words"')[1].split("</p>")[0]
+    assert words.count("background") == 2 and name in words  # what is said of each model names it
     assert name in (tmp_path / "report" / "run-2.html").read_text()
 
 

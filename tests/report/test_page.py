@@ -62,6 +62,23 @@ def test_a_run_without_control_says_so(tmp_path: Path) -> None:
     assert "No random control was run" in words
 
 
+def test_guided_and_random_steps_are_told_apart_image_by_image(tmp_path: Path) -> None:
+    """Two intervals that overlap say nothing of a paired difference, one way or the other."""
+    run = build(tmp_path / "run")
+    wide = {"value": 50.0, "low": 20.0, "high": 80.0, "n": 18}
+    sure = {"value": 11.0, "low": 4.0, "high": 18.0, "n": 18, "p": 0.002}
+
+    def words(against_random: object) -> str:
+        replace_results(run, PA=wide, PA_random=wide, arms={"against_random": against_random})
+        return read(write_report([run], tmp_path / "report")).words
+
+    assert "overlap" not in words(sure) and "nothing of their own" not in words(sure)
+    unsure = words({**sure, "low": -4.0, "p": 0.2})
+    assert "guided steps take only 11.0 points of accuracy (−4.0 to 18.0; p = 0.2) more than random ones" in unsure
+    assert "goes the wrong way" in words({**sure, "value": -9.0, "low": -12.0, "high": -1.0})
+    assert "That does not say that they are equal" in words(None)  # an older run
+
+
 def test_an_fmr_over_100_and_a_low_validation_rate_are_explained(tmp_path: Path) -> None:
     run = build(tmp_path / "run")
     replace_results(

@@ -18,7 +18,7 @@ def palette(mode: str) -> dict[str, str]:
     wanted = {"dark": "(prefers-color-scheme: dark)", "print": "print"}.get(mode)
     colours: dict[str, str] = {}
     condition = ""
-    for line in [*(STATIC / "report.css").read_text().splitlines(), *(STATIC / "charts.css").read_text().splitlines()]:
+    for line in [*(STATIC / "colours.css").read_text().splitlines(), *(STATIC / "charts.css").read_text().splitlines()]:
         if line.startswith("@media "):
             condition = line.removeprefix("@media ").rstrip(" {")
         elif line == "}":

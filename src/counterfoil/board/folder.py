@@ -21,7 +21,7 @@ from counterfoil.store.canonical import canonical
 
 MARKER = "board.json"
 _OWN = ("results", "reports")  # folders that are written anew
-_SHARED = ("report.css", "charts.css", "tables.js")  # what the board looks and works like is the report's
+_SHARED = ("colours.css", "report.css", "charts.css", "tables.js")  # what the board looks and works like is the report's
 
 
 def write_board(

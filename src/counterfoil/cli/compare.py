@@ -12,7 +12,7 @@ from counterfoil.metrics.across import order_agreement
 from counterfoil.metrics.comparison import compare as compare_outcomes
 from counterfoil.metrics.comparison import shared_keys
 from counterfoil.metrics.measures import Measure, measure
-from counterfoil.metrics.outcomes import Outcomes, model_names, part_name, read_outcomes
+from counterfoil.metrics.outcomes import Outcomes, model_names, own_models, part_name, read_outcomes
 from counterfoil.metrics.sameness import check_sources, differences
 from counterfoil.metrics.transfer import MEANINGS as CELLS
 from counterfoil.metrics.transfer import lines as transfer_lines
@@ -21,6 +21,7 @@ from counterfoil.metrics.verdicts import lines, tau_text
 from counterfoil.store import Run, open_run
 
 METRICS = ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched")
+PAINTED = ("accuracy", "accuracy_painted", "drop")
 
 Names = list[str] | None
 
@@ -35,8 +36,9 @@ def compare(
     alpha: Annotated[float, typer.Option(help="Chance of seeing a difference where there is none.", min=1e-4, max=0.5)] = 0.05,
 ) -> None:
     """Say which models can be told apart: paired by source image, with intervals and corrected p-values."""
-    measures = [measure(name) for name in metric or METRICS]
     opened = [open_run(path) for path in runs]
+    painted = all(run.spec.get("protocol") == "imagenet-d" for run in opened)
+    measures = [measure(name) for name in metric or (PAINTED if painted else METRICS)]
     if transfer:
         return _print_transfer(opened, [measure(name).name for name in metric or ("FMR",)])
     contenders = _contenders(opened, scored=scored)
@@ -65,7 +67,7 @@ def _print_transfer(runs: list[Run], names: list[str]) -> None:
 
 def _contenders(runs: list[Run], *, scored: bool) -> dict[str, Outcomes]:
     """The outcomes to compare, under names that tell them apart: the model, with its run's folder or path where needed."""
-    found = [(run, name) for run in runs for name in (model_names(run) if scored else [part_name(run.spec.get("model"))])]
+    found = [(run, name) for run in runs for name in (model_names(run) if scored else own_models(run))]
     named: dict[str, Outcomes] = {}
     for run, name in found:
         twice = sum(other == name for _, other in found) > 1
@@ -83,7 +85,8 @@ def _orders(runs: list[Run], measures: list[Measure]) -> list[str]:
     for role in ("generator", "oracle"):
         settings: dict[str, dict[str, Outcomes]] = {}
         for run in runs:
-            settings.setdefault(part_name(run.spec.get(role)), {})[part_name(run.spec.get("model"))] = read_outcomes(run)
+            for name in own_models(run):
+                settings.setdefault(part_name(run.spec.get(role)), {})[name] = read_outcomes(run, model=name)
         complete = len({tuple(sorted(each)) for each in settings.values()}) == 1
         if len(settings) < 2 or not complete or len(next(iter(settings.values()))) < 2:
             continue

@@ -11,6 +11,8 @@ from counterfoil import spec as specs
 
 SURROGATES = ("lab:narrow", "lab:vit", "lab:grey", "lab:colour-shortcut")
 MODELS = ("lab:augmented", "lab:adversarial", "lab:background-shortcut", "lab:diverse")
+CONTROL = "lab:diverse"
+"""Has seen the whole world in training: what it recognises in the mined set is there to be recognised."""
 IMAGES = 216
 
 

@@ -65,7 +65,8 @@ def _against(run: Run, outcomes: Outcomes, baseline: Run, bars: list[Bar], *, al
     keys = shared_keys({str(run.path): outcomes, str(baseline.path): theirs})
     if pixels := check_sources([run, baseline], keys):
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {pixels} differ; run the baseline anew")
-    measures = list({bar.measure.name: bar.measure for bar in bars}.values()) or [MEASURES["SA"], MEASURES["FMR"]]
+    usual = ("accuracy",) if run.spec.get("protocol") == "imagenet-d" else ("SA", "FMR")
+    measures = list({bar.measure.name: bar.measure for bar in bars}.values()) or [MEASURES[name] for name in usual]
     return check_against(outcomes, theirs, measures, alpha=alpha, margin=margin)
 
 

@@ -98,12 +98,15 @@ class _Desk:
     def verdicts(self) -> None:
         """Write the verdicts and print the numbers that follow from them."""
         from counterfoil.cli.results import show
+        from counterfoil.store.reviewed import review_lines, review_of
         from counterfoil.web.review.publishing import publish
 
         written = publish(self._database, self._run, self._review)
         kept = f"{written.kept} pictures kept, {written.rejected} rejected, {written.undecided} undecided"
         typer.echo(f"{kept}; verdicts of oracle {written.oracle}")
         if written.kept or written.rejected:
+            for line in review_lines(review_of(self._run.path) or {})[1:]:
+                typer.echo(line)
             show(self._run, oracle=written.oracle)
 
     def export(self, path: Path, *, pictures: Literal["files", "embed"]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +44,10 @@ def _command(name: str) -> Callable[..., None]:
             name, model, {"data": data, "generator": generator, "oracle": oracle},
             images=images, seed=seed, device=device, out=out, assignments=settings or [],
         )  # fmt: skip
-        _finish(_run([name], base), out)
+        missing = _alone(name, base).failed
+        for claim in missing:
+            typer.echo(f"not shown  {claim}")
+        _finish(out, shown=not missing)
 
     return study
 
@@ -53,13 +58,17 @@ def every(
     out: Out = Path("studies"),
     images: Images = None,
     only: Annotated[Texts, typer.Option("--only", help="A study to run; may be repeated. By default all.")] = None,
+    processes: Annotated[Number, typer.Option(help="Studies side by side. By default 2, on a GPU 4.", min=1)] = None,
 ) -> None:
     """Run all studies on the lab, sharing their runs, and say whether what must hold there does."""
     unknown = [name for name in only or [] if name not in NAMES]
     if unknown:
         raise UsageError(f"--only {unknown[0]}: no such study; there are {', '.join(NAMES)}")
     base = _settings("all", None, {}, images=images, seed=seed, device=device, out=out, assignments=[])
-    _finish(_run(only or list(NAMES), base), out)
+    missing = _together([name for name in NAMES if not only or name in only], base, processes)
+    if missing:
+        typer.echo(f"not shown: {missing} of what has to hold, see the table")
+    _finish(out, shown=not missing)
 
 
 def _settings(
@@ -87,29 +96,50 @@ def _settings(
     )  # fmt: skip
 
 
-def _run(names: list[str], base: Any) -> list[Any]:
+def _alone(name: str, base: Any) -> Any:
     from counterfoil.cli.progress import counting, watching
     from counterfoil.studies import runner
     from counterfoil.studies.bench import Bench
 
-    bench = Bench(base, watching=watching, counting=counting)
-    reports = []
-    for name in names:
-        report = runner.run(name, base, bench)
-        for line in report.lines():
-            typer.echo(line)
-        typer.echo("")
-        reports.append(report)
-    return reports
+    report = runner.run(name, base, Bench(base, watching=watching, counting=counting))
+    _show(report)
+    return report
 
 
-def _finish(reports: list[Any], out: Path) -> None:
-    """The last lines, and the exit code: 1 if something that must hold on the lab was not shown to."""
-    if len(reports) > 1:
-        seconds, worked = (sum(getattr(each, name) for each in reports) for name in ("seconds", "cpu_seconds"))
-        typer.echo(f"{len(reports)} studies, {seconds / 60:.1f} minutes, {worked / 60:.1f} minutes of processor time")
-    failed = [f"{each.study.name}: {claim}" for each in reports for claim in each.failed]
-    for line in failed:
-        typer.echo(f"not shown  {line}")
+def _together(names: list[str], base: Any, processes: Number) -> int:
+    """Run them, print each as it is done and then the table of all; how much was not shown."""
+    from counterfoil.cli.progress import counting, watching
+    from counterfoil.studies import pool, runner, summary
+    from counterfoil.studies.bench import Bench
+
+    began = time.monotonic()
+    outcomes: dict[str, Any] = {}
+    several = processes or pool.usual_processes(base.device)
+    bench = Bench(base, watching=watching, counting=counting)  # for one process; several would write over each other's bars
+    with counting("studies", len(names)) if several > 1 else nullcontext(lambda more: None) as watch:
+        for outcome in pool.run(names, base, processes=several, bench=bench):
+            outcomes[outcome.name] = outcome
+            _show(outcome)
+            watch(1)
+    lines = summary.summary(outcomes, list(NAMES))
+    for line in summary.as_text(lines):
+        typer.echo(line)
+    runner.write(base.folder / "all.json", {"seed": base.seed, "studies": summary.as_data(lines)})
+    worked = sum(getattr(each, "cpu_seconds", 0) for each in outcomes.values())
+    minutes = (time.monotonic() - began) / 60
+    typer.echo(
+        f"\n{len(outcomes)} studies, {minutes:.1f} minutes, {worked / 60:.1f} minutes of processor time, {several} side by side"
+    )
+    return sum(not each.good for each in lines)
+
+
+def _show(outcome: Any) -> None:
+    for line in outcome.lines():
+        typer.echo(line)
+    typer.echo("")
+
+
+def _finish(out: Path, *, shown: bool) -> None:
+    """The last line, and the exit code: 1 if something that must hold on the lab was not shown to."""
     typer.echo(f"{out}  (findings as JSON, and the runs)")
-    raise typer.Exit(1 if failed else 0)
+    raise typer.Exit(0 if shown else 1)

@@ -28,6 +28,7 @@ class ControlSettings:
     cross_replace: float = 0.8  # share of the steps
     reweight: float = 2.0  # factor on the attention of the words that came
     blend: float = 0.0  # threshold of the local blend; 0 is off
+    blend_by: str = "words"  # where the changed words are looked at, or "difference": where the captions are answered differently
     self_side: int = 32  # larger self-attention maps than this side squared are left alone
 
     def mixture(self, alignment: Alignment, length: int) -> tuple[Tensor, Tensor]:
@@ -40,10 +41,11 @@ class ControlSettings:
 
 @dataclass
 class Heat:
-    """Where the changed words have been looked at so far, for the local blend.  # (M, h, w) each"""
+    """Where the changed words have been looked at so far, and edit and source differed, for the local blend.  # (M, h, w) each"""
 
     went: Tensor
     came: Tensor
+    differing: Tensor
 
     @property
     def side(self) -> int:
@@ -68,13 +70,12 @@ class Control:
     target_rows: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))  # (M,)
     step: int = 0
     lending: Tensor | None = None  # (rows,)
-    heat: Heat = field(default_factory=lambda: Heat(torch.empty(0, 0, 0), torch.empty(0, 0, 0)))
+    heat: Heat = field(default_factory=lambda: Heat(*torch.empty(3, 0, 0, 0)))
 
     def lay_out(self, rows: int, *, sources: Tensor, targets: Tensor, side: int) -> None:
         """Say in which rows of a call the conditional sources and targets stand, and the latents' side.  # (P,), (M,)"""
         self.rows, self.source_rows, self.target_rows = rows, sources[self.owner], targets
-        empty = torch.zeros(len(targets), side, side, device=self.owner.device)
-        self.heat = Heat(empty, empty.clone())
+        self.heat = Heat(*torch.zeros(3, len(targets), side, side, device=self.owner.device))
         self.begin(0)
 
     def begin(self, step: int) -> None:
@@ -100,7 +101,8 @@ class Control:
 
     def notice(self, attention: Tensor, side: int) -> None:
         """Add a cross-attention layer to the heat of the changed words."""
-        if not self.settings.blend or side not in (self.heat.side // 2, self.heat.side // 4):
+        wanted = self.settings.blend and self.settings.blend_by == "words"
+        if not wanted or side not in (self.heat.side // 2, self.heat.side // 4):
             return
         for rows, tokens, total in (
             (self.source_rows, self.went, self.heat.went),
@@ -109,15 +111,28 @@ class Control:
             looked = (attention[rows].float().mean(1) * tokens[:, None]).sum(-1)  # (M, pixels)
             total += functional.interpolate(looked.reshape(-1, 1, side, side), total.shape[-2:], mode="bilinear")[:, 0]
 
+    def compare(self, sources: Tensor, targets: Tensor) -> None:
+        """Add how differently the denoiser answers a source and its edit at this step.  # (P, C, h, w), (M, C, h, w)"""
+        if self.settings.blend and self.settings.blend_by == "difference":
+            self.heat.differing += (targets - sources[self.owner]).abs().mean(1)
+
     def blend(self, sources: Tensor, targets: Tensor) -> Tensor:
-        """Targets with everything but the region of the changed words taken from the source.  # (M, C, h, w) twice"""
+        """Targets with everything but the region of the change taken from the source.  # (M, C, h, w) twice"""
         if not self.settings.blend or self.step < covered(BLEND_FROM, self.steps):
             return targets
-        region = (self._region(self.heat.went) | self._region(self.heat.came))[:, None]
-        everywhere = ~region.flatten(1).any(1)[:, None, None, None]  # no word was looked at: nothing to hold back
+        region = self._region()[:, None]
+        everywhere = ~region.flatten(1).any(1)[:, None, None, None]  # nothing to go by: nothing to hold back
         return torch.where(region | everywhere, targets, sources)
 
-    def _region(self, heat: Tensor) -> Tensor:
+    def _region(self) -> Tensor:
+        """Where a target may differ from its source.  # (M, h, w) bool"""
+        if self.settings.blend_by == "difference":
+            smooth = functional.avg_pool2d(self.heat.differing[:, None], 3, stride=1, padding=1, count_include_pad=False)[:, 0]
+            usual = smooth.flatten(1).mean(1)[:, None, None]
+            return smooth > self.settings.blend * usual
+        return self._looked_at(self.heat.went) | self._looked_at(self.heat.came)
+
+    def _looked_at(self, heat: Tensor) -> Tensor:
         spread = functional.max_pool2d(heat[:, None], 3, stride=1, padding=1)[:, 0]
         peak = spread.flatten(1).amax(1)[:, None, None]
         return (spread > self.settings.blend * peak) & (peak > 0)

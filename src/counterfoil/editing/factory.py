@@ -24,6 +24,7 @@ def p2p(
     cross_replace: float = 0.8,
     reweight: float = 2.0,
     blend: float = 0.0,
+    blend_by: str = "words",
     inner_steps: int = 10,
     rate: float = 1e-2,
     refinements: int = 0,
@@ -38,7 +39,8 @@ def p2p(
 
     `inversion` is null-text, negative-prompt, ddim or edit-friendly; the other defaults are those of LANCE. Every share of
     the steps in `self_replace` makes a candidate, with a `guidance` of its own if as many are given. `word_map` is refine or
-    replace; `blend` above 0 confines the change to where the changed words are looked at. docs/editing.md explains each.
+    replace; `blend` above 0 confines the change to where the changed words are looked at, or with `blend_by` difference to
+    where source and edit are answered differently. docs/editing.md explains each.
     """
     if tile is not None and (isinstance(tile, bool) or not isinstance(tile, int) or tile < 1):
         raise BadSpec(f"p2p:{name}: tile is the number of pictures inverted at a time, at least 1, got {tile!r}")
@@ -49,7 +51,9 @@ def p2p(
         steps=steps,
         guidance=shares(guidance, name="guidance"),
         self_replace=shares(self_replace),
-        control=ControlSettings(word_map=word_map, cross_replace=cross_replace, reweight=reweight, blend=blend),
+        control=ControlSettings(
+            word_map=word_map, cross_replace=cross_replace, reweight=reweight, blend=blend, blend_by=blend_by
+        ),
         fitting=Fitting(inner_steps=inner_steps, rate=rate),
         refinements=refinements,
         skip=skip,

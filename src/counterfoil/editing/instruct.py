@@ -15,14 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil import weights
+from counterfoil import pipelines, weights
 from counterfoil.editing import rows
 from counterfoil.editing.answers import answered
 from counterfoil.editing.diffusion import plain_tokens
 from counterfoil.editing.settings import shares
-from counterfoil.errors import BadPart, BadSpec, BadWeights
+from counterfoil.errors import BadPart, BadSpec
 from counterfoil.parts import Edited, Inversion, Refused
-from counterfoil.pretrained import quiet
 
 KNOBS = {"strength": (0.5, 0.6, 0.7, 0.8), "image_guidance_scale": (1.2, 1.5, 1.8)}
 """What the sweep turns in pipelines that repaint, and in those that are told what to change."""
@@ -193,16 +192,12 @@ def _load(name: str, *, dtype: torch.dtype, revision: str | None) -> Any:
 
     folder = weights.local_folder(name)
     options: dict[str, Any] = {"torch_dtype": dtype, "use_safetensors": True, **({"revision": revision} if revision else {})}
-    try:
-        with quiet():
-            index = folder / "model_index.json" if folder else hf_hub_download(name, "model_index.json", revision=revision)
-            with open(index, encoding="utf-8") as file:
-                told = "Pix2Pix" in str(json.load(file).get("_class_name"))
-            loader = DiffusionPipeline if told else AutoPipelineForImage2Image
-            pipeline = loader.from_pretrained(str(folder or name), **options)
-    except Exception as error:  # the library's errors have no common base
-        text = " ".join(str(error).split())[:160]
-        raise BadWeights(f"instruct:{name}: cannot be loaded as an image-to-image pipeline ({text})") from None
+    with pipelines.loading(f"instruct:{name}", folder, wanted="an image-to-image pipeline"):
+        index = folder / pipelines.INDEX if folder else hf_hub_download(name, pipelines.INDEX, revision=revision)
+        with open(index, encoding="utf-8") as file:
+            told = "Pix2Pix" in str(json.load(file).get("_class_name"))
+        loader = DiffusionPipeline if told else AutoPipelineForImage2Image
+        pipeline = loader.from_pretrained(str(folder or name), **options)
     for part in pipeline.components.values():
         if isinstance(part, torch.nn.Module):
             part.to(dtype).eval().requires_grad_(False)  # weights may be stored in half precision

@@ -48,7 +48,7 @@ def load(kind: str, name: str, *, revision: str | None = None) -> Diffusion:
         vae=checkpoints.load(checkpoints.open_folder(folder / "vae")),
         text_encoder=text_encoder(folder),
         tokenizer=tokenizer(folder),
-        scheduler=read_json(folder / "scheduler" / "scheduler_config.json"),
+        scheduler=checkpoints.read_json(folder / "scheduler" / "scheduler_config.json"),
     )
 
 
@@ -66,14 +66,3 @@ def tokenizer(folder: Path) -> Any:
 
     with files.loading(folder / "tokenizer"), quiet():
         return AutoTokenizer.from_pretrained(str(folder / "tokenizer"), trust_remote_code=False)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a pipeline's configuration."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadWeights(f"{path}: cannot be read as JSON ({' '.join(str(error).split())[:120]}); download it again") from None
-    if not isinstance(values, dict):
-        raise BadWeights(f"{path}: a configuration is a JSON object, got {type(values).__name__}; download it again")
-    return values

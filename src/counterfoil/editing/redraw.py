@@ -40,6 +40,7 @@ def redraw(
                 torch.cat([empty[:guided_sources], empty[control.owner], walk.conditional, edited]),
             )
             bare_sources, bare_targets, told_sources, told_targets = answers.split([guided_sources, many, count, many])
+            control.compare(told_sources, told_targets)
             source_output = told_sources
             if walk.source_guidance is not None:
                 source_output = guided(bare_sources, told_sources, walk.source_guidance)

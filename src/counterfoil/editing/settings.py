@@ -13,6 +13,7 @@ from counterfoil.errors import BadSpec
 Inverting = Literal["null-text", "negative-prompt", "ddim", "edit-friendly"]
 INVERSIONS: tuple[Inverting, ...] = ("null-text", "negative-prompt", "ddim", "edit-friendly")
 WORD_MAPS = ("refine", "replace")
+BLENDS = ("words", "difference")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Settings:
     def __post_init__(self) -> None:
         _one_of("inversion", self.inversion, INVERSIONS)
         _one_of("word_map", self.control.word_map, WORD_MAPS)
+        _one_of("blend_by", self.control.blend_by, BLENDS)
         _within("steps", self.steps, 1, 1000)
         _within("cross_replace", self.control.cross_replace, 0, 1)
         _within("reweight", self.control.reweight, 0, 100)

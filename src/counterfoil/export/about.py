@@ -12,6 +12,7 @@ from counterfoil.export.pictures import Picture, folders_of
 from counterfoil.export.reading import FORMAT, VERSION
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.store import Run
+from counterfoil.store.reviewed import review_of
 
 UNSTATED = "not stated"
 ROLES = ("painter", "generator", "editor", "captioner", "rewriter", "model", "data", "oracle")
@@ -35,6 +36,7 @@ class About:
     counts: Mapping[str, int]  # pictures by kind
     size: int
     note: str = ""
+    review: Mapping[str, Any] | None = None  # the account of the review by people, if there was one
 
     def set_file(self) -> dict[str, Any]:
         """The content of `set.json`."""
@@ -51,6 +53,7 @@ class About:
                 "protocol": self.protocol, "parts": dict(self.parts), "seed": self.seed,
                 "program": self.program, "code": self.code,
             },
+            **({"review": dict(self.review)} if self.review else {}),
             **({"note": self.note} if self.note else {}),
         }  # fmt: skip
 
@@ -83,6 +86,7 @@ def about(run: Run, pictures: Sequence[Picture], *, name: str | None, licence: s
         counts=dict(sorted(kinds.items())),
         size=len(pictures),
         note=note,
+        review=review_of(run.path),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from counterfoil.export.about import UNSTATED, About
 from counterfoil.export.pictures import Picture
+from counterfoil.store.reviewed import review_lines
 
 _HOW = {
     "imagenet-d": "A painter drew every picture from a prompt that puts an object into a background, texture or material. Models,"
@@ -33,6 +34,7 @@ def datasheet(about: About, pictures: Sequence[Picture], *, layout: Sequence[str
     lines += [f"- seed {about.seed}, {about.program}, code {about.code[:12] or UNSTATED}"]
     lines += ["", "## Checked by", ""]
     lines += [f"- people: {people} of {len(pictures)} pictures" if people else "- no person has looked at these pictures"]
+    lines += [f"- {line}" for line in review_lines(dict(about.review))] if about.review else []
     lines += [f"- oracle `{about.parts['oracle']}`"] if "oracle" in about.parts else []
     lines += ["", "## What it is for, and what not", ""]
     lines += ["- Comparing classifiers on pictures unlike those they were trained on. Not for training the models it shall test."]

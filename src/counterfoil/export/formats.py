@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any
 from counterfoil.export.about import About
 from counterfoil.export.croissant import write_croissant
 from counterfoil.export.pictures import Picture
+from counterfoil.store.pictures import PictureFile
 
 Watch = Callable[[int], None]
 SHARD = 1000  # pictures in one tar file or Parquet file
@@ -150,9 +150,9 @@ _LABELLING = """<View>
 """
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: PictureFile, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+    target.write_bytes(source.read_bytes())
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -7,14 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import UsageError
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.records import Trial
 from counterfoil.store import Run
-from counterfoil.store.files import sha256_of
+from counterfoil.store.pictures import PictureFile
 
 HUMAN = "human"
 CONTROLS = ("random", "source")  # arms whose pictures are not the test's
@@ -29,7 +28,7 @@ class Picture:
     """One picture of the set."""
 
     trial: Trial
-    path: Path  # in the run
+    path: PictureFile  # in the run
     file_name: str  # in the set: the class's folder and a name of its own
     class_name: str
     oracle: str  # yes, no, or empty where the run's oracle leaves it open
@@ -39,8 +38,9 @@ class Picture:
         """What the set's table says of it."""
         trial = self.trial
         kind = trial.factor or trial.arm
+        digest = hashlib.sha256(self.path.read_bytes()).hexdigest()
         values = (self.file_name, trial.label, self.class_name, kind, trial.value, trial.prompt, trial.caption, trial.seed,
-                  trial.trial_id, trial.source, sha256_of(self.path), self.oracle, self.people)  # fmt: skip
+                  trial.trial_id, trial.source, digest, self.oracle, self.people)  # fmt: skip
         return dict(zip(COLUMNS, values, strict=True))
 
 

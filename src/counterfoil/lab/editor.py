@@ -10,15 +10,24 @@ from counterfoil.editing.prompt_to_prompt import PromptToPrompt
 from counterfoil.lab.parts import WEIGHTS, _known
 
 INVERSION: Final = "edit-friendly"
-COMMON: Final[dict[str, Any]] = {"steps": 16, "reweight": 1.0, "self_replace": (0.2, 0.5), "cross_replace": 0.7, "blend": 0.3}
+COMMON: Final[dict[str, Any]] = {
+    "steps": 16,
+    "reweight": 1.0,
+    "self_replace": 0.5,
+    "cross_replace": 0.7,
+    "blend": 0.6,
+    "blend_by": "difference",  # the small text encoder looks everywhere a little, so that a blend by words holds nothing back
+}
 CHOSEN: Final[dict[str, dict[str, Any]]] = {
-    # A free candidate, without which no weather comes, and a firm one, which keeps materials; quality control chooses.
-    "edit-friendly": {"skip": 0.1, "guidance": (2.0, 1.3)},
-    "negative-prompt": {"refinements": 2, "guidance": (2.0, 1.3)},
+    "edit-friendly": {"skip": 0.1, "guidance": 1.3},
+    "negative-prompt": {"refinements": 2, "guidance": 1.3},
     "null-text": {"refinements": 3, "rate": 0.05, "guidance": 3.0},
     "ddim": {"guidance": 3.0},
 }
 """Settings for each inversion; bench/faithfulness.py measures what comes of them."""
+BARS: Final[dict[str, float]] = {"image_image": 0.6, "image_text": 0.1, "directional": 0.4}
+"""Bars of quality control. The lab's CLIP is trained on every attribute, so its similarities fall faster than those of a CLIP for
+photographs."""
 
 
 def editor(name: str, **options: Any) -> PromptToPrompt:
@@ -26,8 +35,6 @@ def editor(name: str, **options: Any) -> PromptToPrompt:
     folder = str(WEIGHTS / _known(name, ("diffusion",)))
     inversion = options.get("inversion", INVERSION)
     chosen = {**COMMON, "inversion": inversion, **CHOSEN.get(inversion, {})}
-    if "self_replace" in options:  # another sweep has one guidance, unless it brings its own
-        chosen["guidance"] = max(chosen["guidance"]) if isinstance(chosen.get("guidance"), tuple) else chosen.get("guidance", 2.0)
     return p2p(folder, **{**chosen, **options})
 
 

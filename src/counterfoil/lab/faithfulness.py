@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from counterfoil import images
-from counterfoil.lab.parts import WEIGHTS
+from counterfoil.lab.checker import Checker
 from counterfoil.lab.readings import Reading, share
 from counterfoil.lab.vocabulary import FACTORS
-from counterfoil.models.timm_models import timm_model
 from counterfoil.records import Trial
 from counterfoil.store import Run
 
@@ -32,23 +31,16 @@ class Faithful:
 
 def faithfulness(run: Run, trials: Iterable[Trial]) -> list[Faithful]:
     """The checker's word on these painted pictures of a run over the lab's grid."""
-    checker = timm_model(str(WEIGHTS / "attributes"))
-    outputs = {name: index for index, name in enumerate(checker.classes)}
+    checker = Checker()
     rows = iter([trial for trial in trials if trial.image and trial.factor in FACTORS])
     right: dict[str, list[tuple[bool, bool]]] = {}
     while some := list(islice(rows, BATCH)):
-        with torch.no_grad():
-            scores = checker.logits(torch.stack([images.read(run.picture(trial)) for trial in some]))
-        for row, trial in zip(scores, some, strict=True):
-            found = (_seen(row, outputs, "garment") == run.classes[trial.label], _seen(row, outputs, trial.factor) == trial.value)
+        read = checker.read(torch.stack([images.read(run.picture(trial)) for trial in some]))
+        for row, trial in enumerate(some):
+            seen = {name: FACTORS[name][int(read[name][row])] for name in ("garment", trial.factor)}
+            found = (seen["garment"] == run.classes[trial.label], seen[trial.factor] == trial.value)
             right.setdefault(trial.factor, []).append(found)
     return [_reading(kind, torch.tensor(found)) for kind, found in sorted(right.items())]
-
-
-def _seen(row: Tensor, outputs: dict[str, int], factor: str) -> str:
-    """The value of a factor that the checker sees."""
-    values = FACTORS[factor]
-    return values[int(row[[outputs[f"{factor}: {value}"] for value in values]].argmax())]
 
 
 def _reading(kind: str, right: Tensor) -> Faithful:

@@ -34,6 +34,8 @@ class Measure:
 
 MEASURES: Mapping[str, Measure] = {
     **{name: Measure(name, each, MEANINGS[name]) for name, each in STATISTICS.items()},
+    "accuracy": Measure("accuracy", STATISTICS["PA"], "accuracy on the pictures that were made, kept and accepted"),
+    "accuracy_painted": Measure("accuracy_painted", STATISTICS["SA"], "of a painted set: accuracy before anything was chosen"),
     "drop": Measure("drop", Difference(STATISTICS["SA"], STATISTICS["PA"]), "SA less PA", higher_is_better=False),
     "drop_matched": Measure(
         "drop_matched",
@@ -42,7 +44,8 @@ MEASURES: Mapping[str, Measure] = {
         higher_is_better=False,
     ),
 }
-"""Everything in a run's results, and the accuracy drops, published and matched as FMR is."""
+"""Everything in a run's results, and the accuracy drops, published and matched as FMR is; `accuracy` is PA by the name that the
+protocols without an SA give it."""
 
 
 def measure(name: str) -> Measure:

@@ -22,7 +22,8 @@ from counterfoil.store import Run
 
 @dataclass(frozen=True)
 class Outcomes:
-    """One row a readable source image, in the order of `keys`, for one model and one oracle; of LANCE, one an edit."""
+    """One row a readable source image, in the order of `keys`, for one model and one oracle; of LANCE, one an edit, and of
+    ImageNet-D one a painted picture."""
 
     model: str
     oracle: str
@@ -72,6 +73,10 @@ def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = No
         from counterfoil.metrics.pairs import outcomes_of_pairs
 
         return outcomes_of_pairs(run, model=model, oracle=oracle)
+    if run.spec.get("protocol") == "imagenet-d":
+        from counterfoil.metrics.imagenet_d_outcomes import outcomes_of_paintings
+
+        return outcomes_of_paintings(run, model=model, oracle=oracle)
     own_model, own_oracle = part_name(run.spec.get("model")), part_name(run.spec.get("oracle"))
     model, oracle = model or own_model, oracle or own_oracle
     trials = read_trials(run)
@@ -107,8 +112,23 @@ def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = No
     )
 
 
+def own_models(run: Run) -> list[str]:
+    """The models that a run was made to test: one, or of ImageNet-D any number."""
+    if run.spec.get("protocol") != "imagenet-d":
+        return [part_name(run.spec.get("model"))]
+    from counterfoil.metrics.imagenet_d_outcomes import tested
+
+    return tested(run)
+
+
 def model_names(run: Run) -> list[str]:
-    """Every model that has said something of a run's pictures, the run's own first."""
+    """Every model that has said something of a run's pictures, the run's own first; none whose mistakes chose the pictures."""
+    if run.spec.get("protocol") == "imagenet-d":
+        from counterfoil.metrics.imagenet_d_columns import surrogates_of
+
+        named = own_models(run)
+        others = _names(run, "predictions", "model") - {*named, *surrogates_of(run)}
+        return [*named, *sorted(others)]
     own = part_name(run.spec.get("model"))
     return sorted(_names(run, "predictions", "model"), key=lambda name: (name != own, name))
 

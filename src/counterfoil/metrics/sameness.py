@@ -13,7 +13,10 @@ from counterfoil.errors import UsageError
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 
-_FREE = ("model", "device", "strict", "limit", "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images")
+_FREE = (
+    "model", "models", "others", "chats", "device", "strict", "limit",
+    "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images",
+)  # fmt: skip
 """What may differ: the model, how many images (only those in common are compared), and what changes no number."""
 
 

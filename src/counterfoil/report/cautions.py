@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from counterfoil.report.collect import Collected
-from counterfoil.report.numbers import count, decimal, number
+from counterfoil.report.numbers import Number, count, decimal, number
 
 FEW_IMAGES = 100
 WIDE_INTERVAL = 15.0  # percentage points
@@ -95,13 +95,29 @@ def _about_numbers(collected: Collected) -> Iterator[str]:
 
 def _about_controls(collected: Collected) -> Iterator[str]:
     guided, random = number(collected.results, "PA"), number(collected.results, "PA_random")
+    arms = (collected.results or {}).get("arms") or {}
     if random.value is None:
         yield "No random control was run, so what mere distance breaks can't be told from what the search found."
+    elif (found := number(arms, "against_random")).value is not None:
+        yield from _not_found(found, arms["against_random"].get("p"))
     elif guided.overlaps(random):
         yield (
-            "Guided and random steps are not clearly apart: their intervals overlap, so the search may have found nothing "
-            "of its own."
+            "The intervals of guided and random steps overlap. That does not say that they are equal: both were taken on the "
+            "same images, and this run was written before the two were compared image by image. Its command writes it again."
         )
+
+
+def _not_found(found: Number, p: object) -> Iterator[str]:
+    """Said of the comparison image by image, whether or not the two intervals overlap."""
+    if found.low is None or found.high is None or found.low > 0:
+        return
+    chance = f"; p = {p:.2g}" if isinstance(p, float) else ""
+    images = f"On the {count(found.n or 0, 'image')} accepted in both arms"
+    taken = f"{found.text} points of accuracy ({found.interval}{chance})"
+    if found.high < 0:
+        yield f"{images}, guided steps against random ones of equal length come to {taken}, so the search goes the wrong way."
+    else:
+        yield f"{images}, guided steps take only {taken} more than random ones: they may have found nothing of their own."
 
 
 def _about_records(collected: Collected, missing: int) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from counterfoil.errors import UsageError
@@ -21,15 +22,39 @@ ALPHA = 0.05
 _LAYOUT = ("model", "device", "strict", "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images")
 """What may differ between comparable runs: the model, and what changes no number."""
 
+_FILES = frozenset({".py", ".onnx", ".pt", ".pt2", ".pth", ".safetensors"})
+
 
 def labels(runs: Sequence[Run]) -> list[str]:
     """A name for every run: its model, with its folder or its place where that is not enough to tell runs apart."""
-    names = [part_name(run, "model") or "a model without a name" for run in runs]
+    whole = [part_name(run, "model") or "a model without a name" for run in runs]
+    short = [short_name(name) for name in whole]
+    # Two files of one name are told apart by their folders.
+    names = [
+        few if len({full for full, each in zip(whole, short, strict=True) if each == few}) == 1 else full
+        for full, few in zip(whole, short, strict=True)
+    ]
     folders = [run.path.resolve().name for run in runs]
     for extra in (folders, [f"run {place}" for place in range(1, len(runs) + 1)]):
         twice = {name for name in names if names.count(name) > 1}
         names = [f"{name} · {more}" if name in twice else name for name, more in zip(names, extra, strict=True)]
     return names
+
+
+def short_name(name: str) -> str:
+    """A part's name without the folders of a file that it names: python:lite.py:lite0 for python:/some/where/lite.py:lite0.
+
+    A kind that stands alone, as in `ensemble:`, goes without its colon.
+    """
+    if "://" in name:
+        return name
+    name = name.removesuffix(":")
+    return ":".join(PurePath(part).name if _is_path(part) else part for part in name.split(":"))
+
+
+def _is_path(part: str) -> bool:
+    """Whether this is a file or folder here, not a repository such as google/vit-base-patch16-224."""
+    return "/" in part.rstrip("/") and (part.startswith(("/", "~", ".")) or PurePath(part).suffix in _FILES)
 
 
 def together(found: Sequence[tuple[Collected, Sequence[Caution]]]) -> list[Caution]:

@@ -21,7 +21,8 @@ from counterfoil.report.protocols import WRITERS
 from counterfoil.store import Run
 
 MARKER = "report.json"
-STATIC = ("report.css", "charts.css", "gallery.css", "tables.js", "core.js", "gallery.js", "view.js", "detail.js", "image.js")
+STYLES = ("colours.css", "report.css", "charts.css", "gallery.css")
+STATIC = (*STYLES, "tables.js", "core.js", "gallery.js", "view.js", "detail.js", "image.js")
 _OWN = ("data", "pictures", "thumbs", "downloads")  # folders that are written anew
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NONE = "–"
+FEWEST = 3  # images of a class from which its rates are drawn, and its ratios shown
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,11 @@ class Number:
     def width(self) -> float:
         """How wide the interval is; 0 without one."""
         return self.high - self.low if self.low is not None and self.high is not None else 0.0
+
+    @property
+    def rests_on_few(self) -> bool:
+        """Whether there are too few images for a rate worth drawing."""
+        return self.n is not None and self.n < FEWEST
 
     def overlaps(self, other: Number) -> bool:
         """Whether the two intervals have a point in common; True when one is missing, as then nothing is clear."""

@@ -16,11 +16,12 @@ from counterfoil.report.charts import classes, forest, ladder, rates, steps
 from counterfoil.report.charts.svg import Figure
 from counterfoil.report.collect import Collected, part_name
 from counterfoil.report.downloads import Download
-from counterfoil.report.numbers import Number, count, decimal, number
+from counterfoil.report.numbers import FEWEST, Number, count, decimal, number
 from counterfoil.report.pictures import GAIN
 
 ORACLE = "oracle on sources"
 CLASS_COLUMNS = ("SA", "VR", "PA_reconstruction", "PA", "FMR", "FMR_matched", "steps", ORACLE)
+RATIOS = ("FMR", "FMR_matched")
 COMPARED = ("SA", "PA", "FMR", "FMR_matched", "FMR_random", "PA_reconstruction", "PA_random", "VR", "steps")
 
 
@@ -49,11 +50,11 @@ class Part:
 
     @property
     def model(self) -> str:
-        return part_name(self.collected.run, "model")
+        return comparison.short_name(part_name(self.collected.run, "model"))
 
     @property
     def oracle(self) -> str:
-        return part_name(self.collected.run, "oracle")
+        return comparison.short_name(part_name(self.collected.run, "oracle"))
 
     def number(self, key: str) -> Number:
         """One of the run's numbers."""
@@ -99,6 +100,9 @@ class Part:
         for name, entry in (found if isinstance(found, Mapping) else {}).items():
             images = entry.get("images")
             numbers = {key: number(entry, key) for key in CLASS_COLUMNS}
+            for key in RATIOS:  # of one image against another: their intervals reach from nothing to thousands of per cent
+                if numbers[key].rests_on_few:
+                    numbers[key] = Number(note=f"fewer than {FEWEST} accepted images")
             numbers[ORACLE] = audit.by_class(self.collected.results, str(name))
             rows.append(ClassRow(str(name), self.collected, images if isinstance(images, int) else numbers["SA"].n, numbers))
         return rows

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from PIL import Image
 
 from counterfoil.records import Trial
+from counterfoil.store.pictures import Pictures
 
 LARGEST = 512  # side of a picture in the report; the run directory keeps the original
 SMALL = 144  # pictures up to this side are their own thumbnails
@@ -115,16 +117,21 @@ def strip(album: Album, run: Path, trial: Trial) -> Strip:
     )
 
 
+@lru_cache(maxsize=16)
+def _pictures(run: Path) -> Pictures:
+    return Pictures(run)
+
+
 def _read(run: Path, name: str) -> Image.Image | None:
     """A picture of a run directory; None if it is missing, damaged, or a path that leads out of the directory."""
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts:
         return None
-    path = (run / relative).resolve()
-    if not path.is_relative_to(run.resolve()):  # a link to elsewhere, in a run that came from elsewhere
+    if not (run / relative).resolve().is_relative_to(run.resolve()):  # a link to elsewhere, in a run that came from elsewhere
         return None
     try:
-        with Image.open(path, formats=("PNG",)) as image:
+        content = _pictures(run).at(name).read_bytes()
+        with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
             return image.convert("RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None

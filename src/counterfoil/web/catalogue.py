@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
 
 from counterfoil.errors import BadRun, CounterfoilError
 from counterfoil.store import Run, open_run
+from counterfoil.store.pictures import Packed, PictureFile, Pictures
 from counterfoil.store.runfile import NAME
 
 DEPTH = 6  # folders below the served one in which runs are looked for
@@ -73,12 +75,20 @@ def inside(root: Path, name: str) -> Path | None:
         return None
 
 
-def picture_file(run: Path, file: str) -> Path:
+def picture_file(run: Path, file: str) -> PictureFile:
     """A picture of a run directory, or BadRun if it is missing or not in it."""
     path = inside(run, file)
-    if path is None or path.suffix != ".png" or not path.is_file():
+    if path is not None and path.suffix == ".png" and path.is_file():
+        return path
+    found = _pictures(run).at(file) if path is None and PurePosixPath(file).suffix == ".png" else None
+    if not isinstance(found, Packed) or not found.is_file():
         raise BadRun(f"{file}: this picture is missing from the run directory")
-    return path
+    return found
+
+
+@lru_cache(maxsize=16)
+def _pictures(run: Path) -> Pictures:
+    return Pictures(run)
 
 
 def _printable(name: str) -> bool:

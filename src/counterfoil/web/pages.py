@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from counterfoil.web.security.visitors import Visitor, set_cookie, with_secret
 
 STATIC = ("web.css", "vote.css", "vote.js", "enter.js", "progress.js", "copy.js", "tables.js", "icon.svg")
+SHARED = ("colours.css",)  # of reports
 _KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 
 
@@ -39,8 +40,9 @@ def static_file(name: str) -> tuple[bytes, str] | None:
 
 @lru_cache(maxsize=1)
 def _static() -> Mapping[str, tuple[bytes, str]]:
-    folder = resources.files("counterfoil.web").joinpath("static")
-    return {name: (folder.joinpath(name).read_bytes(), _KINDS[name.rpartition(".")[2]]) for name in STATIC}
+    own, reports = (resources.files(package).joinpath("static") for package in ("counterfoil.web", "counterfoil.report"))
+    files = {**{name: own.joinpath(name) for name in STATIC}, **{name: reports.joinpath(name) for name in SHARED}}
+    return {name: (file.read_bytes(), _KINDS[name.rpartition(".")[2]]) for name, file in files.items()}
 
 
 @lru_cache(maxsize=1)

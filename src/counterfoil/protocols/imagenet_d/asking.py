@@ -12,8 +12,9 @@ import numpy as np
 from counterfoil import labels
 from counterfoil.evaluation.questions import Question, ask
 from counterfoil.metrics.look_tables import answers_table
-from counterfoil.protocols.imagenet_d.bench import Bench, picture
+from counterfoil.protocols.imagenet_d.bench import Bench
 from counterfoil.protocols.imagenet_d.stages import count
+from counterfoil.protocols.workbench import picture
 from counterfoil.stages import Blobs, Item, Items, Made, Row, Stages, Table
 
 

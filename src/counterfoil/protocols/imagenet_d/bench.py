@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-from counterfoil import images, independence, provenance, registry
-from counterfoil.assembly import Given, device_of, image_seed
+from counterfoil import independence, provenance, registry
+from counterfoil.assembly import Given, device_of
 from counterfoil.evaluation.looking import Reading, reading
 from counterfoil.evaluation.questions import check_question
 from counterfoil.grids import Grid, read_grid
 from counterfoil.parts import Dataset, Oracle, Painter
 from counterfoil.protocols.imagenet_d.sets import SetData, open_set
+from counterfoil.protocols.workbench import Workbench
 from counterfoil.spec import ImagenetDSpec, PartSpec
-from counterfoil.stages import Stages
 
-TILES = {"cpu": 8, "cuda": 64}
 SET_CLASSES = "set"
 """What a zero-shot model's option `classes` says to be given the names of the set."""
 TEMPLATE = "A photo of a {class}"  # of the paper
-_VOLATILE = ("library",)  # versions are recorded with the run; a newer one is no reason to make everything again
 
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Workbench):
     """Everything an ImageNet-D run works with."""
+
+    TILES: ClassVar[dict[str, int]] = {"cpu": 8, "cuda": 64}
 
     spec: ImagenetDSpec
     classes: Mapping[str, tuple[str, ...]]  # of the set, with the ids each stands for
@@ -42,42 +40,6 @@ class Bench:
     chats: tuple[tuple[PartSpec, Any], ...]
     encoder: Any = None
     caution: str | None = None
-
-    @property
-    def tile(self) -> int:
-        """How many pictures a part is always asked about at a time."""
-        return self.spec.engine.tile or TILES.get(self.device.type, 32)
-
-    def seed(self, image_id: str) -> int:
-        """A picture's own seed."""
-        return image_seed(self.spec.seed, image_id)
-
-    def settings(self, named: PartSpec, part: Any, **more: Any) -> dict[str, Any]:
-        """What decides the results of a stage that one part works in."""
-        own = part.provenance() if hasattr(part, "provenance") else {}
-        own = {name: value for name, value in own.items() if name not in _VOLATILE}
-        return {"name": named.name, "options": named.options, "part": own, **more}
-
-    @contextmanager
-    def placed(self, part: Any) -> Iterator[None]:
-        """The part on the run's device for a while, so that large ones need not be there together."""
-        if hasattr(part, "to"):
-            part.to(self.device)
-        try:
-            yield
-        finally:
-            if self.device.type != "cpu" and hasattr(part, "to"):
-                part.to("cpu")
-                torch.cuda.empty_cache()
-
-    def in_tiles(self, pictures: Sequence[Tensor], ask: Callable[[Tensor, int], Sequence[Any]]) -> list[Any]:
-        """Answers for pictures, asked in batches of one fixed size; `ask` gets a batch and where it starts."""
-        found: list[Any] = []
-        for start in range(0, len(pictures), self.tile):
-            some = list(pictures[start : start + self.tile])
-            batch = torch.stack(some + some[-1:] * (self.tile - len(some))).to(self.device)
-            found += list(ask(batch, start))[: len(some)]
-        return found
 
     def provenance(self) -> dict[str, Any]:
         """For `run.json`."""
@@ -92,11 +54,6 @@ class Bench:
         if self.data is not None and self.data.known is not None:
             ids["set_surrogates"] = list(self.data.known.surrogates)  # who must not be judged by the set
         return {**caution, **ids, **provenance.describe(parts, dataset, size=size, device=str(self.device))}
-
-
-def picture(stages: Stages, name: str) -> Tensor:
-    """A picture that a stage kept.  # → (3, H, W)"""
-    return images.read(stages.blobs.read(name), name=name)
 
 
 def assemble(spec: ImagenetDSpec, given: Given | None = None) -> Bench:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from counterfoil import store
 from counterfoil.assembly import Given
+from counterfoil.executors.execution import LOCAL, Execution
+from counterfoil.executors.spreading import here, spreading
 from counterfoil.metrics.imagenet_d import results
 from counterfoil.protocols.imagenet_d import stages as steps
 from counterfoil.protocols.imagenet_d.asking import ask_all
@@ -28,29 +31,47 @@ def run(
     watch: Watch = lambda progress: None,
     tell: Tell = lambda line: None,
     stage: str | None = None,
+    execution: Execution = LOCAL,
 ) -> Run:
     """Run `spec` into the directory `out`, or go on with it where it was interrupted; with `stage`, only as far as that one."""
-    bench = assemble(spec, given)
-    with store.write(
-        out,
-        spec=spec.model_dump(mode="json"),
-        classes=list(bench.classes),
-        provenance=bench.provenance(),
-        part_images=spec.engine.part_images,
-    ) as writer:
+    bench = assemble(here(spec, execution), given)
+    with (
+        spreading(spec, out, given=given, execution=execution, tell=tell) as others,
+        store.write(
+            out,
+            spec=spec.model_dump(mode="json"),
+            classes=list(bench.classes),
+            provenance=others.provenance or bench.provenance(),
+            part_images=spec.engine.part_images,
+        ) as writer,
+    ):
         for note in writer.notes:
             tell(note)
-        staged = Stages(out, batch=spec.engine.batch, workers=spec.engine.workers, until=stage, watch=watch, tell=tell)
+        engine = spec.engine
+        staged = Stages(
+            out, batch=engine.batch, workers=engine.workers, until=stage, spread=others.spread, watch=watch, tell=tell
+        )
         try:
-            _work(bench, staged, writer)
+            _write(bench, staged, make(bench, staged), writer)
         except StageReached:
             return store.open_run(out)
         writer.finish(results(store.open_run(out), spec.seed))
     return store.open_run(out)
 
 
-def _work(bench: Bench, staged: Stages, writer: Writer) -> None:
-    """All stages, then the records that metrics and reports read."""
+@dataclass(frozen=True)
+class Tables:
+    """What the stages left behind."""
+
+    paintings: Table
+    looks: Mapping[str, Table]
+    objects: Table | None
+    mined: Table | None
+    answers: Mapping[str, Table]
+
+
+def make(bench: Bench, staged: Stages) -> Tables:
+    """All stages, one after the other."""
     if bench.painter is not None:
         paintings = steps.paint_all(bench, staged, steps.plan(bench, staged))
     else:
@@ -61,11 +82,17 @@ def _work(bench: Bench, staged: Stages, writer: Writer) -> None:
     if bench.painter is not None:
         mined = steps.mine(bench, staged, paintings, looks, objects, steps.embed_all(bench, staged, paintings))
     answers = ask_all(bench, staged, mined or paintings, looks)
+    return Tables(paintings, looks, objects, mined, answers)
+
+
+def _write(bench: Bench, staged: Stages, tables: Tables, writer: Writer) -> None:
+    """The records that metrics and reports read."""
+    looks, answers, objects = tables.looks, tables.answers, tables.objects
     writer.begin(staged.mark())
-    for row in paintings:
+    for row in tables.paintings:
         if row.id in writer.done:
             continue
-        trial = _trial(bench, row, mined)
+        trial = _trial(bench, row, tables.mined)
         picture = staged.blobs.read(row["image"]) if row.goes_on else None
         pictures = {trial.trial_id: picture} if picture is not None else {}
         said = list(_predictions(trial, looks, answers, unread_is_wrong=bench.spec.questions.unread == "wrong"))

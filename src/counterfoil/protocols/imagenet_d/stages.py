@@ -13,7 +13,8 @@ from counterfoil.metrics.look_tables import looks_table
 from counterfoil.mining import Candidate, Look, select
 from counterfoil.mining.duplicates import embedding_hash, perceptual_hash
 from counterfoil.painting.painted import fault, paint
-from counterfoil.protocols.imagenet_d.bench import Bench, picture
+from counterfoil.protocols.imagenet_d.bench import Bench
+from counterfoil.protocols.workbench import picture
 from counterfoil.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
 
 PROMPTS, PAINTINGS, OBJECTS, EMBEDDINGS, MINED = "prompts", "paintings", "objects", "embeddings", "mined"

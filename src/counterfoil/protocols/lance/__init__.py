@@ -13,6 +13,8 @@ from pathlib import Path
 from counterfoil import store
 from counterfoil.assembly import Given
 from counterfoil.errors import BadSpec
+from counterfoil.executors.execution import LOCAL, Execution
+from counterfoil.executors.spreading import here, spreading
 from counterfoil.metrics.lance import lance_results
 from counterfoil.protocols.lance import answers, captions, edits, pictures, realism, sources, trials
 from counterfoil.protocols.lance.bench import Bench, assemble
@@ -30,23 +32,30 @@ def run(
     *,
     given: Given | None = None,
     stage: str | None = None,
+    execution: Execution = LOCAL,
     watch: Callable[[Progress], None] = lambda progress: None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Run:
     """Run `spec` into the directory `out`, or go on with it; with `stage`, stop after that one."""
     if stage is not None and stage not in STAGES:
         raise BadSpec(f"no stage named {stage!r}; stages are {', '.join(STAGES)}")
-    bench = assemble(spec, given)
-    with store.write(
-        out,
-        spec=spec.model_dump(mode="json"),
-        classes=bench.dataset.classes,
-        provenance=bench.provenance(),
-        part_images=spec.engine.part_images,
-    ) as writer:
+    bench = assemble(here(spec, execution), given)
+    with (
+        spreading(spec, out, given=given, execution=execution, tell=tell) as others,
+        store.write(
+            out,
+            spec=spec.model_dump(mode="json"),
+            classes=bench.dataset.classes,
+            provenance=others.provenance or bench.provenance(),
+            part_images=spec.engine.part_images,
+        ) as writer,
+    ):
         for note in writer.notes:
             tell(note)
-        stages = Stages(out, batch=spec.engine.batch, workers=spec.engine.workers, until=stage, watch=watch, tell=tell)
+        engine = spec.engine
+        stages = Stages(
+            out, batch=engine.batch, workers=engine.workers, until=stage, spread=others.spread, watch=watch, tell=tell
+        )
         try:
             made = make(bench, stages)
         except StageReached:

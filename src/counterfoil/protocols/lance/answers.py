@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from counterfoil.errors import RunFailed
-from counterfoil.protocols.lance.bench import Bench, Tested, picture
+from counterfoil.protocols.lance.bench import Bench, Tested
+from counterfoil.protocols.workbench import picture
 from counterfoil.records import Picture
 from counterfoil.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
-from counterfoil import images, independence, labels, provenance, registry
-from counterfoil.assembly import Given, device_of, image_seed, open_data
+from counterfoil import independence, labels, provenance, registry
+from counterfoil.assembly import Given, device_of, open_data
 from counterfoil.errors import BadPart, BadSpec
 from counterfoil.parts import Captioner, Dataset, Editor, Model, Oracle, Rewriter
+from counterfoil.protocols.workbench import Workbench
 from counterfoil.spec import LanceSpec, PartSpec
-from counterfoil.stages import Stages
-
-TILES = {"cpu": 8, "cuda": 32}
-_VOLATILE = ("library",)  # versions are recorded with the run; a newer one is no reason to make everything again
 
 
 @dataclass(frozen=True)
@@ -32,8 +27,10 @@ class Tested:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Workbench):
     """Everything a LANCE run works with."""
+
+    TILES: ClassVar[dict[str, int]] = {"cpu": 8, "cuda": 32}
 
     spec: LanceSpec
     dataset: Dataset
@@ -47,44 +44,6 @@ class Bench:
     device: torch.device
     caution: str | None = None
 
-    @property
-    def tile(self) -> int:
-        """How many pictures a part is always asked about at a time."""
-        return self.spec.engine.tile or TILES.get(self.device.type, 32)
-
-    def seed(self, image_id: str) -> int:
-        """An image's own seed."""
-        return image_seed(self.spec.seed, image_id)
-
-    def settings(self, named: PartSpec, part: Any, **more: Any) -> dict[str, Any]:
-        """What decides the results of a stage that one part works in."""
-        own = part.provenance() if hasattr(part, "provenance") else {}
-        own = {name: value for name, value in own.items() if name not in _VOLATILE}
-        return {"name": named.name, "options": named.options, "part": own, **more}
-
-    @contextmanager
-    def placed(self, *parts: Any) -> Iterator[None]:
-        """The parts on the run's device for a while, so that large ones need not be there together."""
-        moving = [part for part in parts if hasattr(part, "to")]
-        try:
-            for part in moving:
-                part.to(self.device)
-            yield
-        finally:
-            for part in moving if self.device.type != "cpu" else []:
-                part.to("cpu")
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
-
-    def in_tiles(self, pictures: Sequence[Tensor], ask: Callable[[Tensor, int], Sequence[Any]]) -> list[Any]:
-        """Answers for pictures, asked in batches of one fixed size; `ask` gets a batch and where it starts."""
-        found: list[Any] = []
-        for start in range(0, len(pictures), self.tile):
-            some = list(pictures[start : start + self.tile])
-            batch = torch.stack(some + some[-1:] * (self.tile - len(some))).to(self.device)
-            found += list(ask(batch, start))[: len(some)]
-        return found
-
     def provenance(self) -> dict[str, Any]:
         """For `run.json`."""
         parts: dict[str, Any] = {
@@ -93,11 +52,6 @@ class Bench:
         }  # fmt: skip
         caution = {"caution": self.caution} if self.caution else {}
         return {**caution, **provenance.describe(parts, self.dataset, size=self.size, device=str(self.device))}
-
-
-def picture(stages: Stages, name: str) -> Tensor:
-    """A picture that a stage kept.  # → (3, H, W)"""
-    return images.read(stages.blobs.read(name), name=name)
 
 
 def assemble(spec: LanceSpec, given: Given | None = None) -> Bench:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from counterfoil.parts import Caption
-from counterfoil.protocols.lance.bench import Bench, picture
+from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.sources import sample_of
+from counterfoil.protocols.workbench import picture
 from counterfoil.stages import Item, Items, Made, Stages, Table, turned_away
 
 

@@ -11,8 +11,9 @@ import torch
 from counterfoil import images
 from counterfoil.editing import inversions as files
 from counterfoil.parts import Inversion, Refused
-from counterfoil.protocols.lance.bench import Bench, picture
+from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked
+from counterfoil.protocols.workbench import picture
 from counterfoil.quality.measure import Ruler, compared
 from counterfoil.quality.rule import choose
 from counterfoil.stages import Item, Items, Made, Stages, Table, turned_away

@@ -14,9 +14,10 @@ from torch import Tensor
 from counterfoil import registry
 from counterfoil.metrics.frechet import Moments, frechet
 from counterfoil.protocols.lance.answers import image_of
-from counterfoil.protocols.lance.bench import Bench, picture
+from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked
 from counterfoil.protocols.lance.trials import Tables
+from counterfoil.protocols.workbench import picture
 from counterfoil.quality.measure import Ruler
 from counterfoil.stages import Item, Made, Stages, Table
 from counterfoil.stages.table import digest

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from counterfoil import images
-from counterfoil.protocols.lance.bench import Bench, picture
+from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked
+from counterfoil.protocols.workbench import picture
 from counterfoil.records import Picture, Prediction, Trial, Verdict
 from counterfoil.stages import Row, Stages, Table
 from counterfoil.store import Writer

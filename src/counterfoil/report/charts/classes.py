@@ -19,13 +19,16 @@ PANELS: tuple[tuple[str, str, Shape, str], ...] = (
 
 
 def by_class(results: Mapping[str, Any], *, name: str) -> Figure | None:
-    """The chart for one run; None without numbers by class."""
+    """The chart for one run; None where no class has images enough."""
     per_class = results.get("per_class")
     if not isinstance(per_class, Mapping) or not per_class:
         return None
     rows = [
         (str(title), number(entry, "VR"), number(entry, "PA")) for title, entry in per_class.items() if isinstance(entry, Mapping)
     ]
+    rows = [row for row in rows if not row[1].rests_on_few]
+    if not rows:
+        return None
     rows.sort(key=lambda row: (_or_high(row[2]), _or_high(row[1]), row[0]))
     drawn = rows[:MOST]
 

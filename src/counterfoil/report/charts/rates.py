@@ -13,12 +13,12 @@ MOST = 24  # classes drawn
 
 
 def by_class(runs: Sequence[Collected], *, name: str) -> Figure | None:
-    """A row a class, a column a run; the classes with the lowest rate come first."""
+    """A row a class, a column a run; the classes with the lowest rate come first. None where all have too few images."""
     cells: dict[tuple[str, str], Number] = {}
     for run in runs:
         per_class = (run.results or {}).get("per_class")
         for title, entry in per_class.items() if isinstance(per_class, Mapping) else ():
-            if isinstance(entry, Mapping):
+            if isinstance(entry, Mapping) and not number(entry, "VR").rests_on_few:
                 cells[str(title), run.label] = number(entry, "VR")
     lowest: dict[str, float] = {}
     for (title, _), found in cells.items():

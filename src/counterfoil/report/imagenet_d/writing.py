@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.metrics.verdicts import p_text
 from counterfoil.report import browse
 from counterfoil.report.charts.svg import Figure
-from counterfoil.report.folder import copy_static, prepare, writing
+from counterfoil.report.folder import STYLES, copy_static, prepare, writing
 from counterfoil.report.imagenet_d import charts
 from counterfoil.report.imagenet_d.content import Content, collect
 from counterfoil.report.page import environment, program_version
 from counterfoil.report.pictures import Album
+from counterfoil.report.tables import write_tables
 from counterfoil.store import Run
-from counterfoil.store.canonical import canonical, plain
 
 PICTURES = 120  # of the gallery, of those asked for
 TABLES = (("prompts", "prompts, one a line"), ("paintings", "what was painted"), ("mined", "what was kept, and why not"))
@@ -56,7 +54,7 @@ def write(runs: Sequence[Run], out: Path, *, pictures: int = PICTURES) -> Path:
             collect(run, album, number=number, label=label, pictures=min(pictures, PICTURES))
             for number, (run, label) in enumerate(zip(runs, _labels(runs), strict=True), start=1)
         ]
-        copy_static(out, ("report.css", "charts.css", "gallery.css", "lance.css", *browse.SCRIPTS))
+        copy_static(out, (*STYLES, "lance.css", *browse.SCRIPTS))
         browse.write_browser(runs, _labels(runs), out, album, pictures=pictures)
         pages = [Page("index.html" if at == 0 else f"run-{each.number}.html", each) for at, each in enumerate(contents)]
         for page in reversed(pages):  # the first page last: when it is there, so is everything it leads to
@@ -71,7 +69,9 @@ def write(runs: Sequence[Run], out: Path, *, pictures: int = PICTURES) -> Path:
                     figures=page.figures(),
                     chance=lambda p: "–" if p is None else p_text(p),
                     roles=charts.ROLES,
-                    downloads=_downloads(page.content, out),
+                    downloads=write_tables(
+                        page.content.run, page.content.results, out, number=page.content.number, stages=TABLES
+                    ),
                     version=program_version(),
                 )
             )
@@ -85,21 +85,3 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     return [
         f"{name} · {run.path.resolve().name}" if names.count(name) > 1 else name for name, run in zip(names, runs, strict=True)
     ]
-
-
-def _downloads(content: Content, out: Path) -> list[tuple[str, str]]:
-    """The numbers, the specification and the tables of the stages that people read."""
-    folder = f"downloads/{content.number}"
-    (out / folder).mkdir(parents=True, exist_ok=True)
-    found = [(f"{folder}/spec.yaml", "the specification: counterfoil run spec.yaml makes it again")]
-    text = yaml.safe_dump(plain(content.run.spec), sort_keys=False, allow_unicode=True)
-    (out / found[0][0]).write_text(text, encoding="utf-8")
-    if content.results is not None:
-        found.append((f"{folder}/results.json", "the numbers of this page"))
-        (out / found[-1][0]).write_bytes(canonical(content.results))
-    for stage, what in TABLES:
-        source = content.run.path / "stages" / f"{stage}.jsonl"
-        if source.is_file():
-            found.append((f"{folder}/{stage}.jsonl", what))
-            (out / found[-1][0]).write_bytes(source.read_bytes())
-    return found

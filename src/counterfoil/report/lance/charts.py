@@ -64,7 +64,8 @@ def by_factor(models: Mapping[str, Mapping[str, Any]], *, name: str) -> Figure |
                 parts.append(line(8, top, box.plot_right, top, "grid"))
         return drawing(box, *parts)
 
-    spoken = "; ".join(f"{factor} {_spoken(numbers[next(iter(models)), factor])}" for factor in order)
+    told = {model: "; ".join(f"{factor} {_spoken(numbers[model, factor])}" for factor in order) for model in models}
+    spoken = ". ".join(f"{model}: {text}" if len(models) > 1 else text for model, text in told.items())
     return figure(
         name,
         "Accuracy lost to each factor",

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from counterfoil.language.factors import REASONS
 from counterfoil.metrics.lance import MEANINGS
 from counterfoil.metrics.lance_table import chance
@@ -16,17 +14,22 @@ from counterfoil.report import browse, making
 from counterfoil.report.charts.svg import Figure
 from counterfoil.report.collect import part_name
 from counterfoil.report.comparison import labels
-from counterfoil.report.folder import copy_static, prepare, writing
+from counterfoil.report.folder import STYLES, copy_static, prepare, writing
 from counterfoil.report.lance import charts
 from counterfoil.report.lance.content import LEVEL, Content, collect, tested
 from counterfoil.report.page import environment, program_version
 from counterfoil.report.pictures import Album
+from counterfoil.report.tables import write_tables
 from counterfoil.spec.lance import FACTORS
 from counterfoil.store import Run
-from counterfoil.store.canonical import canonical, plain
 
 MODELS = 12  # pages of models on one run's edits
 PICTURES = 60  # pairs of the gallery, of those asked for
+TABLES = (
+    ("captions", "captions, one a line"),
+    ("edits", "edits, accepted and rejected"),
+    ("quality", "similarities of every edit"),
+)
 WHY = {
     **REASONS,
     **CHECKS,
@@ -80,9 +83,12 @@ def write(runs: Sequence[Run], out: Path, *, pictures: int = PICTURES) -> Path:
             collect(run, album, model=model, number=number, label=label, pictures=min(pictures, PICTURES))
             for number, (run, model, label) in enumerate(_listed(runs), start=1)
         ]
-        copy_static(out, ("report.css", "charts.css", "gallery.css", "lance.css", *browse.SCRIPTS))
+        copy_static(out, (*STYLES, "lance.css", *browse.SCRIPTS))
         browse.write_browser(runs, labels(runs), out, album, pictures=pictures)
-        downloads = {content.number: _downloads(content, out) for content in contents}
+        downloads = {
+            content.number: write_tables(content.run, content.results, out, number=content.number, stages=TABLES)
+            for content in contents
+        }
         pages = [Page("index.html", contents)]
         if len(contents) > 1:
             pages += [Page(f"run-{content.number}.html", [content]) for content in contents]
@@ -120,25 +126,3 @@ def _render(page: Page, every: Sequence[Page], downloads: dict[int, list[tuple[s
             version=program_version(),
         )
     )
-
-
-def _downloads(content: Content, out: Path) -> list[tuple[str, str]]:
-    """The numbers, the specification and the tables of the stages that people read."""
-    folder = f"downloads/{content.number}"
-    (out / folder).mkdir(parents=True, exist_ok=True)
-    found = [(f"{folder}/spec.yaml", "the specification, to run it again")]
-    text = yaml.safe_dump(plain(content.run.spec), sort_keys=False, allow_unicode=True)
-    (out / found[0][0]).write_text(text, encoding="utf-8")
-    if content.results is not None:
-        found.append((f"{folder}/results.json", "the numbers of this page"))
-        (out / found[-1][0]).write_bytes(canonical(content.results))
-    for stage, what in (
-        ("captions", "captions, one a line"),
-        ("edits", "edits, accepted and rejected"),
-        ("quality", "similarities of every edit"),
-    ):
-        source = content.run.path / "stages" / f"{stage}.jsonl"
-        if source.is_file():
-            found.append((f"{folder}/{stage}.jsonl", what))
-            (out / found[-1][0]).write_bytes(source.read_bytes())
-    return found

@@ -124,7 +124,7 @@ def import_votes(transaction: Transaction, review: Review, path: Path) -> Import
 
 
 def _address(review: Review, run: Path, item: Item, pictures: str) -> str:
-    if pictures == "files":
+    if pictures == "files" and (run / item.file).is_file():  # a picture in a pack has no file to point at
         return f"/data/local-files/?d={quote(f'{review.run}/{item.file}')}"
     return "data:image/png;base64," + base64.b64encode(picture_file(run, item.file).read_bytes()).decode()
 

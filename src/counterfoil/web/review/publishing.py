@@ -12,6 +12,7 @@ from counterfoil.records import Picture, Verdict
 from counterfoil.store import Run
 from counterfoil.web.database import Database, Review
 from counterfoil.web.database.models import now
+from counterfoil.web.review.account import account, leave
 from counterfoil.web.review.tally import Ballot, ballots
 
 HUMAN = "human"
@@ -39,12 +40,16 @@ def publish(database: Database, run: Run, review: Review) -> Published:
         found = [(ballot, ballot.outcome(review.votes_wanted)) for ballot in ballots(transaction, review)]
     name = oracle_name(run)
     decided = [(ballot, outcome == "keep") for ballot, outcome in found if outcome in ("keep", "reject")]
+    kept = sum(keep for _, keep in decided)
+    written = Published(name, kept, len(decided) - kept, len(found) - len(decided))
     if decided:
         run.append(verdicts=[_verdict(ballot, name, keep) for ballot, keep in decided])
+        with database.reading() as transaction:
+            told = account(transaction, review, kept=written.kept, rejected=written.rejected, undecided=written.undecided)
+        leave(run, told)
         with database.writing() as transaction:
             transaction.execute(update(Review).where(Review.id == review.id).values(published=now()))
-    kept = sum(keep for _, keep in decided)
-    return Published(name, kept, len(decided) - kept, len(found) - len(decided))
+    return written
 
 
 def _verdict(ballot: Ballot, oracle: str, keep: bool) -> Verdict:

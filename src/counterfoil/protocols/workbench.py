@@ -1,0 +1,82 @@
+"""What the benches of the staged protocols have in common: parts on the device only while they work, asked in tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor
+
+from counterfoil import images
+from counterfoil.assembly import image_seed
+from counterfoil.spec import PartSpec
+from counterfoil.spec.base import StagesSpec
+from counterfoil.stages import Stages
+
+_VOLATILE = ("library",)  # versions are recorded with the run; a newer one is no reason to make everything again
+_USUAL = 32
+
+
+class Staged(Protocol):
+    """The part of a specification that a bench itself goes by."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def engine(self) -> StagesSpec: ...
+
+
+class Workbench:
+    """A protocol's parts at work. Who inherits has the specification, the device and the tiles of each kind of device."""
+
+    TILES: ClassVar[dict[str, int]] = {}
+    spec: Any  # Staged, and whatever else the protocol has
+    device: torch.device
+
+    @property
+    def tile(self) -> int:
+        """How many pictures a part is always asked about at a time."""
+        spec: Staged = self.spec
+        return spec.engine.tile or self.TILES.get(self.device.type, _USUAL)
+
+    def seed(self, image_id: str) -> int:
+        """A picture's own seed."""
+        spec: Staged = self.spec
+        return image_seed(spec.seed, image_id)
+
+    def settings(self, named: PartSpec, part: Any, **more: Any) -> dict[str, Any]:
+        """What decides the results of a stage that one part works in."""
+        own = part.provenance() if hasattr(part, "provenance") else {}
+        own = {name: value for name, value in own.items() if name not in _VOLATILE}
+        return {"name": named.name, "options": named.options, "part": own, **more}
+
+    @contextmanager
+    def placed(self, *parts: Any) -> Iterator[None]:
+        """The parts on the run's device for a while, so that large ones need not be there together."""
+        moving = [part for part in parts if hasattr(part, "to")]
+        try:
+            for part in moving:
+                part.to(self.device)
+            yield
+        finally:
+            for part in moving if self.device.type != "cpu" else []:
+                part.to("cpu")
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+
+    def in_tiles(self, pictures: Sequence[Tensor], ask: Callable[[Tensor, int], Sequence[Any]]) -> list[Any]:
+        """Answers for pictures, asked in batches of one fixed size; `ask` gets a batch and where it starts."""
+        found: list[Any] = []
+        for start in range(0, len(pictures), self.tile):
+            some = list(pictures[start : start + self.tile])
+            batch = torch.stack(some + some[-1:] * (self.tile - len(some))).to(self.device)
+            found += list(ask(batch, start))[: len(some)]
+        return found
+
+
+def picture(stages: Stages, name: str) -> Tensor:
+    """A picture that a stage kept.  # → (3, H, W)"""
+    return images.read(stages.blobs.read(name), name=name)

@@ -1,0 +1,85 @@
+"""From a mined set to the final one: people vote on the review page, their votes become verdicts, what passed is exported."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from counterfoil.export.reading import SET_FILE, TABLE
+from counterfoil.export.writing import export
+from counterfoil.metrics.imagenet_d import results
+from counterfoil.protocols import imagenet_d
+from counterfoil.store import Run, open_run
+from counterfoil.web.database import Item
+from tests.protocols.imagenet_d.world import given, spec
+from tests.web.world import World, invited, start_review, world
+
+YES = {"present": True, "single": True, "usable": True}
+SPOILT = "sock"  # of which people say that two things are to be seen
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> World:
+    root = tmp_path_factory.mktemp("people")
+    imagenet_d.run(spec(), root / "mined", given=given())
+    return world(root)
+
+
+@pytest.fixture(scope="module")
+def reviewed(here: World) -> Run:
+    """Two people look and agree; a third answers yes to everything and falls at the sentinels."""
+    owner, key = start_review(here, "mined", votes=2, sentinels=0.3)
+    for name in ("Careless", "Ada", "Ben"):
+        person = invited(here, owner, key, name)
+        turn = person.get(f"/api/reviews/{key}/next")
+        while turn["item"]:
+            said = YES if name == "Careless" else _look(here, turn["item"]["id"])
+            turn = person.post(f"/api/reviews/{key}/votes", {"item": turn["item"]["id"], **said})
+    rows = {row["name"]: row for row in owner.get(f"/api/reviews/{key}/agreement")["reviewers"]}
+    assert not rows["Careless"]["counts"] and rows["Ada"]["counts"] and rows["Ben"]["counts"]
+    written = owner.post(f"/api/reviews/{key}/verdicts")
+    assert written["kept"] > 0 and written["rejected"] > 0 and written["undecided"] == 0
+    return open_run(here.settings.root / "mined")
+
+
+def test_the_numbers_are_of_what_people_accept(reviewed: Run) -> None:
+    found = results(reviewed)["counts"]
+    kept = [trial for trial in reviewed.trials if trial.validated]
+    spoilt = [trial for trial in kept if reviewed.classes[trial.label] == SPOILT]
+    assert found["kept"] == len(kept) and found["people_reject"] == len(spoilt) > 0
+    assert found["validated"] == found["people_accept"] == len(kept) - len(spoilt)
+
+
+def test_sentinels_and_agreement_stay_with_the_run(reviewed: Run) -> None:
+    told = json.loads((reviewed.path / "review.json").read_text(encoding="utf-8"))
+    assert told["reviewers"] == {"counted": 2, "left_out": 1}
+    assert told["sentinels"]["answered"] == told["sentinels"]["right"] >= 8
+    assert told["agreement"]["keep"]["alpha"]["value"] == told["agreement"]["single"]["alpha"]["value"] == pytest.approx(1)
+    assert told["agreement"]["keep"]["raw"]["value"] == pytest.approx(100)
+
+
+def test_the_final_set_is_what_passed_and_says_how_it_was_checked(reviewed: Run, tmp_path: Path) -> None:
+    export(reviewed, tmp_path / "set", licence="cc-by-4.0")
+    with (tmp_path / "set" / TABLE).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == results(reviewed)["counts"]["people_accept"]
+    assert {row["people"] for row in rows} == {"yes"} and SPOILT not in {row["class"] for row in rows}
+    told = json.loads((tmp_path / "set" / SET_FILE).read_text(encoding="utf-8"))
+    assert (
+        told["review"]["agreement"]["keep"]["alpha"]["n"]
+        == told["review"]["pictures"]["kept"] + told["review"]["pictures"]["rejected"]
+    )
+    page = (tmp_path / "set" / "README.md").read_text(encoding="utf-8")
+    assert "Krippendorff's alpha 1.00" in page and "1 below the bar of 70 % left out" in page
+
+
+def _look(here: World, item: int) -> dict[str, bool]:
+    """What somebody who looks would say."""
+    with here.server.database.reading() as transaction:
+        asked = transaction.get_one(Item, item)
+        if asked.expected is not None:
+            return YES if asked.expected else {"present": False}
+        return {"present": True, "single": asked.class_name != SPOILT, "usable": True}
