@@ -24,7 +24,7 @@ bench: $(VENV)/installed-tests
 	$(BIN)/python bench/review_load.py
 
 coverage: $(VENV)/installed-tests
-	$(BIN)/python bench/coverage.py
+	$(BIN)/python -m bench.coverage
 
 studies: $(VENV)/installed
 	$(BIN)/counterfoil study all

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import counterfoil
-from counterfoil.errors import BadPart
+from counterfoil.errors import BadPart, CounterfoilError
 from tests.fakes import CLASSES, TinyModel
 from tests.worlds import FAKES, arrays, labelled
 
@@ -85,3 +85,32 @@ def test_two_models_of_one_class_do_not_share_a_run(tmp_path, monkeypatch):
 def test_a_bare_module_needs_class_names():
     with pytest.raises(BadPart, match="give classes="):
         counterfoil.evaluate(nn.Identity(), "photos", generator="brightness:", oracle="daylight:")
+
+
+def test_lance_runs_with_objects_too(tmp_path):
+    from tests.protocols.lance import world
+
+    parts = world.given().parts
+    run = counterfoil.evaluate(
+        parts["model"], parts["dataset"], oracle=parts["oracle"], captioner=parts["captioner"], rewriter=parts["rewriter"],
+        editor=parts["editor"], encoder=parts["encoder"], protocol="lance",
+        edit={"factors": ["background"], "class_similarity": 1.0},
+        quality={"image_image": -1, "image_text": -1, "directional": 0.5}, out=tmp_path / "run",
+    )  # fmt: skip
+    assert run.results["protocol"] == "lance" and run.results["factors"]["background"]["drop"]["value"] > 30
+
+
+def test_a_model_object_is_tested_on_an_exported_set(tmp_path):
+    from counterfoil.export.writing import export
+    from counterfoil.protocols import imagenet_d
+    from tests.protocols.imagenet_d.world import SquareModel, given, spec
+
+    export(imagenet_d.run(spec(), tmp_path / "made", given=given()), tmp_path / "set", licence="MIT")
+    run = counterfoil.evaluate(SquareModel(), tmp_path / "set", protocol="imagenet-d", out=tmp_path / "run")
+    assert run.results["accuracy"]["value"] == 100 and run.results["model"]["name"] == "object:SquareModel"
+
+
+def test_what_a_protocol_needs_is_said_in_one_line(tmp_path):
+    with pytest.raises(CounterfoilError, match="generator") as caught:
+        counterfoil.evaluate(TinyModel(), labelled(8), classes=CLASSES, oracle="daylight:", out=tmp_path / "run")
+    assert "\n" not in str(caught.value)

@@ -76,3 +76,13 @@ def test_the_folder_depends_on_what_decides_the_numbers_alone():
     one, two = spec.parse(PARTS), spec.parse({**PARTS, "engine": {"slots": 3}})
     assert default_folder(one) == default_folder(two)
     assert default_folder(one) != default_folder(spec.parse({**PARTS, "seed": 1}))
+
+
+def test_precision_on_a_gpu_is_bf16_unless_given_and_is_written_down() -> None:
+    values = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip"}
+    assert spec.parse(values).engine.precision == "float32"
+    assert spec.parse({**values, "device": "cuda:1"}).engine.precision == "bf16"
+    assert spec.parse({**values, "device": "cuda", "engine": {"tile": 4}}).engine.precision == "bf16"
+    assert spec.parse({**values, "device": "cuda", "engine": {"precision": "float32"}}).engine.precision == "float32"
+    assert spec.parse({**values, "engine": {"precision": "bfloat16"}}).engine.precision == "bf16"
+    assert spec.parse(spec.parse({**values, "device": "cuda"}).model_dump(mode="json")).engine.precision == "bf16"

@@ -14,6 +14,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from counterfoil.transfers import sent
+
 Norm = Literal["sign", "l2", "raw"]
 Unit = Literal["scale", "absolute"]
 
@@ -124,7 +126,7 @@ def draw(like: Tensor, seeds: Sequence[int], draws: Sequence[int]) -> Tensor:
     for seed, number in zip(seeds, draws, strict=True):
         noise = torch.randn(like.shape[1:], generator=_source(seed, number))
         rows.append(-noise if number < 0 else noise)
-    return torch.stack(rows).to(like.device)
+    return sent(torch.stack(rows), like.device)
 
 
 def draw_patch(like: Tensor, seeds: Sequence[int], draws: Sequence[int]) -> Tensor:
@@ -146,7 +148,7 @@ def draw_patch(like: Tensor, seeds: Sequence[int], draws: Sequence[int]) -> Tens
         patch = torch.zeros(like.shape[1:])
         patch[..., top : top + tall, left : left + wide] = values[..., down[:, None], across]
         rows.append(-patch if number < 0 else patch)
-    return torch.stack(rows).to(like.device)
+    return sent(torch.stack(rows), like.device)
 
 
 def _source(seed: int, number: int) -> torch.Generator:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from bench import coverage, reference
+from scipy.stats import binom, binomtest
 
 from counterfoil.metrics.statistic import Sums
-
-_PATH = Path(__file__).parents[2] / "bench" / "coverage.py"
-_SPEC = importlib.util.spec_from_file_location("bench_coverage", _PATH)
-assert _SPEC is not None and _SPEC.loader is not None
-coverage = importlib.util.module_from_spec(_SPEC)
-sys.modules["bench_coverage"] = coverage
-_SPEC.loader.exec_module(coverage)
 
 REPETITIONS = 300
 CHOSEN = [("usual", 50), ("accurate", 50), ("1 to 6 edits an image", 50), ("usual", 5000)]
@@ -42,12 +35,10 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(name: str, images: 
 
 @pytest.mark.parametrize(("name", "images"), CHOSEN)
 def test_p_values_are_uniform_where_nothing_differs(name: str, images: int) -> None:
-    for test, values in tallied(name, images).p_values.items():
-        for level in coverage.LEVELS:
-            give = 3.5 * np.sqrt(level * (1 - level) / REPETITIONS)
-            assert np.mean(values <= level) <= level + give + 0.01, (test, level)
-            if test != "McNemar":  # an exact test of few differing images is cautious, not uniform
-                assert np.mean(values <= level) >= level - give - 0.025, (test, level)
+    found = tallied(name, images)
+    assert set(found.p_values) == {"McNemar", *coverage.RESAMPLED}
+    for test in found.p_values:
+        assert found.distance(test) <= found.farthest, (test, found.distance(test))
 
 
 def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,3 +58,35 @@ def test_a_populations_truth_is_what_its_images_come_to() -> None:
         sums = Sums({name: values.sum(keepdims=True).astype(float) for name, values in columns.items()})
         for name, statistic in coverage.STATISTICS.items():
             assert float(statistic.of(sums)[0]) == pytest.approx(population.truth()[name], abs=1.0), (population.name, name)
+
+
+def test_p_values_that_are_too_small_are_noticed() -> None:
+    found = tallied("usual", 50)
+    halved = replace(found, p_values={"Δ FMR": found.p_values["Δ FMR"] / 2})
+    assert any("p-values of Δ FMR" in miss for miss in halved.misses())
+
+
+def test_references_agree_with_scipy_and_with_counting() -> None:
+    right = np.arange(21)
+    for name, method in (("wilson", "wilson"), ("clopper_pearson", "exact")):
+        low, high = getattr(reference, name)(right, 20)
+        known = [binomtest(int(each), 20).proportion_ci(0.95, method=method) for each in right]
+        assert np.allclose(low, [each.low for each in known]) and np.allclose(high, [each.high for each in known])
+    inside = [each.low <= 0.1 and each.high >= 0.1 for each in known]
+    assert reference.share_coverage(0.1, 20, reference.clopper_pearson) == pytest.approx(
+        100 * binom.pmf(right, 20, 0.1)[inside].sum()
+    )
+    assert reference.mcnemar_coverage(0.02, 50) > 99.9  # five images that differ never reject, and one is expected
+    assert 94 < reference.tango_coverage(0.2, 0.1, 200) < 96
+
+
+def test_rare_outcomes_are_held_to_what_textbook_intervals_reach() -> None:
+    population = next(each for each in coverage.POPULATIONS if each.name == "hardly any loss")
+    known = population.references(50)
+    assert known["drop_matched"]["score (Tango)"] > 99  # two images that differ are expected: no interval can be just right
+    found = coverage.Tally(
+        population, 50, 2000, dict.fromkeys(coverage.STATISTICS, 3.0), dict.fromkeys(coverage.STATISTICS, 0.0), {}
+    )
+    assert found.bounds("SA") == (93, pytest.approx(max(known["SA"].values()) + 1))
+    assert found.misses() == []
+    assert len(replace(found, below=dict.fromkeys(coverage.STATISTICS, 8.0)).misses()) == len(coverage.STATISTICS)

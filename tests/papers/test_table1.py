@@ -55,14 +55,17 @@ def test_a_row_is_trained_run_and_printed_beside_the_published_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = digits(tmp_path)
-    for module in (models, train):
-        monkeypatch.setattr(module, "WEIGHTS", tmp_path / "weights")
+    monkeypatch.setattr(models, "WEIGHTS", tmp_path / "weights")
     monkeypatch.setattr(run, "HERE", str(tmp_path / "weights"))
     monkeypatch.setattr(models.lenet, "__defaults__", (str(tmp_path / "weights" / "lenet.safetensors"),))
     monkeypatch.setattr(models.mnist_judge, "__defaults__", (str(tmp_path / "weights" / "mnist-judge.safetensors"),))
     for name, count, batch in (("lenet", 60, 32), ("mnist-judge", 40, 20), ("mnist-vq", 60, 6)):
         recipe = replace(train.RECIPES[name], batch=batch)
-        train.train(name, recipe, root=str(data), device="cpu", scale=count / recipe.steps)
+        place = train.Place(data, scale=count / recipe.steps, out=tmp_path / "weights")
+        train.train(name, recipe, place)
+    train.train(
+        "lenet", recipe := replace(train.RECIPES["lenet"], batch=32), replace(place, scale=20 / recipe.steps, goes_on=True)
+    )
     said = capsys.readouterr().out
     assert "lenet: 100.00 % of 20 test images right" in said
     assert "mnist-vq: PSNR" in said

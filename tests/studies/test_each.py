@@ -146,6 +146,7 @@ def test_people_answer_later_and_what_they_say_decides(bench: Bench, tmp_path: P
     (sheet,) = (bench.folder / "human-oracle").glob("*-questions.csv")
     with sheet.open(encoding="utf-8", newline="") as file:
         asked = list(csv.DictReader(file))
+    assert all(Path(row["file"]).read_bytes().startswith(b"\x89PNG") for row in asked)  # what people open
     answered = tmp_path / "answers.csv"
     with answered.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, asked[0])

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.metrics.arms import against_random
 from counterfoil.metrics.audit import audit
 from counterfoil.metrics.columns import NO, OPEN, YES
 from counterfoil.metrics.estimate import LEVEL, RESAMPLES, Estimate, estimate
@@ -59,6 +60,7 @@ def fmr_results(source: Run | Outcomes, seed: int = 0, *, model: str | None = No
         "model": {"name": outcomes.model},
         "oracle": {"name": outcomes.oracle, "clean_accuracy": audited["clean_accuracy"]},
         "audit": audited,
+        "arms": {"against_random": against_random(outcomes, seed=seed)},
         "interval": {"level": LEVEL, "resamples": RESAMPLES, "seed": seed},
     }
 

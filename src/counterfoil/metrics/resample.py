@@ -29,6 +29,8 @@ from counterfoil.metrics.statistic import Floats, Pad, Share, Statistic, Sums
 RESAMPLES = 2000
 
 _WEIGHTS = 200_000  # at a time: a few megabytes
+_MANY, _FEW = 100, 4
+"""Of so many kinds most have a cluster or two, and a gamma variate takes as long as this many exponential ones."""
 
 
 class Resamples:
@@ -85,11 +87,17 @@ class Resamples:
         if not len(self._kinds):
             return np.zeros((self.resamples, len(self._names)))
         generator = np.random.default_rng(self.seed)
-        chunk = max(1, _WEIGHTS // len(self._kinds))
+        few = self._counts <= (_FEW if len(self._kinds) > _MANY else 0)
+        single = np.repeat(self._kinds[few], self._counts[few], axis=0)  # a row a cluster
+        joined, counts = self._kinds[~few], self._counts[~few].astype(np.float64)
+        chunk = max(1, _WEIGHTS // (len(single) + len(joined)))
         pieces = []
         for start in range(0, self.resamples, chunk):
-            size = (min(chunk, self.resamples - start), len(self._kinds))
-            pieces.append(generator.standard_gamma(self._counts.astype(np.float64), size=size) @ self._kinds)
+            rows = min(chunk, self.resamples - start)
+            piece = generator.standard_gamma(counts, size=(rows, len(joined))) @ joined
+            if len(single):
+                piece += generator.standard_exponential((rows, len(single))) @ single
+            pieces.append(piece)
         sums: Floats = np.concatenate(pieces)
         return sums
 

@@ -80,5 +80,5 @@ STUDY = Study(
     published="Table 9",
     run=run,
     models=("lab:narrow",),
-    options={"training_data": "", "training_images": 256, "epochs": 8, "batch": 32, "learning_rate": 5e-4},
+    options={"training_data": "", "training_images": 192, "epochs": 8, "batch": 32, "learning_rate": 5e-4},
 )

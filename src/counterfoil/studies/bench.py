@@ -1,7 +1,8 @@
 """Where a study works: it makes runs, or finds them made, and asks other models and oracles about their pictures.
 
 Runs lie in folders named by their specification, so studies that need the same run share it, and a study that was
-interrupted goes on where it stopped.
+interrupted goes on where it stopped. Studies of one sitting may run in several processes: each run is made by the one that
+comes first.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from counterfoil import rescoring
+from counterfoil import rescoring, store
 from counterfoil import spec as specs
 from counterfoil.assembly import Given
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
@@ -21,6 +22,7 @@ from counterfoil.parts import Model
 from counterfoil.protocols import fmr
 from counterfoil.spec import PartSpec
 from counterfoil.store import Run
+from counterfoil.studies.turns import Turn, turn
 
 LAB = {
     "data": PartSpec(name="lab:wardrobe", options={"count": 480}),
@@ -69,14 +71,17 @@ class Settings:
 class Bench:
     """Makes what a study needs, each thing once."""
 
-    def __init__(self, settings: Settings, *, watching: Watching = _silent, counting: Counting = _uncounted) -> None:
+    def __init__(
+        self, settings: Settings, *, sitting: str = "", watching: Watching = _silent, counting: Counting = _uncounted
+    ) -> None:
+        """`sitting` is what processes that work together go by: what one of them has made, the others take as it is."""
         self.settings = settings
-        self._watching, self.counting = watching, counting
+        self._sitting, self._watching, self.counting = sitting, watching, counting
         self._made: dict[str, Run] = {}
 
     def under(self, settings: Settings) -> Bench:
         """The same bench for other settings; runs that are made stay made."""
-        other = Bench(settings, watching=self._watching, counting=self.counting)
+        other = Bench(settings, sitting=self._sitting, watching=self._watching, counting=self.counting)
         other._made = self._made
         return other
 
@@ -113,8 +118,8 @@ class Bench:
             "device": settings.device,
             "search": {"control": False, **settings.search, **changes.pop("search", {})},
         }
-        if settings.device != "cpu":
-            values["engine"] = {"slots": min(images or 256, 256)}
+        if settings.device != "cpu":  # many short runs: nothing to gain from compiling, or from fewer digits
+            values["engine"] = {"slots": min(images or 256, 256), "precision": "float32"}
         values.update({key: each.model_dump() if isinstance(each, PartSpec) else each for key, each in changes.items()})
         parsed = specs.parse(values)
         assert isinstance(parsed, specs.FmrSpec)
@@ -125,15 +130,22 @@ class Bench:
         spec = self.spec(model, **changes)
         name = default_folder(spec).name
         if name not in self._made:
-            with self._watching(model.name) as (watch, tell):
-                self._made[name] = fmr.run(spec, self.folder / "runs" / name, given=given, watch=watch, tell=tell)
+            out = self.folder / "runs" / name
+            with self._turn(name) as mine:
+                if self._sitting and mine.note == self._sitting:
+                    self._made[name] = store.open_run(out)
+                else:
+                    with self._watching(model.name) as (watch, tell):
+                        self._made[name] = fmr.run(spec, out, given=given, watch=watch, tell=tell)
+                    mine.leave(self._sitting)
         return self._made[name]
 
     def scored(self, run: Run, model: PartSpec, *, built: Model | None = None) -> Outcomes:
         """The outcomes for a model on a run's pictures; it is asked unless it has answered."""
-        if not self._answered(run, "predictions", "model", model.name):
-            with self.counting(f"{model.name} on pictures of {run.path.name}", rescoring.pictures_of(run)) as watch:
-                rescoring.score(run, model, built=built, device=self.settings.device, watch=watch)
+        with self._turn(run.path.name):
+            if not self._answered(run, "predictions", "model", model.name):
+                with self.counting(f"{model.name} on pictures of {run.path.name}", rescoring.pictures_of(run)) as watch:
+                    rescoring.score(run, model, built=built, device=self.settings.device, watch=watch)
         return read_outcomes(run, model=model.name)
 
     def judged(self, run: Run, oracle: PartSpec, *, model: PartSpec | None = None, again: bool = False) -> Outcomes:
@@ -141,10 +153,14 @@ class Bench:
 
         `again` asks in any case: people may have answered since.
         """
-        if again or not self._answered(run, "verdicts", "oracle", oracle.name):
-            with self.counting(f"{oracle.name} on pictures of {run.path.name}", rescoring.pictures_of(run)) as watch:
-                rescoring.judge(run, oracle, device=self.settings.device, watch=watch)
+        with self._turn(run.path.name):
+            if again or not self._answered(run, "verdicts", "oracle", oracle.name):
+                with self.counting(f"{oracle.name} on pictures of {run.path.name}", rescoring.pictures_of(run)) as watch:
+                    rescoring.judge(run, oracle, device=self.settings.device, watch=watch)
         return read_outcomes(run, model=model.name if model else None, oracle=oracle.name)
+
+    def _turn(self, name: str) -> AbstractContextManager[Turn]:
+        return turn(self.folder / "turns" / name)
 
     def _answered(self, run: Run, table: str, column: str, name: str) -> bool:
         said: int = sum(batch.column(0).to_pylist().count(name) for batch in run.table(table, columns=[column]))

@@ -23,7 +23,7 @@ class Study:
     models: tuple[str, ...]
     """The lab's models it looks at when none are given, in an order that means something to the study."""
     least_models: int = 1
-    images: int = 128
+    images: int = 96
     """How many source images it takes by default."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of its own with their defaults, set by `--set KEY=VALUE`."""

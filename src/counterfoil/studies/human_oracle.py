@@ -8,6 +8,7 @@ answers, and the notes say so: another classifier, not a person.
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -21,11 +22,12 @@ from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.metrics.statistic import Share
 from counterfoil.spec import PartSpec
 from counterfoil.store import Run
+from counterfoil.store.pictures import PictureFile
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Findings, Row, Table
 
-Question = tuple[str, str, Path, int]
+Question = tuple[str, str, PictureFile, int]
 """The picture's hash, the class asked about, where the picture is, and the class's number."""
 
 _SHOWN = ("SA", "PA", "FMR", "FMR_matched", "VR")
@@ -37,7 +39,7 @@ def run(bench: Bench) -> Findings:
     made = bench.run(model)
     asked = questions(made)
     sheet = bench.folder / "human-oracle" / f"{made.path.name}-questions.csv"
-    _write(sheet, [(*each[:2], "", each[2].as_posix()) for each in asked])
+    _write(sheet, [(*each[:2], "", file.as_posix()) for each, file in zip(asked, _to_look_at(asked, sheet), strict=True)])
     answers, note = _answers(bench, made, asked)
     if answers is None:
         return Findings(
@@ -85,6 +87,17 @@ def agreement(oracle: Outcomes, people: Outcomes, *, seed: int = 0) -> dict[str,
         "accepted by people, of those answered": Share("kept", "answered", "nobody has answered yet"),
     }
     return estimate(columns, statistics, seed=seed)
+
+
+def _to_look_at(asked: list[Question], sheet: Path) -> Iterator[Path]:
+    """The pictures as files beside the sheet: a run may keep them in packs, which people cannot open."""
+    folder = sheet.with_suffix("")
+    folder.mkdir(parents=True, exist_ok=True)
+    for _, _, picture, _ in asked:
+        file = folder / picture.name
+        if not file.is_file():
+            file.write_bytes(picture.read_bytes())
+        yield file
 
 
 def _answers(bench: Bench, run: Run, asked: list[Question]) -> tuple[Path | None, str]:

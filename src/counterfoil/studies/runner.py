@@ -29,6 +29,11 @@ class Report:
     seconds: float
     cpu_seconds: float
 
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return self.study.name
+
     def lines(self) -> Iterator[str]:
         """For people."""
         yield from lines(
@@ -79,7 +84,7 @@ def run(name: str, base: Settings, bench: Bench | None = None) -> Report:
     if settings.device.startswith("cuda"):
         torch.cuda.synchronize()
     report = Report(study, settings, findings, time.monotonic() - began, time.process_time() - worked)
-    _write(settings.folder / f"{name}.json", report.to_dict())
+    write(settings.folder / f"{name}.json", report.to_dict())
     return report
 
 
@@ -109,7 +114,8 @@ def _like(default: Any, key: str, value: Any) -> Any:
         raise BadSpec(f"--set {key}={value!r}: takes a {type(default).__name__}, as in {key}={default}") from None
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def write(path: Path, content: dict[str, Any]) -> None:
+    """Write findings as JSON, whole or not at all."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

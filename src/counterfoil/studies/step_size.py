@@ -66,7 +66,7 @@ def _columns(outcomes: Outcomes) -> dict[str, np.ndarray]:
 def _falls(model: str, by_step: dict[float, Outcomes], *, seed: int) -> Check:
     """The smallest step against the largest, on the same images."""
     small, large = min(by_step), max(by_step)
-    claim = f"{model}: a step of {large:g} is survived less than one of {small:g}"
+    claim = f"{model}: larger steps lower VR: fewer images survive a first step of {large:g} than one of {small:g}"
     if small == large:
         return Check(claim, None, "one step only; give several, as in --set steps=0.03,0.1,0.3", required=False)
     columns = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import combinations
+from typing import Any
 
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.spec import PartSpec
@@ -17,27 +18,35 @@ from counterfoil.studies.findings import Check, Findings, Row, Table, apart
 from counterfoil.studies.measured import difference, row
 
 _BEST, _MIDDLE, _WORST = "lab:diverse", "lab:augmented", "lab:narrow"
-_DECISIVE = "lab:kl"  # tells them apart with these few images; lab:vqgan needs some 400 (docs/instrument.md)
 
 
 def run(bench: Bench) -> Findings:
-    """Every model's FMR under each generator, and the differences between them."""
+    """Every model's FMR under each generator, and the differences between them.
+
+    Not every generator takes as many images to tell them apart: `further_images` is how many the further ones get at most.
+    """
     own, seed = bench.settings.generator, bench.settings.seed
+    further = int(bench.options["further_images"])
+    fewer = min(bench.settings.images or further, further)
     rows: list[Row] = []
     pairs: list[Row] = []
     checks: list[Check] = []
+    notes: list[str] = []
     for name in dict.fromkeys([own.name, *bench.options["generators"]]):
-        generator = own if name == own.name else PartSpec(name=name)
-        found = {model.name: read_outcomes(bench.run(model, generator=generator)) for model in bench.models}
+        changes: dict[str, Any] = {} if name == own.name else {"generator": PartSpec(name=name), "images": fewer}
+        found = {model.name: read_outcomes(bench.run(model, **changes)) for model in bench.models}
         mine = [row((name, model), each, seed=seed) for model, each in found.items()]
         rows += mine
         pairs += _differences(name, found, seed=seed)
-        checks += _checks(name, {each.about[1]: each for each in mine})
+        by_model = {each.about[1]: each for each in mine}
+        checks += _checks(name, by_model)
+        notes += _place(name, by_model)
     tables = [Table("Each model on pictures made against it", ("generator", "model"), tuple(rows))]
     if pairs:
         tables.append(Table("Differences in points, paired by source image", ("generator", "difference"), tuple(pairs)))
-    notes = () if pairs else ("One model has nothing to be compared with; repeat --model.",)
-    return Findings(tuple(tables), tuple(checks), notes)
+    else:
+        notes.append("One model has nothing to be compared with; repeat --model.")
+    return Findings(tuple(tables), tuple(checks), tuple(notes))
 
 
 def _differences(generator: str, found: Mapping[str, Outcomes], *, seed: int) -> Iterator[Row]:
@@ -50,19 +59,19 @@ def _checks(generator: str, rows: Mapping[str, Row]) -> Iterator[Check]:
     if {_BEST, _WORST} <= set(rows):
         for measure, called in (("FMR", "published"), ("FMR_matched", "matched")):
             claim = f"{generator}: diverse above narrow in FMR, {called}, with intervals apart"
-            yield apart(claim, rows[_BEST].values[measure], rows[_WORST].values[measure], required=generator == _DECISIVE)
+            yield apart(claim, rows[_BEST].values[measure], rows[_WORST].values[measure])
+
+
+def _place(generator: str, rows: Mapping[str, Row]) -> Iterator[str]:
+    """Where the model that was trained on distorted pictures falls; nothing is known of that beforehand."""
     if {_BEST, _MIDDLE, _WORST} <= set(rows):
-        yield _between(generator, *(rows[name].values["FMR"].value for name in (_WORST, _MIDDLE, _BEST)))
-
-
-def _between(generator: str, low: float | None, value: float | None, high: float | None) -> Check:
-    claim = f"{generator}: augmented lies between narrow and diverse in FMR (reported, not required)"
-    if value is None or low is None or high is None:
-        return Check(claim, None, "undefined", required=False)
-    place = "between" if low <= value <= high else "below both" if value < min(low, high) else "above both"
-    return Check(
-        claim, place == "between", f"{place}: narrow {low:.1f}, augmented {value:.1f}, diverse {high:.1f}", required=False
-    )
+        low, middle, high = (rows[name].values["FMR"] for name in (_WORST, _MIDDLE, _BEST))
+        if low.value is None or middle.value is None or high.value is None:
+            return
+        between = min(low.value, high.value) <= middle.value <= max(low.value, high.value)
+        place = "between narrow and diverse" if between else "below both" if middle.value < low.value else "above both"
+        own = f"augmented {middle.value:.1f} ({middle.low:.1f} to {middle.high:.1f})"
+        yield f"{generator}: augmented falls {place} in FMR: narrow {low.value:.1f}, {own}, diverse {high.value:.1f}"
 
 
 STUDY = Study(
@@ -70,5 +79,6 @@ STUDY = Study(
     published="Tables 4 and 5 (one Swin, several numbers of heads); here one network, several trainings",
     run=run,
     models=(_WORST, _MIDDLE, _BEST),
-    options={"generators": (_DECISIVE,)},
+    images=288,  # lab:vqgan tells them apart by less than lab:kl does, and needs more (docs/instrument.md)
+    options={"generators": ("lab:kl",), "further_images": 96},
 )

@@ -1,0 +1,120 @@
+"""Runs that came to nothing, through every number there is: an answer or a reason, never a NaN, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from counterfoil.metrics.across import order_agreement
+from counterfoil.metrics.arms import against_random
+from counterfoil.metrics.audit import audit
+from counterfoil.metrics.comparison import compare
+from counterfoil.metrics.fmr import fmr_results
+from counterfoil.metrics.gate import check_against, check_bars, parse_bar
+from counterfoil.metrics.measures import MEASURES
+from counterfoil.metrics.outcomes import Outcomes
+from counterfoil.metrics.rejection import by_class, corrected, easier_when_rejected
+from counterfoil.metrics.surrogates import mined
+from counterfoil.metrics.transfer import pooled, transfer
+from counterfoil.metrics.verdicts import lines
+from tests.metrics.made import outcomes
+
+CASES: dict[str, Outcomes] = {
+    "SA of zero": outcomes([0] * 6, [0] * 6, label=[0, 0, 1, 1, 2, 2]),
+    "no accepted image": outcomes([1] * 6, [0] * 6, validated=[0] * 6, label=[0, 0, 1, 1, 2, 2]),
+    "one class": outcomes([1, 1, 0, 1, 1, 0], [1, 0, 0, 0, 1, 0]),
+    "one image": outcomes([1], [0]),
+    "all right throughout": outcomes([1] * 6, [1] * 6, label=[0, 0, 1, 1, 2, 2]),
+    "no image": outcomes([], []),
+}
+WITH_IMAGES = [name for name in CASES if name != "no image"]
+
+
+def numbers(content: Any) -> Iterator[dict[str, Any]]:
+    """Every estimate in some results, however deep."""
+    if isinstance(content, dict):
+        if {"value", "low", "high", "n"} <= set(content):
+            yield content
+        for each in content.values():
+            yield from numbers(each)
+    elif isinstance(content, list | tuple):
+        for each in content:
+            yield from numbers(each)
+
+
+def told(content: Any, *, some: bool = True) -> list[dict[str, Any]]:
+    """The estimates, each of which has a value within its interval or a reason."""
+    json.dumps(content, allow_nan=False, default=str)
+    found = list(numbers(content))
+    assert found or not some
+    for each in found:
+        if each["value"] is None:
+            assert each["note"] and each["low"] is each["high"] is None
+        else:
+            assert all(math.isfinite(each[name]) for name in ("value", "low", "high"))
+            assert each["low"] <= each["value"] <= each["high"]
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_runs_own_numbers(name: str) -> None:
+    case = CASES[name]
+    told([fmr_results(case), audit(case), against_random(case), *(asdict(each) for each in corrected(case).values())])
+    told([asdict(each) for row in by_class(case).values() for each in row.values()], some=name != "no image")
+    told(asdict(easier_when_rejected(case)))
+
+
+def test_reasons_name_what_is_missing() -> None:
+    notes = {name: fmr_results(case)["FMR"].get("note", "") for name, case in CASES.items()}
+    assert notes["SA of zero"].startswith("SA is 0")
+    assert notes["no accepted image"] == "the oracle accepted no image"
+    assert notes["no image"]
+    assert notes["one class"] == notes["one image"] == ""
+    assert easier_when_rejected(CASES["one class"]).note == "one class has nothing to be compared with"
+    one = fmr_results(CASES["one image"])["SA"]
+    assert (one["value"], one["low"]) == (100, pytest.approx(2.5))  # a single success shows next to nothing
+
+
+@pytest.mark.parametrize("name", WITH_IMAGES)
+def test_identical_models_cannot_be_told_apart_and_say_so(name: str) -> None:
+    found = compare({"one": CASES[name], "two": CASES[name]}, list(MEASURES.values()), resamples=200)
+    for ranking in found.rankings:
+        told([asdict(each) for each in ranking.values.values()])
+        for pair in ranking.pairs:
+            told(asdict(pair))
+            assert pair.difference.value in (0, None)
+            assert pair.p is None or pair.p > 0.5
+            assert not pair.told_apart(0.05)
+        if ranking.agreement is not None:
+            told(asdict(ranking.agreement))
+    text = "\n".join(lines(found))
+    assert "nan" not in text.lower()
+    assert "cannot be told apart" in text or "cannot tell" in text or "undefined" in text
+
+
+@pytest.mark.parametrize("name", WITH_IMAGES)
+def test_models_against_others(name: str) -> None:
+    case = CASES[name]
+    scored = {"one": {"one": case, "two": case, "three": case}}
+    told(transfer(scored).to_dict())
+    told([asdict(each) for each in pooled(scored).values()])
+    told([asdict(each) for each in mined(scored)])
+    orders = {"first": {"one": case, "two": case}, "second": {"one": case, "two": case}}
+    told([asdict(each) for each in order_agreement(orders, MEASURES["FMR"], resamples=200).values()])
+
+
+@pytest.mark.parametrize("name", WITH_IMAGES)
+def test_a_gate_answers_and_does_not_pass_what_is_undefined(name: str) -> None:
+    case = CASES[name]
+    bars = [parse_bar("fmr=0", "min"), parse_bar("drop=100", "max")]
+    for check, measure in zip(check_bars(case, bars), ("FMR", "drop"), strict=True):
+        undefined = "undefined" in check.answer
+        assert check.passed is not undefined
+        assert undefined is (fmr_results(case)["FMR" if measure == "FMR" else "PA"]["value"] is None)
+    against = check_against(case, case, [MEASURES["FMR"]])[0]
+    assert against.passed is not ("undefined" in against.answer)
