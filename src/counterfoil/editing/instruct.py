@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil import pipelines, weights
+from counterfoil import diffusers_loading, weights
 from counterfoil.editing import rows
 from counterfoil.editing.answers import answered
 from counterfoil.editing.diffusion import plain_tokens
@@ -192,8 +192,8 @@ def _load(name: str, *, dtype: torch.dtype, revision: str | None) -> Any:
 
     folder = weights.local_folder(name)
     options: dict[str, Any] = {"torch_dtype": dtype, "use_safetensors": True, **({"revision": revision} if revision else {})}
-    with pipelines.loading(f"instruct:{name}", folder, wanted="an image-to-image pipeline"):
-        index = folder / pipelines.INDEX if folder else hf_hub_download(name, pipelines.INDEX, revision=revision)
+    with diffusers_loading.loading(f"instruct:{name}", folder, wanted="an image-to-image pipeline"):
+        index = folder / diffusers_loading.INDEX if folder else hf_hub_download(name, diffusers_loading.INDEX, revision=revision)
         with open(index, encoding="utf-8") as file:
             told = "Pix2Pix" in str(json.load(file).get("_class_name"))
         loader = DiffusionPipeline if told else AutoPipelineForImage2Image

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import torch
 
-from counterfoil import pipelines
+from counterfoil import diffusers_loading
 from counterfoil import weights as files
 from counterfoil.errors import BadWeights
 from counterfoil.weights import hub_access
@@ -70,7 +70,7 @@ def load(found: Checkpoint, sha256: str | None = None) -> Any:
     import diffusers
 
     files.load_state(found.weights, sha256)  # a wrong hash or a broken file is named before the library sees it
-    with files.loading(found.weights), pipelines.quiet():
+    with files.loading(found.weights), diffusers_loading.quiet():
         network, report = getattr(diffusers, found.config["_class_name"]).from_pretrained(
             str(found.folder),
             use_safetensors=True,

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from counterfoil import pipelines, weights
+from counterfoil import diffusers_loading, weights
 from counterfoil.errors import BadPart, BadWeights
 from counterfoil.painting.painted import Painted
 
@@ -132,13 +132,13 @@ def _load(name: str, *, dtype: torch.dtype, variant: str | None, revision: str |
     from diffusers import AutoPipelineForText2Image
 
     folder = weights.local_folder(name)
-    if folder is not None and not (folder / pipelines.INDEX).is_file():
-        raise BadWeights(f"diffusers:{name}: the folder has no {pipelines.INDEX}; save the pipeline with save_pretrained")
+    if folder is not None and not (folder / diffusers_loading.INDEX).is_file():
+        raise BadWeights(f"diffusers:{name}: the folder has no {diffusers_loading.INDEX}; save the pipeline with save_pretrained")
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True}  # never a pickle
     options |= {key: value for key, value in (("variant", variant), ("revision", revision)) if value is not None}
     if safety == "off":
         options |= {"safety_checker": None, "requires_safety_checker": False}
-    with pipelines.loading(f"diffusers:{name}", folder, wanted="a text-to-image pipeline"):
+    with diffusers_loading.loading(f"diffusers:{name}", folder, wanted="a text-to-image pipeline"):
         pipeline = AutoPipelineForText2Image.from_pretrained(str(folder or name), **options)
     for part in pipeline.components.values():
         if isinstance(part, torch.nn.Module):
