@@ -8,12 +8,12 @@ Says for each how near it comes to the card's memory bandwidth or to its matrix 
 from __future__ import annotations
 
 import argparse
-import itertools
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.grad import conv2d_input
 
 from counterfoil.acceleration import codes, fused, layers
 
@@ -53,7 +53,7 @@ def normalising(images: int, width: int, side: int) -> None:
     gain = torch.ones(width, device="cuda")
     norm = layers.Norm(gain, gain, gain, 32, 1e-6)
     found = norm.coefficients(x, None)
-    lean = torch.zeros(images, 2, width, device="cuda")
+    lean, around = torch.zeros(images, 2, width, device="cuda"), random(images, width, side, side)
     print(f"\n{width} channels, {side} × {side}, {images} images")
     moved("copy", lambda: x.clone(), 2, x)
     moved("moments", lambda: fused.moments(x), 1, x)
@@ -62,7 +62,7 @@ def normalising(images: int, width: int, side: int) -> None:
     moved("join with moments", lambda: fused.join(x, gradient, gain), 3, x)
     moved("slopes", lambda: fused.slopes(x, gradient, found, silu=True), 2, x)
     moved("back", lambda: fused.back(x, gradient, found, lean, skip=None, silu=True), 3, x)
-    moved("back with skip", lambda: fused.back(x, gradient, found, lean, skip=x, silu=True), 4, x)
+    moved("back with skip", lambda: fused.back(x, gradient, found, lean, skip=around, silu=True), 4, x)
 
 
 def convolving(images: int, inputs: int, outputs: int, side: int) -> None:
@@ -106,15 +106,22 @@ def doubling(images: int, width: int, side: int) -> None:
     multiplied("backward of four phases, already apart", lambda: F.conv2d(stacked, back_phases), gflop)
 
 
+def plain_ending(x: Tensor, found: Tensor, weight: Tensor) -> Tensor:
+    return F.conv2d(fused.apply(x, found, silu=True), weight, padding=1)
+
+
 def ends(images: int) -> None:
-    """The last convolution, to three colours or to eight channels, and the search for codes."""
+    """The decoder's end, and the search for codes."""
     x = random(images, 128, 256, 256)
-    print("\nthe last convolution, and codes")
-    for outputs in (3, 8):
-        weight, gradient = random(outputs, 128, 3, 3), random(images, outputs, 256, 256)
-        turned = random(128, outputs, 3, 3)
-        moved(f"to {outputs} channels", lambda weight=weight: F.conv2d(x, weight, padding=1), 1, x)
-        moved(f"back from {outputs} channels", lambda w=turned, g=gradient: F.conv2d(g, w, padding=1), 1, x)
+    norm = layers.Norm(*torch.ones(3, 128, device="cuda"), 32, 1e-6)
+    found = norm.coefficients(x, None)
+    weight, bias = random(3, 128, 3, 3), torch.zeros(3, device="cuda")
+    gradient = torch.randn(images, 3, 256, 256, device="cuda")
+    print("\nthe end of the decoder, and codes")
+    moved("normalise, then convolve", lambda: plain_ending(x, found, weight), 1, x)
+    moved("both by kernels", lambda: fused.ending(x, found, weight, bias), 1, x)
+    moved("back, as a convolution", lambda: conv2d_input(x.shape, weight, gradient.bfloat16(), padding=1), 1, x)
+    moved("back by a kernel and a product", lambda: fused.ending_back(gradient, weight), 1, x)
     cells, book = torch.randn(images * 256, 256, device="cuda"), torch.randn(16_384, 256, device="cuda")
     gflop = 2 * cells.numel() * len(book) / 1e9
     multiplied("candidates by the kernel", lambda: codes.candidates(cells, book), gflop)
@@ -122,67 +129,6 @@ def ends(images: int) -> None:
     multiplied("whole table in float32", lambda: torch.addmm(book.square().sum(1), cells, book.T).argmin(1), gflop)
     exact = torch.cat([torch.cdist(part.double(), book.double()).argmin(1) for part in cells.split(2048)])
     print(f"codes that differ from float64: {int((codes.nearest_codes(cells, book) != exact).sum())} of {len(cells)}")
-
-
-def sweep(images: int) -> None:
-    """Tiles, warps and loads at a time of the summing passes, in milliseconds."""
-    shapes = ((128, 256), (256, 128), (256, 64))
-    print("tile warps unroll loops | " + " | ".join(f"{width} × {side}²: moments join slopes" for width, side in shapes))
-    held = {}
-    for width, side in shapes:
-        x, gradient = random(images, width, side, side), random(images, width, side, side)
-        gain = torch.ones(width, device="cuda")
-        held[width, side] = (x, gradient, gain)
-    for (tile, warps), unroll, loops in itertools.product(((1024, 4), (2048, 4), (2048, 8)), (2, 4, 8), (8, 32)):
-        fused.TILE, fused.WARPS, fused.UNROLL, fused.MOST_LOOPS = tile, warps, unroll, loops
-        cells = []
-        for x, gradient, gain in held.values():
-            found = layers.Norm(gain, gain, gain, 32, 1e-6).coefficients(x, None)
-            took = [milliseconds(lambda x=x: fused.moments(x))]
-            took += [milliseconds(lambda x=x, g=gradient, b=gain: fused.join(x, g, b))]
-            took += [milliseconds(lambda x=x, g=gradient, c=found: fused.slopes(x, g, c, silu=True))]
-            cells.append(" ".join(f"{each:6.3f}" for each in took))
-        print(f"{tile:5d} {warps:3d} {unroll:3d} {loops:3d} | " + " | ".join(cells), flush=True)
-
-
-def wide_sweep(images: int) -> None:
-    """Tiles and warps of the mapping passes, in milliseconds."""
-    print("tile warps | apply, back, back with skip at 128 × 256² and 256 × 128²")
-    for tile, warps in itertools.product((2048, 4096, 8192), (4, 8)):
-        fused.WIDE_TILE, fused.WIDE_WARPS = tile, warps
-        cells = []
-        for width, side in ((128, 256), (256, 128)):
-            x, gradient = random(images, width, side, side), random(images, width, side, side)
-            gain = torch.ones(width, device="cuda")
-            found = layers.Norm(gain, gain, gain, 32, 1e-6).coefficients(x, None)
-            lean = torch.zeros(images, 2, width, device="cuda")
-            took = [milliseconds(lambda x=x, c=found: fused.apply(x, c, silu=True))]
-            for skip in (None, x):
-                took += [milliseconds(lambda x=x, g=gradient, c=found, s=skip, n=lean: fused.back(x, g, c, n, skip=s, silu=True))]
-            cells.append(" ".join(f"{each:6.3f}" for each in took))
-        print(f"{tile:5d} {warps:3d} | " + " | ".join(cells), flush=True)
-
-
-def code_sweep(images: int) -> None:
-    """Tiles of the search for codes."""
-    cells, book = torch.randn(images * 256, 256, device="cuda"), torch.randn(16_384, 256, device="cuda")
-    for rows, columns, depth, warps in (
-        (64, 128, 32, 4),
-        (64, 128, 32, 8),
-        (128, 128, 32, 4),
-        (128, 128, 32, 8),
-        (128, 128, 16, 8),
-        (128, 256, 32, 8),
-    ):
-        codes.CELLS, codes.CODES, codes.DEPTH, codes.WARPS = rows, columns, depth, warps
-        try:
-            multiplied(
-                f"codes {rows} {columns} {depth} {warps}",
-                lambda: codes.candidates(cells, book),
-                2 * cells.numel() * len(book) / 1e9,
-            )
-        except Exception as error:  # too large for the card's shared memory
-            print(f"codes {rows} {columns} {depth} {warps}: {repr(error)[:80]}")
 
 
 def agreement() -> None:
@@ -194,27 +140,27 @@ def agreement() -> None:
         x, gradient = (torch.randn(3, 96, 24, 20, device="cuda").to(kind) for _ in range(2))
         x, gradient = (each.contiguous(memory_format=torch.channels_last) for each in (x + 5, gradient))
         gain, bias = torch.randn(2, 96, device="cuda")
-        answers = []
+        weight, slope = torch.randn(3, 96, 3, 3, device="cuda").to(kind), torch.randn(3, 3, 24, 20, device="cuda")
+        answers: list[list[Tensor]] = []
         for by in (fused, plain):
             found = by.coefficients(by.moments(x), gain, bias, bias, pixels=480, groups=32, epsilon=1e-6)
             lean = by.slope_coefficients(by.slopes(x, gradient, found, silu=True), gain, found, pixels=480, groups=32)
             joined = by.join(x, gradient, bias)[0]
-            answers.append((by.apply(x, found, silu=True), by.back(x, gradient, found, lean, skip=x, silu=True), joined))
-        for name, ours, theirs in zip(("apply", "back", "join"), *answers, strict=True):
-            print(f"  {kind} {name:<6} {float((ours.float() - theirs.float()).norm() / theirs.float().norm()):.2e}")
+            answer = [by.apply(x, found, silu=True), by.back(x, gradient, found, lean, skip=x, silu=True), joined]
+            around = by.around(slope, kind)
+            lean = by.slope_coefficients(by.ending_slopes(x, around, found, weight), gain, found, pixels=480, groups=32)
+            answers.append([*answer, by.ending(x, found, weight, bias[:3]), by.ending_back(x, around, found, lean, weight)])
+        for name, ours, theirs in zip(("apply", "back", "join", "ending", "ending back"), *answers, strict=True):
+            print(f"  {kind} {name:<12} {float((ours.float() - theirs.float()).norm() / theirs.float().norm()):.2e}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=64)
-    parser.add_argument("--sweep", action="store_true", help="only try tile sizes of the kernels")
     asked = parser.parse_args()
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
     with torch.no_grad():
-        if asked.sweep:
-            sweep(asked.images), wide_sweep(asked.images), code_sweep(asked.images)
-            return
         agreement()
         for width, side in ((128, 256), (256, 128), (256, 64), (512, 16)):
             normalising(asked.images, width, side)

@@ -1,6 +1,6 @@
 """Does mining do on the lab what it should? Runs the demo's specification, or reads a run, and checks what it must show.
 
-    python bench/imagenet_d.py [--out DIR] [--images 216] [--seed 0]
+    python bench/imagenet_d.py [--out DIR] [--images 216] [--seed 0] [--device cpu]
 
 1. Transfer: classifiers that took no part are at least 15 points worse on the mined set than on what was painted, at 1 %: on
    average over all of them, and each by itself of those whose training left gaps. The one that has seen the whole world in
@@ -37,7 +37,7 @@ DROP, SOUND, FAITHFUL, LEVEL, MINUTES = 15.0, 90.0, 85.0, 0.01, 10.0
 def main() -> None:
     given = _arguments()
     fresh, begun = not given.out.exists(), time.monotonic()
-    spec = demo_spec(given.images).model_copy(update={"seed": given.seed})
+    spec = demo_spec(given.images).model_copy(update={"seed": given.seed, "device": given.device})
     run = imagenet_d.run(spec, given.out, tell=print)
     shutil.rmtree(given.out.with_name(given.out.name + "-set"), ignore_errors=True)
     export(run, given.out.with_name(given.out.name + "-set"), licence="MIT")
@@ -98,6 +98,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/bench-imagenet-d"))
     parser.add_argument("--images", type=int, default=IMAGES)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
     return parser.parse_args()
 
 

@@ -87,3 +87,25 @@ def test_of_equal_codes_the_first_is_found() -> None:
 
     few = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     assert nearest_codes(few, few.repeat(100, 1)).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16])  # the interpreter cannot multiply matrices in bfloat16
+@pytest.mark.parametrize("shape", [(2, 32, 16, 16, 8), (1, 24, 9, 7, 8), (1, 8, 40, 33, 4)])
+def test_the_end_of_a_decoder_gives_its_pictures_and_gradients(shape: tuple[int, ...], kind: torch.dtype) -> None:
+    x = activations(shape, kind, 1, mean=3.0)
+    chance = torch.Generator().manual_seed(3)
+    gain, bias, before = torch.randn(3, shape[1], generator=chance)
+    weight, colours = torch.randn(3, shape[1], 3, 3, generator=chance).to(kind), torch.randn(3, generator=chance)
+    exact = F.silu(F.group_norm(x.float() + before[:, None, None], shape[4], gain, bias, 1e-6)).requires_grad_()
+    wanted = F.conv2d(exact, weight.float(), colours, padding=1)
+    slope = torch.randn(wanted.shape, generator=chance)
+    (steep,) = torch.autograd.grad(wanted, exact, slope)
+    wanted = wanted.detach()
+    pixels, groups = shape[2] * shape[3], shape[4]
+    found = plain.coefficients(plain.moments(x), gain, bias, before, pixels=pixels, groups=groups, epsilon=1e-6)
+    near = 1e-3 if kind is torch.float32 else 2e-2
+    for by in both():
+        pictures = by.ending(x, found, weight, colours)
+        assert pictures.dtype == torch.float32
+        assert apart(pictures, wanted) < near
+        assert apart(by.ending_back(slope, weight), steep) < near

@@ -95,6 +95,7 @@ def test_a_generator_is_hastened_and_left_as_it_was() -> None:
     generator = LatentGenerator(VqganAutoencoder(vqgan(), factor=4), size=32)
     fast = hastened(generator, torch.float32)
     assert fast is not None
+    assert {"decode", "encode"} <= vars(fast.autoencoder).keys()
     images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(4))
     zeros = torch.zeros(2, dtype=torch.long)
     state = generator.start(images, zeros, zeros)

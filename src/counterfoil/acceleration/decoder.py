@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from counterfoil.acceleration import layers, plans
 
-LANES = 8  # tensor cores want channels in multiples of eight; the last convolution is filled up with zeros
+TURNED_FROM = 512  # channels from which a convolution with turned weights is quicker than the library's backward pass
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,7 @@ class FastDecoder:
 
     first: tuple[FirstConv, ...]
     stages: tuple[layers.Stage, ...]
-    norm: layers.Norm
-    last: layers.Conv  # to a multiple of eight channels, the first three of which are colours
-    bias: Tensor  # (3, 1, 1)
+    end: layers.End
     kind: torch.dtype
     recompute: bool = False  # run the first half of every block again for the gradient, instead of keeping its result
 
@@ -42,9 +40,7 @@ class FastDecoder:
             x = codes.to(self.kind, memory_format=torch.channels_last)
             for conv in self.first:
                 x = conv(x)
-            x, partials = layers.run(self.stages, x, recompute=self.recompute)
-            x = layers.convolve(layers.normalise(x, self.norm, partials, silu=True), self.last)
-            return x[:, :3].float() + self.bias
+            return self.end(*layers.run(self.stages, x, recompute=self.recompute))
 
 
 def build(network: Any, kind: torch.dtype, *, recompute: bool = False) -> FastDecoder | None:
@@ -77,7 +73,9 @@ class Builder:
 
     def conv(self, weight: Tensor) -> layers.Conv:
         """A convolution, and the one that takes gradients back."""
-        return layers.Conv(self.weights(weight), self.weights(weight.transpose(0, 1).flip(2, 3)))
+        outward, inward = weight.shape[:2]
+        turns = outward != inward or outward >= TURNED_FROM
+        return layers.Conv(self.weights(weight), self.weights(weight.transpose(0, 1).flip(2, 3)) if turns else None)
 
     def weights(self, tensor: Tensor) -> Tensor:
         """Weights as the layers want them."""
@@ -111,9 +109,8 @@ def _build(plan: plans.Plan, kind: torch.dtype, recompute: bool) -> FastDecoder:
     builder = Builder(kind, nothing)
     first = tuple(FirstConv(builder.weights(each.weight), builder.weights(bias_of(each))) for each in plan.first)
     stages = tuple(builder.stage(each) for each in plan.stages)
-    filled = F.pad(plan.last.weight.detach(), (0, 0, 0, 0, 0, 0, 0, -plan.last.out_channels % LANES))
-    norm, last, bias = builder.norm(plan.norm, builder.before), builder.conv(filled), bias_of(plan.last)[:, None, None]
-    return FastDecoder(first, stages, norm, last, bias, kind, recompute)
+    end = layers.End(builder.norm(plan.norm, builder.before), builder.weights(plan.last.weight), bias_of(plan.last))
+    return FastDecoder(first, stages, end, kind, recompute)
 
 
 def bias_of(module: nn.Module) -> Tensor:

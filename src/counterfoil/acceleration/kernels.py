@@ -16,6 +16,30 @@ import triton.language as tl
 
 
 @triton.jit
+def _store_moments(partials, pivot, once, twice, count, columns, C: tl.constexpr):
+    """A chunk's mean and squared deviations, from the sums of deviations from `pivot` and of their squares."""
+    tl.store(partials + columns, pivot + once / count, mask=columns < C)
+    tl.store(partials + C + columns, tl.maximum(twice - once * once / count, 0.0), mask=columns < C)
+
+
+@triton.jit
+def _before_silu(values, slope, scale, shift):
+    """The gradient before the SiLU from that after it.  # (R, C), (R, C), (C,), (C,) → (R, C)"""
+    result = values * scale[None, :] + shift[None, :]
+    share = tl.sigmoid(result)
+    return slope * share * (1.0 + result * (1.0 - share))
+
+
+@triton.jit
+def _store_slopes(coefficients, partials, once, along, columns, C: tl.constexpr):
+    """A chunk's sums of the gradient and of it times x normalised, from that and from it times x."""
+    rate = tl.load(coefficients + 2 * C + columns, mask=columns < C, other=0.0)
+    offset = tl.load(coefficients + 3 * C + columns, mask=columns < C, other=0.0)
+    tl.store(partials + columns, once, mask=columns < C)
+    tl.store(partials + C + columns, along * rate + once * offset, mask=columns < C)
+
+
+@triton.jit
 def moments_kernel(
     x, partials, pixels, chunks, loops,
     C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr, UNROLL: tl.constexpr,
@@ -50,11 +74,7 @@ def moments_kernel(
             rows += ROWS
             at += ROWS * C
     count = tl.minimum(pixels - first, loops * UNROLL * ROWS)
-    total = tl.sum(once, 0)
-    spread = tl.maximum(tl.sum(twice, 0) - total * total / count, 0.0)
-    partials += program.to(tl.int64) * 2 * C
-    tl.store(partials + columns, pivot + total / count, mask=columns < C)
-    tl.store(partials + C + columns, spread, mask=columns < C)
+    _store_moments(partials + program.to(tl.int64) * 2 * C, pivot, tl.sum(once, 0), tl.sum(twice, 0), count, columns, C)
 
 
 @triton.jit
@@ -99,11 +119,7 @@ def join_kernel(
             rows += ROWS
             at += ROWS * C
     count = tl.minimum(pixels - first, loops * UNROLL * ROWS)
-    total = tl.sum(once, 0)
-    spread = tl.maximum(tl.sum(twice, 0) - total * total / count, 0.0)
-    partials += program.to(tl.int64) * 2 * C
-    tl.store(partials + columns, pivot + total / count, mask=columns < C)
-    tl.store(partials + C + columns, spread, mask=columns < C)
+    _store_moments(partials + program.to(tl.int64) * 2 * C, pivot, tl.sum(once, 0), tl.sum(twice, 0), count, columns, C)
 
 
 @triton.jit
@@ -205,20 +221,13 @@ def slopes_kernel(
                 inside = (rows[:, None] < pixels) & real[None, :]
                 values = tl.load(x + base + at, mask=inside, other=0.0).to(tl.float32)
                 slope = tl.load(gradient + base + at, mask=inside, other=0.0).to(tl.float32)
-            result = values * scale[None, :] + shift[None, :]
             if SILU:
-                share = tl.sigmoid(result)
-                slope = slope * share * (1.0 + result * (1.0 - share))
+                slope = _before_silu(values, slope, scale, shift)
             once += slope
             along += slope * values
             rows += ROWS
             at += ROWS * C
-    rate = tl.load(coefficients + 2 * C + columns, mask=real, other=0.0)
-    offset = tl.load(coefficients + 3 * C + columns, mask=real, other=0.0)
-    total = tl.sum(once, 0)
-    partials += program.to(tl.int64) * 2 * C
-    tl.store(partials + columns, total, mask=real)
-    tl.store(partials + C + columns, tl.sum(along, 0) * rate + total * offset, mask=real)
+    _store_slopes(coefficients, partials + program.to(tl.int64) * 2 * C, tl.sum(once, 0), tl.sum(along, 0), columns, C)
 
 
 @triton.jit
@@ -279,9 +288,7 @@ def back_kernel(
         values = tl.load(x + base + at, mask=inside, other=0.0).to(tl.float32)
         slope = tl.load(gradient + base + at, mask=inside, other=0.0).to(tl.float32)
     if SILU:
-        result = values * scale[None, :] + shift[None, :]
-        share = tl.sigmoid(result)
-        slope = slope * share * (1.0 + result * (1.0 - share))
+        slope = _before_silu(values, slope, scale, shift)
     total = slope * scale[None, :] + values * lean[None, :] + level[None, :]
     if SKIP:
         if EVEN:

@@ -41,6 +41,16 @@ def apply(x: Tensor, coefficients: Tensor, *, silu: bool) -> Tensor:
     return (F.silu(result) if silu else result).to(x.dtype)
 
 
+def ending(x: Tensor, coefficients: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x normalised, through SiLU and a 3×3 convolution to three colours.  # (3, C, 3, 3), (3,) → (N, 3, H, W) float32"""
+    return F.conv2d(apply(x, coefficients, silu=True), weight, padding=1).float() + bias[:, None, None]
+
+
+def ending_back(gradient: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of what `ending` convolves.  # (N, 3, H, W), (3, C, 3, 3) → (N, C, H, W)"""
+    return F.conv_transpose2d(gradient.to(weight.dtype), weight, padding=1)
+
+
 def slopes(x: Tensor, gradient: Tensor, coefficients: Tensor, *, silu: bool) -> Tensor:
     """Sums over the pixels of the gradient before the SiLU, and of it times x normalised.  # → (N, 1, 2, C)"""
     rate, offset = (each[..., None, None] for each in coefficients.unbind(1)[2:])

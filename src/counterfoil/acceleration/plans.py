@@ -70,9 +70,9 @@ def plan(network: Any) -> Plan | None:
     """The plan of a network's decoder, with the convolution of codes before it; None where something in it is not known."""
     try:
         if isinstance(network, vqgan.Vqgan):
-            return _checked(_vqgan(network))
+            return _to_colours(_checked(_vqgan(network)))
         if hasattr(network, "decoder") and hasattr(network.decoder, "up_blocks") and hasattr(network, "post_quant_conv"):
-            return _checked(_diffusers(network))
+            return _to_colours(_checked(_diffusers(network)))
     except Unknown:
         pass
     return None
@@ -218,6 +218,11 @@ def _checked(found: Plan) -> Plan:
             _conv(stage.conv1), _conv(stage.conv2)
             if stage.shortcut is not None:
                 _conv(stage.shortcut, side=1)
-    if _conv(found.last).out_channels != 3:
+    _conv(found.last)
+    return found
+
+
+def _to_colours(found: Plan) -> Plan:
+    if found.last.out_channels != 3:
         raise Unknown
     return found
