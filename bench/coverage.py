@@ -169,6 +169,7 @@ POPULATIONS = (
     Population("1, 2 or 8 edits", REJECTED, REJECTED, edits=(1, 2, 8), likeness=0.8),
     Population("accurate, 1, 2 or 8 edits", ACCURATE, ACCURATE, edits=(1, 2, 8), likeness=0.8, rare=True),
     Population("hardly any loss", HARDLY_HURT, HARDLY_HURT, rare=True),
+    Population("hardly any loss, 6 edits", HARDLY_HURT, HARDLY_HURT, edits=(6,), likeness=0.6, rare=True),
     Population("nearly all lost", NEARLY_LOST, NEARLY_LOST, rare=True),
 )
 

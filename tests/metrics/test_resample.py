@@ -85,3 +85,16 @@ def test_a_few_large_clusters_widen_the_interval() -> None:
     even = estimate_one(Resamples(rows), DIFFERENCE)
     assert uneven.value == pytest.approx(even.value)
     assert uneven.high - uneven.low > 1.5 * (even.high - even.low)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 5])
+def test_pictures_of_one_image_do_not_make_an_interval_wider_than_one_picture_each(lost: int) -> None:
+    """One image of forty that lost one of its six pictures is nearly all of their spread, but not of the interval's."""
+
+    def drop(pictures: int, losses: int) -> float:
+        whole = np.full(40, pictures)
+        found = estimate_one(Resamples({"all": whole, "one": whole, "two": whole - (np.arange(40) < losses)}), DIFFERENCE)
+        return found.high - found.low
+
+    assert drop(6, lost) < 1.1 * drop(1, 0)
+    assert drop(6, lost) > 0.9 * drop(6, 0)

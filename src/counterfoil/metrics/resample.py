@@ -115,10 +115,14 @@ class Resamples:
         freedom: float = min(self.clusters[whole] for whole in statistic.wholes) - 1
         if any(self._sizes[whole] > 1 for whole in statistic.wholes):
             pulls = self._pulls(statistic) ** 2 * self._counts
-            squares = float((pulls**2 / self._counts).sum())
+            squares, estimated = float((pulls**2 / self._counts).sum()), float(pulls.sum())
             if squares > 0:  # Satterthwaite's: as many as would leave a variance of normal numbers this uncertain
-                kurtosis = self._counts.sum() * squares / float(pulls.sum()) ** 2
-                freedom = min(freedom, 2 * float(self._counts.sum()) / max(kurtosis - 1, 1e-9))
+                kurtosis = self._counts.sum() * squares / estimated**2
+                own = 2 * float(self._counts.sum()) / max(kurtosis - 1, 1e-9)
+                # What the made-up images add to the spread is known. Where they are most of it, as when one cluster alone
+                # shows an outcome, nothing much rests on that cluster.
+                added = max(float(self.values(statistic).var()) / estimated, 1.0) if statistic.shares else 1.0
+                freedom = min(freedom, own * added**2)
         return max(freedom, 1.0)
 
     def _pulls(self, statistic: Statistic) -> Floats:
