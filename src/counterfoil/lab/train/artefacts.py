@@ -8,6 +8,7 @@ checker trained on those would agree with the painter's mistakes.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from diffusers import AutoencoderKL, DDIMScheduler, UNet2DConditionModel, VQModel
@@ -60,14 +61,14 @@ class Artefacts:
     def _requantised(self, images: Tensor, *, noise: float) -> Tensor:
         latents = self._vqgan.encode(normalise(images)).latents
         latents = _moved(latents.float(), noise)
-        return (self._vqgan.decode(latents).sample.float() / 2 + 0.5).clamp(0, 1)
+        return _pictures(self._vqgan.decode(latents).sample)
 
     def _latents(self, images: Tensor, *, noise: float) -> Tensor:
         latents: Tensor = self._autoencoder.encode(normalise(images)).latent_dist.mean.float()
         return _moved(latents, noise)
 
     def _decoded(self, latents: Tensor) -> Tensor:
-        return (self._autoencoder.decode(latents).sample.float() / 2 + 0.5).clamp(0, 1)
+        return _pictures(self._autoencoder.decode(latents).sample)
 
     def _repainted(self, images: Tensor, factors: Tensor) -> Tensor:
         scheduler = DDIMScheduler.from_pretrained(self._run.weights / "diffusion" / "scheduler")
@@ -85,10 +86,11 @@ class Artefacts:
             latents = scheduler.step(blank + GUIDANCE * (told - blank), time, latents).prev_sample
         return self._decoded(latents / scaling)
 
-    def _load(self, kind: type, folder: Path) -> torch.nn.Module | None:
+    def _load(self, kind: Any, folder: Path) -> Any:
+        """The network, or None while it has not been trained."""
         if not (folder / "config.json").is_file():
             return None
-        return kind.from_pretrained(folder).float().to(self._run.device).eval().requires_grad_(False)  # type: ignore
+        return kind.from_pretrained(folder).float().to(self._run.device).eval().requires_grad_(False)
 
 
 def artefact_pool(garments: Garments, *, run: Run, size: PoolSize) -> Pool:
@@ -103,6 +105,10 @@ def artefact_pool(garments: Garments, *, run: Run, size: PoolSize) -> Pool:
         return {"images": to_bytes(artefacts.passed(images, factors)), "factors": factors.to(torch.uint8)}
 
     return Pool(draw, size=size, seed=run.seed, device=run.device)
+
+
+def _pictures(decoded: Tensor) -> Tensor:
+    return (decoded.float() / 2 + 0.5).clamp(0, 1)
 
 
 def _moved(latents: Tensor, noise: float) -> Tensor:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterfoil.lab.train.artefacts import artefact_pool
-from counterfoil.lab.train.formats import load_timm, normalise, save_timm
+from counterfoil.lab.train.formats import load_timm, normalise, placed, save_timm
 from counterfoil.lab.train.loop import Schedule, fit
 from counterfoil.lab.train.pool import PoolSize, to_floats
 from counterfoil.lab.train.run import Run
@@ -45,7 +45,7 @@ def train(run: Run, recipe: Attributes) -> None:
     """Train the checker on scenes and on what the decoders that exist make of them."""
     pool = artefact_pool(run.garments(), run=run, size=recipe.pool)
     model = load_timm(run.out) if run.resumes else _fresh(recipe)
-    model = model.to(run.device, memory_format=torch.channels_last).train().requires_grad_(True)
+    model = placed(model, run.device).train().requires_grad_(True)
     batch = run.batch or recipe.schedule.batch
 
     def loss(progress: float) -> dict[str, Tensor]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from diffusers import AutoencoderKL
 from torch import Tensor, nn
 
-from counterfoil.lab.train.formats import SIDE, normalise, save_half
+from counterfoil.lab.train.formats import SIDE, normalise, placed, save_half
 from counterfoil.lab.train.loop import Schedule, fit
 from counterfoil.lab.train.perceptual import Perceptual
 from counterfoil.lab.train.pool import Pool, PoolSize, scene_pool, to_floats
@@ -35,8 +36,8 @@ class Autoencoder:
 def train(run: Run, recipe: Autoencoder) -> None:
     """Train the autoencoder; its scaling factor makes the latents of unit deviation."""
     pool = scene_pool(run.garments(), distribution="full", size=recipe.pool, seed=run.seed, device=run.device)
-    model = AutoencoderKL.from_pretrained(run.out) if run.resumes else _fresh(recipe)
-    model = model.to(run.device, memory_format=torch.channels_last).train()
+    model: Any = AutoencoderKL.from_pretrained(run.out) if run.resumes else _fresh(recipe)
+    model = placed(model, run.device).train()
     encode, decode = run.compiled(model.encoder), run.compiled(model.decoder)
     look = PerceptualLoss(run, recipe.perceptual_from)
     batch = run.batch or recipe.schedule.batch

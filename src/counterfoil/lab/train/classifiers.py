@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterfoil.lab.train.augment import augment
-from counterfoil.lab.train.formats import load_timm, normalise, save_timm
+from counterfoil.lab.train.formats import load_timm, normalise, placed, save_timm
 from counterfoil.lab.train.loop import Schedule, fit
 from counterfoil.lab.train.pool import PoolSize, scene_pool, to_floats
 from counterfoil.lab.train.run import Run
@@ -60,7 +60,7 @@ def train(run: Run, recipe: Classifier) -> None:
     """Train one classifier and write it as a timm folder."""
     pool = scene_pool(run.garments(), distribution=recipe.distribution, size=recipe.pool, seed=run.seed, device=run.device)
     model = load_timm(run.out) if run.resumes else _fresh(recipe)
-    model = model.to(run.device, memory_format=torch.channels_last).train().requires_grad_(True)
+    model = placed(model, run.device).train().requires_grad_(True)
     batch = run.batch or recipe.schedule.batch
 
     def loss(progress: float) -> dict[str, Tensor]:

@@ -17,6 +17,11 @@ DEVIATION = 0.5
 SIDE = 64
 
 
+def placed(model: nn.Module, device: str) -> nn.Module:
+    """The model on a device, with channels last, as its pictures are."""
+    return model.to(device).to(memory_format=torch.channels_last)
+
+
 def save_half(model: Any, folder: Path) -> None:
     """Write a diffusers or transformers model with its own `save_pretrained`; the weights as float16."""
     half = copy.deepcopy(model).cpu().half()

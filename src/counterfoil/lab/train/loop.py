@@ -102,7 +102,8 @@ class Average:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = copy.deepcopy(module).requires_grad_(False)
-        self._kept, self._now = list(self.module.parameters()), [weight.detach() for weight in module.parameters()]
+        self._kept: list[Tensor] = list(self.module.parameters())
+        self._now = [weight.detach() for weight in module.parameters()]
         # Counters and running statistics are taken over as they are.
         self._kept_buffers, self._buffers = list(self.module.buffers()), list(module.buffers())
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from counterfoil.lab.train.formats import load_timm, normalise
+from counterfoil.lab.train.formats import load_timm, normalise, placed
 
 
 class Perceptual:
     """How differently the checker's early layers see two pictures: near 0 where its attributes would be read alike."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        self._model: nn.Module = load_timm(folder).to(device, memory_format=torch.channels_last)
+        self._model: Any = placed(load_timm(folder), device)
 
     def distance(self, made: Tensor, wanted: Tensor) -> Tensor:
         """Mean squared distance of unit-length features, summed over three depths.  # (N, 3, H, W) in [0, 1] → ()"""

@@ -7,14 +7,15 @@ that all of them stay in use. The decoder is thin where the picture is large: th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from diffusers import VQModel
-from torch import Tensor, nn
+from torch import Tensor
 
 from counterfoil.lab.train.autoencoder import PerceptualLoss, psnr
-from counterfoil.lab.train.formats import SIDE, normalise, save_half
+from counterfoil.lab.train.formats import SIDE, normalise, placed, save_half
 from counterfoil.lab.train.loop import Schedule, fit
 from counterfoil.lab.train.pool import PoolSize, scene_pool, to_floats
 from counterfoil.lab.train.run import Run
@@ -88,8 +89,8 @@ class Codebook:
 def train(run: Run, recipe: Vqgan) -> None:
     """Train the VQGAN."""
     pool = scene_pool(run.garments(), distribution="full", size=recipe.pool, seed=run.seed, device=run.device)
-    model = _grown(VQModel.from_pretrained(run.out), recipe.codes) if run.resumes else _fresh(recipe)
-    model = model.to(run.device, memory_format=torch.channels_last).train()
+    model: Any = _grown(VQModel.from_pretrained(run.out), recipe.codes) if run.resumes else _fresh(recipe)
+    model = placed(model, run.device).train()
     codes = model.quantize.embedding.weight.requires_grad_(False)
     codebook = Codebook(codes)
     quantises = run.resumes
@@ -146,7 +147,7 @@ def _grown(model: VQModel, codes: int) -> VQModel:
     return grown
 
 
-def _fresh(recipe: Vqgan) -> nn.Module:
+def _fresh(recipe: Vqgan) -> VQModel:
     levels = len(recipe.widths)
     return VQModel(
         down_block_types=("DownEncoderBlock2D",) * levels,
