@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
+from counterfoil import store
 from counterfoil.records import Prediction, Trial, Verdict
 from counterfoil.store import Run, Writer
 
@@ -85,3 +87,15 @@ def expected(numbers: range) -> dict[str, list[Any]]:
         "verdicts": sorted((v for each in every for v in each[2]), key=lambda v: (v.trial_id, v.picture, v.oracle)),
         "pictures": sorted(pair for each in every for pair in each[3].items()),
     }
+
+
+def write(path: Path, numbers: range, **options: Any) -> list[str]:
+    """A run of these images, or the rest of it; what the writer noted."""
+    with store.write(path, SPEC, CLASSES, PROVENANCE, **{"part_images": 4, **options}) as writer:
+        fill(writer, numbers)
+        return writer.notes
+
+
+def every_file(path: Path) -> set[str]:
+    """The files of a folder, by their paths in it."""
+    return {file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()}

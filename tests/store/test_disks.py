@@ -1,0 +1,58 @@
+"""A disk that fails, at once or on the way: one line, and whole parts only."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from counterfoil import store
+from counterfoil.errors import BadRun
+
+from .faults import failing
+from .made import content, every_file, expected, image_id, write
+
+FAULTS = [
+    (errno.ENOSPC, "No space left on device", "free some space"),
+    (errno.EROFS, "Read-only file system", "choose another --out"),
+    (errno.EACCES, "Permission denied", "permissions"),
+]
+
+
+@pytest.mark.parametrize(("code", "said", "advice"), FAULTS)
+@pytest.mark.parametrize("call", ["mkdir", "open", "write", "fsync", "replace"])
+def test_a_disk_that_fails_from_the_start_leaves_nothing(tmp_path, monkeypatch, call, code, said, advice) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing(getattr(os, call), code, after=0))
+        with pytest.raises(BadRun, match=rf"cannot be written \({said}\); .*{advice}"):
+            write(tmp_path / "out" / "run", range(9))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("call", ["mkdir", "open", "write", "fsync", "replace"])
+def test_a_disk_that_fills_up_leaves_whole_parts_only(tmp_path, monkeypatch, call) -> None:
+    """The fault strikes at the first call, at the second, and so on; what is left must always resume to the same end."""
+    for after in range(2, 60, 8):
+        path = tmp_path / f"{call}{after}"
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, failing(getattr(os, call), errno.ENOSPC, after=after))
+            try:
+                write(path, range(9), part_images=2)
+            except BadRun as error:
+                message = str(error)
+            else:
+                message = ""
+        assert "\n" not in message
+        assert "No space left" in message or path.exists()
+        if not path.exists():
+            continue
+        run = store.open_run(path)
+        held = sorted({trial.image_id for trial in run.trials})
+        assert held == sorted(image_id(number) for number in range(len(held)))
+        names = every_file(path)
+        owned = {name for part in run.parts() for name in part.pictures}
+        assert {name for name in names if name.startswith("images/")} == owned
+        assert not [name for name in names if name.endswith(".tmp")]
+        write(path, range(9))
+        assert {name: rows for name, rows in content(run).items() if name != "trials"} == expected(range(9))

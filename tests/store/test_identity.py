@@ -1,0 +1,76 @@
+"""A folder is gone on with only by the run it belongs to: specification, classes and weights must be the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from counterfoil import store
+from counterfoil.errors import BadRun, BadSpec
+
+from .made import CLASSES, PROVENANCE, SPEC, every_file, write
+
+
+def test_another_specification_is_refused_by_its_first_differing_keys(tmp_path: Path) -> None:
+    write(tmp_path, range(2))
+    before = every_file(tmp_path)
+    other = {**SPEC, "seed": 1, "search": {"budget": 50, "step": 0.01}}
+    with pytest.raises(BadRun, match=r"seed 0, now 1; search.budget 2, now 50; choose another --out"):
+        store.write(tmp_path, other, CLASSES, PROVENANCE).__enter__()
+    with pytest.raises(BadRun, match="class 1 is 'bee', now 'wasp'"):
+        store.write(tmp_path, SPEC, ("ant", "wasp", "cat"), PROVENANCE).__enter__()
+    assert every_file(tmp_path) == before
+
+
+def test_keys_that_change_no_number_may_differ(tmp_path: Path) -> None:
+    write(tmp_path, range(2))
+    other = {**SPEC, "device": "cuda", "engine": {"slots": 1, "precision": "float32"}}
+    with store.write(tmp_path, other, CLASSES, PROVENANCE) as writer:
+        assert writer.counts["images"] == 2
+    with pytest.raises(BadRun, match=r"engine\.precision"):
+        store.write(tmp_path, {**SPEC, "engine": {"slots": 32, "precision": "bfloat16"}}, CLASSES, PROVENANCE).__enter__()
+    with pytest.raises(BadRun, match="device"):
+        store.write(tmp_path, other, CLASSES, PROVENANCE, free=()).__enter__()
+
+
+def test_other_versions_are_noted_and_recorded_but_other_weights_refused(tmp_path: Path) -> None:
+    write(tmp_path, range(2))
+    newer = {**PROVENANCE, "versions": {"numpy": "2.4"}}
+    for _ in range(2):
+        with store.write(tmp_path, SPEC, CLASSES, newer) as writer:
+            assert writer.notes == ['resumed with versions.numpy "2.0", now "2.4"']
+    run = store.open_run(tmp_path)
+    assert (run.provenance, list(run.resumed)) == (PROVENANCE, [newer])
+    for changed in ({"parts": {"model": {"weights": "w2"}}}, {"data": "d2"}):
+        with pytest.raises(BadRun, match="now"):
+            store.write(tmp_path, SPEC, CLASSES, {**PROVENANCE, **changed}).__enter__()
+
+
+def test_a_specification_must_be_plain(tmp_path: Path) -> None:
+    with pytest.raises(BadSpec, match="data: object"):
+        store.write(tmp_path / "run", {"data": object()}, CLASSES, PROVENANCE).__enter__()
+    assert not (tmp_path / "run").exists()
+
+
+def test_folders_that_are_not_runs_are_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(BadRun, match=r"not empty and not a run directory \(it has thesis.tex\)"):
+        store.write(tmp_path, SPEC, CLASSES, PROVENANCE).__enter__()
+    with pytest.raises(BadRun, match="is a file"):
+        store.write(tmp_path / "thesis.tex", SPEC, CLASSES, PROVENANCE).__enter__()
+    assert every_file(tmp_path) == {"thesis.tex"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [('{"schema": 99}', "newer Counterfoil"), ("{", "damaged"), ('{"schema": 1}', "damaged"), ("[]", "damaged")],
+)
+def test_a_run_file_this_program_cannot_read(tmp_path: Path, content: str, message: str) -> None:
+    write(tmp_path, range(2))
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(BadRun, match=message):
+        store.open_run(tmp_path)
+    with pytest.raises(BadRun, match=message):
+        store.write(tmp_path, SPEC, CLASSES, PROVENANCE).__enter__()
+    assert store.parts.numbers(tmp_path) == [0]
