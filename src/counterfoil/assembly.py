@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -44,12 +45,23 @@ class Assembly:
             self.model,
             self.generator,
             self.oracle,
-            columns=self.columns,
+            columns=[*self.columns, *self.beyond],
             search=search or self.spec.search,
             layout=self.spec.engine,
             device=self.spec.device,
             pixels=len(self.dataset) * self.size**2,
         )
+
+    @cached_property
+    def beyond(self) -> list[int]:
+        """The model's outputs that stand for none of the data's classes."""
+        return sorted({*range(len(self.model.classes))} - {*self.columns})
+
+    def answer(self, place: int) -> tuple[int, str]:
+        """What the engine noted as an answer, for the records: a class of the data, or -1 and what the model calls it."""
+        if place < len(self.columns):
+            return place, ""
+        return -1, str(self.model.classes[self.beyond[place - len(self.columns)]])
 
     def jobs(self, samples: Iterator[Sample], on_bad: Callable[[Sample, BadImage], None]) -> Iterator[Job]:
         """The samples' pictures, read ahead by threads; unreadable ones go to `on_bad`."""
@@ -87,19 +99,14 @@ def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
 
     dataset = open_data(spec, given)
     model: Model = part("model", spec.model)
-    columns = labels.match(
-        dataset.classes,
-        model.classes,
-        what=f"model {spec.model.name}",
-        aliases=getattr(model, "aliases", None),
-        wanted_aliases=getattr(dataset, "aliases", None),
-    )
+    columns = columns_of(model, dataset, name=spec.model.name)
     generator: Generator = part("generator", spec.generator)
     if spec.search.mask is not None:
         generator = masked(generator, load_mask(spec.search.mask))
     oracle: Oracle = part("oracle", spec.oracle).bind(dataset.classes)
     caution = independence.check(model, oracle, force=spec.force)
-    return Assembly(spec, model, dataset, generator, oracle, columns, _size(spec, generator, model), caution)
+    size = size_of(spec, f"generator {spec.generator.name}", generator.size, model)
+    return Assembly(spec, model, dataset, generator, oracle, columns, size, caution)
 
 
 def open_data(spec: FmrSpec | LanceSpec, given: Given | None = None) -> Dataset:
@@ -131,10 +138,22 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def _size(spec: FmrSpec, generator: Generator, model: Model) -> int:
-    if spec.size and generator.size and spec.size != generator.size:
-        raise BadSpec(f"size {spec.size} given, but generator {spec.generator.name} works at {generator.size}")
-    size = spec.size or generator.size or getattr(model, "size", None)
+def columns_of(model: Model, dataset: Dataset, *, name: str) -> list[int]:
+    """The model's output for each of the data's classes."""
+    return labels.match(
+        dataset.classes,
+        model.classes,
+        what=f"model {name}",
+        aliases=getattr(model, "aliases", None),
+        wanted_aliases=getattr(dataset, "aliases", None),
+    )
+
+
+def size_of(spec: FmrSpec | LanceSpec, maker: str, side: int | None, model: Model) -> int:
+    """The side of the pictures: what is asked for, what their `maker` works at, or what the model takes."""
+    if spec.size and side and spec.size != side:
+        raise BadSpec(f"size {spec.size} given, but {maker} works at {side}")
+    size = spec.size or side or getattr(model, "size", None)
     if size is None:
-        raise BadPart(f"neither generator {spec.generator.name} nor model {spec.model.name} says its picture size; give --size")
+        raise BadPart(f"neither {maker} nor model {spec.model.name} says its picture size; give --size")
     return int(size)

@@ -55,6 +55,7 @@ class Trial:
     caption: str = ""  # of the source picture
     prompt: str = ""  # the words that the made picture was made from
     quality: float = 0.0  # how well the change of the picture fits that of the words, as the protocol measures it
+    path_said: tuple[str, ...] = ()  # what the model calls the classes outside the run's in `path_predicted`; empty without any
 
     @property
     def trial_id(self) -> str:
@@ -79,6 +80,7 @@ class Prediction:
     confidence: float  # probability of the predicted class
     truth: float  # probability of the true class
     rank: int = 0  # place of the true class among the model's answers, 1 for the first; 0 where it was not noted
+    said: str = ""  # what the model calls a class outside the run's; empty where that is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from counterfoil import images, registry
-from counterfoil.evaluation.looking import reading
+from counterfoil.evaluation.looking import reading, recorded
 from counterfoil.parts import Model
 from counterfoil.records import Picture, Prediction, Trial, Verdict
 from counterfoil.spec import PartSpec
@@ -19,7 +19,6 @@ from counterfoil.store import Run
 Stored = tuple[Trial, Picture]
 Watch = Callable[[int], None]
 BATCH = 8
-LOOKED = ("predicted", "correct", "confidence", "truth", "rank")  # of a look, in the order of a prediction
 
 
 def score(
@@ -33,10 +32,7 @@ def score(
 
     def predict(stored: list[Stored], pictures: Tensor) -> list[Prediction]:
         looks = reader.looks(pictures, [trial.label for trial, _ in stored])
-        return [
-            Prediction(trial.trial_id, picture, asked.name, *(look[key] for key in LOOKED))
-            for (trial, picture), look in zip(stored, looks, strict=True)
-        ]
+        return [recorded(trial.trial_id, picture, asked.name, look) for (trial, picture), look in zip(stored, looks, strict=True)]
 
     with run.appending() as part:
         for stored, pictures in _batches(run):

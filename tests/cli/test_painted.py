@@ -11,7 +11,7 @@ from counterfoil.metrics.outcomes import model_names
 from counterfoil.protocols import imagenet_d
 from counterfoil.store import Run
 from tests.cli.stored import call
-from tests.protocols.imagenet_d.world import SquareModel, given, spec
+from tests.protocols.imagenet_d.world import Scripted, SquareModel, given, spec
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +51,53 @@ def test_a_model_must_not_fall_behind_another_on_the_same_set(tmp_path: Path) ->
     assert call("gate", tmp_path / "good", "--against", tmp_path / "poor")[0] == 0
     code, output = call("gate", tmp_path / "poor", "--against", tmp_path / "good")
     assert code == 1 and "FAIL  accuracy no worse than the baseline: worse" in output
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    parts = given(chat=Scripted(lambda first, second: first), blunt=Scripted(lambda first, second: "I cannot tell."))
+    spoken = spec(chats=["fake:chat", "fake:blunt"])
+    return imagenet_d.run(spoken, tmp_path_factory.mktemp("asked") / "run", given=parts)
+
+
+def test_a_vision_language_model_is_gated_by_what_it_was_asked(asked: Run) -> None:
+    value = results(asked)["models"]["fake:chat"]["mined"]
+    gate = ("gate", asked.path, "--model", "fake:chat", "--point")
+    assert call(*gate, "--min", f"accuracy={value['value']:.3f}")[0] == 0
+    code, output = call(*gate, "--min", f"accuracy={value['value'] + 1}")
+    assert code == 1 and f"(n {value['n']})" in output
+    for bar in (("--max", "drop=100"), ("--min", "accuracy_painted=0")):  # it saw nothing that mining turned away
+        code, output = call(*gate, *bar)
+        assert code == 1 and "undefined: " in output
+    code, output = call("gate", asked.path, "--model", "fake:blunt", "--point", "--min", "accuracy=1")
+    assert code == 1 and "0.0 %" in output
+
+
+@pytest.mark.parametrize("command", [("--min", "accuracy=1"), ("--against", "RUN")])
+def test_a_model_that_was_never_asked_is_one_line(asked: Run, command: tuple[str, str]) -> None:
+    code, complaint = call(
+        "gate", asked.path, "--model", "fake:caht", *(asked.path if each == "RUN" else each for each in command)
+    )
+    assert code == 2 and "no predictions by model 'fake:caht'; there are some by" in complaint and "\n" not in complaint
+
+
+def test_of_a_baseline_that_tests_several_the_same_model_is_taken(asked: Run) -> None:
+    code, output = call("gate", asked.path, "--model", "fake:chat", "--against", asked.path)
+    assert code == 0 and "cannot be told apart" in output
+
+
+def test_a_comparison_says_who_chose_between_two_names(asked: Run) -> None:
+    code, output = call("compare", asked.path, "--metric", "accuracy", "--metric", "drop")
+    assert code == 0 and output.startswith("fake:chat, fake:blunt chose between two names, so half right is chance")
+    accuracy, _, drop = output.partition("drop: ")
+    assert "fake:good − fake:blunt" in accuracy and "undefined" in drop
+    assert "nothing to compare" in drop and "nan" not in output
+
+
+def test_no_number_is_made_up_for_what_was_not_asked(asked: Run) -> None:
+    found = results(asked)["models"]["fake:chat"]
+    assert found["mined"]["n"] == results(asked)["counts"]["kept"]
+    for name in ("painted", "drop", "top5"):
+        assert found[name]["value"] is None and found[name]["note"].startswith("asked ")
+    assert found["by_nuisance"]["background"]["painted"]["value"] is None
+    assert found["by_nuisance"]["background"]["mined"]["value"] == found["mined"]["value"]  # all that was kept is of that kind

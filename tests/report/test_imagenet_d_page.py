@@ -11,8 +11,8 @@ from counterfoil.metrics.imagenet_d_transfer import BIAS
 from counterfoil.protocols import imagenet_d
 from counterfoil.records import Verdict
 from counterfoil.report import write_report
-from tests.protocols.imagenet_d.test_questions import Scripted
-from tests.protocols.imagenet_d.world import given, spec
+from tests.protocols.imagenet_d.world import Scripted, given, spec
+from tests.report.pages import read
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,24 @@ def test_it_shows_every_table_and_the_statement_under_those_with_surrogates(run:
     for name in ("spec.yaml", "results.json", "prompts.jsonl", "mined.jsonl"):
         assert (tmp_path / "report" / "downloads" / "1" / name).is_file()
     assert "style=" not in text and "<script>" not in text
+
+
+@pytest.mark.parametrize("preset", ["fair", "paper"])
+def test_what_vision_language_models_answered_is_shown(preset: str, tmp_path: Path) -> None:
+    """Who goes by the place of the truth, how many answers mean neither choice, and what becomes of those."""
+    parts = given(first=Scripted(lambda first, second: first), mute=Scripted(lambda first, second: "I cannot tell."))
+    run = imagenet_d.run(spec(chats=["fake:first", "fake:mute"], preset=preset), tmp_path / "run", given=parts)
+    out = write_report([run], tmp_path / "report")
+    rows, text = read(out).rows, " ".join(out.read_text(encoding="utf-8").split())
+    kept = run.results["counts"]["kept"]
+    (order,) = [row for row in rows if row.startswith("fake:first 100.0 ")]
+    assert " 0.0 " in order and order.endswith(f"0 of {2 * kept}")
+    (mute,) = [row for row in rows if row.startswith("fake:mute") and row.endswith(f"{2 * kept} of {2 * kept}")]
+    assert mute.split()[1:4] == ["–", "–", "–"]
+    wrong = "An answer that means neither choice counts as wrong." in text
+    assert wrong == (preset == "fair") and ("Answers that mean neither choice are left out." in text) != wrong
+    assert ("<bdi>fake:mute</bdi>: <b>neither choice</b>" in text) == wrong
+    assert [row for row in rows if row.startswith("fake:first two choices – ") and row.endswith(" – – –")]  # nothing made up
 
 
 def test_votes_that_came_later_are_on_the_page(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from counterfoil.errors import UsageError
 from counterfoil.metrics.across import order_agreement
 from counterfoil.metrics.comparison import compare as compare_outcomes
 from counterfoil.metrics.comparison import shared_keys
+from counterfoil.metrics.imagenet_d_columns import chats_of
 from counterfoil.metrics.measures import Measure, measure
 from counterfoil.metrics.outcomes import Outcomes, model_names, own_models, part_name, read_outcomes
 from counterfoil.metrics.sameness import check_sources, differences
@@ -47,6 +48,8 @@ def compare(
     unlike = [*differences(opened), *filter(None, [check_sources(opened, shared_keys(contenders))])]
     if unlike:
         typer.echo(f"Not the same test, so a difference need not be the model's: {'; '.join(unlike)}.\n")
+    if guessing := _two_choices(opened, contenders):
+        typer.echo(f"{guessing} chose between two names, so half right is chance; the others chose among all classes.\n")
     for line in lines(compare_outcomes(contenders, measures, alpha=alpha)):
         typer.echo(line)
     for line in _orders(opened, measures):
@@ -77,6 +80,13 @@ def _contenders(runs: list[Run], *, scored: bool) -> dict[str, Outcomes]:
             raise UsageError(f"{run.path}: given twice; name each run once")
         named[label] = read_outcomes(run, model=name)
     return named
+
+
+def _two_choices(runs: list[Run], contenders: dict[str, Outcomes]) -> str:
+    """The vision-language models among classifiers, whose questions are easier."""
+    chats = {name for run in runs for name in chats_of(run)}
+    asked = [label for label, each in contenders.items() if each.model in chats]
+    return ", ".join(asked) if len(asked) < len(contenders) else ""
 
 
 def _orders(runs: list[Run], measures: list[Measure]) -> list[str]:

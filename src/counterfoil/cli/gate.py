@@ -12,7 +12,7 @@ from counterfoil.metrics.comparison import shared_keys
 from counterfoil.metrics.gate import Bar, Check, check_against, check_bars, parse_bar
 from counterfoil.metrics.junit import junit
 from counterfoil.metrics.measures import MEASURES
-from counterfoil.metrics.outcomes import Outcomes, read_outcomes
+from counterfoil.metrics.outcomes import Outcomes, own_models, read_outcomes
 from counterfoil.metrics.sameness import check_sources, differences
 from counterfoil.store import Run, open_run
 
@@ -46,7 +46,7 @@ def gate(
     outcomes = read_outcomes(opened, model=model, oracle=oracle)
     checks = check_bars(outcomes, bars, alpha=alpha, point=point, seed=int(opened.spec.get("seed", 0)))
     if against is not None:
-        checks += _against(opened, outcomes, open_run(against), bars, alpha=alpha, margin=margin)
+        checks += _against(opened, outcomes, open_run(against), bars, model=model, alpha=alpha, margin=margin)
     if junit_file is not None:
         _write(junit_file, junit(checks, subject=run.resolve().name))
     for check in checks:
@@ -56,12 +56,14 @@ def gate(
     raise typer.Exit(1 if failed else 0)
 
 
-def _against(run: Run, outcomes: Outcomes, baseline: Run, bars: list[Bar], *, alpha: float, margin: float | None) -> list[Check]:
+def _against(
+    run: Run, outcomes: Outcomes, baseline: Run, bars: list[Bar], *, model: str | None, alpha: float, margin: float | None
+) -> list[Check]:
     """What the bars are about, or else SA and FMR, set against the baseline. Only for the same test."""
     unlike = differences([run, baseline])
     if unlike:
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {'; '.join(unlike[:4])}; run the baseline anew")
-    theirs = read_outcomes(baseline)
+    theirs = read_outcomes(baseline, model=model if len(own_models(baseline)) > 1 else None)
     keys = shared_keys({str(run.path): outcomes, str(baseline.path): theirs})
     if pixels := check_sources([run, baseline], keys):
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {pixels} differ; run the baseline anew")

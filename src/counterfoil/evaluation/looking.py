@@ -12,6 +12,9 @@ from torch import Tensor
 from counterfoil import label_groups, labels
 from counterfoil.errors import RunFailed
 from counterfoil.parts import Model
+from counterfoil.records import Picture, Prediction
+
+_KEPT = ("predicted", "correct", "confidence", "truth", "rank")  # of a look, as a prediction has it
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,12 @@ class Reading:
         if all(len(group) == 1 for group in self.outputs):
             return row[[group[0] for group in self.outputs]]
         return torch.stack([row[list(group)].sum() for group in self.outputs])
+
+
+def recorded(trial_id: str, picture: Picture, model: str, look: Mapping[str, Any]) -> Prediction:
+    """A look as a run keeps it."""
+    said = "" if look["predicted"] >= 0 else look["said"]  # a class of the run has the name that the run gives it
+    return Prediction(trial_id, picture, model, **{name: look[name] for name in _KEPT}, said=said)
 
 
 def reading(name: str, model: Model, classes: Mapping[str, Sequence[str]]) -> Reading:

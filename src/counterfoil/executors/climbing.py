@@ -93,10 +93,12 @@ class ClimbWorker:
 
     def _climb(self) -> None:
         """The engine's thread: climbs as long as something comes."""
+        assert self._assembly is not None
         try:
             while self._feed.wait():
                 for finished in self._engine.run(self._feed):
-                    self._outbox.put(self._writers.submit(record, self._spec, finished, self._feed.source(finished.job.image_id)))
+                    source = self._feed.source(finished.job.image_id)
+                    self._outbox.put(self._writers.submit(record, self._assembly, finished, source))
         except Exception as error:  # told at the next turn, and raised by the driver
             self._outbox.put(error)
 

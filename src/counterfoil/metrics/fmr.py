@@ -22,7 +22,7 @@ from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.metrics.statistic import Mean, Ratio, Share, Statistic
 from counterfoil.store import Run
 
-_NONE = "no readable image"
+_NONE = "no readable image that the model was asked about"
 _NONE_ACCEPTED = "the oracle accepted no image"
 _NO_CONTROL = "no random control, or the oracle accepted none of it"
 _ALL_WRONG = "SA is 0: there is no accuracy to keep a share of"

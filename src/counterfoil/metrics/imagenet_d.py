@@ -13,25 +13,27 @@ import numpy as np
 
 from counterfoil.metrics.estimate import LEVEL, RESAMPLES, Estimate, estimate
 from counterfoil.metrics.failure_modes import OTHER, sort_mistakes
-from counterfoil.metrics.imagenet_d_columns import Flags, Paintings, Said, mining_of, read_paintings, surrogates_of
+from counterfoil.metrics.imagenet_d_columns import Flags, Paintings, Said, chats_of, mining_of, read_paintings, surrogates_of
 from counterfoil.metrics.imagenet_d_text import table_text
 from counterfoil.metrics.imagenet_d_transfer import BIAS, by_number, compared, leave_one_out, pooled
 from counterfoil.metrics.look_tables import answers_table
-from counterfoil.metrics.order_bias import order_bias
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.metrics.statistic import Share
+from counterfoil.metrics.two_choices import order_bias
 from counterfoil.stages import open_table
 from counterfoil.store import Run
 
 __all__ = ["counts", "failure_modes", "results", "table_text"]
 
 CONFUSIONS = 20  # pairs listed
+_ONLY_KEPT = Estimate(None, None, None, 0, "asked about the pictures that were kept, and no others")
+_TWO = Estimate(None, None, None, 0, "asked to choose between two names")
 
 
 def results(run: Run, seed: int = 0, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
     """The content of `results.json`. With `model` only that one counts as having taken no part."""
     paintings = read_paintings(run, oracle=oracle)
-    chats = [part_name(part) for part in run.spec.get("chats") or ()]
+    chats = chats_of(run)
     surrogates = [name for name in surrogates_of(run) if name in paintings.models]
     unseen = [name for name in paintings.models if name not in surrogates and name not in chats and model in (None, name)]
     mining, final = mining_of(run), paintings.final
@@ -58,8 +60,9 @@ def results(run: Run, seed: int = 0, *, model: str | None = None, oracle: str | 
         found["by_number"] = by_number(paintings, mining, surrogates, unseen, seed=seed)
     if surrogates:
         found["selection_bias"] = BIAS
+    clusters = dict(zip(paintings.ids, paintings.clusters.tolist(), strict=True))
     for name in chats:
-        if bias := order_bias(open_table(run.path / "stages", answers_table(name)), seed=seed):
+        if bias := order_bias(open_table(run.path / "stages", answers_table(name)), clusters=clusters, seed=seed):
             found.setdefault("order_bias", {})[name] = bias
     found["model"] = {"name": ", ".join(unseen) or ", ".join(chats) or "no model"}
     found["oracle"] = {"name": oracle or part_name(run.spec.get("oracle")) or "none"}
@@ -93,9 +96,15 @@ def _model(paintings: Paintings, name: str, role: str, final: Flags, *, seed: tu
         entry = {"role": role, "mined": entry["mined"]}
     entry["top5"] = _top5(paintings, said, final, seed)
     entry["by_nuisance"] = _by_kind(paintings, said, final, seed)
-    if role != "chat":
-        entry["failure_modes"] = failure_modes(paintings, said, final, seed=seed)
-        entry["confusions"] = _confusions(paintings, said, final)
+    if role == "chat":
+        entry["top5"] = _TWO.to_dict()
+        if mined_set:
+            unasked = _ONLY_KEPT.to_dict()
+            kinds = {kind: {**found, "painted": unasked} for kind, found in entry["by_nuisance"].items()}
+            entry |= {"painted": unasked, "drop": unasked, "p": None, "by_nuisance": kinds}
+        return entry
+    entry["failure_modes"] = failure_modes(paintings, said, final, seed=seed)
+    entry["confusions"] = _confusions(paintings, said, final)
     return entry
 
 

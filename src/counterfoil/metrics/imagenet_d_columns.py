@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.metrics.look_tables import looks_table
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.mining import Candidate, Look
 from counterfoil.spec.imagenet_d import MiningSpec
@@ -96,6 +95,11 @@ def surrogates_of(run: Run) -> list[str]:
     return own + [name for name in run.provenance.get("set_surrogates") or () if name not in own]
 
 
+def chats_of(run: Run) -> list[str]:
+    """The vision-language models that a run asks, which choose between two names where others choose among all."""
+    return [part_name(part) for part in run.spec.get("chats") or ()]
+
+
 def mining_of(run: Run) -> MiningSpec:
     """The rules by which it was."""
     return MiningSpec(**(run.spec.get("mining") or {}))
@@ -133,30 +137,25 @@ def read_paintings(run: Run, *, oracle: str | None = None) -> Paintings:
         sees=sees,
         people=people,
         hashes=tuple(int(code, 16) if (code := codes.get(trial.image_id)) else None for trial in rows),
-        models=_models(run, place, tuple(trial.image_id for trial in rows)),
+        models=_models(run, place),
         turned_away=dict(sorted(turned.items())),
         skipped=dict(sorted(skipped.items())),
         object_check=mining_of(run).object_check,
     )
 
 
-def _models(run: Run, place: Mapping[str, int], ids: tuple[str, ...]) -> dict[str, Said]:
+def _models(run: Run, place: Mapping[str, int]) -> dict[str, Said]:
     found: dict[str, Said] = {}
     for each in run.predictions():
         at = place.get(each.trial_id)
         if at is None or each.picture != "made":
             continue
         if each.model not in found:
-            found[each.model] = _nothing(len(ids))
+            found[each.model] = _nothing(len(place))
         said = found[each.model]
         said.known[at], said.right[at], said.predicted[at] = True, each.correct, each.predicted
         said.confidence[at], said.truth[at], said.rank[at] = each.confidence, each.truth, each.rank
-        said.words[at] = run.classes[each.predicted] if each.predicted >= 0 else ""
-    place_of = {image_id: at for at, image_id in enumerate(ids)}
-    for name, said in found.items():
-        for row in open_table(run.path / "stages", looks_table(name)).kept():
-            if row.id in place_of:  # names of classes outside the set are in no record
-                said.words[place_of[row.id]] = row["said"] if row["predicted"] < 0 else run.classes[row["predicted"]]
+        said.words[at] = run.classes[each.predicted] if each.predicted >= 0 else each.said
     return found
 
 

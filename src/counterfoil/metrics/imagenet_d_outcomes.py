@@ -10,7 +10,7 @@ import numpy as np
 
 from counterfoil.errors import BadRun, UsageError
 from counterfoil.metrics.columns import ABSENT, NO, YES
-from counterfoil.metrics.imagenet_d_columns import read_paintings, surrogates_of
+from counterfoil.metrics.imagenet_d_columns import chats_of, read_paintings, surrogates_of
 from counterfoil.metrics.outcomes import Outcomes, part_name
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
@@ -19,7 +19,7 @@ from counterfoil.store.files import key_of
 def tested(run: Run) -> list[str]:
     """The models that a run tests: classifiers that took no part in choosing its set, and vision-language models."""
     surrogates = surrogates_of(run)
-    named = [part_name(part) for part in (*(run.spec.get("models") or ()), *(run.spec.get("chats") or ()))]
+    named = [*(part_name(part) for part in run.spec.get("models") or ()), *chats_of(run)]
     return [name for name in named if name not in surrogates]
 
 
@@ -40,6 +40,7 @@ def outcomes_of_paintings(run: Run, *, model: str | None = None, oracle: str | N
     order = np.argsort(keys)
     rows, keys = rows[order], keys[order]
     right = np.where(said.known, np.where(said.right, YES, NO), ABSENT).astype(np.int8)[rows]
+    kept_only = asked in chats_of(run) and run.spec.get("painter")  # nobody asked it about what mining turned away
     absent, nothing = np.full(len(rows), ABSENT, dtype=np.int8), np.zeros(len(rows), dtype=np.int64)
     return Outcomes(
         model=asked,
@@ -49,7 +50,7 @@ def outcomes_of_paintings(run: Run, *, model: str | None = None, oracle: str | N
         endings={"painted": {"made": len(rows)}},
         keys=keys,
         label=paintings.label[rows],
-        clean_correct=right,
+        clean_correct=absent if kept_only else right,
         reconstruction_correct=absent,
         oracle_clean=absent,
         validated=np.where(paintings.final, YES, NO).astype(np.int8)[rows],

@@ -48,7 +48,7 @@ def models(results: Entry) -> Iterator[str]:
         if mined:
             p = "" if entry["p"] is None else p_text(entry["p"])
             numbers = [value_text(entry["painted"]), value_text(entry["mined"]), value_text(entry["drop"], sign=True), p]
-        role = {"unseen": "took no part" if mined else "tested", "surrogate": "surrogate *", "chat": "asked"}[entry["role"]]
+        role = {"unseen": "took no part" if mined else "tested", "surrogate": "surrogate *", "chat": "two choices"}[entry["role"]]
         rows.append((name, role, *numbers, value_text(entry["top5"])))
     if mined and "drop" in results:
         pool = [value_text(results[key], sign=key == "drop") for key in ("accuracy_painted", "accuracy", "drop")]
@@ -104,6 +104,8 @@ def kinds(results: Entry) -> Iterator[str]:
     yield f"Accuracy by kind of nuisance, {'on all painted pictures' if where == 'painted' else 'on the set'}"
     table = [("model", *names)]
     for name, entry in in_order(results["models"]):
+        if where == "painted" and entry["role"] == "chat":  # not asked about all of them
+            continue
         table.append((name, *(value_text(entry["by_nuisance"].get(kind, {}).get(where)) for kind in names)))
     yield from aligned(table)
 
@@ -134,9 +136,8 @@ def orders(results: Entry) -> Iterator[str]:
     table = [("model", "truth first", "truth second", "difference", "p", "same answer both ways", "not read")]
     for name, entry in found.items():
         numbers = (value_text(entry["truth_first"]), value_text(entry["truth_second"]), value_text(entry["bias"], sign=True))
-        table.append(
-            (name, *numbers, p_text(entry["p"]), value_text(entry["consistent"]), f"{entry['unread']} of {entry['asked']}")
-        )
+        p = "" if entry["p"] is None else p_text(entry["p"])
+        table.append((name, *numbers, p, value_text(entry["consistent"]), f"{entry['unread']} of {entry['asked']}"))
     yield from aligned(table)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from counterfoil import images
-from counterfoil.assembly import image_seed
+from counterfoil.assembly import Assembly, image_seed
 from counterfoil.climb import Climb, Look
 from counterfoil.engine import Finished
 from counterfoil.errors import BadData, BadImage
@@ -58,9 +58,9 @@ class Outcome:
         target.add(self.trials, self.predictions, self.verdicts)
 
 
-def record(spec: FmrSpec, finished: Finished, source: str) -> Outcome:
+def record(assembly: Assembly, finished: Finished, source: str) -> Outcome:
     """A trial an arm, and what model and oracle said of its pictures."""
-    job = finished.job
+    job, spec = finished.job, assembly.spec
     pictures: dict[str, bytes] = {}
 
     def keep(png: bytes) -> str:
@@ -72,6 +72,7 @@ def record(spec: FmrSpec, finished: Finished, source: str) -> Outcome:
     trials, predictions, verdicts = [], [], []
     for climb, picture in zip(finished.climbs, finished.pictures, strict=True):
         made = images.png(picture) if climb.kept else b""
+        path = [assembly.answer(look.predicted) for look in climb.kept]
         trial = Trial(
             image_id=job.image_id,
             arm=climb.arm,
@@ -90,12 +91,17 @@ def record(spec: FmrSpec, finished: Finished, source: str) -> Outcome:
             rejected_as=climb.rejected.seen if climb.rejected else -1,
             rejected_score=climb.rejected.score if climb.rejected else 0.0,
             path_loss=tuple(look.loss for look in climb.kept),
-            path_predicted=tuple(look.predicted for look in climb.kept),
+            path_predicted=tuple(predicted for predicted, _ in path),
             path_score=tuple(look.score for look in climb.kept),
+            path_said=tuple(said for _, said in path) if any(said for _, said in path) else (),
         )
         trials.append(trial)
         for picture_kind, look in _pictures(finished, climb):
-            predictions.append(_prediction(trial.trial_id, picture_kind, spec.model.name, look))
+            predicted, said = assembly.answer(look.predicted)
+            chances = (look.confidence, look.truth)
+            predictions.append(
+                Prediction(trial.trial_id, picture_kind, spec.model.name, predicted, look.correct, *chances, said=said)
+            )
             verdicts.append(Verdict(trial.trial_id, picture_kind, spec.oracle.name, look.keeps_label, look.score, look.seen))
     return Outcome(tuple(trials), tuple(predictions), tuple(verdicts), tuple(pictures.values()))
 
@@ -120,7 +126,3 @@ def _pictures(finished: Finished, climb: Climb) -> list[tuple[Picture, Look]]:
     if climb.kept:
         looks.append(("made", climb.kept[-1]))
     return looks
-
-
-def _prediction(trial_id: str, picture: Picture, model: str, look: Look) -> Prediction:
-    return Prediction(trial_id, picture, model, look.predicted, look.correct, look.confidence, look.truth)

@@ -125,6 +125,6 @@ def _make(assembly: Assembly, writer: Writer, watch: Watch, tell: Tell) -> None:
         write_down(skipped(assembly.spec, sample, problem))
 
     on_gpu = assembly.spec.device.startswith("cuda")  # a processor has nothing to wait for
-    with in_background(partial(record, assembly.spec), write_down, waits=on_gpu) as recorded:
+    with in_background(partial(record, assembly), write_down, waits=on_gpu) as recorded:
         for finished in assembly.engine().run(assembly.jobs(noted(), skip)):
             recorded(finished, sources.pop(finished.job.image_id))

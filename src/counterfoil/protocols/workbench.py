@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,40 +13,37 @@ from torch import Tensor
 from counterfoil import images
 from counterfoil.assembly import image_seed
 from counterfoil.spec import PartSpec
-from counterfoil.spec.base import StagesSpec
+from counterfoil.spec.base import StagedSpec
 from counterfoil.stages import Stages
 
 _VOLATILE = ("library",)  # versions are recorded with the run; a newer one is no reason to make everything again
 _USUAL = 32
 
 
-class Staged(Protocol):
-    """The part of a specification that a bench itself goes by."""
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def engine(self) -> StagesSpec: ...
-
-
-class Workbench:
+class Workbench(ABC):
     """A protocol's parts at work. Who inherits has the specification, the device and the tiles of each kind of device."""
 
     TILES: ClassVar[dict[str, int]] = {}
-    spec: Any  # Staged, and whatever else the protocol has
+    spec: StagedSpec
     device: torch.device
+
+    @property
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Of the classes that pictures are made of."""
+
+    @abstractmethod
+    def provenance(self) -> dict[str, Any]:
+        """For `run.json`."""
 
     @property
     def tile(self) -> int:
         """How many pictures a part is always asked about at a time."""
-        spec: Staged = self.spec
-        return spec.engine.tile or self.TILES.get(self.device.type, _USUAL)
+        return self.spec.engine.tile or self.TILES.get(self.device.type, _USUAL)
 
     def seed(self, image_id: str) -> int:
         """A picture's own seed."""
-        spec: Staged = self.spec
-        return image_seed(spec.seed, image_id)
+        return image_seed(self.spec.seed, image_id)
 
     def settings(self, named: PartSpec, part: Any, **more: Any) -> dict[str, Any]:
         """What decides the results of a stage that one part works in."""

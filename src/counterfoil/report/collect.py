@@ -112,9 +112,19 @@ class Collected:
         """Whether the gallery shows some of the images only."""
         return len({each.trial.image_id for each in self.shown}) < self.images - self.skipped_count
 
-    def class_name(self, index: int) -> str:
-        """The name of a class; records may hold -1 for a class outside the run's."""
-        return self.run.classes[index] if 0 <= index < len(self.run.classes) else "another class"
+    def class_name(self, index: int, said: str = "") -> str:
+        """The name of a class; for one outside the run's, that of what the model `said`, where it is known."""
+        return answer_name(self.run, index, said)
+
+
+def answer_name(run: Run, index: int, said: str = "") -> str:
+    """What an answer is called: by the run's class or, beyond these, by what the model itself calls it."""
+    return run.classes[index] if 0 <= index < len(run.classes) else said or "another class"
+
+
+def path_answers(trial: Trial) -> list[tuple[int, str]]:
+    """The model's answers along a search, each as a class of the run or -1, and what it calls one outside them."""
+    return list(zip(trial.path_predicted, trial.path_said or [""] * len(trial.path_predicted), strict=True))
 
 
 def part_name(run: Run, role: str) -> str:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from counterfoil.records import Trial
-from counterfoil.report.collect import Collected
+from counterfoil.report.collect import Collected, path_answers
 from counterfoil.store.canonical import canonical
 
 PICTURES = ("clean", "reconstruction", "made")
@@ -113,9 +113,9 @@ def _row(collected: Collected, trial: Trial) -> dict[str, Any]:
             row[name] = getattr(trial, name)
     row["class"] = collected.class_name(trial.label)
     row["outcome"] = said.outcome(trial)
-    row["path_predicted"] = [collected.class_name(index) for index in trial.path_predicted]
+    row["path_predicted"] = [collected.class_name(*answer) for answer in path_answers(trial)]
     for picture, prediction in said.model.items():
-        row[f"model_{picture}_predicted"] = collected.class_name(prediction.predicted)
+        row[f"model_{picture}_predicted"] = collected.class_name(prediction.predicted, prediction.said)
         for name in ("correct", "confidence", "truth"):
             row[f"model_{picture}_{name}"] = getattr(prediction, name)
     for picture, verdict in said.oracle.items():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module, resources
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from counterfoil.errors import UsageError
 from counterfoil.metrics.protocols import protocol_of
@@ -24,6 +25,16 @@ MARKER = "report.json"
 STYLES = ("colours.css", "report.css", "charts.css", "gallery.css")
 STATIC = (*STYLES, "tables.js", "core.js", "gallery.js", "view.js", "detail.js", "image.js")
 _OWN = ("data", "pictures", "thumbs", "downloads")  # folders that are written anew
+
+
+class Named(Protocol):
+    """A page, by the name of its file."""
+
+    @property
+    def name(self) -> str: ...
+
+
+AnyPage = TypeVar("AnyPage", bound=Named)
 
 
 def write_report(runs: Sequence[Run], out: Path, *, pictures: int = 1000) -> Path:
@@ -56,15 +67,20 @@ def write_report(runs: Sequence[Run], out: Path, *, pictures: int = 1000) -> Pat
         if len(parts) > 1:
             pages += [Page(f"run-{part.collected.number}.html", [part]) for part in parts]
         (out / "image.html").write_bytes(render_image(parts).encode("utf-8", "replace"))
-        for page in reversed(pages):  # the first page last: when it is there, so is everything it leads to
-            (out / page.name).write_bytes(render(page, every=pages).encode("utf-8", "replace"))
-    return out / "index.html"
+        return write_pages(out, pages, lambda page: render(page, every=pages))
 
 
 def _part(collected: Collected, out: Path, album: Album) -> Part:
     scripts = write_gallery(collected, out, album)
     downloads: list[Download] = write_downloads(collected, out)
     return Part(collected, scripts, downloads, missing=len(album.missing.get(collected.run.path, ())))
+
+
+def write_pages(out: Path, pages: Sequence[AnyPage], text: Callable[[AnyPage], str]) -> Path:
+    """Put the pages into the folder, the first one last: when it is there, so is everything it leads to. Returns that one."""
+    for page in reversed(pages):
+        (out / page.name).write_bytes(text(page).encode("utf-8", "replace"))
+    return out / pages[0].name
 
 
 def copy_static(out: Path, names: Sequence[str] = STATIC) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.records import Prediction, Verdict
-from counterfoil.report.collect import Collected, Shown, part_name
+from counterfoil.report.collect import Collected, Shown, part_name, path_answers
 from counterfoil.report.pictures import Album, Stored, Strip, strip
 
 PART = 60  # images whose histories are in one file
@@ -82,7 +82,7 @@ def _history(shown: Shown) -> dict[str, Any]:
         "source": trial.source,
         "sha256": trial.source_sha256,
         "loss": [_short(value) for value in trial.path_loss],
-        "predicted": list(trial.path_predicted),
+        "predicted": [said or index for index, said in path_answers(trial)],
         "score": [_short(value) for value in trial.path_score],
         "others": [_other(each) for each in shown.others],
         **{name: getattr(trial, name) for name in ("variant", "caption", "prompt", "quality") if getattr(trial, name)},
@@ -90,7 +90,8 @@ def _history(shown: Shown) -> dict[str, Any]:
 
 
 def _prediction(said: Prediction) -> list[Any]:
-    return [said.predicted, said.correct, _short(said.confidence), _short(said.truth)]
+    """The class by its number; one outside the run's by its name, where that is known."""
+    return [said.said or said.predicted, said.correct, _short(said.confidence), _short(said.truth)]
 
 
 def _verdict(said: Verdict) -> list[Any]:

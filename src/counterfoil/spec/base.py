@@ -73,6 +73,19 @@ class StagesSpec(Strict):
     part_images: int = Field(64, ge=1, description="images in one part of the store")
 
 
+Presets = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+def from_preset(values: Mapping[str, Any], presets: Presets, *, usual: str) -> dict[str, Any]:
+    """The values, with what their preset says of the keys in its sections that are not given."""
+    filled = dict(values)
+    for section, settings in presets.get(str(values.get("preset", usual)), {}).items():
+        given = filled.get(section)
+        if given is None or isinstance(given, dict):
+            filled[section] = {**settings, **(given or {})}
+    return filled
+
+
 class RunSpec(Strict):
     """What every protocol's specification has."""
 
@@ -88,3 +101,9 @@ class RunSpec(Strict):
     def subject(self) -> str:
         """What the run is about, for the name of its folder."""
         return self.protocol
+
+
+class StagedSpec(RunSpec):
+    """What the specification of a protocol that goes from stage to stage has."""
+
+    engine: StagesSpec = Field(default_factory=StagesSpec)

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from counterfoil.spec.base import Data, Part, RunSpec, StagesSpec, Strict
+from counterfoil.spec.base import Data, Part, Presets, StagedSpec, Strict, from_preset
 
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+PRESETS: Presets = {
     "fair": {"questions": {"order": "shuffled", "unread": "wrong"}},
     "paper": {"questions": {"order": "truth-first", "unread": "dropped"}},
 }
@@ -41,7 +41,7 @@ class QuestionSpec(Strict):
     both_orders: bool = Field(True, description="ask in the other order too, to measure how far the order decides")
 
 
-class ImagenetDSpec(RunSpec):
+class ImagenetDSpec(StagedSpec):
     """Paint objects in nuisances, keep what several surrogates miss, have people check; or test models on such a set."""
 
     protocol: Literal["imagenet-d"] = "imagenet-d"
@@ -56,7 +56,6 @@ class ImagenetDSpec(RunSpec):
     encoder: Part | None = Field(None, description="finds near-duplicates by what it embeds; default a perceptual hash")
     mining: MiningSpec = Field(default_factory=MiningSpec)
     questions: QuestionSpec = Field(default_factory=QuestionSpec)
-    engine: StagesSpec = Field(default_factory=StagesSpec)
 
     @model_validator(mode="before")
     @classmethod
@@ -70,11 +69,7 @@ class ImagenetDSpec(RunSpec):
         for name in ("surrogates", "models", "chats"):
             if name in filled:
                 filled[name] = _listed(filled[name])
-        for section, settings in PRESETS.get(str(values.get("preset", "fair")), {}).items():
-            given = filled.get(section)
-            if given is None or isinstance(given, dict):
-                filled[section] = {**settings, **(given or {})}
-        return filled
+        return from_preset(filled, PRESETS, usual="fair")
 
     @model_validator(mode="after")
     def _check(self) -> ImagenetDSpec:

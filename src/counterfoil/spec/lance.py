@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from counterfoil.spec.base import Data, Part, PartSpec, RunSpec, StagesSpec, Strict
+from counterfoil.spec.base import Data, Part, PartSpec, Presets, StagedSpec, Strict, from_preset
 
 Factor = Literal["subject", "object", "background", "adjective", "domain", "weather"]
 FACTORS: tuple[str, ...] = get_args(Factor)
 
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+PRESETS: Presets = {
     "paper": {"edit": {"factors": list(FACTORS[:5])}, "quality": {"choose": "best"}},
     "released": {"edit": {"factors": list(FACTORS)}, "quality": {"choose": "last"}},
 }
@@ -58,7 +58,7 @@ class RealismSpec(Strict):
     language: str | None = Field(None, description="a language model for the perplexity of captions, as in lab:rewriter")
 
 
-class LanceSpec(RunSpec):
+class LanceSpec(StagedSpec):
     """Caption, rewrite one factor, edit the picture to match, keep what passes and still shows the class."""
 
     protocol: Literal["lance"] = "lance"
@@ -74,19 +74,11 @@ class LanceSpec(RunSpec):
     edit: EditSpec = Field(default_factory=EditSpec)
     quality: QualitySpec = Field(default_factory=QualitySpec)
     realism: RealismSpec = Field(default_factory=RealismSpec)
-    engine: StagesSpec = Field(default_factory=StagesSpec)
 
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        filled = dict(values)
-        for section, settings in PRESETS.get(str(values.get("preset", "paper")), {}).items():
-            given = filled.get(section)
-            if given is None or isinstance(given, dict):
-                filled[section] = {**settings, **(given or {})}
-        return filled
+        return from_preset(values, PRESETS, usual="paper") if isinstance(values, dict) else values
 
     @property
     def subject(self) -> str:

@@ -18,7 +18,7 @@ from counterfoil.store import parts, runfile
 from counterfoil.store.appender import Appender, append_to
 from counterfoil.store.pictures import PictureFile, Pictures
 from counterfoil.store.recovery import RESULTS
-from counterfoil.store.schema import SCHEMAS, to_records
+from counterfoil.store.schema import SCHEMAS, completed, to_records
 
 if TYPE_CHECKING:  # metrics read runs, so a run imports them when it is asked for numbers
     from counterfoil.metrics.estimate import Estimate
@@ -111,7 +111,8 @@ class Run:
         schema = SCHEMAS[name]
         if columns is not None:
             schema = pa.schema([schema.field(column) for column in columns])
-        return pa.RecordBatchReader.from_batches(schema, self._batches(name, columns=schema.names))
+        found = (completed(name, batch, schema) for batch in self._batches(name, columns=schema.names))
+        return pa.RecordBatchReader.from_batches(schema, found)
 
     def picture(self, trial: Trial, which: Picture = "made") -> PictureFile:
         """One of a trial's pictures, by default the one that was kept: a path, or what reads like one."""

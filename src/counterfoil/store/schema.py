@@ -53,14 +53,26 @@ def to_parquet(table: str, records: Sequence[Any]) -> bytes:
     return data
 
 
+def completed(table: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with all columns of the schema; one that an older program did not write has its default."""
+    if batch.schema.names == schema.names:
+        return batch
+    defaults = {field.name: field.default for field in dataclasses.fields(RECORDS[table])}
+    present = {*batch.schema.names}
+    columns = [
+        batch.column(field.name)
+        if field.name in present or defaults[field.name] is dataclasses.MISSING
+        else pa.array([defaults[field.name]] * batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def to_records(record: type[Record], batch: pa.RecordBatch) -> Iterator[Record]:
-    """The records of a batch. A column that an older program did not write has its default."""
+    """The records of a batch."""
+    table = next(name for name, each in RECORDS.items() if each is record)
     columns: list[list[Any]] = []
-    for field in dataclasses.fields(record):
-        if field.name not in batch.schema.names and field.default is not dataclasses.MISSING:
-            columns.append([field.default] * batch.num_rows)
-            continue
-        column = batch.column(field.name)
+    for column in completed(table, batch, SCHEMAS[table]).columns:
         values = column.to_pylist()
         columns.append([tuple(value) for value in values] if pa.types.is_list(column.type) else values)
     for row in zip(*columns, strict=True):

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
 
 from counterfoil import registry
 from counterfoil.errors import BadSpec, RunFailed
 from counterfoil.metrics.imagenet_d import table_text
 from counterfoil.protocols import imagenet_d
+from counterfoil.store import open_run
 from tests.models.endpoint import served
-from tests.protocols.imagenet_d.world import given, spec
-
-
-@dataclass
-class Scripted:
-    """Answers by a rule that gets the two choices in their order."""
-
-    rule: Callable[[str, str], str]
-
-    def answer(self, images: Sequence[Tensor], questions: Sequence[str]) -> list[str]:
-        found = []
-        for question in questions:
-            first, second = question.rpartition("[")[2].rstrip("].").split(", ")
-            found.append(self.rule(first, second))
-        return found
+from tests.protocols.imagenet_d.world import Scripted, given, spec
 
 
 def asked(tmp_path: Path, rule: Callable[[str, str], str], **changes: Any) -> dict[str, Any]:
@@ -40,12 +25,18 @@ def asked(tmp_path: Path, rule: Callable[[str, str], str], **changes: Any) -> di
     return run.results
 
 
+def answers(folder: Path) -> list[dict[str, Any]]:
+    table = next((folder / "run" / "stages").glob("answers-*.jsonl"))
+    return [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
+
+
 def test_who_always_says_the_first_gains_nothing_when_choices_are_shuffled(tmp_path: Path) -> None:
     fair = asked(tmp_path / "fair", lambda first, second: f"It is a {first}.")
     assert 20 <= fair["models"]["fake:chat"]["mined"]["value"] <= 80
     bias = fair["order_bias"]["fake:chat"]
     assert bias["truth_first"]["value"] == 100 and bias["truth_second"]["value"] == 0
-    assert bias["bias"]["value"] == 100 and bias["p"] < 0.001 and bias["consistent"]["value"] == 0
+    assert bias["bias"]["value"] == 100 and bias["consistent"]["value"] == 0
+    assert bias["p"] == 2 / 2**7  # seven objects in places: three pictures of each are one coin
     assert "Two-choice questions" in table_text(fair)
     paper = asked(tmp_path / "paper", lambda first, second: f"It is a {first}.", preset="paper")
     assert paper["models"]["fake:chat"]["mined"]["value"] == 100  # the truth always stands first there
@@ -58,14 +49,34 @@ def test_an_answer_that_means_neither_is_wrong_or_dropped(tmp_path: Path) -> Non
     fair = asked(tmp_path / "fair", rule, questions={"both_orders": False})
     paper = asked(tmp_path / "paper", rule, preset="paper", questions={"both_orders": False})
     assert fair["models"]["fake:chat"]["mined"]["n"] > paper["models"]["fake:chat"]["mined"]["n"] > 0
-    assert "order_bias" not in fair
+    rows = answers(tmp_path / "fair")
+    unread = sum(row["right"] is None for row in rows)
+    assert 0 < unread < len(rows)
+    for found in (fair, paper):  # both say how many could not be read, whatever becomes of them
+        bias = found["order_bias"]["fake:chat"]
+        assert (bias["unread"], bias["asked"]) == (unread, len(rows))
+        assert bias["consistent"]["value"] is None and bias["truth_first"]["value"] is not None
+    assert f"{unread} of {len(rows)}" in table_text(fair)
+    assert fair["order_bias"]["fake:chat"]["truth_second"]["value"] is not None  # the order was drawn by lot
+    assert paper["order_bias"]["fake:chat"]["bias"]["value"] is None and paper["order_bias"]["fake:chat"]["p"] is None
 
 
 def test_the_wrong_choice_is_the_one_models_fall_for(tmp_path: Path) -> None:
     asked(tmp_path, lambda first, second: first)
-    rows = [json.loads(line) for line in next((tmp_path / "run" / "stages").glob("answers-*.jsonl")).read_text().splitlines()]
+    rows = answers(tmp_path)
     after = {"mug": "sock", "sock": "lamp", "lamp": "bag", "bag": "mug"}
     assert rows and all(after[row["truth"]] == row["wrong"] for row in rows)
+
+
+def test_the_wrong_choice_is_on_record_and_an_unread_one_is_none(tmp_path: Path) -> None:
+    asked(tmp_path, lambda first, second: "no idea" if "sock" in (first, second) else first)
+    rows = {row["id"]: row for row in answers(tmp_path)}
+    run = open_run(tmp_path / "run")
+    said = [(rows[each.trial_id.rpartition("#")[0]], each) for each in run.predictions("fake:chat")]
+    assert {row["right"] for row, _ in said} == {True, False, None}
+    for row, each in said:
+        named = row["truth"] if row["right"] else row["wrong"]
+        assert each.predicted == (-1 if row["right"] is None else run.classes.index(named))
 
 
 def test_a_question_without_its_places_is_refused(tmp_path: Path) -> None:

@@ -137,8 +137,16 @@ def test_a_surrogate_with_another_label_space_is_refused_before_anything_is_pain
     assert not painter.painted and not (tmp_path / "run").exists()
 
 
+def test_a_stage_that_is_not_there_is_named_before_anything_is_painted(tmp_path: Path) -> None:
+    with pytest.raises(BadSpec, match="no stage named 'paint'; stages are prompts, paintings, looks-fake-a-"):
+        imagenet_d.run(spec(), tmp_path / "run", given=given(), stage="paint")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_prompt_corrected_by_hand_is_painted_again_and_no_other(tmp_path: Path) -> None:
-    imagenet_d.run(spec(), tmp_path / "run", given=given(), stage="paintings")
+    told: list[str] = []
+    imagenet_d.run(spec(), tmp_path / "run", given=given(), stage="paintings", tell=told.append)
+    assert told == ["stopped after the stage 'paintings'; the same command without --stage goes on"]
     path = tmp_path / "run" / "stages" / "prompts.jsonl"
     path.write_text(path.read_text().replace("a photo of a mug in the beach", "a photo of a mug in the forest", 1))
     painter = SquarePainter()

@@ -82,6 +82,20 @@ class SquareOracle:
         return Verdicts(kept.to(torch.int8), kept.float(), torch.where(kept, labels, -1))
 
 
+@dataclass
+class Scripted:
+    """A vision-language model that answers by a rule that gets the two choices in their order."""
+
+    rule: Callable[[str, str], str]
+
+    def answer(self, images: Sequence[Tensor], questions: Sequence[str]) -> list[str]:
+        found = []
+        for question in questions:
+            first, second = question.rpartition("[")[2].rstrip("].").split(", ")
+            found.append(self.rule(first, second))
+        return found
+
+
 def _draw(prompt: str, seed: int) -> Tensor:
     thing = next(name for name in THINGS if f" {name} " in prompt)
     place = next(name for name in NUISANCES if name in prompt.split())

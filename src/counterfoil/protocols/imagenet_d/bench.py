@@ -41,6 +41,11 @@ class Bench(Workbench):
     encoder: Any = None
     caution: str | None = None
 
+    @property
+    def names(self) -> list[str]:
+        """Of the set's classes."""
+        return list(self.classes)
+
     def provenance(self) -> dict[str, Any]:
         """For `run.json`."""
         parts: dict[str, Any] = {named.name: each.model for named, each in self.readers}

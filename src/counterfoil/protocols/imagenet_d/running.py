@@ -2,61 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from counterfoil import store
-from counterfoil.assembly import Given
-from counterfoil.executors.execution import LOCAL, Execution
-from counterfoil.executors.spreading import here, spreading
+from counterfoil.evaluation.looking import recorded
 from counterfoil.metrics.imagenet_d import results
 from counterfoil.protocols.imagenet_d import stages as steps
 from counterfoil.protocols.imagenet_d.asking import ask_all
 from counterfoil.protocols.imagenet_d.bench import Bench, assemble
+from counterfoil.protocols.staged import StagedProtocol
 from counterfoil.records import Prediction, Trial, Verdict
-from counterfoil.spec import ImagenetDSpec
-from counterfoil.stages import Progress, Row, StageReached, Stages, Table
-from counterfoil.store import Run, Writer
-
-Watch = Callable[[Progress], None]
-Tell = Callable[[str], None]
-
-
-def run(
-    spec: ImagenetDSpec,
-    out: Path,
-    *,
-    given: Given | None = None,
-    watch: Watch = lambda progress: None,
-    tell: Tell = lambda line: None,
-    stage: str | None = None,
-    execution: Execution = LOCAL,
-) -> Run:
-    """Run `spec` into the directory `out`, or go on with it where it was interrupted; with `stage`, only as far as that one."""
-    bench = assemble(here(spec, execution), given)
-    with (
-        spreading(spec, out, given=given, execution=execution, tell=tell) as others,
-        store.write(
-            out,
-            spec=spec.model_dump(mode="json"),
-            classes=list(bench.classes),
-            provenance=others.provenance or bench.provenance(),
-            part_images=spec.engine.part_images,
-        ) as writer,
-    ):
-        for note in writer.notes:
-            tell(note)
-        engine = spec.engine
-        staged = Stages(
-            out, batch=engine.batch, workers=engine.workers, until=stage, spread=others.spread, watch=watch, tell=tell
-        )
-        try:
-            _write(bench, staged, make(bench, staged), writer)
-        except StageReached:
-            return store.open_run(out)
-        writer.finish(results(store.open_run(out), spec.seed))
-    return store.open_run(out)
+from counterfoil.stages import Row, Stages, Table
+from counterfoil.store import Writer
 
 
 @dataclass(frozen=True)
@@ -88,16 +45,15 @@ def make(bench: Bench, staged: Stages) -> Tables:
 def _write(bench: Bench, staged: Stages, tables: Tables, writer: Writer) -> None:
     """The records that metrics and reports read."""
     looks, answers, objects = tables.looks, tables.answers, tables.objects
-    writer.begin(staged.mark())
+    classes, unread_is_wrong = bench.names, bench.spec.questions.unread == "wrong"
     for row in tables.paintings:
         if row.id in writer.done:
             continue
         trial = _trial(bench, row, tables.mined)
         picture = staged.blobs.read(row["image"]) if row.goes_on else None
         pictures = {trial.trial_id: picture} if picture is not None else {}
-        said = list(_predictions(trial, looks, answers, unread_is_wrong=bench.spec.questions.unread == "wrong"))
+        said = list(_predictions(trial, looks, answers, classes=classes, unread_is_wrong=unread_is_wrong))
         writer.add([trial], said, list(_verdicts(bench, trial, objects)), pictures)
-    writer.commit()
 
 
 def _trial(bench: Bench, row: Row, mined: Table | None) -> Trial:
@@ -126,22 +82,24 @@ def _trial(bench: Bench, row: Row, mined: Table | None) -> Trial:
 
 
 def _predictions(
-    trial: Trial, looks: Mapping[str, Table], answers: Mapping[str, Table], *, unread_is_wrong: bool
+    trial: Trial, looks: Mapping[str, Table], answers: Mapping[str, Table], *, classes: list[str], unread_is_wrong: bool
 ) -> Iterator[Prediction]:
     for name, table in looks.items():
         said = table.one(trial.image_id)
         if said is not None and said.goes_on:
-            numbers = (said["confidence"], said["truth"], said["rank"])
-            yield Prediction(trial.trial_id, "made", name, said["predicted"], said["correct"], *numbers)
+            yield recorded(trial.trial_id, "made", name, said.values)
     for name, table in answers.items():
         said = table.one(trial.image_id)
         if said is not None and said.goes_on and (said["right"] is not None or unread_is_wrong):
             right = bool(said["right"])
-            # The wrong choice was one class among many; which one stands in the table of answers.
-            yield Prediction(trial.trial_id, "made", name, trial.label if right else -1, right, 1.0, float(right), int(right))
+            named = -1 if said["right"] is None else classes.index(said["truth" if right else "wrong"])
+            yield Prediction(trial.trial_id, "made", name, named, right, 1.0, float(right))
 
 
 def _verdicts(bench: Bench, trial: Trial, objects: Table | None) -> Iterator[Verdict]:
     said = objects.one(trial.image_id) if objects is not None else None
     if said is not None and said.goes_on and bench.spec.oracle is not None:
         yield Verdict(trial.trial_id, "made", bench.spec.oracle.name, said["sees"], said["score"], said["seen"])
+
+
+run = StagedProtocol(assemble=assemble, stages=steps.names, make=make, write=_write, results=results).run

@@ -9,7 +9,7 @@ import torch
 
 from counterfoil import images
 from counterfoil.errors import BadData, BadImage
-from counterfoil.metrics.look_tables import looks_table
+from counterfoil.metrics.look_tables import answers_table, looks_table
 from counterfoil.mining import Candidate, Look, select
 from counterfoil.mining.duplicates import embedding_hash, perceptual_hash
 from counterfoil.painting.painted import fault, paint
@@ -20,6 +20,16 @@ from counterfoil.stages import Blobs, Item, Items, Made, Stages, Table, turned_a
 PROMPTS, PAINTINGS, OBJECTS, EMBEDDINGS, MINED = "prompts", "paintings", "objects", "embeddings", "mined"
 _AT_ONCE = 4096  # of work that costs nothing
 _ABOUT = ("label", "object", "kind", "nuisance", "prompt")
+
+
+def names(bench: Bench) -> list[str]:
+    """What the stages of a run are called, in their order."""
+    looks = [looks_table(named.name) for named, _ in bench.readers]
+    judged = [OBJECTS] if bench.oracle is not None else []
+    asked = [answers_table(named.name) for named, _ in bench.chats]
+    if bench.painter is None:
+        return [PAINTINGS, *looks, *judged, *asked]
+    return [PROMPTS, PAINTINGS, *looks, *judged, *([EMBEDDINGS] if bench.encoder is not None else []), MINED, *asked]
 
 
 def plan(bench: Bench, stages: Stages) -> Table:

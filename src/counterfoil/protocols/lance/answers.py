@@ -126,9 +126,11 @@ def _asking(bench: Bench, stages: Stages, tested: Tested) -> Any:
 
 def _prediction(row: Tensor, tested: Tested, label: int) -> Made:
     top, truth = int(row.argmax()), tested.columns[label]
+    inside = top in tested.columns
     return Made(
         {
-            "predicted": tested.columns.index(top) if top in tested.columns else -1,
+            "predicted": tested.columns.index(top) if inside else -1,
+            "said": "" if inside else str(tested.model.classes[top]),
             "correct": top == truth,
             "confidence": _finite(float(row[top]), tested.name),
             "truth": float(row[truth]),

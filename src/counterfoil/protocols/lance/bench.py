@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from counterfoil import independence, labels, provenance, registry
-from counterfoil.assembly import Given, device_of, open_data
-from counterfoil.errors import BadPart, BadSpec
+from counterfoil import independence, provenance, registry
+from counterfoil.assembly import Given, columns_of, device_of, open_data, size_of
+from counterfoil.errors import BadSpec
 from counterfoil.parts import Captioner, Dataset, Editor, Model, Oracle, Rewriter
 from counterfoil.protocols.workbench import Workbench
 from counterfoil.spec import LanceSpec, PartSpec
@@ -44,6 +44,11 @@ class Bench(Workbench):
     device: torch.device
     caution: str | None = None
 
+    @property
+    def names(self) -> list[str]:
+        """Of the data's classes."""
+        return list(self.dataset.classes)
+
     def provenance(self) -> dict[str, Any]:
         """For `run.json`."""
         parts: dict[str, Any] = {
@@ -67,14 +72,7 @@ def assemble(spec: LanceSpec, given: Given | None = None) -> Bench:
     tested = []
     for at, named in enumerate((spec.model, *spec.others)):
         model = part("model", named) if at == 0 else registry.create("model", named.name, named.options)
-        columns = labels.match(
-            dataset.classes,
-            model.classes,
-            what=f"model {named.name}",
-            aliases=getattr(model, "aliases", None),
-            wanted_aliases=getattr(dataset, "aliases", None),
-        )
-        tested.append(Tested(named.name, named, model, columns))
+        tested.append(Tested(named.name, named, model, columns_of(model, dataset, name=named.name)))
     if len({each.name for each in tested}) < len(tested):
         raise BadSpec(f"a model is named twice: {', '.join(each.name for each in tested)}; name each once")
     oracle = part("oracle", spec.oracle).bind(dataset.classes)
@@ -88,7 +86,7 @@ def assemble(spec: LanceSpec, given: Given | None = None) -> Bench:
         encoder=part("encoder", spec.encoder),
         oracle=oracle,
         tested=tuple(tested),
-        size=_size(spec, editor, tested[0].model),
+        size=size_of(spec, f"editor {spec.editor.name}", editor.size, tested[0].model),
         device=device,
         caution="; ".join(filter(None, cautions)) or None,
     )
@@ -96,12 +94,3 @@ def assemble(spec: LanceSpec, given: Given | None = None) -> Bench:
 
 def _role(at: int) -> str:
     return "model" if at == 0 else f"model {at + 1}"
-
-
-def _size(spec: LanceSpec, editor: Editor, model: Model) -> int:
-    if spec.size and editor.size and spec.size != editor.size:
-        raise BadSpec(f"size {spec.size} given, but editor {spec.editor.name} works at {editor.size}")
-    size = spec.size or editor.size or getattr(model, "size", None)
-    if size is None:
-        raise BadPart(f"neither editor {spec.editor.name} nor model {spec.model.name} says its picture size; give --size")
-    return int(size)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from counterfoil import images
+from counterfoil.evaluation.looking import recorded
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked
 from counterfoil.protocols.workbench import picture
@@ -113,8 +114,7 @@ def _predictions(bench: Bench, tables: Tables, trial: Trial) -> Iterator[Predict
     for question, kind in _shown(trial):
         for tested, table in zip(bench.tested, tables.predictions, strict=True):
             if (row := table.one(question)) is not None:
-                said = {name: row[name] for name in ("predicted", "correct", "confidence", "truth", "rank")}
-                yield Prediction(trial.trial_id, kind, tested.name, **said)
+                yield recorded(trial.trial_id, kind, tested.name, {"said": "", **row.values})
 
 
 def _verdicts(bench: Bench, tables: Tables, trial: Trial) -> Iterator[Verdict]:

@@ -11,7 +11,7 @@ from counterfoil.report.charts.marks import mark, whisker
 from counterfoil.report.charts.svg import Box, Figure, Scale, drawing, figure, label, line, shortened, tag
 from counterfoil.report.numbers import decimal, number
 
-ROLES = {"unseen": "took no part", "surrogate": "surrogate", "chat": "asked"}
+ROLES = {"unseen": "took no part", "surrogate": "surrogate", "chat": "two choices"}
 
 
 def before_and_after(models: Sequence[tuple[str, Any]], *, name: str) -> Figure | None:
@@ -44,7 +44,10 @@ def before_and_after(models: Sequence[tuple[str, Any]], *, name: str) -> Figure 
                 parts.append(mark("disc", scale(mined.value), y + 5, "guided"))
         return drawing(box, *parts)
 
-    spoken = "; ".join(f"{model} ({ROLES[role]}) {painted.text} to {mined.text}" for model, role, painted, mined in rows)
+    spoken = "; ".join(
+        f"{model} ({ROLES[role]}) {f'{painted.text} to ' if painted.value is not None else ''}{mined.text}"
+        for model, role, painted, mined in rows
+    )
     return figure(
         name,
         "Accuracy before and after mining",

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil.metrics.imagenet_d import results
-from counterfoil.metrics.imagenet_d_columns import HUMAN
+from counterfoil.metrics.imagenet_d_columns import HUMAN, chats_of
 from counterfoil.metrics.imagenet_d_text import in_order
 from counterfoil.records import Trial
+from counterfoil.report.collect import answer_name
 from counterfoil.report.pictures import Album, Stored
 from counterfoil.store import Run
+
+UNREAD = "neither choice"
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,11 @@ class Content:
         """The kinds of nuisance that the numbers tell apart."""
         return list(dict.fromkeys(kind for _, entry in self.models for kind in entry["by_nuisance"]))
 
+    @property
+    def unread_is_wrong(self) -> bool:
+        """What becomes of an answer to a two-choice question that means neither choice."""
+        return bool((self.run.spec.get("questions") or {}).get("unread", "wrong") == "wrong")
+
     def facts(self) -> list[tuple[str, str]]:
         """How the pictures came about, for people."""
         spec = self.run.spec
@@ -69,6 +77,7 @@ def collect(run: Run, album: Album, *, number: int, label: str, pictures: int) -
     if run.results is None:
         return Content(run, number, label, None)
     found = results(run, int(run.spec.get("seed", 0)))
+    chats = chats_of(run)
     people: dict[str, bool] = {}
     for verdict in run.verdicts():
         if verdict.oracle.partition(":")[0] == HUMAN and verdict.keeps_label is not None:
@@ -78,7 +87,7 @@ def collect(run: Run, album: Album, *, number: int, label: str, pictures: int) -
     said: dict[str, dict[str, tuple[str, bool]]] = {name: {} for name in chosen}
     for each in run.predictions():
         if each.trial_id in chosen:
-            named = run.classes[each.predicted] if each.predicted >= 0 else "another class"
+            named = UNREAD if each.predicted < 0 and each.model in chats else answer_name(run, each.predicted, each.said)
             said[each.trial_id][each.model] = (named, each.correct)
     order = [name for name, entry in in_order(found["models"])]
     gallery = [

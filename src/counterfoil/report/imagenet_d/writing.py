@@ -10,7 +10,7 @@ from counterfoil.metrics.outcomes import part_name
 from counterfoil.metrics.verdicts import p_text
 from counterfoil.report import browse
 from counterfoil.report.charts.svg import Figure
-from counterfoil.report.folder import STYLES, copy_static, prepare, writing
+from counterfoil.report.folder import STYLES, copy_static, prepare, write_pages, writing
 from counterfoil.report.imagenet_d import charts
 from counterfoil.report.imagenet_d.content import Content, collect
 from counterfoil.report.page import environment, program_version
@@ -57,26 +57,26 @@ def write(runs: Sequence[Run], out: Path, *, pictures: int = PICTURES) -> Path:
         copy_static(out, (*STYLES, "lance.css", *browse.SCRIPTS))
         browse.write_browser(runs, _labels(runs), out, album, pictures=pictures)
         pages = [Page("index.html" if at == 0 else f"run-{each.number}.html", each) for at, each in enumerate(contents)]
-        for page in reversed(pages):  # the first page last: when it is there, so is everything it leads to
-            text = (
-                environment()
-                .get_template("imagenet_d.html")
-                .render(
-                    page=page,
-                    every=pages,
-                    content=page.content,
-                    results=page.content.results,
-                    figures=page.figures(),
-                    chance=lambda p: "–" if p is None else p_text(p),
-                    roles=charts.ROLES,
-                    downloads=write_tables(
-                        page.content.run, page.content.results, out, number=page.content.number, stages=TABLES
-                    ),
-                    version=program_version(),
-                )
-            )
-            (out / page.name).write_bytes(text.encode("utf-8", "replace"))
-    return out / "index.html"
+        return write_pages(out, pages, lambda page: _render(page, pages, out))
+
+
+def _render(page: Page, every: Sequence[Page], out: Path) -> str:
+    content = page.content
+    return (
+        environment()
+        .get_template("imagenet_d.html")
+        .render(
+            page=page,
+            every=every,
+            content=content,
+            results=content.results,
+            figures=page.figures(),
+            chance=lambda p: "–" if p is None else p_text(p),
+            roles=charts.ROLES,
+            downloads=write_tables(content.run, content.results, out, number=content.number, stages=TABLES),
+            version=program_version(),
+        )
+    )
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:

@@ -12,7 +12,7 @@ from counterfoil.metrics.bias import parted
 from counterfoil.metrics.lance import lance_results
 from counterfoil.metrics.outcomes import model_names
 from counterfoil.records import Prediction, Trial, Verdict
-from counterfoil.report.collect import part_name
+from counterfoil.report.collect import answer_name, part_name
 from counterfoil.report.pictures import Album, Stored
 from counterfoil.store import Run
 
@@ -137,22 +137,19 @@ def _pairs(run: Run, album: Album, model: str, wanted: set[str]) -> dict[str, Pa
             said[each.trial_id if each.picture == "made" else each.trial_id.rpartition("#")[0], each.picture] = each
     judged = {each.trial_id: each for each in run.verdicts(oracle) if each.picture == "made" and each.trial_id in wanted}
 
-    def name_of(label: int) -> str:
-        return run.classes[label] if 0 <= label < len(run.classes) else "another class"
-
     found = {}
     for trial in run.trials:
         if trial.trial_id in wanted:
             before, after = said.get((trial.image_id, "clean")), said.get((trial.trial_id, "made"))
             found[trial.trial_id] = Pair(
                 trial,
-                name_of(trial.label),
+                answer_name(run, trial.label),
                 album.keep(run.path, trial.clean),
                 album.keep(run.path, trial.image),
                 before,
                 after,
                 judged.get(trial.trial_id),
-                name_of(before.predicted) if before else "",
-                name_of(after.predicted) if after else "",
+                answer_name(run, before.predicted, before.said) if before else "",
+                answer_name(run, after.predicted, after.said) if after else "",
             )
     return found

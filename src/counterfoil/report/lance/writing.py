@@ -14,7 +14,7 @@ from counterfoil.report import browse, making
 from counterfoil.report.charts.svg import Figure
 from counterfoil.report.collect import part_name
 from counterfoil.report.comparison import labels
-from counterfoil.report.folder import STYLES, copy_static, prepare, writing
+from counterfoil.report.folder import STYLES, copy_static, prepare, write_pages, writing
 from counterfoil.report.lance import charts
 from counterfoil.report.lance.content import LEVEL, Content, collect, tested
 from counterfoil.report.page import environment, program_version
@@ -92,10 +92,7 @@ def write(runs: Sequence[Run], out: Path, *, pictures: int = PICTURES) -> Path:
         pages = [Page("index.html", contents)]
         if len(contents) > 1:
             pages += [Page(f"run-{content.number}.html", [content]) for content in contents]
-        for page in reversed(pages):  # the first page last: when it is there, so is everything it leads to
-            text = _render(page, pages, downloads)
-            (out / page.name).write_bytes(text.encode("utf-8", "replace"))
-    return out / "index.html"
+        return write_pages(out, pages, lambda page: _render(page, pages, downloads))
 
 
 def _listed(runs: Sequence[Run]) -> Iterator[tuple[Run, str, str]]:

@@ -18,8 +18,9 @@ const counterfoil = (() => {
     return element;
   }
 
+  // A class of the run by its number; one that only the model knows comes by its name.
   function className(entry, index) {
-    return runs.get(entry.run).classes[index] ?? "another class";
+    return typeof index === "string" ? index : runs.get(entry.run).classes[index] ?? "another class";
   }
 
   function name(data) {

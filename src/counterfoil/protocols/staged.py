@@ -1,0 +1,75 @@
+"""A run of a protocol that goes from stage to stage: into its directory, by workers if asked for, to the end or a stage's end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from counterfoil import store
+from counterfoil.assembly import Given
+from counterfoil.errors import BadSpec
+from counterfoil.executors.execution import LOCAL, Execution
+from counterfoil.executors.spreading import here, spreading
+from counterfoil.protocols.workbench import Workbench
+from counterfoil.spec.base import StagedSpec
+from counterfoil.stages import Progress, StageReached, Stages
+from counterfoil.store import Run, Writer
+
+AnySpec = TypeVar("AnySpec", bound=StagedSpec)
+AnyBench = TypeVar("AnyBench", bound=Workbench)
+Tables = TypeVar("Tables")
+
+
+@dataclass(frozen=True)
+class StagedProtocol(Generic[AnySpec, AnyBench, Tables]):
+    """What a protocol has of its own."""
+
+    assemble: Callable[[AnySpec, Given | None], AnyBench]
+    stages: Callable[[AnyBench], Sequence[str]]  # what the stages are called, in their order
+    make: Callable[[AnyBench, Stages], Tables]  # goes through all of them
+    write: Callable[[AnyBench, Stages, Tables, Writer], None]  # the records that are not in the store yet
+    results: Callable[[Run, int], dict[str, Any]]
+
+    def run(
+        self,
+        spec: AnySpec,
+        out: Path,
+        *,
+        given: Given | None = None,
+        stage: str | None = None,
+        execution: Execution = LOCAL,
+        watch: Callable[[Progress], None] = lambda progress: None,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> Run:
+        """Run `spec` into the directory `out`, or go on with it where it was interrupted; with `stage`, as far as that one."""
+        bench = self.assemble(here(spec, execution), given)
+        if stage is not None and stage not in self.stages(bench):
+            raise BadSpec(f"no stage named {stage!r}; stages are {', '.join(self.stages(bench))}")
+        engine = spec.engine
+        with (
+            spreading(spec, out, given=given, execution=execution, tell=tell) as others,
+            store.write(
+                out,
+                spec=spec.model_dump(mode="json"),
+                classes=bench.names,
+                provenance=others.provenance or bench.provenance(),
+                part_images=engine.part_images,
+            ) as writer,
+        ):
+            for note in writer.notes:
+                tell(note)
+            stages = Stages(
+                out, batch=engine.batch, workers=engine.workers, until=stage, spread=others.spread, watch=watch, tell=tell
+            )
+            try:
+                tables = self.make(bench, stages)
+            except StageReached:
+                tell(f"stopped after the stage {stage!r}; the same command without --stage goes on")
+                return store.open_run(out)
+            writer.begin(stages.mark())
+            self.write(bench, stages, tables, writer)
+            writer.commit()
+            writer.finish(self.results(store.open_run(out), spec.seed))
+        return store.open_run(out)
