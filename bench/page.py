@@ -15,6 +15,7 @@ from typing import Any
 
 from bench.results import FOLDER
 
+ELSEWHERE = {"faithfulness"}  # says nothing of speed; docs/editing.md shows it
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
 
@@ -25,7 +26,7 @@ This page is made by `python -m bench.page` from the files under `bench/results`
 
 def page(folder: Path = FOLDER) -> str:
     """The page as Markdown."""
-    found = [_content(path) for path in sorted(folder.glob("*.json"))]
+    found = [_content(path) for path in sorted(folder.glob("*.json")) if path.stem not in ELSEWHERE]
     return "\n".join([HEAD, *(section(content) for content in found if "rows" in content)])
 
 
