@@ -1,6 +1,6 @@
 """Images an hour of the inversions at Stable Diffusion 1.4's full size, against null-text inversion one image at a time.
 
-    python bench/editing.py [--device cuda] [--batch 32] [--precision bfloat16] [--compiled] [--tiny] [--out FILE]
+    python -m bench.editing [--device cuda] [--batch 32] [--precision bfloat16] [--compiled] [--tiny] [--out FILE]
 
 The networks have the architecture of Stable Diffusion 1.4 and random weights, which cost the same time as trained ones. Both
 sides have the same settings: 50 steps, guidance 7.5, ten inner steps without early stop (random weights say nothing about when
@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from bench.stable_diffusion import CAPTION, EDITED, FULL, TINY, Watch, diffusion, networks
 from torch import Tensor
 
 from counterfoil.editing import ddim, methods
@@ -30,75 +29,10 @@ from counterfoil.editing.redraw import redraw
 from counterfoil.editing.schedule import Schedule, guided
 from counterfoil.editing.settings import Settings
 from counterfoil.editing.words import align
-from counterfoil.lab.tokenizer import caption_tokenizer
 from counterfoil.testing import pictures
 
-CAPTION, EDITED = "a photo of a red wool dress on a beach", "a photo of a red wool dress in a forest"
 GUIDANCE = 7.5
 FITTING = Fitting(tolerance=0.0, slack=0.0)
-SCHEDULER = {
-    "beta_start": 0.00085,
-    "beta_end": 0.012,
-    "beta_schedule": "scaled_linear",
-    "set_alpha_to_one": False,
-    "steps_offset": 1,
-    "clip_sample": False,
-}
-FULL: dict[str, Any] = {
-    "widths": (320, 640, 1280, 1280),
-    "heads": 8,
-    "text": 768,
-    "vae": (128, 256, 512, 512),
-    "side": 64,
-    "groups": 32,
-}
-TINY: dict[str, Any] = {"widths": (16, 32), "heads": 4, "text": 16, "vae": (8, 8), "side": 8, "groups": 4}
-
-
-def build(sizes: dict[str, Any], *, device: str) -> Diffusion:
-    """Stable Diffusion's networks with random weights, made on the device."""
-    from diffusers import AutoencoderKL, UNet2DConditionModel
-    from transformers import CLIPTextConfig, CLIPTextModel
-
-    levels, full = len(sizes["widths"]), sizes is FULL
-    tokenizer = caption_tokenizer()
-    tokenizer.model_max_length = 77 if full else tokenizer.model_max_length
-    torch.manual_seed(0)
-    with torch.device(device):
-        unet = UNet2DConditionModel(
-            sample_size=sizes["side"],
-            block_out_channels=sizes["widths"],
-            layers_per_block=2 if full else 1,
-            down_block_types=("CrossAttnDownBlock2D",) * (levels - 1) + ("DownBlock2D",),
-            up_block_types=("UpBlock2D",) + ("CrossAttnUpBlock2D",) * (levels - 1),
-            cross_attention_dim=sizes["text"],
-            attention_head_dim=sizes["heads"],
-            norm_num_groups=sizes["groups"],
-        )
-        vae = AutoencoderKL(
-            block_out_channels=sizes["vae"],
-            down_block_types=("DownEncoderBlock2D",) * len(sizes["vae"]),
-            up_block_types=("UpDecoderBlock2D",) * len(sizes["vae"]),
-            layers_per_block=2 if full else 1,
-            latent_channels=4,
-            norm_num_groups=sizes["groups"],
-            sample_size=sizes["side"] * 2 ** (len(sizes["vae"]) - 1),
-            scaling_factor=0.18215,
-        )
-        text = CLIPTextModel(
-            CLIPTextConfig(
-                vocab_size=49408 if full else len(tokenizer),
-                hidden_size=sizes["text"],
-                intermediate_size=4 * sizes["text"],
-                num_hidden_layers=12 if full else 1,
-                num_attention_heads=12 if full else 2,
-                max_position_embeddings=int(tokenizer.model_max_length),
-                bos_token_id=tokenizer.bos_token_id,
-                eos_token_id=tokenizer.eos_token_id,
-                pad_token_id=tokenizer.pad_token_id,
-            )
-        )
-    return Diffusion(unet=unet, vae=vae, text_encoder=text, tokenizer=tokenizer, scheduler=SCHEDULER)
 
 
 def shortened(schedule: Schedule, steps: int) -> Schedule:
@@ -127,24 +61,6 @@ def sequential_fit(diffusion: Diffusion, schedule: Schedule, levels: list[Tensor
             output = guided(diffusion.predict(latents, schedule.times[step], empty), told, GUIDANCE)
             latents = schedule.towards(schedule.estimate(output, latents, step), step + 1)
     return latents
-
-
-class Watch:
-    """Times work on the device and notes the memory it took."""
-
-    def __init__(self, device: str) -> None:
-        self.cuda = torch.device(device).type == "cuda"
-
-    def __call__(self, work: Callable[[], object]) -> tuple[float, float | None]:
-        """Seconds, and peak memory in GiB where the device says it."""
-        if self.cuda:
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-        began = time.perf_counter()
-        work()
-        if self.cuda:
-            torch.cuda.synchronize()
-        return time.perf_counter() - began, torch.cuda.max_memory_allocated() / 2**30 if self.cuda else None
 
 
 class Bench:
@@ -237,18 +153,19 @@ def main() -> None:
         given.batch, given.steps, given.fitted = [4], 5, 2
     precision = given.precision or ("bfloat16" if given.device.startswith("cuda") else "float32")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    diffusion = build(TINY if given.tiny else FULL, device=given.device).hasten(precision=precision).place(given.device)
-    bench = Bench(diffusion, steps=given.steps, fitted=given.fitted, device=given.device)
-    short = Bench(diffusion, steps=given.steps, fitted=1, device=given.device)
+    editor = diffusion(networks(TINY if given.tiny else FULL, device=given.device))
+    editor.hasten(precision=precision, compiled=False).place(given.device)
+    bench = Bench(editor, steps=given.steps, fitted=given.fitted, device=given.device)
+    short = Bench(editor, steps=given.steps, fitted=1, device=given.device)
     results: dict[str, Any] = {
         "machine": torch.cuda.get_device_name(given.device) if given.device.startswith("cuda") else "CPU",
         "torch": torch.__version__,
         "precision": precision,
         "compiled": given.compiled,
-        "side": diffusion.size,
+        "side": editor.size,
         "steps": given.steps,
         "fitted_steps": bench.fitted,
-        "parameters": sum(part.numel() for part in diffusion.parameters()),
+        "parameters": sum(part.numel() for part in editor.parameters()),
     }
 
     def note(name: str, figures: dict[str, Any]) -> None:
@@ -259,7 +176,7 @@ def main() -> None:
     runs = [bench.null_text(1, sequential=True) for _ in range(given.repeats)]
     note("null-text, sequential", min(runs, key=lambda run: float(run["s_an_image"])))
     if given.compiled:
-        diffusion.hasten(precision=precision, compiled=True)
+        editor.hasten(precision=precision, compiled=True)
     fitting_batches = []
     for batch in given.batch:
         try:
@@ -272,7 +189,7 @@ def main() -> None:
     most = max(fitting_batches)
     note(f"negative-prompt, {most} at a time", bench.fast("negative-prompt", most))
     note(f"edit-friendly, {most} at a time", bench.fast("edit-friendly", most))
-    diffusion.hasten(precision=precision)
+    editor.hasten(precision=precision, compiled=False)
     note("edits, sweep of five", bench.edits(4))
     slow = results["null-text, sequential"]["s_an_image"]
     results["times_faster"] = {

@@ -218,3 +218,26 @@ def test_nothing_asked_is_nothing_answered(diffusion: Diffusion) -> None:
 def test_impossible_settings_are_named(wrong: dict[str, object], names: str) -> None:
     with pytest.raises(BadSpec, match=names):
         Settings(**wrong)  # type: ignore[arg-type]
+
+
+def test_memory_that_runs_out_is_survived_by_smaller_batches(diffusion: Diffusion, monkeypatch: pytest.MonkeyPatch) -> None:
+    part, captions = PromptToPrompt(diffusion, settings(), tile=4), [CAPTION, EDITED, OTHER]
+    wanted = inverted(PromptToPrompt(diffusion, settings(), tile=1).invert(images(), captions, [1, 2, 3]))
+    encode, asked = diffusion.encode, []
+
+    def little_memory(some: Tensor) -> Tensor:
+        asked.append(len(some))
+        if len(some) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return encode(some)
+
+    monkeypatch.setattr(diffusion, "encode", little_memory)
+    found = inverted(part.invert(images(), captions, [1, 2, 3]))
+    assert asked == [4, 2, 1, 1, 1]
+    for one, other in zip(found, wanted, strict=True):
+        assert one.caption == other.caption and torch.equal(one.tensors["latent"], other.tensors["latent"])
+    part.invert(images(1), captions[:1], [1])
+    assert asked[5:] == [1]  # what did not fit is not tried again
+    monkeypatch.setattr(diffusion, "encode", lambda some: little_memory(torch.cat([some, some])))
+    with pytest.raises(torch.OutOfMemoryError):
+        part.invert(images(1), captions[:1], [1])

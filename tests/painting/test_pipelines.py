@@ -49,6 +49,30 @@ def test_a_batch_is_filled_up_so_that_its_size_never_shows(lab: PipelinePainter)
     assert torch.equal(two.paint(PROMPTS, SEEDS)[2], two.paint(PROMPTS[2:], SEEDS[2:])[0])
 
 
+def test_memory_that_runs_out_is_survived_by_smaller_batches(lab: PipelinePainter) -> None:
+    class Small:
+        """A pipeline on a device with room for two pictures."""
+
+        device = torch.device("cpu")
+
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+
+        def set_progress_bar_config(self, **options: Any) -> None: ...
+
+        def __call__(self, prompt: list[str], generator: Any, output_type: str, **options: Any) -> Any:
+            self.asked.append(len(prompt))
+            if len(prompt) > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return lab.pipeline(prompt=prompt, generator=generator, output_type=output_type, num_inference_steps=1)
+
+    small = Small()
+    painter = PipelinePainter(small, {}, batch=8)
+    found = painter.paint(PROMPTS, SEEDS)
+    assert small.asked == [8, 4, 2, 2] and painter.batch == 2
+    assert torch.equal(found, PipelinePainter(lab.pipeline, {"num_inference_steps": 1}, batch=2).paint(PROMPTS, SEEDS))
+
+
 def test_the_filters_word_is_recorded(lab: PipelinePainter) -> None:
     class Filtered:
         def __init__(self, inner: Any) -> None:

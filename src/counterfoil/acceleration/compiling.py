@@ -20,15 +20,15 @@ class Compiled:
         self.work, self.name = work, name
         self.compiled: Callable[..., Any] | None = torch.compile(work, dynamic=False)
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: Any, **named: Any) -> Any:
         if self.compiled is None:
-            return self.work(*given)
+            return self.work(*given, **named)
         try:
-            return self.compiled(*given)
+            return self.compiled(*given, **named)
         except (CounterfoilError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            answer = self.work(*given)  # what fails without the compiler too is no fault of the compiler
+            answer = self.work(*given, **named)  # what fails without the compiler too is no fault of the compiler
             self.compiled = None
             log.warning("%s is not compiled and runs as it is: %s", self.name, " ".join(str(error).split())[:200])
             return answer

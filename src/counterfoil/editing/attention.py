@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -46,6 +47,14 @@ class ControlledAttention:
         return functional.scaled_dot_product_attention(query, key, value, scale=scale)
 
     def _across(self, attn: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        bare = self.control.bare if self.control.looks else len(query)
+        free = functional.scaled_dot_product_attention(query[:bare], key[:bare], value[:bare], scale=attn.scale) if bare else None
+        if free is not None and bare == len(query):
+            return free
+        held = self._looked_at(attn, query[bare:], key[bare:], value[bare:])
+        return held if free is None else torch.cat([free, held])
+
+    def _looked_at(self, attn: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         rows, heads = query.shape[:2]
         scores: Tensor = attn.get_attention_scores(query.flatten(0, 1), key.flatten(0, 1))
         attention = self.control.inject(scores.unflatten(0, (rows, heads)))  # (rows, heads, pixels, L)

@@ -7,8 +7,8 @@ self-attention is the source's; up to another share its cross-attention is a mix
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -52,6 +52,10 @@ class Heat:
         """The latents' side."""
         return self.went.shape[-1]
 
+    def of(self, targets: Tensor) -> Heat:
+        """The heat of these targets.  # (m,)"""
+        return Heat(self.went[targets], self.came[targets], self.differing[targets])
+
 
 @dataclass
 class Control:
@@ -65,7 +69,10 @@ class Control:
     own_mix: Tensor  # (M, L)
     went: Tensor  # (M, L) 1 at the tokens that went
     came: Tensor  # (M, L)
+    kinds: tuple[Hashable, ...] = ()  # (M,) what beside its share decides a target; where all is told, equals are drawn once
+    frugal: bool = False  # maps of attention only where they are looked at; rounds differently
     rows: int = 0  # of a call of the denoiser
+    bare: int = 0  # the first of them, in which nothing is borrowed
     source_rows: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))  # (M,) each target's source row
     target_rows: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))  # (M,)
     step: int = 0
@@ -75,8 +82,16 @@ class Control:
     def lay_out(self, rows: int, *, sources: Tensor, targets: Tensor, side: int) -> None:
         """Say in which rows of a call the conditional sources and targets stand, and the latents' side.  # (P,), (M,)"""
         self.rows, self.source_rows, self.target_rows = rows, sources[self.owner], targets
-        self.heat = Heat(*torch.zeros(3, len(targets), side, side, device=self.owner.device))
+        self.bare = rows - len(sources) - len(targets) if self.frugal else 0
+        if self.heat.side != side:
+            self.heat = Heat(*torch.zeros(3, len(targets), side, side, device=self.owner.device))
         self.begin(0)
+
+    def of(self, targets: Tensor) -> Control:
+        """The control of these targets alone, with the heat they have so far.  # (m,)"""
+        per_target = ("owner", "self_shares", "source_mix", "own_mix", "went", "came")
+        heat = self.heat.of(targets) if self.heat.side else self.heat
+        return replace(self, heat=heat, **{name: getattr(self, name)[targets] for name in per_target})
 
     def begin(self, step: int) -> None:
         """Go to a step, counted from the noisiest."""
@@ -91,13 +106,20 @@ class Control:
         """The row whose self-attention each row uses, or None where every row uses its own.  # (rows,)"""
         return self.lending if pixels <= self.settings.self_side**2 else None
 
+    @property
+    def looks(self) -> bool:
+        """Whether this step needs the maps of cross-attention, or only what comes of them."""
+        noticing = bool(self.settings.blend) and self.settings.blend_by == "words"
+        return noticing or self._injecting() or not self.frugal
+
     def inject(self, attention: Tensor) -> Tensor:
-        """Cross-attention with the targets' rows replaced as the step wants it.  # (rows, heads, pixels, L)"""
-        if self.step >= covered(self.settings.cross_replace, self.steps):
+        """Cross-attention with the targets' rows replaced as the step wants it.  # (rows − bare, heads, pixels, L)"""
+        if not self._injecting():
             return attention
-        lent, own = attention[self.source_rows], attention[self.target_rows]
+        sources, targets = self.source_rows - self.bare, self.target_rows - self.bare
+        lent, own = attention[sources], attention[targets]
         mixed = lent @ self.source_mix.to(lent)[:, None] + own * self.own_mix.to(own)[:, None, None]
-        return attention.index_copy(0, self.target_rows, mixed)
+        return attention.index_copy(0, targets, mixed)
 
     def notice(self, attention: Tensor, side: int) -> None:
         """Add a cross-attention layer to the heat of the changed words."""
@@ -105,8 +127,8 @@ class Control:
         if not wanted or side not in (self.heat.side // 2, self.heat.side // 4):
             return
         for rows, tokens, total in (
-            (self.source_rows, self.went, self.heat.went),
-            (self.target_rows, self.came, self.heat.came),
+            (self.source_rows - self.bare, self.went, self.heat.went),
+            (self.target_rows - self.bare, self.came, self.heat.came),
         ):
             looked = (attention[rows].float().mean(1) * tokens[:, None]).sum(-1)  # (M, pixels)
             total += functional.interpolate(looked.reshape(-1, 1, side, side), total.shape[-2:], mode="bilinear")[:, 0]
@@ -123,6 +145,9 @@ class Control:
         region = self._region()[:, None]
         everywhere = ~region.flatten(1).any(1)[:, None, None, None]  # nothing to go by: nothing to hold back
         return torch.where(region | everywhere, targets, sources)
+
+    def _injecting(self) -> bool:
+        return bool(self.step < covered(self.settings.cross_replace, self.steps))
 
     def _region(self) -> Tensor:
         """Where a target may differ from its source.  # (M, h, w) bool"""
@@ -152,6 +177,8 @@ def make_control(
     steps: int,
     length: int,
     device: torch.device,
+    kinds: Sequence[Hashable] = (),
+    frugal: bool = False,
 ) -> Control:
     """The control of M targets, each with its alignment, source and share of self-attention."""
     mixtures = [settings.mixture(alignment, length) for alignment in alignments]
@@ -165,4 +192,6 @@ def make_control(
         own_mix=torch.stack([own for _, own in mixtures]).to(device),
         went=torch.stack([went for went, _ in marks]).to(device),
         came=torch.stack([came for _, came in marks]).to(device),
+        kinds=tuple(kinds),
+        frugal=frugal,
     )

@@ -10,6 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil import weights
+from counterfoil.acceleration import decoder
+from counterfoil.acceleration.hastened import Hastened
+from counterfoil.acceleration.pipelines import BY_DEVICE
+from counterfoil.acceleration.settings import Acceleration
 from counterfoil.editing.schedule import Schedule, make_schedule
 
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -19,7 +23,8 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 class Diffusion(nn.Module):
     """The networks of a Stable Diffusion 1.x or 2.x pipeline, frozen.
 
-    Latents and embeddings are float32 throughout; `precision` is what the denoiser computes in.
+    Latents and embeddings are float32 throughout; `precision` is what the denoiser computes in, and on a GPU the decoder too.
+    None is float32 on a CPU and bfloat16 on a GPU.
     """
 
     def __init__(
@@ -31,9 +36,11 @@ class Diffusion(nn.Module):
         self.text_encoder: Any = text_encoder
         self.tokenizer = tokenizer
         self.scheduler = dict(scheduler)
-        self.precision: Precision = "float32"
+        self.precision: Precision | None = None
+        self.compiled: bool | None = None
         self.eval().requires_grad_(False)
-        self._denoise: list[Any] = [self.unet]  # what is called; in a list, or it would count as one more network
+        self._hastened: Hastened | None = None
+        self._decode: decoder.FastDecoder | None = None
 
     @property
     def device(self) -> torch.device:
@@ -59,18 +66,27 @@ class Diffusion(nn.Module):
         """The noise levels of a walk of `steps` steps."""
         return make_schedule(self.scheduler, steps)
 
-    def hasten(self, *, precision: Precision = "float32", compiled: bool = False) -> Diffusion:
-        """Compute in another precision, and compile the denoiser. Results change by rounding alone."""
-        self.precision = precision
-        nn.Module.to(self.unet, dtype=getattr(torch, precision))  # the class itself would warn of layers that it does not have
-        self._denoise = [torch.compile(self.unet) if compiled else self.unet]
-        return self
+    def hasten(self, *, precision: Precision | None = None, compiled: bool | None = None) -> Diffusion:
+        """Compute in another precision, and compile the denoiser. Results change by rounding alone.
+
+        With `compiled` None the denoiser is compiled on a GPU, once it has worked long enough for that to pay.
+        """
+        self.precision, self.compiled = precision, compiled
+        return self.place(self.device)
 
     def place(self, device: str | torch.device) -> Diffusion:
-        """Move the networks to a device, laid out as its convolutions like it."""
-        layout = torch.channels_last if torch.device(device).type == "cuda" else torch.contiguous_format
-        self.to(device)
-        self.unet.to(memory_format=layout)
+        """Move the networks to a device, in the precision and layout that it likes."""
+        target = torch.device(device)
+        on_card = target.type == "cuda"
+        if self._hastened is not None:
+            self._hastened.undo()
+        self._hastened = self._decode = None
+        kind = getattr(torch, self.precision or ("bfloat16" if on_card else "float32"))
+        if kind != torch.float32 or self.compiled:
+            self._hastened = Hastened(self.unet, kind, device=target, name="the denoiser", compiled=self.compiled)
+        self.to(target)
+        self.unet.to(memory_format=torch.channels_last if on_card else torch.contiguous_format)
+        self._decode = decoder.build(self.vae, kind) if on_card and kind == torch.bfloat16 else None
         return self
 
     @torch.no_grad()
@@ -83,7 +99,8 @@ class Diffusion(nn.Module):
     @torch.no_grad()
     def decode(self, latents: Tensor) -> Tensor:
         """Pictures of latents.  # (N, C, h, w) → (N, 3, H, W) in [0, 1]"""
-        images: Tensor = self.vae.decode(latents / self.vae.config.scaling_factor, return_dict=False)[0]
+        codes = latents / self.vae.config.scaling_factor
+        images: Tensor = self.vae.decode(codes, return_dict=False)[0] if self._decode is None else self._decode(codes)
         return (images / 2 + 0.5).clamp(0, 1)
 
     @torch.no_grad()
@@ -100,24 +117,27 @@ class Diffusion(nn.Module):
     def predict(self, latents: Tensor, time: int | Tensor, embeddings: Tensor) -> Tensor:
         """The denoiser's answer, row by row.  # (N, C, h, w), scalar or (N,), (N, L, D) → (N, C, h, w)"""
         times = torch.as_tensor(time, device=latents.device).expand(len(latents))
-        kind = getattr(torch, self.precision)
-        denoise = self._denoise[0]
-        answer: Tensor = denoise(latents.to(kind), times, encoder_hidden_states=embeddings.to(kind), return_dict=False)[0]
+        answer: Tensor = self.unet(latents, times, encoder_hidden_states=embeddings, return_dict=False)[0]
         return answer.float()
+
+    def numbers(self) -> contextlib.AbstractContextManager[None]:
+        """Float32 that is asked for is float32 on a GPU too, where PyTorch would compute convolutions in TF32."""
+        if self.precision != "float32":
+            return contextlib.nullcontext()
+        return Acceleration("float32").numbers(self.device, half=False)
 
     @contextlib.contextmanager
     def uncompiled(self) -> Iterator[None]:
         """The denoiser as it is, for those who change its attention from step to step and would have it compiled each time."""
-        compiled, self._denoise = self._denoise, [self.unet]
-        try:
+        with contextlib.nullcontext() if self._hastened is None else self._hastened.uncompiled():
             yield
-        finally:
-            self._denoise = compiled
 
     def provenance(self) -> dict[str, str]:
-        """Hashes of the weights."""
+        """Hashes of the weights, and the precision."""
         parts = {"unet": self.unet, "vae": self.vae, "text_encoder": self.text_encoder}
-        return {name: weights.fingerprint(part) for name, part in parts.items()}
+        with contextlib.nullcontext() if self._hastened is None else self._hastened.originals():
+            marks = {name: weights.fingerprint(part) for name, part in parts.items()}
+        return {**marks, "precision": self.precision or BY_DEVICE}
 
 
 def plain_tokens(tokenizer: Any, text: str) -> list[int]:

@@ -31,8 +31,8 @@ def p2p(
     skip: float = 0.36,
     source_guidance: float | None = None,
     tile: int | None = None,
-    precision: Precision = "float32",
-    compiled: bool = False,
+    precision: Precision | None = None,
+    compiled: bool | None = None,
     revision: str | None = None,
 ) -> PromptToPrompt:
     """Prompt-to-prompt over a Stable Diffusion 1.x or 2.x pipeline: p2p:FOLDER, or p2p:CompVis/stable-diffusion-v1-4.
@@ -44,7 +44,7 @@ def p2p(
     """
     if tile is not None and (isinstance(tile, bool) or not isinstance(tile, int) or tile < 1):
         raise BadSpec(f"p2p:{name}: tile is the number of pictures inverted at a time, at least 1, got {tile!r}")
-    if precision not in PRECISIONS:
+    if precision not in (None, *PRECISIONS):
         raise BadSpec(f"p2p:{name}: precision is one of {', '.join(PRECISIONS)}, got {precision!r}")
     settings = Settings(
         inversion=inversion,

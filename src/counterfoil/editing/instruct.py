@@ -6,6 +6,7 @@ from the words that changed; any other gets the edited caption.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 from collections.abc import Sequence
@@ -16,9 +17,10 @@ import torch
 from torch import Tensor
 
 from counterfoil import diffusers_loading, weights
+from counterfoil.acceleration.pipelines import BY_DEVICE, HastenedPipeline
 from counterfoil.editing import rows
 from counterfoil.editing.answers import answered
-from counterfoil.editing.diffusion import plain_tokens
+from counterfoil.editing.diffusion import PRECISIONS, plain_tokens
 from counterfoil.editing.settings import shares
 from counterfoil.errors import BadPart, BadSpec
 from counterfoil.parts import Edited, Inversion, Refused
@@ -36,20 +38,21 @@ def instruct(
     guidance: float = 7.5,
     instruction: str | None = None,
     size: int | None = None,
-    precision: str = "float32",
+    precision: str | None = None,
     revision: str | None = None,
 ) -> PipelineEditor:
     """An image-to-image pipeline of diffusers: instruct:timbrooks/instruct-pix2pix, or a folder.
 
     `sweep` are strengths of repainting, or image guidances of a pipeline that takes instructions. `instruction` is a text
     with {removed}, {added}, {caption} and {edited}; by default "change … to …", "add …" or "remove …" for pipelines that take
-    instructions and {edited} for the others.
+    instructions and {edited} for the others. `precision` is float32, bfloat16 or float16; by default float32 on a CPU, and on a
+    GPU bfloat16 for denoiser and decoder.
     """
     if not name:
         raise BadPart("instruct: name a folder or a hub repository, as in instruct:timbrooks/instruct-pix2pix")
-    if precision not in ("float32", "bfloat16", "float16"):
-        raise BadSpec(f"instruct:{name}: precision is one of float32, bfloat16, float16, got {precision!r}")
-    pipeline = _load(name, dtype=getattr(torch, precision), revision=revision)
+    if precision not in (None, *PRECISIONS):
+        raise BadSpec(f"instruct:{name}: precision is one of {', '.join(PRECISIONS)}, got {precision!r}")
+    pipeline = _load(name, dtype=getattr(torch, precision or "float32"), revision=revision)
     values = None if sweep is None else shares(sweep, name="sweep")
     return PipelineEditor(
         pipeline,
@@ -57,6 +60,7 @@ def instruct(
         settings={"num_inference_steps": steps, "guidance_scale": guidance},
         instruction=instruction,
         size=size,
+        precision=precision,
     )
 
 
@@ -71,6 +75,7 @@ class PipelineEditor:
         settings: dict[str, Any] | None = None,
         instruction: str | None = None,
         size: int | None = None,
+        precision: str | None = None,
     ) -> None:
         known = inspect.signature(pipeline.__call__).parameters
         self.knob = next((knob for knob in reversed(KNOBS) if knob in known), None)
@@ -82,11 +87,18 @@ class PipelineEditor:
         self.instruction = instruction or ("" if self.knob == "image_guidance_scale" else "{edited}")
         self.sweep = tuple(f"{self.knob}={value:g}" for value in self.values)
         self.size: int | None = size or _own_size(pipeline)
+        self.precision = precision
+        self._hastened: HastenedPipeline | None = None
         _check_template(self.instruction)
         pipeline.set_progress_bar_config(disable=True)
 
     def to(self, device: str | torch.device) -> PipelineEditor:
-        """The same editor on another device."""
+        """The same editor on another device, in the precision that it likes unless another was asked for."""
+        if self._hastened is not None:
+            self._hastened.undo()
+            self._hastened = None
+        if self.precision is None and torch.device(device).type == "cuda":
+            self._hastened = HastenedPipeline(self.pipeline, torch.bfloat16, device=torch.device(device))
         self.pipeline.to(device)
         return self
 
@@ -103,7 +115,9 @@ class PipelineEditor:
         """Hashes of the weights and the settings."""
         networks = {name: part for name, part in self.pipeline.components.items() if isinstance(part, torch.nn.Module)}
         settings = {"pipeline": type(self.pipeline).__name__, **self.settings, "instruction": self.instruction}
-        return {**{name: weights.fingerprint(part) for name, part in networks.items()}, "settings": settings}
+        with contextlib.nullcontext() if self._hastened is None else self._hastened.originals():
+            marks = {name: weights.fingerprint(part) for name, part in networks.items()}
+        return {**marks, "settings": settings, "precision": self.precision or BY_DEVICE}
 
     def _keep(self, some: list[tuple[Tensor, str, int]]) -> list[Inversion | Refused]:
         return [Inversion(caption, {"image": image.float().cpu(), "seed": torch.tensor(seed)}) for image, caption, seed in some]

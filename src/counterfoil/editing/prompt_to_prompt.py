@@ -16,8 +16,10 @@ from counterfoil.editing.redraw import redraw
 from counterfoil.editing.settings import Settings
 from counterfoil.editing.words import Alignment, align
 from counterfoil.parts import Edited, Inversion, Refused
+from counterfoil.transfers import fetched
 
-ROWS_CPU, ROWS_GPU = 4, 16  # pictures inverted at a time, and rows of edits in about as much memory
+ROWS_CPU, ROWS_GPU = 4, 16  # pictures inverted at a time
+EDITS_GPU, CANDIDATES_GPU = 16, 40  # edits and candidates of a call at most
 _BROKE = "the diffusion gave values that are not numbers"
 
 
@@ -31,6 +33,7 @@ class PromptToPrompt:
         self.sweep = self.settings.sweep
         self.size: int | None = diffusion.size
         self._tile = tile
+        self._edits: int | None = None  # at a time, where memory did not suffice for more
 
     @property
     def tokenizer(self) -> Any:
@@ -45,12 +48,16 @@ class PromptToPrompt:
     def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refused]:
         """One inversion a picture, to be kept and used for every edit of it."""
         asked = list(zip(images, captions, [int(seed) for seed in seeds], strict=True))
-        return answered(asked, self._picture_fault, self._invert, at_a_time=self._inverted_at_a_time())
+        at_a_time = self._inverted_at_a_time()
+        with self.diffusion.numbers():
+            return answered(asked, self._picture_fault, self._invert, at_a_time=at_a_time, shrink=self._invert_fewer)
 
     def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[Edited | Refused]:
         """The pictures redrawn to the edited captions, a candidate for every share of self-attention."""
         asked = list(zip(inversions, edited, strict=True))
-        return answered(asked, self._edit_fault, self._edit, at_a_time=self._edited_at_a_time())
+        at_a_time = self._edited_at_a_time()
+        with self.diffusion.numbers():
+            return answered(asked, self._edit_fault, self._edit, at_a_time=at_a_time, shrink=self._edit_fewer)
 
     def provenance(self) -> dict[str, Any]:
         """Hashes of the weights and the settings."""
@@ -75,6 +82,9 @@ class PromptToPrompt:
         found = {name: torch.stack([one.tensors[name] for one in sources]).to(self.diffusion.device) for name in names}
         walk = methods.open_walk(self.diffusion, self.settings, found, [one.caption for one in sources])
         candidates, device = self.settings.candidates, self.diffusion.device
+        # Drawing equals once saves nearly half of a sweep, but rounds differently: a CPU keeps to the same rows at every step.
+        thrifty = device.type != "cpu"
+        kinds = [(owner, text, pull) for owner, (_, text) in zip(owners, some, strict=True) for _, pull in candidates]
         control = make_control(
             self.settings.control,
             alignments=[self._alignment(*pair) for pair in some for _ in candidates],
@@ -83,18 +93,19 @@ class PromptToPrompt:
             steps=self.settings.steps,
             length=self.diffusion.longest,
             device=device,
+            kinds=kinds if thrifty else (),
+            frugal=thrifty,
         )
         edited = self.diffusion.embed([text for _, text in some]).repeat_interleave(len(candidates), dim=0)
         guidance = torch.tensor([pull for _ in some for _, pull in candidates], device=device)
         plain, made = redraw(self.diffusion, self.schedule, walk, edited=edited, control=control, guidance=guidance)
         latents = made.unflatten(0, (len(some), len(candidates)))  # (E, S, C, h, w)
         sound = torch.isfinite(latents).flatten(1).all(1) & torch.isfinite(plain[torch.tensor(owners)]).flatten(1).all(1)
-        reconstructions = self.diffusion.decode(plain).cpu()
+        drawn = [fetched([self.diffusion.decode(candidates)]) for candidates in latents]
+        (reconstructions,) = fetched([self.diffusion.decode(plain)])()
         return [
-            Edited(self.diffusion.decode(latents[row]).cpu(), reconstructions[owner].clone())
-            if good
-            else Refused(f"{_BROKE} while redrawing")
-            for row, (owner, good) in enumerate(zip(owners, sound.tolist(), strict=True))
+            Edited(arriving()[0], reconstructions[owner].clone()) if good else Refused(f"{_BROKE} while redrawing")
+            for arriving, owner, good in zip(drawn, owners, sound.tolist(), strict=True)
         ]
 
     def _alignment(self, inversion: Inversion, edited: str) -> Alignment:
@@ -123,7 +134,13 @@ class PromptToPrompt:
     def _edited_at_a_time(self) -> int:
         if self.diffusion.device.type == "cpu":
             return 1  # an edit fills a batch by itself, and pictures with several edits make no difference to it
-        return max(1, 2 * (self._tile or ROWS_GPU) // len(self.sweep))
+        return self._edits or max(1, min(EDITS_GPU, CANDIDATES_GPU // len(self.sweep)))
+
+    def _invert_fewer(self, rows: int) -> None:
+        self._tile = rows
+
+    def _edit_fewer(self, rows: int) -> None:
+        self._edits = rows
 
 
 def _distinct(inversions: Sequence[Inversion]) -> tuple[list[Inversion], list[int]]:

@@ -1,14 +1,11 @@
-"""What is asked of a row before a diffusion works on it, and how rows are cut into batches of one size."""
+"""What is asked of a row before a diffusion works on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-
-Item = TypeVar("Item")
 
 
 def picture_fault(image: Tensor, size: int) -> str | None:
@@ -45,14 +42,3 @@ def caption_fault(caption: str, tokens: Callable[[str], list[int]], *, longest: 
     if [token for word in words for token in tokens(word)] != found:
         return f"{what} cannot be cut into words that the tokenizer reads alike on their own: {caption[:60]!r}"
     return None
-
-
-def tiles(items: Sequence[Item], size: int) -> Iterator[tuple[list[Item], int]]:
-    """The items in lists of exactly `size`, and how many of each list count.
-
-    The last list is filled up by repeating its last item: networks may round differently for another number of rows, and
-    an answer must not depend on how many others were asked for.
-    """
-    for at in range(0, len(items), size):
-        some = list(items[at : at + size])
-        yield some + some[-1:] * (size - len(some)), len(some)

@@ -3,7 +3,9 @@ class knows."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -11,9 +13,15 @@ import torch
 from torch import Tensor
 
 from counterfoil import diffusers_loading, weights
+from counterfoil.acceleration.pipelines import BY_DEVICE, HastenedPipeline
+from counterfoil.acceleration.settings import Acceleration
 from counterfoil.errors import BadPart, BadWeights
 from counterfoil.painting.painted import Painted
+from counterfoil.transfers import fetched
 
+log = logging.getLogger(__name__)
+
+BATCH_CPU, BATCH_GPU = 1, 16  # pictures at a time; the second is what a stage hands over
 Safety = Literal["record", "off"]
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -28,7 +36,8 @@ def diffusers_painter(
     scheduler: str | None = None,
     batch: int | None = None,
     safety: Safety = "record",
-    dtype: str = "float32",
+    dtype: str | None = None,
+    compiled: bool | None = None,
     variant: str | None = None,
     revision: str | None = None,
 ) -> PipelinePainter:
@@ -37,30 +46,44 @@ def diffusers_painter(
     `steps`, `guidance` and `size` are the pipeline's own unless given; `scheduler` is the name of another scheduler class, as
     in DPMSolverMultistepScheduler; `negative` is what the picture shall not show. What the pipeline's safety filter says is
     recorded with each picture; `safety: off` leaves the filter out. `batch` pictures are painted at a time, by default one on
-    a CPU and eight elsewhere; `dtype` is float32, bfloat16 or float16, and `variant` names weights such as fp16.
+    a CPU and sixteen elsewhere. `dtype` is float32, bfloat16 or float16; by default float32 on a CPU, and on a GPU bfloat16 for
+    denoiser and decoder. `compiled` compiles the denoiser; by default on a GPU after some minutes of work. `variant` names
+    weights such as fp16.
     """
     if not name:
         raise BadPart("diffusers: name a folder or a hub repository, as in diffusers:stabilityai/stable-diffusion-xl-base-1.0")
-    if dtype not in DTYPES or safety not in get_args(Safety):
+    if dtype not in (None, *DTYPES) or safety not in get_args(Safety):
         known = f"dtype is one of {', '.join(DTYPES)} and safety one of {', '.join(get_args(Safety))}"
         raise BadPart(f"diffusers:{name}: {known}, got {dtype!r} and {safety!r}")
-    pipeline = _load(name, dtype=DTYPES[dtype], variant=variant, revision=revision, safety=safety)
+    pipeline = _load(name, dtype=DTYPES[dtype or "float32"], variant=variant, revision=revision, safety=safety)
     if scheduler is not None:
         pipeline.scheduler = _scheduler(scheduler, pipeline.scheduler, name)
     settings = {"num_inference_steps": steps, "guidance_scale": guidance, "negative_prompt": negative, "size": size}
-    return PipelinePainter(pipeline, {key: value for key, value in settings.items() if value is not None}, batch=batch, name=name)
+    chosen = {key: value for key, value in settings.items() if value is not None}
+    return PipelinePainter(pipeline, chosen, batch=batch, dtype=dtype, compiled=compiled, name=name)
 
 
 class PipelinePainter:
     """Paints with a pipeline. Each picture's noise comes from its own seed, drawn on the CPU, so that it is the same in any
     batch and on any device; calls always have the same number of rows."""
 
-    def __init__(self, pipeline: Any, settings: Mapping[str, Any], *, batch: int | None = None, name: str = "pipeline") -> None:
+    def __init__(
+        self,
+        pipeline: Any,
+        settings: Mapping[str, Any],
+        *,
+        batch: int | None = None,
+        dtype: str | None = None,
+        compiled: bool | None = None,
+        name: str = "pipeline",
+    ) -> None:
         if batch is not None and batch < 1:
             raise BadPart(f"diffusers:{name}: batch is the number of pictures painted at a time, at least 1, got {batch}")
         self.pipeline = pipeline
         self.name = name
-        self._batch = batch
+        self.dtype = dtype
+        self._batch, self._compiled = batch, compiled
+        self._hastened: HastenedPipeline | None = None
         known = inspect.signature(pipeline.__call__).parameters
         if "prompt" not in known:
             raise BadPart(f"diffusers:{name}: a {type(pipeline).__name__} takes no prompt; choose a text-to-image pipeline")
@@ -75,7 +98,11 @@ class PipelinePainter:
     @property
     def batch(self) -> int:
         """Pictures painted at a time."""
-        return self._batch or (1 if torch.device(self.pipeline.device).type == "cpu" else 8)
+        return self._batch or (BATCH_CPU if self._device.type == "cpu" else BATCH_GPU)
+
+    @property
+    def _device(self) -> torch.device:
+        return torch.device(self.pipeline.device)
 
     def paint(self, prompts: Sequence[str], seeds: Tensor) -> Tensor:
         """One picture a prompt.  # (N, 3, H, W)"""
@@ -87,17 +114,29 @@ class PipelinePainter:
         pictures: list[Tensor] = []
         flags: list[bool | None] = []
         numbers = seeds.tolist()
-        for start in range(0, len(prompts), self.batch):
-            some, seed = list(prompts[start : start + self.batch]), numbers[start : start + self.batch]
-            missing = self.batch - len(some)
-            # Idle rows, so that every call has the same shape: another batch size may round differently.
-            found = self._call(some + some[-1:] * missing, seed + seed[-1:] * missing)
+        while len(flags) < len(prompts):
+            start, batch = len(flags), self.batch
+            some, seed = list(prompts[start : start + batch]), numbers[start : start + batch]
+            missing = batch - len(some)
+            try:
+                # Idle rows, so that every call has the same shape: another batch size may round differently.
+                found = self._call(some + some[-1:] * missing, seed + seed[-1:] * missing)
+            except torch.OutOfMemoryError:
+                self._halve(batch)
+                continue
             pictures.append(found.images[: len(some)])
             flags += found.flagged[: len(some)]
         return Painted(torch.cat(pictures), tuple(flags))
 
     def to(self, device: torch.device | str) -> PipelinePainter:
-        """The same painter, moved to a device."""
+        """The same painter, moved to a device and made as fast there as `dtype` and `compiled` allow."""
+        target = torch.device(device)
+        if self._hastened is not None:
+            self._hastened.undo()
+            self._hastened = None
+        if target.type == "cuda" and self.dtype != "float32":
+            kind = DTYPES[self.dtype or "bfloat16"]
+            self._hastened = HastenedPipeline(self.pipeline, kind, device=target, compiled=self._compiled)
         self.pipeline.to(device)
         return self
 
@@ -106,6 +145,8 @@ class PipelinePainter:
         import diffusers
 
         networks = {name: part for name, part in self.pipeline.components.items() if isinstance(part, torch.nn.Module)}
+        with contextlib.nullcontext() if self._hastened is None else self._hastened.originals():
+            marks = {f"weights {name}": weights.fingerprint(part) for name, part in sorted(networks.items())}
         scheduler = f"{type(self.pipeline.scheduler).__name__}"
         settings = ", ".join(f"{key} {value}" for key, value in sorted(self.settings.items())) or "the pipeline's own"
         return {
@@ -114,7 +155,8 @@ class PipelinePainter:
             "pipeline": type(self.pipeline).__name__,
             "scheduler": scheduler,
             "settings": settings,
-            **{f"weights {name}": weights.fingerprint(part) for name, part in sorted(networks.items())},
+            "precision": self.dtype or BY_DEVICE,
+            **marks,
         }
 
     def _call(self, prompts: list[str], seeds: list[int]) -> Painted:
@@ -122,10 +164,22 @@ class PipelinePainter:
         settings = dict(self.settings)
         if "negative_prompt" in settings:
             settings["negative_prompt"] = [settings["negative_prompt"]] * len(prompts)
-        made = self.pipeline(prompt=prompts, generator=noise, output_type="pt", **settings)
+        how = Acceleration("float32" if self.dtype == "float32" else "bf16")
+        with how.numbers(self._device, half=False):
+            made = self.pipeline(prompt=prompts, generator=noise, output_type="pt", **settings)
         flagged = getattr(made, "nsfw_content_detected", None)
         flags = (None,) * len(prompts) if flagged is None else tuple(bool(flag) for flag in flagged)
-        return Painted(torch.as_tensor(made.images).float().cpu().clamp(0, 1), flags)
+        (images,) = fetched([torch.as_tensor(made.images).float().clamp(0, 1)])()
+        return Painted(images, flags)
+
+    def _halve(self, batch: int) -> None:
+        if batch == 1:
+            raise BadPart(
+                f"diffusers:{self.name}: memory does not suffice for one picture; choose a smaller size or another dtype"
+            )
+        self._batch = batch // 2
+        torch.cuda.empty_cache()
+        log.warning("painter: memory ran out with %d pictures at a time; going on with %d", batch, self._batch)
 
 
 def _load(name: str, *, dtype: torch.dtype, variant: str | None, revision: str | None, safety: Safety) -> Any:

@@ -16,6 +16,7 @@ from counterfoil.generators import locations
 from counterfoil.generators.diffusion import flags as settings
 from counterfoil.generators.diffusion.adm_network import AdmUNet
 from counterfoil.generators.diffusion.flags import Flags
+from counterfoil.generators.diffusion.formats import Formats
 from counterfoil.generators.diffusion.generator import Denoising, DiffusionGenerator, Gradient, Noising
 from counterfoil.generators.diffusion.process import Process
 
@@ -25,6 +26,7 @@ class AdmDenoiser:
 
     def __init__(self, network: AdmUNet, flags: Flags, *, sha256: str = "") -> None:
         self.network = network.eval().requires_grad_(False)
+        self._formats = Formats(self.network)
         self.flags, self.sha256, self.size = flags, sha256, flags.image_size
         self.classes = None if network.label_emb is None else network.label_emb.num_embeddings
         self.process = Process(signal_left(flags), "sample" if flags.predict_xstart else "epsilon")
@@ -33,11 +35,15 @@ class AdmDenoiser:
         """The network's answer; a learned variance beside it is left out."""
         if self.flags.rescale_timesteps:  # the network always counts to 1000
             times = times * (1000 / self.flags.diffusion_steps)
-        answer: Tensor = self.network(noisy, times, None if self.classes is None else classes)
+        network = self._formats.asked(noisy)
+        with torch.autocast(noisy.device.type, enabled=False):
+            kind = next(network.parameters()).dtype
+            answer: Tensor = network(noisy.to(kind), times, None if self.classes is None else classes)
         return answer[:, :3]
 
     def to(self, device: torch.device | str) -> Self:
         """Move the network."""
+        self._formats.forget()
         self.network.to(device)
         return self
 

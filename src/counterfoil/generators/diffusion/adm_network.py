@@ -60,7 +60,7 @@ class AdmUNet(nn.Module):
 
     def forward(self, noisy: Tensor, times: Tensor, classes: Tensor | None = None) -> Tensor:
         """The network's answer.  # (N, 3, H, W), (N,) → (N, 3 or 6, H, W)"""
-        condition = self.time_embed(_waves(times, self.width))
+        condition = self.time_embed(_waves(times, self.width).to(noisy.dtype))
         if self.label_emb is not None:
             condition = condition + self.label_emb(classes)
         features, kept = noisy, []

@@ -22,9 +22,9 @@ the noise, and not like a picture, the network takes out again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -40,6 +40,13 @@ Noising = Literal["random", "inversion"]
 """`random`: noise drawn from the picture's seed. `inversion`: the noise that denoises back to the picture, found by running
 the denoising steps backwards; the reconstruction is then much closer to the source."""
 Gradient = Literal["guess", "chain"]
+Work = TypeVar("Work", bound=Callable[..., Any])
+
+
+def _only_what_it_calls(work: Work) -> Work:
+    """A function that a compiler leaves alone, though not what it calls."""
+    left: Work = torch.compiler.disable(work, recursive=False)
+    return left
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,10 @@ class Denoising:
 
 
 class DiffusionGenerator:
-    """Moves pictures while a diffusion model denoises them."""
+    """Moves pictures while a diffusion model denoises them.
+
+    Whoever compiles `render` has the network compiled and not the ladder around it, which is of another length at every level.
+    """
 
     moving = "noisy"
 
@@ -86,6 +96,7 @@ class DiffusionGenerator:
             noisy = mix(images * 2 - 1, noise, self.ladder.kept_at(level))
         return {"noisy": noisy, "level": level, "moves": torch.zeros_like(level), "class": classes, "scale": self._scale(level)}
 
+    @_only_what_it_calls
     def render(self, state: State) -> Tensor:
         """Take the pictures down the rest of the ladder."""
         level, classes = state["level"], state["class"]
@@ -124,6 +135,7 @@ class DiffusionGenerator:
         """The network's own account, and how pictures are noised and denoised."""
         return {**self.denoiser.provenance(), "denoising": repr(self.denoising)}
 
+    @_only_what_it_calls
     def _look(self, noisy: Tensor, level: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
         """The clean picture and the noise that the network sees in noisy ones."""
         times = self.ladder.times[level]
@@ -133,6 +145,7 @@ class DiffusionGenerator:
             guess = self.denoiser.guess(noisy, times, classes)
         return self.denoiser.process.split(guess.float(), noisy, self.ladder.kept_at(level))
 
+    @_only_what_it_calls
     def _finish(self, clean: Tensor, noise: Tensor, *, level: Tensor, classes: Tensor) -> Tensor:
         """The clean pictures at the foot of the ladder. Rows may stand at different levels; one that has arrived waits."""
         for _ in range(self.ladder.last - int(level.min())):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from counterfoil import weights
 from counterfoil.errors import BadPart, BadWeights
 from counterfoil.generators import checkpoints
+from counterfoil.generators.diffusion.formats import Formats
 from counterfoil.generators.diffusion.generator import Denoising, DiffusionGenerator, Gradient, Noising
 from counterfoil.generators.diffusion.process import Process
 
@@ -28,14 +30,22 @@ class UNetDenoiser(checkpoints.Network):
     def __init__(self, network: Any, process: Process, *, sha256: str = "") -> None:
         super().__init__(network, sha256=sha256)
         self.process = process
+        self._formats = Formats(self.network)
         self.size = int(network.config.sample_size)
         self.classes: int | None = network.config.num_class_embeds if network.class_embedding is not None else None
 
     def guess(self, noisy: Tensor, times: Tensor, classes: Tensor) -> Tensor:
         """The network's answer; a learned variance beside it is left out."""
         labels = None if self.classes is None else classes
-        answer: Tensor = self.network(noisy, times, class_labels=labels).sample[:, :3]
+        network = self._formats.asked(noisy)
+        with torch.autocast(noisy.device.type, enabled=False):
+            answer: Tensor = network(noisy.to(network.dtype), times, class_labels=labels).sample[:, :3]
         return answer
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move the network."""
+        self._formats.forget()
+        return super().to(device)
 
     def provenance(self) -> dict[str, str]:
         """The network, and what it predicts."""

@@ -1,0 +1,234 @@
+"""What bench/diffusion_speed.py times of painter and editor: ours, and the straightforward way to do the same."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from bench import stable_diffusion as sd
+from bench.plain_diffusion import PlainEditor
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from counterfoil.editing import ddim
+from counterfoil.editing.null_text import Fitting, NullText
+from counterfoil.editing.prompt_to_prompt import PromptToPrompt
+from counterfoil.editing.schedule import Schedule
+from counterfoil.editing.settings import Settings
+from counterfoil.painting.pipelines import PipelinePainter
+from counterfoil.parts import Edited, Inversion, Refused
+from counterfoil.testing import pictures
+
+GUIDANCE = 7.5
+CAPTIONS = (  # of a picture's edits, one for each of LANCE's factors; were two alike, they would be drawn once
+    sd.EDITED,
+    "a photo of a blue wool dress on a beach",
+    "a photo of a red silk dress on a beach",
+    "a photo of a red wool bag on a beach",
+    "a sketch of a red wool dress on a beach",
+)
+EDITS = len(CAPTIONS)
+INNER = 10  # gradient steps of the fitting
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is done."""
+
+    device: str
+    sizes: sd.Sizes
+    side: int  # of the generator's pictures
+    steps: int
+    fitted: int  # steps of the fitting that are timed
+    inverted: int  # pictures inverted at a time
+    loop: int  # pictures of a batched plain loop
+    drawn: int  # pictures of the generator at a time
+
+
+def row(seconds: float, flops: float, count: int, peak: float | None, **more: float) -> Row:
+    """The figures of one picture."""
+    found = {"seconds_a_picture": seconds, "pictures_a_second": 1 / seconds, "tflops": flops / seconds / 1e12, "at_a_time": count}
+    return {**found, **more, **({"gib": peak} if peak is not None else {})}
+
+
+def fresh(parts: dict[str, Any], kind: torch.dtype = torch.float32) -> dict[str, Any]:
+    """Networks of their own for a row, in a number format."""
+    networks = {name: copy.deepcopy(part) for name, part in parts.items() if isinstance(part, nn.Module)}
+    return {**parts, **{name: nn.Module.to(network, dtype=kind) for name, network in networks.items()}}
+
+
+def operations(sizes: sd.Sizes) -> dict[str, int]:
+    """Operations of one row, by what is called; counted without computing anything."""
+    made = sd.networks(sizes, device="meta")
+    latents = torch.zeros(1, 4, sizes.side, sizes.side, device="meta")
+    text = torch.zeros(1, int(made["tokenizer"].model_max_length), sizes.text, device="meta")
+
+    def denoise(leaf: Tensor) -> Tensor:
+        answer: Tensor = made["unet"](latents, torch.zeros(1, device="meta"), encoder_hidden_states=leaf).sample
+        return answer
+
+    def fit() -> None:
+        leaf = text.clone().requires_grad_()
+        denoise(leaf).sum().backward()
+
+    picture = torch.zeros(1, 3, *[sizes.side * 2 ** (len(sizes.vae) - 1)] * 2, device="meta")
+    return {
+        "call": counted(lambda: denoise(text)),
+        "fit": counted(fit),
+        "encode": counted(lambda: made["vae"].encode(picture)),
+        "decode": counted(lambda: made["vae"].decode(latents)),
+    }
+
+
+def counted(work: Callable[[], object]) -> int:
+    """The operations that torch counts in some work."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return int(counter.get_total_flops())
+
+
+class Painting:
+    """Text to pictures."""
+
+    def __init__(self, scale: Scale, parts: dict[str, Any]) -> None:
+        self.scale, self.parts, self.watch = scale, parts, sd.Watch(scale.device)
+        each = operations(scale.sizes)
+        self.flops = 2 * scale.steps * each["call"] + each["decode"]
+
+    def straightforward(self, batch: int, kind: torch.dtype) -> Row:
+        """The pipeline call of diffusers."""
+        paint = sd.pipeline(fresh(self.parts, kind))
+        prompt = [sd.CAPTION] * batch if batch > 1 else sd.CAPTION
+
+        def work(steps: int) -> None:
+            paint(prompt, num_inference_steps=steps, guidance_scale=GUIDANCE, output_type="pt")
+
+        work(2)
+        seconds, peak = self.watch(lambda: work(self.scale.steps))
+        return row(seconds / batch, self.flops, batch, peak)
+
+    def painter(self, *, compiled: bool) -> tuple[Row, Callable[[], object]]:
+        """Ours, as it is on the device by default; and two steps of it, to be profiled."""
+        settings = {"num_inference_steps": 2, "guidance_scale": GUIDANCE}
+        painter = PipelinePainter(sd.pipeline(fresh(self.parts)), settings, compiled=compiled).to(self.scale.device)
+        prompts, seeds = [sd.CAPTION] * painter.batch, torch.arange(painter.batch)
+
+        def work(steps: int) -> None:
+            painter.settings["num_inference_steps"] = steps
+            painter.paint(prompts, seeds)
+
+        warm, _ = self.watch(lambda: work(2))
+        seconds, peak = self.watch(lambda: work(self.scale.steps))
+        return row(seconds / painter.batch, self.flops, painter.batch, peak, warm_up_seconds=warm), lambda: work(2)
+
+
+class Editing:
+    """A picture inverted, and redrawn for every edit and candidate."""
+
+    def __init__(self, scale: Scale, parts: dict[str, Any]) -> None:
+        self.scale, self.parts, self.watch = scale, parts, sd.Watch(scale.device)
+        self.each = operations(scale.sizes)
+        self.settings = Settings(steps=scale.steps, fitting=Fitting(inner_steps=INNER, tolerance=0.0, slack=0.0))
+        self.inversion_flops = self.each["encode"] + scale.steps * (3 * self.each["call"] + INNER * self.each["fit"])
+
+    def straightforward(self, kind: torch.dtype) -> Row:
+        """One picture, edit and candidate at a time."""
+        from diffusers import DDIMScheduler
+
+        own, few = fresh(self.parts, kind), min(10, self.scale.steps)
+        scheduler = DDIMScheduler(**sd.SCHEDULER)
+        scheduler.set_timesteps(self.scale.steps, device=self.scale.device)
+        editor = PlainEditor(own["unet"], own["vae"], scheduler, GUIDANCE)
+        caption, edited, empty = (_embedded(own, text) for text in (sd.CAPTION, sd.EDITED, ""))
+        picture = pictures(1, self._size()).to(self.scale.device, kind)
+        goals = [torch.zeros(1, 4, *[self.scale.sizes.side] * 2, device=self.scale.device, dtype=kind)] * self.scale.fitted
+        share = self.settings.self_replace[len(self.settings.self_replace) // 2]
+
+        def fit(count: int) -> None:
+            editor.fit(goals[0], goals[:count], caption=caption, empty=empty, inner=INNER)
+
+        editor.invert(picture, caption, calls=1), fit(1)
+        inverting, _ = self.watch(lambda: editor.invert(picture, caption, calls=few))
+        fitting, peak = self.watch(lambda: fit(self.scale.fitted))
+        redrawing, _ = self.watch(lambda: editor.redraw(goals[0], caption=caption, edited=edited, empty=empty, share=share))
+        inversion = (inverting / few + fitting / self.scale.fitted) * self.scale.steps
+        candidates = len(self.settings.self_replace)
+        flops = candidates * (4 * self.scale.steps * self.each["call"] + 2 * self.each["decode"])
+        return self._row(inversion, redrawing * candidates, edit_flops=flops, count=1, peak=peak)
+
+    def editor(self) -> Row:
+        """Ours, as it is on the device by default: a stage's pictures inverted together, and edits of several pictures."""
+        part = PromptToPrompt(sd.diffusion(fresh(self.parts)), self.settings).to(self.scale.device)
+        diffusion, schedule, count = part.diffusion, part.schedule, self.scale.inverted
+        texts, empty = diffusion.embed([sd.CAPTION] * count), diffusion.embed([""] * count)
+        some = pictures(count, diffusion.size)
+        levels: list[Tensor] = []
+
+        def first(steps: int) -> Schedule:
+            return replace(schedule, times=schedule.times[:steps], kept=schedule.kept[: steps + 1])
+
+        def invert(steps: int) -> None:
+            levels[:] = ddim.invert(diffusion, first(steps), diffusion.encode(some), texts)
+
+        def fit(steps: int) -> None:
+            fitter = NullText(diffusion, first(steps), GUIDANCE, self.settings.fitting)
+            fitter.fit(levels[: steps + 1], conditional=texts, empty=empty)
+
+        invert(1), fit(1)
+        inverting, _ = self.watch(lambda: invert(schedule.steps))
+        fitting, peak = self.watch(lambda: fit(self.scale.fitted))
+        edits = part._edited_at_a_time()
+        inverted = self._inversions(levels[0], diffusion.longest, pictures=-(-edits // EDITS))
+        asked, captions = (
+            [inverted[number // EDITS] for number in range(edits)],
+            [CAPTIONS[number % EDITS] for number in range(edits)],
+        )
+        # Batches of the same sizes as in the walk that is timed, in fewer steps: libraries plan for each size at its first use.
+        short = PromptToPrompt(diffusion, replace(self.settings, steps=min(10, self.scale.steps)))
+        few = [Inversion(one.caption, {**one.tensors, "unconditional": one.tensors["unconditional"][:10]}) for one in inverted]
+        short.edit([few[number // EDITS] for number in range(edits)], captions)
+        calls: list[int] = []
+        plain = diffusion.predict
+
+        def predict(latents: Tensor, time: int | Tensor, embeddings: Tensor) -> Tensor:
+            calls.append(len(latents))
+            return plain(latents, time, embeddings)
+
+        diffusion.predict = predict  # type: ignore[method-assign]
+        made: list[Edited | Refused] = []
+        redrawing, other = self.watch(lambda: made.extend(part.edit(asked, captions)))
+        if refused := next((each for each in made if isinstance(each, Refused)), None):
+            raise RuntimeError(refused.reason)
+        pictures_out = edits * len(part.sweep) + len(inverted)
+        flops = (sum(calls) * self.each["call"] + pictures_out * self.each["decode"]) / edits
+        inversion = (inverting + fitting / self.scale.fitted * self.scale.steps) / count
+        return self._row(inversion, redrawing / edits, edit_flops=flops, count=count, peak=max(peak or 0, other or 0) or None)
+
+    def _row(self, inversion: float, edit: float, *, edit_flops: float, count: int, peak: float | None) -> Row:
+        more = {
+            "inversion_seconds": inversion,
+            "inversion_tflops": self.inversion_flops / inversion / 1e12,
+            "edit_seconds": edit,
+            "edit_tflops": edit_flops / edit / 1e12,
+        }
+        return row(inversion + EDITS * edit, self.inversion_flops + EDITS * edit_flops, count, peak, **more)
+
+    def _inversions(self, noisiest: Tensor, tokens: int, *, pictures: int) -> list[Inversion]:
+        width = self.scale.sizes.text
+        embeddings = torch.randn(self.scale.steps, tokens, width, generator=torch.Generator().manual_seed(0)).half()
+        found = {"unconditional": embeddings}
+        return [Inversion(sd.CAPTION, {"latent": noisiest[place].float().cpu(), **found}) for place in range(pictures)]
+
+    def _size(self) -> int:
+        return int(self.scale.sizes.side * 2 ** (len(self.scale.sizes.vae) - 1))
+
+
+def _embedded(parts: dict[str, Any], text: str) -> Tensor:
+    tokens = parts["tokenizer"]([text], padding="max_length", truncation=True, return_tensors="pt").input_ids
+    with torch.no_grad():
+        found: Tensor = parts["text_encoder"](tokens.to(parts["text_encoder"].device))[0]
+    return found

@@ -1,0 +1,113 @@
+"""Networks in another number format: what comes and goes keeps its own, and what was is there again afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from counterfoil.acceleration import hastened as module
+from counterfoil.acceleration.hastened import Hastened, cast
+from counterfoil.weights import fingerprint
+
+CPU = torch.device("cpu")
+
+
+class Network(nn.Module):
+    """Two layers that tell the format they are called in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.seen: list[tuple[torch.dtype, torch.dtype]] = []
+
+    def forward(self, images: Tensor, time: Tensor, *, text: Tensor, return_dict: bool = True) -> Any:
+        self.seen.append((images.dtype, time.dtype))
+        found = self.norm(self.first(images) + text[:, :, None, None])
+        return {"sample": found} if return_dict else (found,)
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network().eval().requires_grad_(False)
+
+
+def given() -> dict[str, Any]:
+    chance = torch.Generator().manual_seed(1)
+    return {
+        "images": torch.randn(2, 3, 8, 8, generator=chance),
+        "time": torch.tensor(981.0),
+        "text": torch.randn(2, 8, generator=chance),
+    }
+
+
+def test_it_computes_in_another_format_and_answers_in_the_callers(network: Network) -> None:
+    wanted, mark = network(**given())["sample"], fingerprint(network)
+    fast = Hastened(network, torch.bfloat16, device=CPU, name="it")
+    found = network(**given())["sample"]
+    assert network.seen[-1] == (torch.bfloat16, torch.float32)  # a time of 981 would be 980 in bf16
+    assert found.dtype == torch.float32 and 0 < (found - wanted).abs().max() < 0.05
+    assert network(**given(), return_dict=False)[0].dtype == torch.float32
+    assert fingerprint(network) != mark
+    with fast.originals():
+        assert fingerprint(network) == mark
+    fast.undo()
+    assert fingerprint(network) == mark and torch.equal(network(**given())["sample"], wanted)
+
+
+def test_nested_values_are_cast_and_counts_are_not() -> None:
+    found = cast({"a": [torch.ones(2, 2), 3], "b": (torch.ones(1), torch.ones(2, dtype=torch.long))}, torch.float16, least=2)
+    assert found["a"][0].dtype == torch.float16 and found["a"][1] == 3
+    assert [tensor.dtype for tensor in found["b"]] == [torch.float32, torch.int64]
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what is compiled."""
+    named: list[str] = []
+
+    def compiled(work: Callable[..., Any], *, name: str) -> Callable[..., Any]:
+        named.append(name)
+        return lambda *given, **more: {"sample": torch.zeros(1)}
+
+    monkeypatch.setattr(module, "Compiled", compiled)
+    return named
+
+
+def test_it_is_compiled_once_enough_was_asked_of_it(network: Network, compilations: list[str]) -> None:
+    fast = Hastened(network, torch.bfloat16, device=CPU, name="the denoiser")
+    assert fast.patience is None  # never on a CPU unless that is asked for
+    weights = sum(value.numel() for value in network.parameters())
+    fast.patience = 3 * weights * 2 * 8 * 8  # three calls of two pictures
+    with torch.no_grad():
+        for _ in range(3):
+            assert network(**given())["sample"].shape == (2, 8, 8, 8)
+        assert compilations == []
+        with fast.uncompiled():
+            network(**given())
+        assert compilations == []  # calls that cannot be compiled do not count
+        assert network(**given())["sample"].shape == (1,)
+        with fast.uncompiled():
+            assert network(**given())["sample"].shape == (2, 8, 8, 8)
+    assert network(**given())["sample"].shape == (2, 8, 8, 8)  # with gradients it is never compiled
+    assert compilations == ["the denoiser"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "compiled", "patient"),
+    [
+        (torch.bfloat16, "cuda", None, True),
+        (torch.float32, "cuda", None, False),
+        (torch.bfloat16, "cpu", None, False),
+        (torch.bfloat16, "cuda", False, False),
+        (torch.bfloat16, "cuda", True, False),
+    ],
+)
+def test_by_default_only_low_precision_on_a_gpu_is_ever_compiled(
+    kind: torch.dtype, device: str, compiled: bool | None, patient: bool
+) -> None:
+    assert (module.patience(kind, torch.device(device), compiled) is not None) == patient

@@ -1,0 +1,54 @@
+"""Pipelines of diffusers in a lower number format: the same picture but for rounding, and the same pipeline afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from counterfoil.acceleration import decoder
+from counterfoil.acceleration.pipelines import FusedDecode, HastenedPipeline
+from counterfoil.weights import fingerprint
+from tests.editing.conftest import networks, scheduler
+
+CPU = torch.device("cpu")
+NONE: dict[str, Any] = {"safety_checker": None, "feature_extractor": None, "requires_safety_checker": False}
+
+
+@pytest.fixture
+def pipeline() -> Any:
+    from diffusers import StableDiffusionPipeline
+
+    made = StableDiffusionPipeline(**networks(), scheduler=scheduler(), **NONE)
+    made.set_progress_bar_config(disable=True)
+    return made
+
+
+def painted(pipeline: Any) -> torch.Tensor:
+    noise = torch.Generator().manual_seed(3)
+    found = pipeline("a photo of a red dress", generator=noise, num_inference_steps=3, guidance_scale=4.0, output_type="pt")
+    return torch.as_tensor(found.images)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_pictures_change_by_rounding_alone_and_come_back(pipeline: Any, monkeypatch: pytest.MonkeyPatch, fused: bool) -> None:
+    if not fused:
+        monkeypatch.setattr(decoder, "build", lambda *given, **more: None)
+    wanted, marks = painted(pipeline), [fingerprint(pipeline.unet), fingerprint(pipeline.vae)]
+    fast = HastenedPipeline(pipeline, torch.bfloat16, device=CPU)
+    assert isinstance(pipeline.vae.decode, FusedDecode) == fused
+    assert pipeline.unet.dtype == torch.bfloat16 and pipeline.text_encoder.dtype == torch.float32
+    found = painted(pipeline)
+    assert found.dtype == torch.float32 and 0 < (found - wanted).abs().mean() < 0.02
+    with fast.originals():
+        assert [fingerprint(pipeline.unet), fingerprint(pipeline.vae)] == marks
+    fast.undo()
+    assert [fingerprint(pipeline.unet), fingerprint(pipeline.vae)] == marks
+    assert torch.equal(painted(pipeline), wanted)
+
+
+def test_a_fused_decoder_answers_as_the_library_does(pipeline: Any) -> None:
+    HastenedPipeline(pipeline, torch.bfloat16, device=CPU)
+    codes = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(pipeline.vae.decode(codes).sample, pipeline.vae.decode(codes, return_dict=False, generator=None)[0])
