@@ -2,10 +2,14 @@
 
     python -m bench.ray [--images 160] [--workers 1 2] [--keep NAME]
     python -m bench.ray --chaos 180 [--every 4] [--images 600] [--keep NAME]
+    python -m bench.ray --straggler [--images 120] [--keep NAME]
 
 The first way runs the same images of the lab with one worker and with two, each with one thread, and compares images a
 second from the moment that all workers are ready, and every stored byte. The second way kills a worker process every few
-seconds, runs the same images undisturbed, and compares what is stored.
+seconds, runs the same images undisturbed, and compares what is stored. The third way lets one of two workers run for a twentieth
+of the time only, and compares how long the other one takes with it and without: the slow one may do no harm. Exit code 1 if
+stored bytes differ, anything is lost or done twice, two workers give less than 1.7 times one, or the slow one holds up the end
+by more than an image takes.
 """
 
 from __future__ import annotations
@@ -29,8 +33,10 @@ from bench.results import keep
 from counterfoil import spec as specs
 from counterfoil import store
 from counterfoil.executors.execution import Execution
+from counterfoil.memory import CPU_SLOTS
 from counterfoil.protocols import fmr
 
+LEAST = 1.7  # times one worker that two should give on two cores
 LAB = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip"}
 
 
@@ -103,6 +109,48 @@ def chaos(images: int, seconds: float, every: float, budget: int, folder: Path) 
     ]  # fmt: skip
 
 
+def straggler(images: int, budget: int, folder: Path) -> list[dict[str, Any]]:
+    """One worker alone, then one beside a worker that is stopped for nineteen twentieths of the time."""
+    spec = specs.parse({**LAB, "limit": images, "search": {"budget": budget}})
+    alone, usual = _ended(spec, folder / "alone", workers=1, slow=False)
+    beside, _ = _ended(spec, folder / "beside", workers=2, slow=True)
+    same = content(store.open_run(folder / "alone")) == content(store.open_run(folder / "beside"))
+    return [
+        {"images": images, "alone s": round(alone, 1), "beside a worker at a twentieth of the speed s": round(beside, 1),
+         "an image is under way for s": round(usual, 1), "held up by s": round(max(beside - alone, 0.0), 1), "same bytes": same}
+    ]  # fmt: skip
+
+
+def _ended(spec: specs.FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple[float, float]:
+    """Seconds from the first image to the end, and those that an image is under way at a time of one tile."""
+    over, seen = threading.Event(), []
+
+    def hold() -> None:
+        while not over.wait(0.05):
+            if mine := _workers("ClimbWorker.turn"):
+                worst = min(mine, key=lambda each: each.pid)
+                worst.suspend()
+                over.wait(0.95)
+                worst.resume()
+
+    def watch(now: fmr.Progress) -> None:
+        if not seen or now.done > seen[-1][0]:
+            seen.append((now.done, time.perf_counter()))
+
+    holder = threading.Thread(target=hold)
+    if slow:
+        holder.start()
+    try:
+        fmr.run(spec, out, execution=Execution("ray", workers), watch=watch)
+    finally:
+        over.set()
+        if slow:
+            holder.join()
+    first = next(mark for mark in seen if mark[0] > 0)
+    took = seen[-1][1] - first[1]
+    return took, took / (seen[-1][0] - first[0]) * CPU_SLOTS
+
+
 def _workers(title: str = "ClimbWorker") -> list[psutil.Process]:
     """The workers' processes; Ray names them by what they are at."""
     return [each for each in psutil.Process().children(recursive=True) if title in _title(each)]
@@ -122,6 +170,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=10)
     parser.add_argument("--chaos", type=float, metavar="SECONDS", help="kill workers for so long")
     parser.add_argument("--every", type=float, default=4.0, help="seconds between two kills")
+    parser.add_argument("--straggler", action="store_true", help="slow one of two workers down")
     parser.add_argument("--keep", metavar="NAME", help="write the rows to bench/results/NAME.json")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -130,15 +179,22 @@ def main() -> None:
         if given.chaos:
             rows = chaos(given.images, given.chaos, given.every, given.budget, folder)
             about = "The lab through two workers of Ray, one of which is killed every few seconds."
+            held = not any(row["lost"] or row["twice"] for row in rows) and rows[0]["same bytes as undisturbed"]
+        elif given.straggler:
+            rows = straggler(given.images, given.budget, folder)
+            about = "The lab through one worker of Ray, and through two of which one is stopped for most of the time."
+            held = rows[0]["same bytes"] and rows[0]["held up by s"] <= rows[0]["an image is under way for s"]
         else:
             rows = compare(given.images, given.workers, given.budget, folder)
             about = "The lab through workers of Ray with one thread each, from the first images on."
+            held = all(row["same bytes"] for row in rows) and rows[-1]["ratio"] >= LEAST * (rows[-1]["workers"] > 1)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     for row in rows:
         print("  ".join(f"{name} {value}" for name, value in row.items()))
     if given.keep:
         keep(given.keep, rows, command=f"python -m bench.ray {' '.join(sys.argv[1:])}".strip(), about=about)
+    sys.exit(0 if held else 1)
 
 
 if __name__ == "__main__":
