@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from counterfoil.errors import BadData, UnknownName
-from counterfoil.lab import curation
-from counterfoil.lab.garments import DEBIAN_FOLDER, ENVIRONMENT, Garments, clean, from_idx, read_split, shipped
+from counterfoil.lab import curation, garments
+from counterfoil.lab.garments import DEBIAN_FOLDER, ENVIRONMENT, Garments, clean, fresh, from_idx, read_split, shipped
 from counterfoil.lab.vocabulary import GARMENTS
 
 HAS_DATA = (Path(DEBIAN_FOLDER) / "train-images-idx3-ubyte.gz").is_file()
@@ -60,6 +60,13 @@ def test_shipped_garments_come_from_the_test_split_alone() -> None:
     assert torch.bincount(train.labels, minlength=len(GARMENTS)).min() > 1500
 
 
+@pytest.mark.skipif(not HAS_DATA, reason="needs dataset-fashion-mnist")
+def test_fresh_garments_are_those_of_the_test_split_that_do_not_ship() -> None:
+    ours, others = prints(shipped("report")) | prints(shipped("tune")), prints(fresh())
+    assert others == prints(from_idx(split="test")) - ours
+    assert len(fresh()) == 3678
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Files in Fashion-MNIST's form: every garment of the test split is a full square, classes in turn."""
@@ -79,6 +86,13 @@ def test_idx_files_are_read_plain_or_gzipped(folder: Path) -> None:
     assert pixels[0, 3, 4] == 0
     assert pixels[0, 4, 4] == 180
     assert labels[:10].tolist() == [0, 1, 2, 3, -1, 4, -1, 5, 6, 7]
+
+
+def test_what_ships_is_not_fresh(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = from_idx(folder, "test")
+    assert len(fresh(folder)) == len(every)
+    monkeypatch.setattr(garments, "shipped", lambda split: every[:1])
+    assert not len(fresh(folder))
 
 
 def test_folder_may_come_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

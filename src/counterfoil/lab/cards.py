@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from counterfoil.lab.measure import MEASURES, WEIGHTS, Bench, measure
+from counterfoil.lab.measure import FILES, FRESH, MEASURES, WEIGHTS, Bench, measure
 from counterfoil.lab.readings import Reading
 
 ABOUT: dict[str, tuple[str, str, str]] = {
@@ -89,7 +89,7 @@ ABOUT: dict[str, tuple[str, str, str]] = {
 def card(name: str, folder: Path) -> str:
     """The text of a model's card."""
     what, data, use = ABOUT[name]
-    record = json.loads((folder / "measured.json").read_text(encoding="utf-8"))
+    record = json.loads((folder / FILES["report"]).read_text(encoding="utf-8"))
     size = sum(path.stat().st_size for path in folder.rglob("*.safetensors")) / 1e6
     lines = [f"# lab:{name}", "", what, ""]
     lines += [f"- **Data**: {data} Garments are those of Fashion-MNIST's training split (MIT licence)."]
@@ -98,9 +98,18 @@ def card(name: str, folder: Path) -> str:
     lines += [f"- **Training**: {'; '.join(_trained(path) for path in sorted(folder.rglob('training.json')))}."]
     lines += [f"- **Recipe**: `python -m counterfoil.lab.train {name}`", "- **Licence**: that of this package.", ""]
     lines += [f"## Measured on unseen garments ({record['garments']} split, scenes from seed {record['scenes_seed']})", ""]
-    lines += ["| what | value | 95 % interval | n | target |", "|---|---|---|---|---|"]
-    lines += [_row(Reading(**reading)) for reading in record["readings"]]
+    lines += _table(record)
+    again = folder / FILES[FRESH]
+    if again.is_file():
+        lines += ["", "## Measured again on garments that no choice was made by", ""]
+        lines += ["Those of Fashion-MNIST's test split that do not ship with the package.", ""]
+        lines += _table(json.loads(again.read_text(encoding="utf-8")))
     return "\n".join(lines) + "\n"
+
+
+def _table(record: dict[str, Any]) -> list[str]:
+    head = ["| what | value | 95 % interval | n | target |", "|---|---|---|---|---|"]
+    return [*head, *(_row(Reading(**reading)) for reading in record["readings"])]
 
 
 def _trained(path: Path) -> str:
@@ -130,7 +139,7 @@ def main() -> None:
     given = parser.parse_args()
     for name in given.names or MEASURES:
         folder = given.weights / name
-        if given.measure or not (folder / "measured.json").is_file():
+        if given.measure or not (folder / FILES["report"]).is_file():
             measure(Bench(weights=given.weights, device=given.device, count=given.count), name)
         (folder / "README.md").write_text(card(name, folder), encoding="utf-8")
         print(folder / "README.md")

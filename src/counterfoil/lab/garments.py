@@ -71,6 +71,13 @@ def from_idx(folder: str | Path | None = None, split: Split = "train") -> Garmen
     return Garments(clean(pixels[kept], labels[kept]), labels[kept])
 
 
+def fresh(folder: str | Path | None = None) -> Garments:
+    """The usable garments of Fashion-MNIST's test split that ship nowhere: no recipe was trained and no choice made on them."""
+    every = from_idx(folder, "test")
+    known = {row.tobytes() for split in ("report", "tune") for row in shipped(split).pixels.numpy()}
+    return every[torch.tensor([row.tobytes() not in known for row in every.pixels.numpy()])]
+
+
 def read_split(folder: str | Path | None, split: Split) -> tuple[Tensor, Tensor]:
     """A whole split as published: pixels (M, 28, 28) and labels (M,), -1 for the two classes the wardrobe leaves out."""
     if split not in _PREFIX:
