@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from bench import stable_diffusion as sd
+from bench.diffusion_agreement import agreement
 from bench.diffusion_generating import Generating
 from bench.diffusion_rows import Editing, Painting, Row, Scale
 
@@ -41,6 +42,7 @@ def rows_of(scale: Scale) -> dict[str, Callable[[], Any]]:
     painting, editing = Lazily(lambda: Painting(scale, parts())), Lazily(lambda: Editing(scale, parts()))
     generating = Lazily(lambda: Generating(scale))
     return {
+        "answers: the fused UNet from its own, relative": lambda: agreement(parts()["unet"], device=scale.device),
         "painter: diffusers' call, one prompt, float32": lambda: painting().straightforward(1, single),
         "painter: diffusers' call, one prompt, bfloat16": lambda: painting().straightforward(1, half),
         f"painter: diffusers' call, {scale.loop} prompts, bfloat16": lambda: painting().straightforward(scale.loop, half),
