@@ -54,7 +54,7 @@ def timed(spec: specs.FmrSpec, out: Path, workers: int) -> tuple[store.Run, dict
         if not seen or now.done >= now.total or now.done - seen[-1][0] >= 4:
             seen.append((now.done, time.perf_counter(), sum(sum(each.cpu_times()[:2]) for each in _workers())))
 
-    run = fmr.run(spec, out, execution=Execution("ray", workers), watch=watch)
+    run = fmr.run(spec, out, execution=Execution("ray", workers, threads=1), watch=watch)
     first, last = next(mark for mark in seen if mark[0] >= 8 * workers), seen[-1]
     images = last[0] - first[0]
     return run, {"images/s": images / (last[1] - first[1]), "processor s an image": (last[2] - first[2]) / images}
@@ -93,7 +93,7 @@ def chaos(images: int, seconds: float, every: float, budget: int, folder: Path) 
     killer.start()
     told: list[str] = []
     began = time.perf_counter()
-    disturbed = fmr.run(spec, folder / "killed", execution=Execution("ray", 2), tell=told.append)
+    disturbed = fmr.run(spec, folder / "killed", execution=Execution("ray", 2, threads=1), tell=told.append)
     took = time.perf_counter() - began
     over.set()
     killer.join()
@@ -141,7 +141,7 @@ def _ended(spec: specs.FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple
     if slow:
         holder.start()
     try:
-        fmr.run(spec, out, execution=Execution("ray", workers), watch=watch)
+        fmr.run(spec, out, execution=Execution("ray", workers, threads=1), watch=watch)
     finally:
         over.set()
         if slow:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from counterfoil import spec as specs
 from counterfoil.errors import BadPart, UsageError
@@ -81,8 +82,9 @@ def test_the_lab_is_the_same_bit_by_bit_though_a_worker_is_killed(tmp_path: Path
             killed.extend(_workers()[:1])
             os.kill(killed[0], signal.SIGKILL)
 
-    spread = fmr.run(spec, tmp_path / "spread", execution=Execution("ray", workers=2), watch=watch, tell=told.append)
-    whole = fmr.run(spec, tmp_path / "whole")
+    two = Execution("ray", workers=2, threads=1)
+    spread = fmr.run(spec, tmp_path / "spread", execution=two, watch=watch, tell=told.append)
+    whole = fmr.run(spec, tmp_path / "whole", execution=Execution(threads=1))
     assert len([line for line in told if "worker died" in line]) == len(killed) == 1
     assert content(spread) == content(whole)
     assert (spread.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
@@ -102,9 +104,18 @@ def _workers() -> list[int]:
 
 def test_objects_travel_to_the_workers_of_a_staged_protocol(tmp_path: Path) -> None:
     imagenet_d.run(squares.spec(), tmp_path / "whole", given=squares.given())
-    one = Execution("ray", workers=1)
+    one = Execution("ray", workers=1, threads=1)
     spread = imagenet_d.run(squares.spec(), tmp_path / "spread", given=squares.given(), execution=one)
     assert tables(spread.path) == tables(tmp_path / "whole")
+
+
+def test_a_process_computes_with_the_threads_it_is_told_to() -> None:
+    before = torch.get_num_threads()
+    with Execution(threads=before + 1).computing():
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
+    with Execution("ray", threads=before + 1).computing():  # the workers do, not this one
+        assert torch.get_num_threads() == before
 
 
 def test_what_cannot_be_is_refused_in_a_line() -> None:
@@ -120,6 +131,8 @@ def test_what_cannot_be_is_refused_in_a_line() -> None:
         Execution(workers=2)
     with pytest.raises(UsageError, match="at least one worker, got 0"):
         Execution("ray", workers=0)
-    with pytest.raises(UsageError, match="keys are executor, workers, address"):
+    with pytest.raises(UsageError, match="at least one thread, got 0"):
+        Execution(threads=0)
+    with pytest.raises(UsageError, match="keys are executor, workers, address, threads"):
         Execution.of({"nodes": 3})
     assert Execution.of({"executor": "ray", "workers": 3}, workers=2, address=None) == Execution("ray", 2)

@@ -52,6 +52,9 @@ def run(
     ] = None,
     workers: Annotated[Number, typer.Option(help="For ray: how many; by default one a GPU, or one a core.")] = None,
     ray_address: Annotated[Text, typer.Option(help="For ray: a cluster that is there, as in auto or HOST:6379.")] = None,
+    threads: Annotated[
+        Number, typer.Option(help="Threads of a process on a processor; by default all cores, or a worker's share of them.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved specification and its cost, then stop.")] = False,
 ) -> None:
     """Make test images against a model and measure how much accuracy it keeps. The same command goes on after an interruption."""
@@ -69,7 +72,8 @@ def run(
             values.setdefault("engine", {})[key] = value
     if mask is not None:
         values.setdefault("search", {})["mask"] = mask
-    execution = Execution.of(values.pop("execution", None), executor=executor, workers=workers, address=ray_address)
+    asked = {"executor": executor, "workers": workers, "address": ray_address, "threads": threads}
+    execution = Execution.of(values.pop("execution", None), **asked)
     resolved = specs.parse(values)
     out = out or default_folder(resolved)
     if dry_run:

@@ -53,7 +53,8 @@ class RayPool:
         if self._gpu and not gpus:
             raise UsageError("--device cuda with --executor ray: the cluster has no GPU; give --device cpu, or add a node")
         self.workers = self._execution.workers or (gpus if self._gpu else cores)
-        self.threads = max(1, cores // self.workers)
+        self._share = max(1, cores // self.workers)
+        self.threads = self._execution.threads or self._share
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -63,7 +64,7 @@ class RayPool:
 
     def employ(self, kind: type[Any], *arguments: Any, **options: Any) -> None:
         """Say what workers are and what they are made with. Large objects are put into Ray's store once."""
-        resources = {"num_gpus": 1} if self._gpu else {"num_cpus": self.threads}
+        resources = {"num_gpus": 1} if self._gpu else {"num_cpus": min(self.threads, self._share)}
         actor = self._ray.remote(kind).options(max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD", **resources)
         shared = {
             name: self._ray.put(value) if name == "given" and value is not None else value for name, value in options.items()

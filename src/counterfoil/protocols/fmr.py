@@ -62,7 +62,8 @@ def run(
 
         spread.run(spec, out, given=given, execution=execution, watch=watch, tell=tell)
     else:
-        _run_here(spec, out, given=given, watch=watch, tell=tell)
+        with execution.computing():
+            _run_here(spec, out, given=given, watch=watch, tell=tell)
     return store.open_run(out)
 
 

@@ -49,6 +49,7 @@ class StagedProtocol(Generic[AnySpec, AnyBench, Tables]):
             raise BadSpec(f"no stage named {stage!r}; stages are {', '.join(self.stages(bench))}")
         engine = spec.engine
         with (
+            execution.computing(),
             spreading(spec, out, given=given, execution=execution, tell=tell) as others,
             store.write(
                 out,
