@@ -8,7 +8,7 @@ import pytest
 
 from counterfoil.errors import BadData, RunFailed
 from counterfoil.executors.crew import Crew, Report
-from counterfoil.executors.leases import Leases
+from counterfoil.executors.leases import ALONE, Leases
 
 from .simulated import SimulatedPool, items
 
@@ -61,6 +61,24 @@ def test_equal_workers_end_within_an_item_of_each_other_and_repeat_little():
     work(pool, 61, workers=4, room=8)
     assert pool.now < 61 / 4 + 2.5
     assert len(pool.worked) <= 61 + 4
+
+
+def test_an_item_whose_workers_died_of_something_else_is_tried_again_at_the_end():
+    leases = Leases(items(3), key=str, workers=2, most=1)
+    (first,), (unlucky,) = leases.give("a", 1), leases.give("b", 1)
+    leases.finished("a", [first]), leases.handed_in("a", [first])
+    assert leases.died("b") == []
+    for number in range(ALONE):
+        assert leases.give(f"b{number}", 1) == [unlucky] and leases.suspected(f"b{number}")
+        assert leases.died(f"b{number}") == []
+    (other,) = leases.give("c", 1)
+    assert other != unlucky
+    assert leases.give("d", 1) == []  # while others work, it waits
+    leases.finished("c", [other]), leases.handed_in("c", [other])
+    assert not leases.over
+    assert leases.give("d", 1) == [unlucky]
+    leases.finished("d", [unlucky]), leases.handed_in("d", [unlucky])
+    assert leases.over
 
 
 def test_leases_shrink_to_single_items():

@@ -190,5 +190,7 @@ class Crew:
 
     def _give_up(self, items: int, event: Death) -> None:
         self._given_up += items
+        if items:  # the run is further for it
+            self._dead = 0
         if not self._finished and self._given_up >= HOPELESS:
             raise RunFailed(f"{self._given_up} images ended {ALONE} workers each and none was finished; the last: {event.cause}")

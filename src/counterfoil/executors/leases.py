@@ -2,7 +2,8 @@
 
 An item is out with a worker until the worker says it is finished; then it is the worker's to hand in, and it is done once
 that is on the disk. A worker that dies gives back what it had. What it was working on is under suspicion: those items go out
-again by themselves, in halves, until a single one is left that ends its worker three times; that one is given up.
+again by themselves, in halves, until a single one is left that ends its worker three times. That one is put aside, as workers die
+of other causes too, and tried a last time when all else is done; if it ends that worker as well, it is given up.
 
 When nothing is left to hand out and a worker is idle, it gets copies of what others have had for long. Whoever finishes first
 hands in; the other's work is dropped.
@@ -19,7 +20,7 @@ from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 
-ALONE = 3  # times that an item may end a worker that had nothing else
+ALONE = 3  # times that an item may end a worker that had nothing else before it is put aside
 PATIENCE = 1.5  # how much longer than usual an item may be out before somebody else gets a copy
 
 
@@ -51,18 +52,19 @@ class Leases(Generic[Item]):
         self._ahead: deque[Item] = deque()
         self._groups: deque[list[Item]] = deque()  # under suspicion, each to be tried by itself
         self._alone: Counter[str] = Counter()  # workers that an item ended with nothing else around
+        self._aside: deque[Item] = deque()  # those that ended too many, until all else is done
+        self._works = False  # whether anything was ever finished
         self._hands: dict[str, _Hand[Item]] = {}
         self._usual = 0.0  # seconds that an item is out, as of late
 
     @property
     def over(self) -> bool:
         """Whether every item is done or given up."""
-        self._look_ahead()
-        return not self._ahead and not self._groups and not any(hand.out or hand.finished for hand in self._hands.values())
+        return self.dry and not self._aside and not any(hand.out or hand.finished for hand in self._hands.values())
 
     @property
     def dry(self) -> bool:
-        """Whether there is nothing left that has not been handed out."""
+        """Whether there is nothing left that has not been handed out, but for what was put aside."""
         self._look_ahead()
         return not self._ahead and not self._groups
 
@@ -88,9 +90,12 @@ class Leases(Generic[Item]):
         if self._ahead and room > 0:
             share = -(-len(self._ahead) // (2 * self._workers))  # the last ones go round one by one
             return self._hand_out(hand, [self._ahead.popleft() for _ in range(max(1, min(share, room, self._most)))])
-        if self.dry and not hand.out:
-            return self._hand_out(hand, self._copies(worker, room))
-        return []
+        if not self.dry or hand.out:
+            return []
+        if self._aside and not hand.finished and not any(other.out and not other.suspects for other in self._hands.values()):
+            hand.suspects = True
+            return self._hand_out(hand, [self._aside.popleft()])
+        return self._hand_out(hand, self._copies(worker, room))
 
     def finished(self, worker: str, keys: Sequence[str]) -> list[str]:
         """Those of the keys that the worker is to hand in; the others somebody else has finished before."""
@@ -102,6 +107,7 @@ class Leases(Generic[Item]):
             item, since = hand.out.pop(key)
             self._usual = 0.8 * self._usual + 0.2 * (now - since) if self._usual else now - since
             hand.finished[key] = item
+            self._works = True
             mine.append(key)
             for other in self._hands.values():
                 other.out.pop(key, None)
@@ -124,8 +130,11 @@ class Leases(Generic[Item]):
         if len(lost) == 1 and hand.suspects:
             key = self.key(lost[0])
             self._alone[key] += 1
-            if self._alone[key] >= ALONE:
+            if self._alone[key] > ALONE or (self._alone[key] == ALONE and not self._works):
                 return lost
+            if self._alone[key] == ALONE:
+                self._aside.append(lost[0])
+                return []
         half = -(-len(lost) // 2) if hand.suspects else len(lost)
         self._groups.extendleft(group for group in (lost[half:], lost[:half]) if group)  # to the bottom of it first
         return []
