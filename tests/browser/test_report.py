@@ -80,7 +80,7 @@ def test_pages_of_the_gallery(page: Any, reports: dict[str, Path]) -> None:
 def closed(page: Any) -> None:
     """Wait until the open image is closed; the page hears of it a moment after it is gone."""
     page.get_by_role("dialog").wait_for(state="hidden")
-    page.wait_for_function("!location.hash.startsWith('#image')")
+    page.wait_for_function("() => !location.hash.startsWith('#image')")
 
 
 def test_an_image_opens_by_keyboard_and_tells_its_history(page: Any, reports: dict[str, Path]) -> None:
@@ -104,7 +104,7 @@ def test_an_image_opens_by_keyboard_and_tells_its_history(page: Any, reports: di
     page.wait_for_function("before => document.querySelector('.detail-id').textContent !== before", arg=first)
     page.keyboard.press("Escape")
     closed(page)
-    page.wait_for_function("document.activeElement.className === 'card-open'")
+    page.wait_for_function("() => document.activeElement.className === 'card-open'")
 
 
 def test_an_image_has_a_page_of_its_own(page: Any, reports: dict[str, Path]) -> None:
@@ -130,7 +130,7 @@ def test_two_runs_side_by_side(page: Any, reports: dict[str, Path]) -> None:
     assert all("python:n" in text for text in page.locator("#cards .card").all_text_contents())
     page.locator("#cards .card-open").first.click()
     page.get_by_role("link", name="python:m, guided").click()
-    page.wait_for_function("document.querySelector('.detail-id').textContent.includes('python:m')")
+    page.wait_for_function("() => document.querySelector('.detail-id').textContent.includes('python:m')")
     page.keyboard.press("Escape")
     closed(page)
     page.get_by_role("navigation", name="Pages of this report").get_by_role("link", name="python:n").click()

@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 UNREADY = 3  # workers a place that may die in a row while they build their parts
 PERSISTENT = 10  # workers a place that may die in a row without finishing anything; finding one bad image takes several
-HOPELESS = 3  # images that may be given up before any was finished
+HOPELESS = 5  # images that may end one worker after the other before any was finished
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Crew:
                 elif isinstance(event, Death):
                     given.pop(worker, None)
                     lost = leases.died(worker)
-                    self._give_up(len(lost), event)
+                    self._give_up(len(lost), leases.aside, event)
                     self._replace(worker, event)
                     if lost:
                         yield [], None, lost
@@ -188,9 +188,10 @@ class Crew:
         self.tell(f"a worker died and is replaced: {event.cause}")
         self.pool.start(replacing=True)
 
-    def _give_up(self, items: int, event: Death) -> None:
+    def _give_up(self, items: int, aside: int, event: Death) -> None:
         self._given_up += items
         if items:  # the run is further for it
             self._dead = 0
-        if not self._finished and self._given_up >= HOPELESS:
-            raise RunFailed(f"{self._given_up} images ended {ALONE} workers each and none was finished; the last: {event.cause}")
+        if not self._finished and self._given_up + aside >= HOPELESS:
+            hopeless = self._given_up + aside
+            raise RunFailed(f"{hopeless} images ended {ALONE} workers each and none was finished; the last: {event.cause}")

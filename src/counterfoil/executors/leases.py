@@ -53,7 +53,6 @@ class Leases(Generic[Item]):
         self._groups: deque[list[Item]] = deque()  # under suspicion, each to be tried by itself
         self._alone: Counter[str] = Counter()  # workers that an item ended with nothing else around
         self._aside: deque[Item] = deque()  # those that ended too many, until all else is done
-        self._works = False  # whether anything was ever finished
         self._hands: dict[str, _Hand[Item]] = {}
         self._usual = 0.0  # seconds that an item is out, as of late
 
@@ -67,6 +66,11 @@ class Leases(Generic[Item]):
         """Whether there is nothing left that has not been handed out, but for what was put aside."""
         self._look_ahead()
         return not self._ahead and not self._groups
+
+    @property
+    def aside(self) -> int:
+        """How many items were put aside and wait for their last trial."""
+        return len(self._aside)
 
     def out(self, worker: str) -> int:
         """How many items a worker has to work on."""
@@ -107,7 +111,6 @@ class Leases(Generic[Item]):
             item, since = hand.out.pop(key)
             self._usual = 0.8 * self._usual + 0.2 * (now - since) if self._usual else now - since
             hand.finished[key] = item
-            self._works = True
             mine.append(key)
             for other in self._hands.values():
                 other.out.pop(key, None)
@@ -130,7 +133,7 @@ class Leases(Generic[Item]):
         if len(lost) == 1 and hand.suspects:
             key = self.key(lost[0])
             self._alone[key] += 1
-            if self._alone[key] > ALONE or (self._alone[key] == ALONE and not self._works):
+            if self._alone[key] > ALONE:
                 return lost
             if self._alone[key] == ALONE:
                 self._aside.append(lost[0])
