@@ -32,6 +32,7 @@ from bench import stable_diffusion as sd
 from bench.diffusion_agreement import agreement
 from bench.diffusion_generating import Generating
 from bench.diffusion_rows import Editing, Painting, Row, Scale
+from bench.fmr_speed import matmul_limit, write
 
 ON_REQUEST = ("generator: ours, compiled",)
 
@@ -67,15 +68,6 @@ class Lazily:
         if self.made is None:
             self.made = self.make()
         return self.made
-
-
-def limit_of(device: str) -> float:
-    """TFLOP/s of large bf16 matrix products."""
-    side, times = (8192, 20) if device == "cuda" else (256, 3)
-    left, right = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
-    watch = sd.Watch(device)
-    watch(lambda: [left @ right for _ in range(3)])
-    return times * 2 * side**3 / watch(lambda: [left @ right for _ in range(times)])[0] / 1e12
 
 
 def profiled(work: Callable[[], object]) -> list[Row]:
@@ -127,7 +119,7 @@ def main() -> None:
         names = list(dict.fromkeys(name for some in wanted for name in some))
     if not names:
         sys.exit(f"--rows: no row has {asked.rows!r} in its name; there are {'; '.join(known)}")
-    limit, rows = limit_of(asked.device), {}
+    limit, rows = matmul_limit(asked.device), {}
     about = {
         "device": torch.cuda.get_device_name() if asked.device == "cuda" else platform.processor(),
         "torch": torch.__version__, "python": platform.python_version(), "matmul_tflops": limit,
@@ -150,13 +142,6 @@ def main() -> None:
         said = {key: f"{value:.4g}" for key, value in so_far[name].items() if isinstance(value, int | float)}
         print(f"{name}: {', '.join(f'{key} {value}' for key, value in said.items()) or rows[name]['error']}", flush=True)
         write(asked.out, about, so_far)
-
-
-def write(out: Path | None, about: dict[str, Any], rows: dict[str, Row]) -> None:
-    """What there is so far."""
-    if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps({"about": about, "rows": rows}, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNe
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BlipForConditionalGeneration, CLIPModel, LlamaForCausalLM
 
+from counterfoil.errors import CounterfoilError
 from counterfoil.lab import timing
 from counterfoil.lab.captions import captions, parse
 from counterfoil.lab.garments import fresh, shipped
@@ -294,11 +296,15 @@ def main() -> None:
     )
     given = parser.parse_args()
     bench = Bench(weights=given.weights, device=given.device, count=given.count, split=given.split)
-    for name in given.names or MEASURES:
-        for reading in measure(bench, name):
-            held = {True: "held", False: "MISSED", None: ""}[reading.holds]
-            interval = f"[{reading.low:.2f}, {reading.high:.2f}]"
-            print(f"{name:20} {reading.name:55} {reading.value:7.2f} {interval} {reading.unit} n={reading.n} {held}", flush=True)
+    try:
+        for name in given.names or MEASURES:
+            for reading in measure(bench, name):
+                held = {True: "held", False: "MISSED", None: ""}[reading.holds]
+                interval = f"[{reading.low:.2f}, {reading.high:.2f}]"
+                told = f"{reading.value:7.2f} {interval} {reading.unit} n={reading.n} {held}"
+                print(f"{name:20} {reading.name:55} {told}", flush=True)
+    except CounterfoilError as error:
+        sys.exit(f"counterfoil: {error}")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from counterfoil.errors import CounterfoilError
 from counterfoil.lab.garments import DEBIAN_FOLDER
 from counterfoil.lab.train import attributes, autoencoder, blip, classifiers, clip, ddpm, diffusion, rewriter, vqgan
 from counterfoil.lab.train.run import Run, prepare_torch
@@ -57,7 +59,10 @@ def main(arguments: list[str] | None = None) -> None:
         compiles=given.compile,
         resumes=given.resume,
     )
-    RECIPES[given.name](run if given.minutes is None else replace(run, steps=None))
+    try:
+        RECIPES[given.name](run if given.minutes is None else replace(run, steps=None))
+    except CounterfoilError as error:
+        sys.exit(f"counterfoil: {error}")
 
 
 if __name__ == "__main__":
