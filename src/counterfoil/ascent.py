@@ -78,9 +78,9 @@ class Ascent:
             self._climb = Recorded(self._climbed, name="the step")
 
     def plain(self) -> Ascent:
-        """The same without compiler and graphs."""
+        """The same without what takes its time before the first step: compiler, graphs, the search for algorithms."""
         plain = copy(self)
-        plain._use(replace(self.acceleration, compile=False, graphs=False))
+        plain._use(replace(self.acceleration, compile=False, graphs=False, searches=False))
         return plain
 
     def recompute(self) -> None:

@@ -15,7 +15,7 @@ CPU_SLOTS = 32
 GPU_TILE = 64  # rows of a call: what docs/speed.md was measured with
 ENOUGH = 32  # rows below which keeping less and computing it again pays
 SHARE = 0.7  # of the free memory that is planned with; the other arm and the graph's own pool need some
-TRIED = 4  # images of the trial
+TRIED = (4, 8)  # images of the two trials
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _LARGEST = 2**31 - 1
@@ -44,10 +44,21 @@ class Fit:
 
 
 def rows_that_fit(ascent: Ascent, image: Tensor, *, most: int) -> Fit:
-    """A power of two of rows, up to `most`, by the memory that a step of a few images takes on the GPU."""
-    needed = _bytes_an_image(ascent, image)
+    """A power of two of rows, up to `most`, by the memory that steps of a few images take on the GPU."""
+    peaks: list[float] = []
+    for rows in TRIED:
+        try:
+            peaks.append(_peak_bytes(ascent, image, rows))
+        except torch.OutOfMemoryError:
+            return Fit(TRIED[0] if peaks else 1, recompute=ascent.fused)
     free = torch.cuda.mem_get_info(ascent.device)[0] + torch.cuda.memory_reserved(ascent.device)
+    needed = bytes_an_image(*peaks)
     return plan_rows(free - torch.cuda.memory_allocated(ascent.device), needed, most=most, fused=ascent.fused)
+
+
+def bytes_an_image(few: float, many: float) -> float:
+    """What one more image adds, from what the two trials took: much of what a few take does not grow with them."""
+    return max((many - few) / (TRIED[1] - TRIED[0]), 1.0)
 
 
 def plan_rows(free: float, needed: float, *, most: int, fused: bool) -> Fit:
@@ -58,20 +69,23 @@ def plan_rows(free: float, needed: float, *, most: int, fused: bool) -> Fit:
     return Fit(_power_of_two(free * SHARE / (0.6 * needed), most), recompute=True)  # about half of what is kept is left out
 
 
-def _bytes_an_image(ascent: Ascent, image: Tensor) -> float:
-    """Bytes that a step takes for one image, without compiler and graphs, which take no more."""
+def _peak_bytes(ascent: Ascent, image: Tensor, rows: int) -> float:
+    """Bytes that a start and a step of so many images take at most, without compiler and graphs, which take no more.
+
+    Algorithms are not searched for either: the search takes memory that no step takes again.
+    """
     device = ascent.device
-    images = image.to(device).expand(TRIED, *image.shape).contiguous()
-    zeros = torch.zeros(TRIED, dtype=torch.long, device=device)
+    images = image.to(device).expand(rows, *image.shape).contiguous()
+    zeros = torch.zeros(rows, dtype=torch.long, device=device)
+    names = ["a picture of the trial"] * rows
     plain = ascent.plain()
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    names = ["a picture of the trial"] * TRIED
     _, state = plain.start(images, zeros, zeros, names=names)
     plain.step(state, zeros, climbing=True, names=names)
     torch.cuda.synchronize(device)
-    return max(torch.cuda.max_memory_allocated(device) - before, 1) / TRIED
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 def _power_of_two(count: float, most: int) -> int:

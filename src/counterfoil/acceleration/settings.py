@@ -27,6 +27,7 @@ class Acceleration:
     fused: bool = False  # decoders rebuilt from fused layers
     graphs: bool = False  # a step is recorded once and replayed
     recompute: bool = False  # fused layers keep less and compute it again
+    searches: bool = True  # cuDNN tries its algorithms out, as shapes never change
 
     @classmethod
     def of(cls, layout: EngineSpec, device: torch.device, *, work: int = 0) -> Acceleration:
@@ -55,7 +56,7 @@ class Acceleration:
         """The number format of what is called inside; without `half`, nothing below TF32."""
         with contextlib.ExitStack() as stack:
             if device.type == "cuda":
-                stack.enter_context(_tensor_cores(self.precision != "float32"))
+                stack.enter_context(_tensor_cores(self.precision != "float32", searches=self.searches))
             if self.precision == "bf16" and half:
                 stack.enter_context(torch.autocast(device.type, dtype=torch.bfloat16))
             yield
@@ -69,14 +70,14 @@ def _check_processor(precision: Precision) -> None:
 
 
 @contextlib.contextmanager
-def _tensor_cores(allowed: bool) -> Iterator[None]:
-    """TF32 for float32 products, or not; cuDNN tries its algorithms out, as shapes never change.
+def _tensor_cores(allowed: bool, *, searches: bool) -> Iterator[None]:
+    """TF32 for float32 products, or not.
 
     PyTorch leaves TF32 on for convolutions; float32 here means float32.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
-    matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = allowed, allowed, True
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = allowed, allowed, searches
     try:
         yield
     finally:
