@@ -16,6 +16,7 @@ from torch import Tensor
 
 PARTS = 8  # of the book, each with a candidate
 CELLS, CODES, DEPTH, WARPS = 64, 128, 32, 4  # of a tile
+LEAST_DEPTH = 16  # of a product on tensor cores
 
 
 @triton.jit
@@ -54,9 +55,11 @@ def candidates(cells: Tensor, book: Tensor) -> Tensor:
     share = -(-share // CODES) * CODES  # whole tiles
     parts = -(-len(book) // share)
     found = torch.zeros(len(cells), parts, dtype=torch.long, device=cells.device)
+    width = cells.shape[1]
+    depth = min(DEPTH, max(LEAST_DEPTH, triton.next_power_of_2(width)))
     candidates_kernel[(-(-len(cells) // CELLS), parts)](
         cells.contiguous(), book.contiguous(), book.square().sum(1), found, len(cells), len(book), share,
-        D=cells.shape[1], CELLS=CELLS, CODES=CODES, DEPTH=DEPTH, PARTS=parts, num_warps=WARPS,
+        D=width, CELLS=CELLS, CODES=CODES, DEPTH=depth, PARTS=parts, num_warps=WARPS,
     )  # fmt: skip
     return found
 

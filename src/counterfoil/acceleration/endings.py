@@ -38,7 +38,7 @@ def spread_kernel(
         values = tl.load(x + at, mask=(rows[:, None] < pixels) & real[None, :], other=0.0).to(tl.float32)
     result = values * scale[None, :] + shift[None, :]
     result = result * tl.sigmoid(result)
-    product = tl.dot(result.to(factors.dtype), factors)  # (ROWS, 32)
+    product = tl.dot(result.to(factors.dtype), factors, input_precision="ieee")  # (ROWS, 32)
     planes += image.to(tl.int64) * 27 * pixels
     tl.store(planes + taps[None, :] * pixels + rows[:, None], product, mask=(taps[None, :] < 27) & (rows[:, None] < pixels))
 
