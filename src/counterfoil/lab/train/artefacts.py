@@ -15,6 +15,7 @@ from diffusers import AutoencoderKL, DDIMScheduler, UNet2DConditionModel, VQMode
 from torch import Tensor
 from transformers import CLIPTextModel
 
+from counterfoil.generators.nearest import nearest_codes
 from counterfoil.lab.garments import Garments
 from counterfoil.lab.scenes import render, sample
 from counterfoil.lab.train.formats import normalise
@@ -37,7 +38,9 @@ class Artefacts:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._wording = Wording(run.device)
+        self._kind = torch.bfloat16 if run.on_gpu else torch.float32
         self._vqgan = self._load(VQModel, run.weights / "vqgan")
+        self._book = self._codes(run.weights / "vqgan")
         self._autoencoder = self._load(AutoencoderKL, run.weights / "diffusion" / "vae")
         self._unet = self._load(UNet2DConditionModel, run.weights / "diffusion" / "unet")
         self._text = self._load(CLIPTextModel, run.weights / "diffusion" / "text_encoder")
@@ -48,27 +51,28 @@ class Artefacts:
         made = images.clone()
         eighth = max(1, len(images) // 8)
         groups = [slice(start, start + eighth) for start in range(0, 4 * eighth, eighth)]
-        with self._run.autocast():
-            if self._vqgan is not None:
-                made[groups[0]] = self._requantised(images[groups[0]], noise=0.0)
-                made[groups[1]] = self._requantised(images[groups[1]], noise=LATENT_NOISE)
-            if self._autoencoder is not None:
-                made[groups[2]] = self._decoded(self._latents(images[groups[2]], noise=LATENT_NOISE))
-                if self._unet is not None:
-                    made[groups[3]] = self._repainted(images[groups[3]], factors[groups[3]])
+        if self._vqgan is not None:
+            made[groups[0]] = self._requantised(images[groups[0]], noise=0.0)
+            made[groups[1]] = self._requantised(images[groups[1]], noise=LATENT_NOISE)
+        if self._autoencoder is not None:
+            made[groups[2]] = self._decoded(self._latents(images[groups[2]], noise=LATENT_NOISE))
+            if self._unet is not None:
+                made[groups[3]] = self._repainted(images[groups[3]], factors[groups[3]])
         return made
 
     def _requantised(self, images: Tensor, *, noise: float) -> Tensor:
-        latents = self._vqgan.encode(normalise(images)).latents
-        latents = _moved(latents.float(), noise)
-        return _pictures(self._vqgan.decode(latents).sample)
+        latents = _moved(self._vqgan.encode(self._seen(images)).latents.float(), noise)
+        cells = latents.permute(0, 2, 3, 1)  # (N, H, W, D)
+        nearest = nearest_codes(cells.reshape(-1, cells.shape[-1]), self._book)
+        codes = self._book[nearest].view_as(cells).permute(0, 3, 1, 2)
+        return _pictures(self._vqgan.decode(codes.to(self._kind), force_not_quantize=True).sample)
 
     def _latents(self, images: Tensor, *, noise: float) -> Tensor:
-        latents: Tensor = self._autoencoder.encode(normalise(images)).latent_dist.mean.float()
+        latents: Tensor = self._autoencoder.encode(self._seen(images)).latent_dist.mean.float()
         return _moved(latents, noise)
 
     def _decoded(self, latents: Tensor) -> Tensor:
-        return _pictures(self._autoencoder.decode(latents).sample)
+        return _pictures(self._autoencoder.decode(latents.to(self._kind)).sample)
 
     def _repainted(self, images: Tensor, factors: Tensor) -> Tensor:
         scheduler = DDIMScheduler.from_pretrained(self._run.weights / "diffusion" / "scheduler")
@@ -82,7 +86,7 @@ class Artefacts:
         texts = torch.cat([self._wording.empty(len(images)), self._wording.captions(factors)])
         words = self._text(texts).last_hidden_state
         for time in times:
-            blank, told = self._unet(torch.cat([latents] * 2), time, words).sample.float().chunk(2)
+            blank, told = self._unet(torch.cat([latents] * 2).to(self._kind), time, words).sample.float().chunk(2)
             latents = scheduler.step(blank + GUIDANCE * (told - blank), time, latents).prev_sample
         return self._decoded(latents / scaling)
 
@@ -90,7 +94,18 @@ class Artefacts:
         """The network, or None while it has not been trained."""
         if not (folder / "config.json").is_file():
             return None
-        return kind.from_pretrained(folder).float().to(self._run.device).eval().requires_grad_(False)
+        network = kind.from_pretrained(folder).to(self._run.device, self._kind).eval().requires_grad_(False)
+        return network.to(memory_format=torch.channels_last) if self._run.on_gpu else network
+
+    def _codes(self, folder: Path) -> Tensor:
+        """The VQGAN's codes, unrounded."""
+        if self._vqgan is None:
+            return torch.empty(0)
+        book: Tensor = VQModel.from_pretrained(folder).quantize.embedding.weight.detach()
+        return book.float().to(self._run.device)
+
+    def _seen(self, images: Tensor) -> Tensor:
+        return normalise(images).to(self._kind)
 
 
 def artefact_pool(garments: Garments, *, run: Run, size: PoolSize) -> Pool:

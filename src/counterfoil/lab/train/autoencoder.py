@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,14 +69,14 @@ class PerceptualLoss:
     def __init__(self, run: Run, begins: float) -> None:
         self._run = run
         self._begins = 0.0 if run.resumes else begins
-        self._perceptual: Perceptual | None = None
+        self._distance: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def __call__(self, progress: float, made: Tensor, wanted: Tensor) -> Tensor:
         folder = self._run.weights / "attributes"
         # Read when it is first due, so that the checker may be trained at the same time.
-        if self._perceptual is None and progress >= self._begins and (folder / "model.safetensors").is_file():
-            self._perceptual = Perceptual(folder, self._run.device)
-        return self._perceptual.distance(made, wanted) if self._perceptual else made.new_zeros(())
+        if self._distance is None and progress >= self._begins and (folder / "model.safetensors").is_file():
+            self._distance = self._run.compiled(Perceptual(folder, self._run.device).distance)
+        return self._distance(made, wanted) if self._distance else made.new_zeros(())
 
 
 def psnr(made: Tensor, wanted: Tensor) -> Tensor:

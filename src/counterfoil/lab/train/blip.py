@@ -36,21 +36,24 @@ def train(run: Run, recipe: Blip) -> None:
     wording = Wording(run.device)
     model = BlipForConditionalGeneration.from_pretrained(run.out).float() if run.resumes else _fresh(recipe)
     model = model.to(run.device).train()
-    see = run.compiled(model.vision_model)
     batch, pad = run.batch or recipe.schedule.batch, words().index(PAD)
 
-    def loss(progress: float) -> dict[str, Tensor]:
-        columns = pool.batch(batch)
-        tokens = wording.captions(columns["factors"].long())
+    def surprise(images: Tensor, tokens: Tensor) -> Tensor:
         with run.autocast():
-            seen = see(pixel_values=normalise(to_floats(mirrored(columns["images"])))).last_hidden_state
+            seen = model.vision_model(pixel_values=normalise(to_floats(images))).last_hidden_state
             scores = model.text_decoder(
                 input_ids=tokens[:, :-1],
                 attention_mask=(tokens[:, :-1] != pad).long(),
                 encoder_hidden_states=seen,
                 encoder_attention_mask=torch.ones(seen.shape[:2], dtype=torch.long, device=seen.device),
             ).logits
-        return {"loss": F.cross_entropy(scores.float().transpose(1, 2), tokens[:, 1:], ignore_index=pad)}
+        return F.cross_entropy(scores.float().transpose(1, 2), tokens[:, 1:], ignore_index=pad)
+
+    surprised = run.compiled(surprise)
+
+    def loss(progress: float) -> dict[str, Tensor]:
+        columns = pool.batch(batch)
+        return {"loss": surprised(mirrored(columns["images"]), wording.captions(columns["factors"].long()))}
 
     def save(averaged: nn.Module) -> None:
         save_half(averaged, run.out)

@@ -47,7 +47,16 @@ def train(run: Run, recipe: Clip) -> None:
     model = CLIPModel.from_pretrained(run.out).float() if run.resumes else CLIPModel(configuration(recipe))
     model = model.to(run.device).train()
     batch = run.batch or recipe.schedule.batch
-    see, read = run.compiled(model.vision_model), run.compiled(model.text_model)
+
+    def distance(images: Tensor, tokens: Tensor, true: Tensor) -> Tensor:
+        with run.autocast():
+            pictures = model.visual_projection(model.vision_model(pixel_values=normalise(to_floats(images))).pooler_output)
+            texts = model.text_projection(model.text_model(input_ids=tokens).pooler_output)
+        pictures, texts = F.normalize(pictures.float(), dim=1), F.normalize(texts.float(), dim=1)
+        scores = pictures @ texts.T * model.logit_scale.exp().clamp(max=100)
+        return (ranked(scores, true) + ranked(scores.T, true.T)) / 2
+
+    compared = run.compiled(distance)
 
     def loss(progress: float) -> dict[str, Tensor]:
         columns = pool.batch(batch)
@@ -57,13 +66,8 @@ def train(run: Run, recipe: Clip) -> None:
         described = torch.cat([factors, missed])
         said = torch.cat([stated, torch.ones_like(missed, dtype=torch.bool)])
         tokens = wording.tokens(described, said, unknown=recipe.habits.unknown)
-        with run.autocast():
-            pictures = model.visual_projection(see(pixel_values=normalise(to_floats(mirrored(columns["images"])))).pooler_output)
-            texts = model.text_projection(read(input_ids=tokens).pooler_output)
-        pictures, texts = F.normalize(pictures.float(), dim=1), F.normalize(texts.float(), dim=1)
-        scores = pictures @ texts.T * model.logit_scale.exp().clamp(max=100)
-        true = matches(factors, described, said)
-        return {"loss": (ranked(scores, true) + ranked(scores.T, true.T)) / 2, "scale": model.logit_scale.exp()}
+        loss = compared(mirrored(columns["images"]), tokens, matches(factors, described, said))
+        return {"loss": loss, "scale": model.logit_scale.exp()}
 
     def save(averaged: nn.Module) -> None:
         save_half(averaged, run.out)

@@ -42,7 +42,7 @@ Loss = Callable[[float], dict[str, Tensor]]
 def fit(module: nn.Module, loss: Loss, *, run: Run, schedule: Schedule, save: Callable[[nn.Module], None]) -> nn.Module:
     """Train the module, save its averaged copy now and at times before, and return that copy."""
     average = Average(module)
-    optimiser = _optimiser(module, schedule, fused=run.device.startswith("cuda"))
+    optimiser = _optimiser(module, schedule, fused=run.on_gpu)
     steps = run.steps or schedule.steps
     rate = schedule.learning_rate * (RESUMED_PACE if run.resumes else 1.0)
     clock = Clock(steps, run.minutes)
@@ -52,8 +52,10 @@ def fit(module: nn.Module, loss: Loss, *, run: Run, schedule: Schedule, save: Ca
         while (progress := clock.progress(step)) < 1:
             for group in optimiser.param_groups:
                 group["lr"] = rate * _pace(step, progress, schedule.warmup)
-            losses = loss(progress)
+            # Before the loss: where steps are replayed, the gradients lie in memory that the next step writes to.
             optimiser.zero_grad(set_to_none=True)
+            torch.compiler.cudagraph_mark_step_begin()
+            losses = loss(progress)
             losses["loss"].backward()
             norm = nn.utils.clip_grad_norm_(module.parameters(), schedule.largest_gradient)
             optimiser.step()
@@ -144,7 +146,7 @@ def _record(run: Run, schedule: Schedule, module: nn.Module, *, steps: int, seco
     record = {
         "recipe": run.out.name,
         "seed": run.seed,
-        "machine": torch.cuda.get_device_name() if run.device.startswith("cuda") else "CPU",
+        "machine": torch.cuda.get_device_name() if run.on_gpu else "CPU",
         "trained_parameters": sum(weight.numel() for weight in module.parameters() if weight.requires_grad),
         "steps": sum(done["steps"] for done in before) + steps,
         "stages": [*before, stage],

@@ -27,7 +27,8 @@ class PoolSize:
 
     start: int = 16_384
     capacity: int = 262_144
-    chunk: int = 4_096
+    chunk: int = 16_384
+    """How many are drawn at a time: launching the kernels that draw takes as long for a few."""
     fresh: float = 0.1
     """How many scenes are drawn for each sample that training uses."""
 
@@ -43,7 +44,7 @@ class Pool:
         self._device = device
         self._columns: Columns = {}
         self._drawn = 0
-        self._owed = float(size.start)
+        self._owed = float(max(size.start, min(size.chunk, size.capacity)))
         self._refill()
 
     def batch(self, count: int) -> Columns:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from counterfoil.lab.garments import Garments, from_idx
 
@@ -42,14 +41,21 @@ class Run:
         """The shapes to train on: those of Fashion-MNIST's training split, never those of the test split."""
         return from_idx(self.data, "train").to(self.device)
 
-    def compiled(self, module: nn.Module) -> Callable[..., Any]:
-        """The module as the training step should call it."""
-        return torch.compile(module, dynamic=False) if self.compiles else module
+    def compiled(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """A module or function as the training step should call it."""
+        if not self.compiles:
+            return work
+        # Small networks wait for their kernels to be launched: what is compiled is also recorded and replayed.
+        return torch.compile(work, dynamic=False, mode="reduce-overhead" if self.on_gpu else None)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether this is CUDA."""
+        return torch.device(self.device).type == "cuda"
 
     def autocast(self) -> torch.autocast:
         """Half precision where it pays: bfloat16 on a GPU, nothing on a CPU."""
-        kind = torch.device(self.device).type
-        return torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda", cache_enabled=False)
+        return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.on_gpu, cache_enabled=False)
 
     def write_json(self, name: str, value: Any) -> None:
         """Put a small record beside the weights."""

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from diffusers import VQModel
 from torch import Tensor
 
+from counterfoil.generators.nearest import nearest_codes
 from counterfoil.lab.train.autoencoder import PerceptualLoss, psnr
 from counterfoil.lab.train.formats import SIDE, normalise, placed, save_half
 from counterfoil.lab.train.loop import Schedule, fit
@@ -64,7 +65,7 @@ class Codebook:
     def quantise(self, latents: Tensor) -> tuple[Tensor, Tensor]:
         """The nearest codes and their numbers.  # (N, D, H, W) → (N, D, H, W), (N·H·W,)"""
         rows = _rows(latents.detach())
-        nearest = torch.addmm(-self._codes.square().sum(1), rows, 2 * self._codes.T).argmax(1)
+        nearest = nearest_codes(rows, self._codes)
         count, width, height, breadth = latents.shape
         return self._codes[nearest].view(count, height, breadth, width).permute(0, 3, 1, 2), nearest
 
@@ -72,7 +73,7 @@ class Codebook:
     def follow(self, latents: Tensor, nearest: Tensor, *, restarts: bool) -> Tensor:
         """Move every code towards the latents it stands for; the share of codes in use."""
         rows = _rows(latents)
-        counts = torch.bincount(nearest, minlength=len(self._codes)).float()
+        counts = torch.zeros_like(self._counts).index_add_(0, nearest, torch.ones_like(rows[:, 0]))
         sums = torch.zeros_like(self._sums).index_add_(0, nearest, rows)
         self._counts.lerp_(counts, 1 - self._decay)
         self._sums.lerp_(sums, 1 - self._decay)
@@ -94,7 +95,18 @@ def train(run: Run, recipe: Vqgan) -> None:
     codes = model.quantize.embedding.weight.requires_grad_(False)
     codebook = Codebook(codes)
     quantises = run.resumes
-    encode, decode = run.compiled(model.encoder), run.compiled(model.decoder)
+
+    def encoded(images: Tensor) -> Tensor:
+        with run.autocast():
+            latents: Tensor = model.quant_conv(model.encoder(normalise(images)))
+        return latents.float()
+
+    def decoded(latents: Tensor) -> Tensor:
+        with run.autocast():
+            made: Tensor = model.decoder(model.post_quant_conv(latents))
+        return made.float() / 2 + 0.5
+
+    encode, decode = run.compiled(encoded), run.compiled(decoded)
     look = PerceptualLoss(run, recipe.perceptual_from)
     batch = run.batch or recipe.schedule.batch
 
@@ -102,8 +114,7 @@ def train(run: Run, recipe: Vqgan) -> None:
         nonlocal quantises
         images = to_floats(pool.batch(batch)["images"]).contiguous(memory_format=torch.channels_last)
         used = commitment = images.new_zeros(())
-        with run.autocast():
-            latents = model.quant_conv(encode(normalise(images))).float()
+        latents = encode(images)
         if not quantises and progress >= recipe.continuous_until:
             codebook.start_from(latents)
             quantises = True
@@ -114,8 +125,8 @@ def train(run: Run, recipe: Vqgan) -> None:
             latents_seen = latents + (nearest_codes - latents).detach()
         else:
             latents_seen = latents
+        made = decode(latents_seen)
         with run.autocast():
-            made = decode(model.post_quant_conv(latents_seen)).float() / 2 + 0.5
             seen = look(progress, made, images)
         pixels = recipe.absolute * F.l1_loss(made, images) + recipe.fidelity * log_error(made, images)
         total = pixels + recipe.perceptual * seen + recipe.commitment * commitment
