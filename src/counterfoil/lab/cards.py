@@ -1,14 +1,22 @@
-"""`python -m counterfoil.lab.cards`: write each lab model's card from what was measured and how it was trained."""
+"""`python -m counterfoil.lab.cards`: write each lab model's card from what was measured and how it was trained.
+
+With `--again FOLDER`, the card of the model that ships also tells of another, which the recipe made from the start once more and
+which was measured where it lies: what it took, and whether it came out as good.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+from counterfoil.errors import BadData, CounterfoilError
 from counterfoil.lab.measure import FILES, FRESH, MEASURES, WEIGHTS, Bench, measure
 from counterfoil.lab.readings import Reading
+
+AGAIN = "again.json"
 
 ABOUT: dict[str, tuple[str, str, str]] = {
     # name: what it is, what it was trained on, what it is for
@@ -99,12 +107,39 @@ def card(name: str, folder: Path) -> str:
     lines += [f"- **Recipe**: `python -m counterfoil.lab.train {name}`", "- **Licence**: that of this package.", ""]
     lines += [f"## Measured on unseen garments ({record['garments']} split, scenes from seed {record['scenes_seed']})", ""]
     lines += _table(record)
-    again = folder / FILES[FRESH]
-    if again.is_file():
+    fresh = folder / FILES[FRESH]
+    if fresh.is_file():
         lines += ["", "## Measured again on garments that no choice was made by", ""]
         lines += ["Those of Fashion-MNIST's test split that do not ship with the package.", ""]
-        lines += _table(json.loads(again.read_text(encoding="utf-8")))
+        lines += _table(json.loads(fresh.read_text(encoding="utf-8")))
+    if (folder / AGAIN).is_file():
+        lines += ["", *_made_again(json.loads((folder / AGAIN).read_text(encoding="utf-8")))]
     return "\n".join(lines) + "\n"
+
+
+def keep_again(name: str, made: Path, *, weights: Path) -> None:
+    """Put what a model made again took, and what was measured of it, beside the one that ships."""
+    files = {"training": "training.json", **FILES}
+    missing = [file for file in files.values() if not (made / file).is_file()]
+    if missing:
+        raise BadData(f"{made} has no {' and no '.join(missing)}; train lab:{name} into it and measure it on both splits")
+    record = {part: json.loads((made / file).read_text(encoding="utf-8")) for part, file in files.items()}
+    (weights / name / AGAIN).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _made_again(record: dict[str, Any]) -> list[str]:
+    told = f"{_stages(record['training'])} on one {record['training']['machine']} (seed {record['training']['seed']})"
+    return [
+        "## Made again by its recipe, from the start",
+        "",
+        f"Not the weights that ship, but others that the recipe gave: {told}. On the report garments:",
+        "",
+        *_table(record["report"]),
+        "",
+        "On garments that no choice was made by:",
+        "",
+        *_table(record[FRESH]),
+    ]
 
 
 def _table(record: dict[str, Any]) -> list[str]:
@@ -114,9 +149,12 @@ def _table(record: dict[str, Any]) -> list[str]:
 
 def _trained(path: Path) -> str:
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    told = ", then ".join(f"{stage['steps']:,} steps of {stage['batch']} in {stage['seconds']} s" for stage in record["stages"])
     note = f"; {record['note']}" if "note" in record else ""
-    return f"{told} on one {record['machine']}, shared with other runs (seed {record['seed']}){note}"
+    return f"{_stages(record)} on one {record['machine']}, shared with other runs (seed {record['seed']}){note}"
+
+
+def _stages(record: dict[str, Any]) -> str:
+    return ", then ".join(f"{stage['steps']:,} steps of {stage['batch']} in {stage['seconds']} s" for stage in record["stages"])
 
 
 def _row(reading: Reading) -> str:
@@ -136,7 +174,15 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true", help="measure again before writing")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--again", type=Path, metavar="FOLDER", help="tell of this one, made again and measured; for one NAME")
     given = parser.parse_args()
+    if given.again is not None:
+        if len(given.names) != 1:
+            parser.error("--again is about one model; name it")
+        try:
+            keep_again(given.names[0], given.again, weights=given.weights)
+        except CounterfoilError as error:
+            sys.exit(f"counterfoil: {error}")
     for name in given.names or MEASURES:
         folder = given.weights / name
         if given.measure or not (folder / FILES["report"]).is_file():

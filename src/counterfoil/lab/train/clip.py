@@ -36,7 +36,7 @@ class Clip:
     habits: Habits = Habits(full=0.35, single=0.5)
     near_misses: float = 0.25
     """Captions, for each picture, that are its own but for one factor."""
-    schedule: Schedule = Schedule(steps=17_000, batch=768, learning_rate=1e-3, weight_decay=0.05, warmup=500)
+    schedule: Schedule = Schedule(steps=9_400, batch=768, learning_rate=1e-3, weight_decay=0.05, warmup=500)
     pool: PoolSize = PoolSize(start=65_536, capacity=1_048_576, fresh=0.25)
 
 
