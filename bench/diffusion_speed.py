@@ -29,10 +29,11 @@ from typing import Any
 
 import torch
 from bench import stable_diffusion as sd
+from bench.card import matmul_limit
 from bench.diffusion_agreement import agreement
 from bench.diffusion_generating import Generating
 from bench.diffusion_rows import Editing, Painting, Row, Scale
-from bench.fmr_speed import matmul_limit, write
+from bench.fmr_speed import write
 
 ON_REQUEST = ("generator: ours, compiled",)
 

@@ -2,7 +2,7 @@
 
     python -m bench.fmr_memory [--free 100 24 8 4] [--images 32] [--out FILE.json]
 
-The set-up of `bench/fmr_speed.py`, a few steps. All but `--free` GiB of the card are taken by something else; then the engine
+The set-up of `bench/fmr_setup.py`, a few steps. All but `--free` GiB of the card are taken by something else; then the engine
 sizes itself, or is told to take 64 images at a time whatever the memory. Every image must come out, every time.
 """
 
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench.fmr_speed import clear, jobs, parts
+from bench.card import clear
+from bench.fmr_setup import jobs, parts
 
 from counterfoil.acceleration.settings import Acceleration
 from counterfoil.engine import Engine

@@ -1,45 +1,29 @@
 """Seconds an image of FMR against two straightforward loops, in one run on one machine, and where the time goes.
 
-    python bench/fmr_speed.py [--device cuda] [--rows all] [--iterations 50] [--slots 64] [--out FILE.json]
+    python -m bench.fmr_speed [--device cuda] [--rows all] [--iterations 50] [--slots 64] [--out FILE.json]
 
-The set-up: VQGAN f16-16384 at 256 pixels, ResNet-50, CLIP ViT-B/32, all with random weights; the oracle is asked and its answer
-is taken for a yes, so that every image takes all steps. The loops are what one would write from the paper: render with a
-gradient, step, render again, ask the oracle. Operations are counted as the plain networks have them, 530 GFLOP an image and
+The set-up is that of bench/fmr_setup.py. The loops are what one would write from the paper: render with a gradient, step, render
+again, ask the oracle. Operations are counted as the plain networks have them, 530 GFLOP an image and
 iteration, whatever a row does to need fewer. `--small` takes tiny networks, to rehearse on a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import platform
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-import torchvision
-from torch import Tensor
+from bench.card import clear, matmul_limit, profile, settle, timed
+from bench.fmr_setup import Parts, jobs, loop, parts
 
 from counterfoil.acceleration.decoder import build
 from counterfoil.acceleration.settings import Acceleration
-from counterfoil.encoders.clip import TransformersEncoder
-from counterfoil.engine import EightBits, Engine, Job
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.generators.vqgan.configuration import Architecture
-from counterfoil.generators.vqgan.generator import VqganAutoencoder
-from counterfoil.generators.vqgan.network import Vqgan
-from counterfoil.guidance import StepLength
-from counterfoil.models.inputs import IMAGENET_MEAN, IMAGENET_STD
-from counterfoil.models.module import ModuleModel
-from counterfoil.models.preprocessing import Preprocessing
-from counterfoil.oracles.zero_shot import ZeroShotOracle
-from counterfoil.parts import Verdicts
+from counterfoil.engine import Engine
 from counterfoil.spec import EngineSpec, SearchSpec
 
 GFLOP = 530  # an image and iteration, forward and backward, one rendering
@@ -55,120 +39,6 @@ ENGINE = {
     "engine tf32 fused compiled graphs": Acceleration("tf32", fused=True, compile=True, graphs=True),
 }
 LOOPS = {"one image at a time float32": (1, False), "batches of 32 tf32": (32, True)}
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What is put together."""
-
-    model: ModuleModel
-    generator: LatentGenerator
-    oracle: Agreeing
-    size: int
-
-
-class Agreeing:
-    """An oracle that is asked, and whose answer is taken for a yes."""
-
-    def __init__(self, inner: ZeroShotOracle) -> None:
-        self.inner = inner
-
-    def bind(self, classes: Any) -> Agreeing:
-        return Agreeing(self.inner.bind(classes))
-
-    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
-        said = self.inner.judge(images, labels)
-        return Verdicts(said.keeps_label * 0 + 1, said.scores, said.predicted)
-
-
-class WordlessEncoder(TransformersEncoder):
-    """CLIP with random weights, and random directions for words: there is no tokenizer to go with them."""
-
-    def embed_texts(self, texts: Any) -> Tensor:
-        chance = torch.Generator().manual_seed(len(texts))
-        return torch.randn(len(texts), self.model.config.projection_dim, generator=chance).to(self.model.device)
-
-
-def parts(device: str, *, small: bool) -> Parts:
-    """The networks, with random weights."""
-    from transformers import CLIPConfig, CLIPModel
-
-    torch.manual_seed(0)
-    size = 32 if small else 256
-    shape = Architecture(
-        n_embed=64 if small else 16_384, embed_dim=32 if small else 256, z_channels=32 if small else 256, ch=32 if small else 128,
-        ch_mult=(1, 2) if small else (1, 1, 2, 2, 4), num_res_blocks=1 if small else 2, resolution=size, attn_resolutions=(16,),
-    )  # fmt: skip
-    network = Vqgan(shape)
-    generator = LatentGenerator(VqganAutoencoder(network.to(device), factor=shape.factor), size=size)
-    resnet = torchvision.models.resnet18 if small else torchvision.models.resnet50
-    side = 32 if small else 224
-    seen = Preprocessing(size=(side, side), resize=(side + 8, side + 8), mean=IMAGENET_MEAN, std=IMAGENET_STD)
-    classes = [f"thing {number}" for number in range(1000)]
-    model = ModuleModel(resnet(weights=None), classes, preprocessing=seen).to(device)
-    few = {
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "image_size": 32,
-        "patch_size": 8,
-    }
-    config = CLIPConfig(vision_config=few if small else {}, text_config={"num_hidden_layers": 1})
-    looked = Preprocessing(size=(side, side), interpolation="bicubic", mean=IMAGENET_MEAN, std=IMAGENET_STD)
-    encoder = WordlessEncoder(CLIPModel(config).to(device), None, looked, name="random")
-    oracle = Agreeing(ZeroShotOracle(encoder)).bind(classes)
-    return Parts(model, generator, oracle, size)
-
-
-def jobs(count: int, size: int) -> list[Job]:
-    chance = torch.Generator().manual_seed(1)
-    pictures = (torch.rand(count, 3, size // 8, size // 8, generator=chance) * 255).round() / 255
-    larger = F.interpolate(pictures, size=(size, size), mode="nearest")
-    return [Job(f"picture {number}", picture, number % 1000, number) for number, picture in enumerate(larger)]
-
-
-def loop(given: Parts, work: list[Job], search: SearchSpec, *, batch: int, device: str) -> None:
-    """Algorithm 1 as one would write it down, `batch` images at a time."""
-    length = StepLength(search.step, search.norm, search.unit)
-    model, generator, oracle = given.model, given.generator, given.oracle
-    for at in range(0, len(work), batch):
-        some = work[at : at + batch]
-        labels = torch.tensor([job.label for job in some], device=device)
-        with torch.no_grad():
-            images = torch.stack([job.image for job in some]).to(device)
-            state = generator.start(images, labels, labels)
-        for _ in range(search.budget):
-            leaf = state["latent"].detach().requires_grad_()
-            pictures = EightBits.apply(generator.render({**state, "latent": leaf}))
-            loss = F.cross_entropy(model.logits(pictures), labels, reduction="sum")
-            gradient = torch.autograd.grad(loss, leaf)[0]
-            with torch.no_grad():
-                state = generator.step(state, length.fit(gradient, state["scale"]))
-                pictures = EightBits.apply(generator.render(state))
-                if not bool((oracle.judge(pictures, labels).keeps_label == 1).any()):
-                    break
-
-
-def settle(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def timed(work: Callable[[], object], device: str) -> float:
-    settle(device)
-    began = time.perf_counter()
-    work()
-    settle(device)
-    return time.perf_counter() - began
-
-
-def clear(device: str) -> None:
-    gc.collect()
-    if device == "cuda":
-        torch._dynamo.reset()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
 
 
 def figures(seconds: float, images: int, iterations: int, device: str) -> dict[str, Any]:
@@ -224,54 +94,6 @@ def run_engine(given: Parts, name: str, asked: argparse.Namespace) -> tuple[dict
     return {**found, "slots": slots, "tile": engine.tile, "pipelined": engine.pipelined, "warm_up_seconds": warm}, engine
 
 
-KINDS = {  # by what a kernel's name contains, the first that fits
-    "norm and SiLU (own kernels)": (
-        "moments_kernel", "join_kernel", "apply_kernel", "slopes_kernel", "back_kernel", "coefficients_kernel",
-    ),
-    "nearest codes": ("candidates_kernel",),
-    "convolutions": ("fprop", "dgrad", "wgrad", "conv", "implicit"),
-    "matrix products": ("gemm", "nvjet", "cutlass", "cublas", "splitk"),
-    "attention": ("attention", "flash", "fmha"),
-    "compiled pointwise": ("triton_",),
-    "copies": ("copy", "memcpy", "memset", "nchwtonhwc", "nhwctonchw", "tensortransform"),
-    "normalisation (library)": ("norm", "rowwisemoments", "computefused"),
-    "resampling": ("upsample",),
-    "reductions and softmax": ("reduce", "softmax", "sum"),
-    "pointwise": ("elementwise", "vectorized", "silu", "fill"),
-}  # fmt: skip
-
-
-def profile(work: Callable[[], object], *, steps: int) -> dict[str, Any]:
-    """Milliseconds a step by kind of kernel; the rest of the step the card waits."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiling
-
-    with profiling(activities=[ProfilerActivity.CUDA]) as seen:
-        wall = timed(work, "cuda")
-    rows: dict[str, list[float]] = {}
-    kernels: list[tuple[float, int, str]] = []
-    for event in seen.key_averages():
-        took = event.self_device_time_total / 1e3 / steps
-        if took <= 0:
-            continue
-        name = event.key.lower()
-        kind = next((kind for kind, marks in KINDS.items() if any(mark in name for mark in marks)), "other")
-        entry = rows.setdefault(kind, [0.0, 0])
-        entry[0] += took
-        entry[1] += event.count / steps
-        kernels.append((took, round(event.count / steps), event.key[:110]))
-    busy = sum(entry[0] for entry in rows.values())
-    print(
-        f"\n  a step of a tile: {wall * 1e3 / steps:.1f} ms by the clock, {busy:.1f} ms of kernels (start of the images included)"
-    )
-    for kind, (took, count) in sorted(rows.items(), key=lambda row: -row[1][0]):
-        print(f"  {kind:<30} {took:8.2f} ms {count:8.1f} kernels  {100 * took / busy:5.1f} %")
-    print("  the longest:")
-    for took, count, name in sorted(kernels, reverse=True)[:25]:
-        print(f"  {took:8.2f} ms {count:5d}  {name}")
-    return {"wall_ms": wall * 1e3 / steps, "kernels_ms": busy, "kinds": {kind: entry[0] for kind, entry in rows.items()}}
-
-
 def agreement(given: Parts, device: str) -> dict[str, float]:
     """How far pictures and gradients of the fused decoder are from those of the network in float32, relative to their size."""
     codes = torch.randn(2, given.generator.autoencoder.network.post_quant_conv.in_channels, 16, 16, device=device)
@@ -290,16 +112,6 @@ def agreement(given: Parts, device: str) -> dict[str, float]:
         for name, both in answers.items()
         for what, found, wanted in zip(("pictures", "gradients"), both, exact, strict=True)
     }
-
-
-def matmul_limit(device: str) -> float:
-    """TFLOP/s of large bf16 matrix products."""
-    side = 8192 if device == "cuda" else 256
-    left, right = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
-    for _ in range(3):
-        left @ right
-    seconds = timed(lambda: [left @ right for _ in range(20)], device)
-    return 20 * 2 * side**3 / seconds / 1e12
 
 
 def main() -> None:
