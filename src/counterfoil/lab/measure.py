@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, BlipForConditionalGeneration, CLIPModel, LlamaForCausalLM
 
 from counterfoil.errors import CounterfoilError
+from counterfoil.generators.autoencoders import VectorAutoencoder
 from counterfoil.lab import timing
 from counterfoil.lab.captions import captions, parse
 from counterfoil.lab.garments import fresh, shipped
@@ -101,27 +102,28 @@ def attributes(bench: Bench) -> list[Reading]:
     """Accuracy on each attribute, on scenes and on reconstructions."""
     scenes, images = bench.scenes()
     readings = _checked(bench, images, scenes, "", dict.fromkeys(FACTORS, 97.0))
-    vqgan = bench.load(VQModel, "vqgan")
     autoencoder = bench.load(AutoencoderKL, "diffusion", "vae")
-    readings += _checked(bench, _reconstruct(bench, vqgan, images), scenes, " after vqgan", {})
-    return readings + _checked(bench, _reconstruct(bench, autoencoder, images), scenes, " after the painter's autoencoder", {})
+    painters = bench.batched(lambda part: (autoencoder(normalise(part)).sample / 2 + 0.5).clamp(0, 1), images)
+    readings += _checked(bench, _decoded(bench, _codes(bench, images)), scenes, " after vqgan", {})
+    return readings + _checked(bench, painters, scenes, " after the painter's autoencoder", {})
 
 
 def vqgan(bench: Bench) -> list[Reading]:
     """Fidelity of reconstructions, what survives in them, and the cost of a search step."""
     scenes, images = bench.scenes()
     model = bench.load(VQModel, "vqgan")
-    made = _reconstruct(bench, model, images)
+    codes = _codes(bench, images)
+    made = _decoded(bench, codes)
     error = (made - images).square().flatten(1).mean(1)
     before, after = (bench.classify("diverse", pictures).argmax(1) == scenes.factors["garment"] for pictures in (images, made))
-    codes = bench.batched(lambda part: _codes(model, part), images)
-    used = len(codes.unique()) / int(model.config.num_vq_embeddings)  # type: ignore[union-attr, arg-type]
+    cells = codes.permute(0, 2, 3, 1).flatten(0, 2)  # (N · 16 · 16, 8)
+    used = len(cells.unique(dim=0)) / int(model.config.num_vq_embeddings)  # type: ignore[union-attr, arg-type]
     return [
         mean("PSNR", -10 * torch.log10(error), "dB", at_least=26),
         share("accuracy of diverse on originals", before),
         share("accuracy of diverse on reconstructions", after),
         mean("accuracy lost in reconstruction", 100.0 * (before.float() - after.float()), "points", at_most=2),
-        Reading("codes in use", 100 * used, 100 * used, 100 * used, codes.numel()),
+        Reading("codes in use", 100 * used, 100 * used, 100 * used, len(cells)),
         mean("decode and backward, batch 32, CPU", timing.latent_step(model), "ms an image", at_most=30),
         *_checked(bench, made, scenes, " read off reconstructions", {}),
     ]
@@ -146,7 +148,7 @@ def clip(bench: Bench) -> list[Reading]:
     for factor in FACTORS:
         target = 90.0 if factor == "garment" else 95.0
         readings.append(share(f"zero-shot {factor}", chosen(seen, factor) == scenes.factors[factor], at_least=target))
-    made = _reconstruct(bench, bench.load(VQModel, "vqgan"), images)
+    made = _decoded(bench, _codes(bench, images))
     accepted = chosen(bench.batched(see, made), "garment") == scenes.factors["garment"]
     return [*readings, share("vqgan reconstructions accepted", accepted, at_least=85)]
 
@@ -267,13 +269,16 @@ def _checked(
     return [*readings, share(f"all attributes{what}", torch.stack(list(right.values())).all(0), at_least=together)]
 
 
-def _reconstruct(bench: Bench, model: nn.Module, images: Tensor) -> Tensor:
-    return bench.batched(lambda part: (model(normalise(part)).sample / 2 + 0.5).clamp(0, 1), images)
+def _codes(bench: Bench, images: Tensor) -> Tensor:
+    """The codes of pictures, as the search starts from them.  # (N, 3, 64, 64) → (N, 8, 16, 16)"""
+    vqgan = VectorAutoencoder(bench.load(VQModel, "vqgan"))
+    return bench.batched(lambda part: vqgan.quantise(vqgan.encode(part)), images)
 
 
-def _codes(model: nn.Module, images: Tensor) -> Tensor:
-    numbers: Tensor = model.quantize(model.encode(normalise(images)).latents)[2][2]  # type: ignore[operator]
-    return numbers
+def _decoded(bench: Bench, codes: Tensor) -> Tensor:
+    """The pictures of codes."""
+    vqgan = VectorAutoencoder(bench.load(VQModel, "vqgan"))
+    return bench.batched(lambda part: vqgan.decode(part).clamp(0, 1), codes)
 
 
 def _changed(before: str, after: str, factor: str) -> bool:
