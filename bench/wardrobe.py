@@ -17,6 +17,7 @@ from bench.results import keep
 
 from counterfoil.lab.garments import Garments, shipped
 from counterfoil.lab.scenes import render, sample
+from counterfoil.memory import keep_freed_memory
 
 ALONE = 64  # scenes that are drawn one at a time: they take the same time each
 
@@ -48,6 +49,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--keep", metavar="NAME", help="write the rows to bench/results/NAME.json")
     given = parser.parse_args()
+    keep_freed_memory()  # as a run does
     garments = shipped("report").to(given.device)
     with torch.no_grad():
         alone = drawn(garments, ALONE, 1, given.device)

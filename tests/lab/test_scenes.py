@@ -158,6 +158,37 @@ def test_rendering_does_not_depend_on_the_batch(garments: Garments) -> None:
     assert torch.allclose(alone, images[17:18], atol=1e-5)
 
 
+def test_rendering_does_not_depend_on_the_threads(garments: Garments) -> None:
+    scenes = sample(150, garments=garments, seed=10)
+    before = torch.get_num_threads()
+    drawn = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            drawn.append(render(scenes, garments))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    for images, masks in drawn[1:]:
+        assert torch.allclose(images, drawn[0][0], atol=1e-5)
+        assert torch.equal(masks, drawn[0][1])
+
+
+def test_pictures_can_be_learnt_from(garments: Garments) -> None:
+    images, _ = render(sample(3, garments=garments), garments)
+    weight = torch.ones(3, 1, 1, requires_grad=True)
+    (images * weight).sum().backward()
+    assert weight.grad is not None
+    images.clamp_(0.1, 0.9)
+    assert images.min() >= 0.1
+
+
+def test_no_scenes_give_no_pictures(garments: Garments) -> None:
+    images, masks = render(sample(4, garments=garments)[:0], garments)
+    assert images.shape == (0, 3, 64, 64)
+    assert masks.shape == (0, 1, 64, 64)
+
+
 @pytest.mark.parametrize("factor", ["colour", "material", "texture"])
 def test_mask_bounds_every_change_of_the_garment(garments: Garments, factor: str) -> None:
     scenes = sample(240, garments=garments, seed=5)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from counterfoil.lab import indoors, landscapes
-from counterfoil.lab.canvas import SIZE, by_value
+from counterfoil.lab.canvas import SIZE
+from counterfoil.lab.groups import Drawn, Painter, by_value
 from counterfoil.lab.vocabulary import BACKGROUNDS
 
 _PLACES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -31,15 +32,13 @@ _PLACES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def backdrop(background: Tensor, seed: Tensor) -> Tensor:
+def backdrop(background: Tensor, seed: Tensor) -> Drawn:
     """What lies behind the garment, (N, 3, 64, 64)."""
-    picture = torch.empty((len(seed), 3, SIZE, SIZE), device=seed.device)
 
-    def painter(draw: Callable[[Tensor], Tensor]) -> Callable[[Tensor], None]:
-        def paint(rows: Tensor) -> None:
-            picture[rows] = draw(seed[rows]).clamp(0, 1)
+    def painter(draw: Callable[[Tensor], Tensor]) -> Painter:
+        def paint(rows: Tensor, sheets: Tensor) -> None:
+            torch.clamp(draw(seed[rows]), 0, 1, out=sheets)
 
         return paint
 
-    by_value(background, BACKGROUNDS, {name: painter(draw) for name, draw in _PLACES.items()})
-    return picture
+    return by_value(background, BACKGROUNDS, {name: painter(draw) for name, draw in _PLACES.items()}, shape=(3, SIZE, SIZE))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -17,17 +17,20 @@ from torch import Tensor
 
 from counterfoil.lab.canvas import (
     SIZE,
+    cell,
     contrast,
     ease,
     grid,
     ink,
     luminance,
     mix,
+    over,
     per_cell,
     saturated,
     shaded,
     spread,
     step,
+    toned,
     wrap,
 )
 from counterfoil.lab.randomness import between, lattice, smooth
@@ -44,10 +47,6 @@ class Layers:
     companion: Tensor  # (N, 64, 64) coverage of the second object
     seed: Tensor
 
-    def __getitem__(self, rows: Tensor) -> Layers:
-        """The same layers of fewer scenes."""
-        return Layers(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
-
     def companion_rim(self) -> Tensor:
         """The second object's outermost pixel, (N, 64, 64)."""
         return self.companion * spread(1 - self.companion)
@@ -56,10 +55,10 @@ class Layers:
 def photo(layers: Layers) -> Tensor:
     """Grain and a darker border."""
     x, y = grid(layers.seed.device)
-    picture = mix(layers.backdrop, layers.cloth, layers.visible)
+    picture = over(layers.backdrop, layers.cloth, layers.visible)
     corner = ((x - 31.5) ** 2 + (y - 31.5) ** 2) / 2000
     grain = lattice(layers.seed, "grain", SIZE, SIZE) - 0.5
-    return shaded(picture, 1.02 - 0.12 * corner) + 0.035 * grain.unsqueeze(1)
+    return toned(picture, 1.02 - 0.12 * corner).add_(0.035 * grain.unsqueeze(1))
 
 
 def sketch(layers: Layers) -> Tensor:
@@ -78,10 +77,10 @@ def sketch(layers: Layers) -> Tensor:
 
     behind = draw(layers.backdrop, other, 0.05 + 0.37 * layers.companion)
     edges = 0.65 * ease(contrast(luminance(layers.backdrop)), 0.10, 0.40)
-    behind = mix(behind, ink(seed.device, 0.28, 0.28, 0.32), torch.maximum(edges, 0.85 * layers.companion_rim()))
+    behind = over(behind, ink(seed.device, 0.28, 0.28, 0.32), torch.maximum(edges, 0.85 * layers.companion_rim()))
     front = draw(layers.cloth, strokes, 0.42)
-    front = mix(front, ink(seed.device, 0.20, 0.20, 0.24), 0.85 * layers.rim)
-    return mix(behind, front, layers.visible)
+    front = over(front, ink(seed.device, 0.20, 0.20, 0.24), 0.85 * layers.rim)
+    return over(behind, front, layers.visible)
 
 
 def painting(layers: Layers) -> Tensor:
@@ -91,18 +90,19 @@ def painting(layers: Layers) -> Tensor:
     turn = between(seed, "brush", 0.4, 1.1) + 0.5 * smooth(seed, "brush turn", 4, 4)
     cos, sin = turn.cos(), turn.sin()
     row, aside = wrap(y * cos - x * sin, 3.0)
-    column, along = wrap(x * cos + y * sin + 7 * per_cell(seed, "stroke start", row, 0), 7.0)
-    smear = 0.36 * (3.5 - along) + 0.8 * (per_cell(seed, "smear", row, column) - 0.5)
-    places = torch.stack((x + smear * cos, y + smear * sin), dim=-1) * (2 / (SIZE - 1)) - 1
+    column, along = wrap(x * cos + y * sin + 7 * per_cell(seed, "stroke start", cell(row, 0)), 7.0)
+    stroke = cell(row, column)
+    smear = 0.36 * (3.5 - along) + 0.8 * (per_cell(seed, "smear", stroke) - 0.5)
+    places = torch.stack((x + smear * cos, y + smear * sin), dim=1).mul_(2 / (SIZE - 1)).sub_(1)  # (N, 2, 64, 64)
     ridge = (aside * (2 / 3.0) - 1).abs()
     bristles = lattice(seed, "bristles", SIZE, SIZE)
-    relief = 0.92 + 0.20 * per_cell(seed, "dab", row, column) - 0.16 * ridge**3 + 0.06 * bristles
+    relief = 0.92 + 0.20 * per_cell(seed, "dab", stroke) - 0.16 * ridge**3 + 0.06 * bristles
 
     def draw(colours: Tensor) -> Tensor:
-        smeared = F.grid_sample(colours, places, mode="bilinear", padding_mode="border", align_corners=True)
-        return shaded(saturated(smeared, 1.3), relief)
+        smeared = F.grid_sample(colours, places.permute(0, 2, 3, 1), mode="bilinear", padding_mode="border", align_corners=True)
+        return toned(saturated(smeared, 1.3), relief)
 
-    return mix(draw(layers.backdrop), draw(layers.cloth), layers.visible)
+    return over(draw(layers.backdrop), draw(layers.cloth), layers.visible)
 
 
 def cartoon(layers: Layers) -> Tensor:
@@ -113,22 +113,22 @@ def cartoon(layers: Layers) -> Tensor:
         level, above = wrap(value, 0.25)
         flat = (level + step(above, 0.125, 0.12)) * 0.25
         drawn = saturated(shaded(colours, (0.3 * value + 0.7 * flat) / value).clamp(0, 1), 1.45)
-        return mix(drawn, ink(colours.device, 0.05, 0.04, 0.07), lines)
+        return over(drawn, ink(colours.device, 0.05, 0.04, 0.07), lines)
 
     edges = ease(contrast(luminance(layers.backdrop)), 0.16, 0.34) * 0.8
     behind = draw(layers.backdrop, torch.maximum(edges, layers.companion_rim()))
-    return mix(behind, draw(layers.cloth, layers.rim), layers.visible)
+    return over(behind, draw(layers.cloth, layers.rim), layers.visible)
 
 
 @cache
 def _heat(device: torch.device) -> Tensor:
-    """A thermal camera's palette from cold to hot, (256, 3)."""
+    """A thermal camera's palette from cold to hot, (3, 256)."""
     stops = torch.tensor(
         [(0.03, 0.01, 0.16), (0.32, 0.04, 0.52), (0.80, 0.18, 0.38), (0.99, 0.58, 0.10), (1.0, 0.98, 0.72)], device=device
     )
     place = torch.linspace(0, len(stops) - 1.0001, 256, device=device)
     low = place.long()
-    return stops[low] + (stops[low + 1] - stops[low]) * (place - low).unsqueeze(1)
+    return (stops[low] + (stops[low + 1] - stops[low]) * (place - low).unsqueeze(1)).T.contiguous()
 
 
 def thermal(layers: Layers) -> Tensor:
@@ -138,13 +138,14 @@ def thermal(layers: Layers) -> Tensor:
 
     def draw(colours: Tensor, warmth: float | Tensor) -> Tensor:
         heat = 0.36 * warmth + (0.48 + 0.16 * warmth) * luminance(colours)
-        false = palette[(heat.clamp(0, 1) * 255).long()].permute(0, 3, 1, 2)
-        return mix(false, saturated(colours, 1.5), 0.22 + 0.34 * warmth)
+        tone = heat.clamp(0, 1).mul_(255).int().flatten()
+        false = palette.index_select(1, tone).view(3, *heat.shape).transpose(0, 1)
+        return over(false, saturated(colours, 1.5), 0.22 + 0.34 * warmth)
 
     behind = draw(layers.backdrop, 0.75 * layers.companion)
     front = draw(layers.cloth, 1.0)
     lines = 1.0 - 0.10 * step(wrap(y, 3.0)[1], 1.5, 0.5)
-    return shaded(mix(behind, front, layers.visible), lines)
+    return toned(over(behind, front, layers.visible), lines)
 
 
 def neon(layers: Layers) -> Tensor:
@@ -154,15 +155,15 @@ def neon(layers: Layers) -> Tensor:
     def draw(colours: Tensor, tubes: Tensor, dim: Tensor) -> Tensor:
         peak = colours.amax(1, keepdim=True).clamp(min=0.05)
         glow = saturated(colours / peak * (0.35 + 0.65 * peak), 1.3)
-        return shaded(colours, dim) + shaded(glow, tubes)
+        return shaded(colours, dim).add_(toned(glow, tubes))
 
     edges = ease(contrast(luminance(layers.backdrop)), 0.08, 0.5) * (0.6 - 0.2 * layers.companion)
     behind = draw(layers.backdrop, edges + 0.5 * layers.companion_rim(), 0.26 + 0.26 * layers.companion)
     edges = ease(contrast(luminance(layers.cloth)), 0.05, 0.5)
     front = draw(layers.cloth, 0.45 * edges, torch.full_like(edges, 0.50))
     tube = mix(saturated(layers.cloth, 1.4), ink(seed.device, 1, 1, 1), 0.35)
-    front = mix(front, tube.clamp(min=0.38), layers.rim)
-    return mix(behind, front, layers.visible)
+    front = over(front, tube.clamp(min=0.38), layers.rim)
+    return over(behind, front, layers.visible)
 
 
 STYLES: dict[str, Callable[[Layers], Tensor]] = {

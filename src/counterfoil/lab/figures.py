@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
+from typing import Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.lab.canvas import blurred, grid, moved, spread
+from counterfoil.lab.canvas import SIZE, blurred, grid, moved, spread
+from counterfoil.lab.groups import blocks
 from counterfoil.lab.randomness import between, stretched, uniform
 
 _MARGIN = 4  # source pixels around the 28x28 garment, so that its blurred outline is not cut off
 _SOURCE = 28 + 2 * _MARGIN
 _FINE = 2 * _SOURCE
+_BLOCK = 48  # garments that are posed at a time: a good twenty fields of each should stay in a core's cache
 
 
 @dataclass(frozen=True)
-class Surface:
-    """What weave and pattern need to know of a garment; every field is (N, 64, 64)."""
+class _Fields:
+    """Fields of the same garments, each (N, 64, 64)."""
+
+    @classmethod
+    def blank(cls, count: int, device: torch.device) -> Self:
+        """Room for the fields of some garments."""
+        return cls(**{field.name: torch.empty((count, SIZE, SIZE), device=device) for field in fields(cls)})
+
+    def __getitem__(self, rows: Tensor) -> Self:
+        """Those of fewer garments."""
+        return type(self)(**{name: field.index_select(0, rows) for name, field in vars(self).items()})
+
+    def __setitem__(self, rows: slice, those: Self) -> None:
+        for name, field in vars(self).items():
+            field[rows] = getattr(those, name)
+
+
+@dataclass(frozen=True)
+class Surface(_Fields):
+    """What weave and pattern need to know of a garment."""
 
     across: Tensor  # pixels along the garment's own horizontal
     along: Tensor  # pixels along its own vertical
@@ -28,51 +49,55 @@ class Surface:
     light: Tensor  # -1 .. 1, light from the upper left on a padded shape
     folds: Tensor  # -0.5 .. 0.5, the photographed shading
 
-    def __getitem__(self, rows: Tensor) -> Surface:
-        return Surface(self.across[rows], self.along[rows], self.inner[rows], self.light[rows], self.folds[rows])
-
 
 @dataclass(frozen=True)
-class Figure:
-    """Garments placed on the canvas; every field is (N, 64, 64)."""
+class Figure(_Fields):
+    """Garments placed on the canvas."""
 
     coverage: Tensor  # share of the pixel that belongs to the garment, exactly 0 outside
     rim: Tensor  # the garment's outermost pixel, inside the coverage
     shadow: Tensor  # how much light the garment takes from what lies behind it
-    surface: Surface
 
 
-def pose(pixels: Tensor, seed: Tensor) -> Figure:
+def pose(pixels: Tensor, seed: Tensor) -> tuple[Figure, Surface]:
     """Place garments (N, 28, 28) on the canvas, with size, tilt, shift and mirror image taken from the seeds."""
+    figure, surface = Figure.blank(len(seed), seed.device), Surface.blank(len(seed), seed.device)
+    source = _source_fields(pixels)
+    done = 0
+    for some in blocks(seed, _BLOCK):
+        rows = slice(done, done := done + len(some))
+        figure[rows], surface[rows] = _posed(source[rows], some)
+    return figure, surface
+
+
+def _posed(source: Tensor, seed: Tensor) -> tuple[Figure, Surface]:
+    """Garments of which the fields at source resolution are known (N, 3, 36, 36), in their pose."""
     x, y = grid(seed.device)
     scale = between(seed, "scale", 1.66, 1.88)
     tilt = between(seed, "tilt", -8.0, 8.0) * (math.pi / 180)
     mirror = torch.where(uniform(seed, "mirror") < 0.5, -1.0, 1.0)[:, :, None]
-    right = x - between(seed, "shift x", 29.5, 33.5)
+    right = x - between(seed, "shift x", 29.5, 33.5)  # (N, 64, 64)
     down = y - between(seed, "shift y", 29.0, 32.5)
-    across = (right * tilt.cos() + down * tilt.sin()) * mirror
-    along = down * tilt.cos() - right * tilt.sin()
-    places = torch.stack((across / scale, along / scale), dim=-1) * (2 / _SOURCE)  # (N, 64, 64, 2), ±1 at the borders
+    across = (right * tilt.cos()).add_(down * tilt.sin()).mul_(mirror)
+    along = (down * tilt.cos()).sub_(right * tilt.sin())
+    places = torch.stack((across / scale, along / scale), dim=1).mul_(2 / _SOURCE)  # (N, 2, 64, 64), ±1 at the borders
 
-    fine = _doubled(_source_fields(pixels))
-    drawn = F.grid_sample(fine, places, mode="bilinear", padding_mode="zeros", align_corners=False)
+    drawn = F.grid_sample(
+        _doubled(source), places.permute(0, 2, 3, 1), mode="bilinear", padding_mode="zeros", align_corners=False
+    )
     outline, folds, height = drawn.unbind(1)
-    coverage = ((outline - 0.46) * 2.4 + 0.5).clamp_(0, 1)
+    coverage = (outline - 0.46).mul_(2.4).add_(0.5).clamp_(0, 1)
     slope = F.pad(height, (1, 1, 1, 1))
-    light = (slope[:, 1:-1, 2:] - slope[:, 1:-1, :-2]) * 0.8 + (slope[:, 2:, 1:-1] - slope[:, :-2, 1:-1])
+    light = (slope[:, 1:-1, 2:] - slope[:, 1:-1, :-2]).mul_(0.8).add_(slope[:, 2:, 1:-1] - slope[:, :-2, 1:-1])
+    warp = folds * 5
     surface = Surface(
-        across=across + folds * 5,
-        along=along + folds * 5,
-        inner=((height - 0.55) / 0.4).clamp_(0, 1),
-        light=(light * 2.2).clamp_(-1, 1),
+        across=across.add_(warp),
+        along=along.add_(warp),
+        inner=(height - 0.55).div_(0.4).clamp_(0, 1),
+        light=light.mul_(2.2).clamp_(-1, 1),
         folds=folds,
     )
-    return Figure(
-        coverage=coverage,
-        rim=coverage * spread(1 - coverage),
-        shadow=moved(height, 2, 3).clamp_(0, 1),
-        surface=surface,
-    )
+    return Figure(coverage, rim=coverage * spread(1 - coverage), shadow=moved(height, 2, 3).clamp_(0, 1)), surface
 
 
 def _source_fields(pixels: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from counterfoil.lab.canvas import ease, grid, ink, mix, per_cell, shaded, step, wrap
+from counterfoil.lab.canvas import cell, ease, grid, ink, mix, over, per_cell, shaded, step, toned, wrap
 from counterfoil.lab.randomness import between, lattice, line, smooth, uniform
 
 
@@ -22,7 +22,7 @@ def grass(seed: Tensor) -> Tensor:
     blades = 0.6 * smooth(seed, "blades", 14, 56) + 0.5 * smooth(seed, "more blades", 24, 60)
     patch = smooth(seed, "patch", 5, 5)
     green = mix(ink(seed.device, 0.20, 0.42, 0.10), ink(seed.device, 0.42, 0.66, 0.18), 0.5 + 0.3 * patch)
-    lit = mix(shaded(green, 0.85 + 0.55 * blades), ink(seed.device, 0.75, 0.86, 0.35), 0.35 * ease(blades, 0.35, 0.9))
+    lit = over(toned(green, 0.85 + 0.55 * blades), ink(seed.device, 0.75, 0.86, 0.35), 0.35 * ease(blades, 0.35, 0.9))
     return lit
 
 
@@ -36,8 +36,8 @@ def beach(seed: Tensor) -> Tensor:
     shore = between(seed, "shore", 36, 41) + 2.5 * line(seed, "foam", 6)
     grains = (lattice(seed, "sand", 64, 64) - 0.5) + 0.6 * smooth(seed, "dune", 12, 5)
     sand = shaded(ink(seed.device, 0.91, 0.80, 0.58), 0.98 + 0.09 * grains - 0.10 * ease(shore + 5 - y, 0, 5))
-    picture = mix(mix(sky, sea, step(y, 17.0)), sand, step(y, shore))
-    return mix(picture, ink(seed.device, 0.99, 0.99, 0.97), 0.9 * ease(2.2 - (y - shore).abs(), 0.0, 1.6))
+    picture = over(mix(sky, sea, step(y, 17.0)), sand, step(y, shore))
+    return over(picture, ink(seed.device, 0.99, 0.99, 0.97), 0.9 * ease(2.2 - (y - shore).abs(), 0.0, 1.6))
 
 
 def desert(seed: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def desert(seed: Tensor) -> Tensor:
         ripple = 0.06 * (below * 1.7 + 2.5 * line(seed, f"ripple {number}", 5)).sin()
         slope = mix(ink(seed.device, 0.72, 0.40, 0.18), ink(seed.device, 0.95, 0.66, 0.34), step(rising, 0.0, 0.9))
         lit = 0.86 + 0.05 * number + ripple + 0.18 * ease(4 - below, 0, 4)
-        picture = mix(picture, shaded(slope, lit.expand(len(seed), -1, -1)), step(below))
+        picture = over(picture, toned(slope, lit), step(below))
     return picture
 
 
@@ -60,16 +60,16 @@ def forest(seed: Tensor) -> Tensor:
     x, y = grid(seed.device)
     leaves = 0.6 * smooth(seed, "leaves", 22, 22) + 0.5 * smooth(seed, "crowns", 8, 8)
     picture = mix(ink(seed.device, 0.05, 0.17, 0.09), ink(seed.device, 0.36, 0.58, 0.22), ease(leaves, -0.6, 0.8))
-    picture = mix(picture, ink(seed.device, 0.78, 0.90, 0.55), 0.5 * ease(leaves - y / 60, 0.15, 0.7))
+    picture = over(picture, ink(seed.device, 0.78, 0.90, 0.55), 0.5 * ease(leaves - y / 60, 0.15, 0.7))
     for number, (pitch, wide, dim) in enumerate(((11.0, 1.5, 0.75), (19.0, 2.7, 1.1))):
         column, right = wrap(x + between(seed, f"trunks {number}", 1, 19) + 0.8 * smooth(seed, f"crook {number}", 4, 3), pitch)
-        off = right - pitch / 2 + 3 * (per_cell(seed, f"trunk {number}", 0, column) - 0.5)
+        off = right - pitch / 2 + 3 * (per_cell(seed, f"trunk {number}", cell(0, column)) - 0.5)
         bark = 0.85 + 0.35 * smooth(seed, f"bark {number}", 12, 60) - 0.25 * off / wide
         trunk = shaded(ink(seed.device, 0.36, 0.24, 0.15), bark * dim)
-        picture = mix(picture, trunk, step(wide - off.abs()))
+        picture = over(picture, trunk, step(wide - off.abs()))
     floor = between(seed, "ferns", 52, 56) + 3 * line(seed, "fern line", 14)
     ferns = mix(ink(seed.device, 0.10, 0.26, 0.08), ink(seed.device, 0.38, 0.52, 0.16), 0.5 + smooth(seed, "fern", 30, 50))
-    return mix(picture, ferns, step(y, floor, 3.0))
+    return over(picture, ferns, step(y, floor, 3.0))
 
 
 def mountains(seed: Tensor) -> Tensor:
@@ -85,11 +85,11 @@ def mountains(seed: Tensor) -> Tensor:
         side = step(right, pitch / 2, 2.0) * 0.34
         stone = shaded(ink(seed.device, *rock), 1.12 - side + 0.12 * smooth(seed, f"stone {number}", 30, 30))
         snow = shaded(ink(seed.device, 0.97, 0.98, 1.0), 1.0 - 0.6 * side)
-        capped = mix(stone, snow, step(6.0 + 2.5 * smooth(seed, f"snow line {number}", 4, 30) - below, 0.0, 1.5))
-        picture = mix(picture, capped, step(below))
+        capped = over(stone, snow, step(6.0 + 2.5 * smooth(seed, f"snow line {number}", 4, 30) - below, 0.0, 1.5))
+        picture = over(picture, capped, step(below))
     foot = between(seed, "foot", 47, 51) + 1.5 * line(seed, "foot line", 7)
     meadow = shaded(ink(seed.device, 0.30, 0.45, 0.22), 1.0 + 0.25 * smooth(seed, "meadow", 40, 30))
-    return mix(picture, meadow, step(y, foot))
+    return over(picture, meadow, step(y, foot))
 
 
 def night_sky(seed: Tensor) -> Tensor:
@@ -97,20 +97,21 @@ def night_sky(seed: Tensor) -> Tensor:
     x, y = grid(seed.device)
     haze = ease(smooth(seed, "haze", 5, 4), -0.2, 0.9)
     picture = mix(ink(seed.device, 0.03, 0.04, 0.15), ink(seed.device, 0.13, 0.15, 0.36), (y / 58).clamp(0, 1))
-    picture = mix(picture, ink(seed.device, 0.26, 0.18, 0.46), 0.35 * haze)
+    picture = over(picture, ink(seed.device, 0.26, 0.18, 0.46), 0.35 * haze)
     row, down = wrap(y, 7)
     column, right = wrap(x, 7)
-    off_x = right - 1 - 5 * per_cell(seed, "star x", row, column)
-    off_y = down - 1 - 5 * per_cell(seed, "star y", row, column)
-    size = 1.25 * per_cell(seed, "star", row, column) ** 1.5
+    star = cell(row, column)
+    off_x = right - 1 - 5 * per_cell(seed, "star x", star)
+    off_y = down - 1 - 5 * per_cell(seed, "star y", star)
+    size = 1.25 * per_cell(seed, "star", star) ** 1.5
     stars = step(size - (off_x**2 + off_y**2).sqrt_(), 0.0, 0.9)
-    picture = mix(picture, ink(seed.device, 1.0, 0.98, 0.86), stars)
+    picture = over(picture, ink(seed.device, 1.0, 0.98, 0.86), stars)
     moon, _ = _disc(seed, "moon", 9.0, 5.0)
-    picture = mix(picture, ink(seed.device, 0.55, 0.55, 0.75), 0.35 * ease(-moon, -7, 0))
+    picture = over(picture, ink(seed.device, 0.55, 0.55, 0.75), 0.35 * ease(-moon, -7, 0))
     craters = 1.0 - 0.16 * ease(smooth(seed, "craters", 20, 20), 0.2, 0.6)
-    picture = mix(picture, shaded(ink(seed.device, 0.98, 0.96, 0.84), craters), step(-moon))
+    picture = over(picture, shaded(ink(seed.device, 0.98, 0.96, 0.84), craters), step(-moon))
     hills = between(seed, "hills", 54, 58) + 3 * line(seed, "hill line", 5)
-    return mix(picture, ink(seed.device, 0.02, 0.03, 0.06), step(y, hills))
+    return over(picture, ink(seed.device, 0.02, 0.03, 0.06), step(y, hills))
 
 
 def sunset(seed: Tensor) -> Tensor:
@@ -119,14 +120,14 @@ def sunset(seed: Tensor) -> Tensor:
     high = mix(ink(seed.device, 0.28, 0.16, 0.42), ink(seed.device, 0.88, 0.30, 0.32), (y / 26).clamp(0, 1))
     picture = mix(high, ink(seed.device, 1.0, 0.76, 0.32), ((y - 22) / 22).clamp(0, 1))
     clouds = ease(smooth(seed, "clouds", 14, 4), 0.1, 0.7)
-    picture = mix(picture, ink(seed.device, 0.46, 0.16, 0.38), 0.55 * clouds * (1 - y / 80))
+    picture = over(picture, ink(seed.device, 0.46, 0.16, 0.38), 0.55 * clouds * (1 - y / 80))
     sun, centre = _disc(seed, "sun", 42.0, 7.0)
-    picture = mix(picture, ink(seed.device, 1.0, 0.88, 0.50), 0.5 * ease(-sun, -12, 0))
-    picture = mix(picture, ink(seed.device, 1.0, 0.96, 0.72), step(-sun))
+    picture = over(picture, ink(seed.device, 1.0, 0.88, 0.50), 0.5 * ease(-sun, -12, 0))
+    picture = over(picture, ink(seed.device, 1.0, 0.96, 0.72), step(-sun))
     sea = shaded(ink(seed.device, 0.20, 0.10, 0.26), 1.0 + 0.5 * smooth(seed, "swell", 30, 5))
     path = ease(6 + 0.2 * (y - 46) - (x - centre).abs(), 0, 3) * step(smooth(seed, "sparkle", 34, 10), -0.1, 0.4)
-    sea = mix(sea, ink(seed.device, 1.0, 0.66, 0.34), 0.85 * path)
-    return mix(picture, sea, step(y, 45.5))
+    sea = over(sea, ink(seed.device, 1.0, 0.66, 0.34), 0.85 * path)
+    return over(picture, sea, step(y, 45.5))
 
 
 def water(seed: Tensor) -> Tensor:
@@ -137,7 +138,7 @@ def water(seed: Tensor) -> Tensor:
     first = ((right + 0.5 * down) * 0.42).sin() + (down * 0.55 - 0.25 * right).sin()
     net = 1 - ease(first.abs(), 0.0, 0.55)
     deep = mix(ink(seed.device, 0.02, 0.42, 0.66), ink(seed.device, 0.12, 0.66, 0.80), 0.5 + 0.25 * first)
-    return mix(deep, ink(seed.device, 0.78, 0.98, 0.99), 0.75 * net)
+    return over(deep, ink(seed.device, 0.78, 0.98, 0.99), 0.75 * net)
 
 
 def city(seed: Tensor) -> Tensor:
@@ -146,17 +147,17 @@ def city(seed: Tensor) -> Tensor:
     picture = mix(ink(seed.device, 0.42, 0.50, 0.68), ink(seed.device, 0.95, 0.80, 0.66), (y / 50).clamp(0, 1))
     for number, (pitch, top, wall) in enumerate(((9.0, 6.0, (0.42, 0.46, 0.58)), (13.0, 16.0, (0.17, 0.19, 0.28)))):
         column, inside = wrap(x + between(seed, f"block {number}", 0, 13), pitch)
-        roof = (top + 20 * per_cell(seed, f"roof {number}", 0, column)).floor_()
+        roof = (top + 20 * per_cell(seed, f"roof {number}", cell(0, column))).floor_()
         tower = step(y, roof) * step(inside, 1.0 - number)
         floor, up = wrap(y - roof, 4)
         bay, aside = wrap(inside, 3)
         window = step(aside, 1.2, 0.6) * step(up, 1.9, 0.6) * step(inside, 2.0) * step(floor, 0.5)
-        lit = step(per_cell(seed, f"lit {number}", floor.clamp(0), bay + 5 * column), 0.45, 0.1)
+        lit = step(per_cell(seed, f"lit {number}", cell(floor.clamp(0), bay + 5 * column)), 0.45, 0.1)
         walls = shaded(ink(seed.device, *wall), 1.0 + 0.1 * inside / pitch)
-        facade = mix(walls, ink(seed.device, 1.0, 0.86, 0.45), window * lit * (0.55 + 0.35 * number))
-        picture = mix(picture, facade, tower)
+        facade = over(walls, ink(seed.device, 1.0, 0.86, 0.45), window * lit * (0.55 + 0.35 * number))
+        picture = over(picture, facade, tower)
     street = shaded(ink(seed.device, 0.25, 0.25, 0.29), 1.0 + 0.15 * smooth(seed, "street", 20, 8))
-    return mix(picture, street, step(y, 57.0))
+    return over(picture, street, step(y, 57.0))
 
 
 def road(seed: Tensor) -> Tensor:
@@ -168,9 +169,9 @@ def road(seed: Tensor) -> Tensor:
     sky = mix(ink(seed.device, 0.50, 0.68, 0.86), ink(seed.device, 0.90, 0.93, 0.94), (y / 14).clamp(0, 1))
     verge = shaded(ink(seed.device, 0.62, 0.58, 0.34), 1.0 + 0.3 * smooth(seed, "verge", 40, 30))
     asphalt = shaded(ink(seed.device, 0.33, 0.34, 0.36), 0.92 + 0.18 * lattice(seed, "asphalt", 64, 64))
-    ground = mix(verge, asphalt, step(1.0 - off.abs(), 0.0, 0.06))
-    ground = mix(ground, ink(seed.device, 0.95, 0.95, 0.92), step(0.05 - (off.abs() - 0.88).abs(), 0.0, 0.05))
+    ground = over(verge, asphalt, step(1.0 - off.abs(), 0.0, 0.06))
+    ground = over(ground, ink(seed.device, 0.95, 0.95, 0.92), step(0.05 - (off.abs() - 0.88).abs(), 0.0, 0.05))
     _, dash = wrap(6 / (depth + 0.12) + between(seed, "dashes", 0, 4), 4)
     dashes = step(dash, 2.0, 0.4)
-    ground = mix(ground, ink(seed.device, 0.98, 0.80, 0.22), dashes * step(0.07 - off.abs(), 0.0, 0.05))
+    ground = over(ground, ink(seed.device, 0.98, 0.80, 0.22), dashes * step(0.07 - off.abs(), 0.0, 0.05))
     return mix(sky, ground, step(y, 13.0))

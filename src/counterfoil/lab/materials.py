@@ -9,8 +9,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from counterfoil.lab.canvas import by_value, ease, ink, mix, shaded, step, wrap
+from counterfoil.lab.canvas import SIZE, ease, ink, mix, over, step, toned, wrap
 from counterfoil.lab.figures import Surface
+from counterfoil.lab.groups import Drawn, Painter, by_value
 from counterfoil.lab.randomness import between, smooth
 from counterfoil.lab.vocabulary import COLOURS, MATERIALS
 
@@ -34,20 +35,18 @@ def _tones(device: torch.device) -> Tensor:
     return torch.tensor([_TONES[name] for name in COLOURS], device=device)  # (colours, 2, 3)
 
 
-def cloth(colour: Tensor, material: Tensor, pattern: Tensor, surface: Surface, seed: Tensor) -> Tensor:
+def cloth(colour: Tensor, material: Tensor, pattern: Drawn, surface: Surface, seed: Tensor) -> Drawn:
     """The garment's surface over the whole canvas, (N, 3, 64, 64); the garment's coverage cuts it out."""
-    base, second = _tones(seed.device)[colour][..., None, None].unbind(1)  # (N, 3, 1, 1) each
-    colours = mix(base, second, pattern)
-    result = torch.empty_like(colours)
 
-    def painter(draw: Callable[[Tensor, Surface, Tensor], Tensor]) -> Callable[[Tensor], None]:
-        def paint(rows: Tensor) -> None:
-            result[rows] = draw(colours[rows], surface[rows], seed[rows])
+    def painter(draw: Callable[[Tensor, Surface, Tensor], Tensor]) -> Painter:
+        def paint(rows: Tensor, sheets: Tensor) -> None:
+            base, second = _tones(seed.device)[colour[rows]][..., None, None].unbind(1)  # (N, 3, 1, 1) each
+            colours = mix(base, second, pattern[rows])
+            torch.clamp(draw(colours, surface[rows], seed[rows]), 0, 1, out=sheets)
 
         return paint
 
-    by_value(material, MATERIALS, {name: painter(draw) for name, draw in _SURFACES.items()})
-    return result.clamp(0, 1)
+    return by_value(material, MATERIALS, {name: painter(draw) for name, draw in _SURFACES.items()}, shape=(3, SIZE, SIZE))
 
 
 def _wave(position: Tensor, period: float) -> Tensor:
@@ -56,19 +55,19 @@ def _wave(position: Tensor, period: float) -> Tensor:
 
 def _cotton(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     """Matt and even; only folds and soft light."""
-    return shaded(colours, 0.93 + 0.36 * surface.light + 0.30 * surface.folds)
+    return toned(colours, 0.93 + 0.36 * surface.light + 0.30 * surface.folds)
 
 
 def _denim(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     """Diagonal twill, faded in the middle, with a dashed seam inside the edge."""
     twill = _wave(surface.across + surface.along, 3.6)
     fade = ease(surface.inner, 0.3, 1.0) * (0.16 + 0.10 * smooth(seed, "fade", 5, 5))
-    worn = mix(colours, ink(seed.device, 0.85, 0.88, 0.92), fade)
-    woven = shaded(worn, 0.84 + 0.14 * twill + 0.30 * surface.light + 0.25 * surface.folds)
-    woven = mix(woven, ink(seed.device, 1.0, 1.0, 1.0), (0.10 * twill).clamp_(min=0))
+    worn = over(colours, ink(seed.device, 0.85, 0.88, 0.92), fade)
+    woven = toned(worn, 0.84 + 0.14 * twill + 0.30 * surface.light + 0.25 * surface.folds)
+    woven = over(woven, ink(seed.device, 1.0, 1.0, 1.0), (0.10 * twill).clamp_(min=0))
     seam = 1 - step((surface.inner - 0.22).abs(), 0.14, 0.14)
     dash = step(_wave(surface.across - surface.along, 5.0), -0.2, 0.6)
-    return mix(woven, ink(seed.device, 0.96, 0.80, 0.42), seam * dash * 0.9)
+    return over(woven, ink(seed.device, 0.96, 0.80, 0.42), seam * dash * 0.9)
 
 
 def _leather(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
@@ -76,17 +75,17 @@ def _leather(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     right = surface.across + 1.6 * smooth(seed, "grain x", 12, 12)
     down = surface.along + 1.6 * smooth(seed, "grain y", 12, 12)
     pebble = (_wave(right, 4.6) + _wave(0.5 * right + 0.87 * down, 4.6) + _wave(0.5 * right - 0.87 * down, 4.6)) * 0.4
-    tanned = shaded(colours, 0.76 + 0.17 * pebble + 0.50 * surface.light + 0.25 * surface.folds)
+    tanned = toned(colours, 0.76 + 0.17 * pebble + 0.50 * surface.light + 0.25 * surface.folds)
     gloss = ease(0.7 * surface.light + 0.55 * smooth(seed, "gloss", 6, 6) + 0.30 * pebble, 0.15, 0.75)
-    return mix(tanned, ink(seed.device, 1.0, 0.98, 0.94), gloss * 0.62)
+    return over(tanned, ink(seed.device, 1.0, 0.98, 0.94), gloss * 0.62)
 
 
 def _silk(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     """Wide, flowing diagonal sheen with soft highlights."""
     drift = 7.0 * smooth(seed, "drift", 4, 4) + between(seed, "sheen", 0, 20)
     sheen = _wave(0.75 * surface.across + 0.65 * surface.along + drift, 21.0)
-    draped = shaded(colours, 0.84 + 0.24 * sheen + 0.22 * surface.light + 0.15 * surface.folds)
-    return mix(draped, ink(seed.device, 1.0, 1.0, 1.0), 0.42 * ease(sheen, 0.2, 1.0))
+    draped = toned(colours, 0.84 + 0.24 * sheen + 0.22 * surface.light + 0.15 * surface.folds)
+    return over(draped, ink(seed.device, 1.0, 1.0, 1.0), 0.42 * ease(sheen, 0.2, 1.0))
 
 
 def _wool(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
@@ -95,8 +94,8 @@ def _wool(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     side = (place * (1 / 6.0) - 0.5).abs()
     stitch = 0.5 + 0.5 * _wave(surface.along - 5.0 * side, 4.2)
     relief = (0.30 + 0.70 * stitch) * (0.45 + 0.55 * ease(0.5 - side, 0.0, 0.22))
-    knitted = shaded(colours, 0.58 + 0.46 * relief + 0.28 * surface.light + 0.15 * surface.folds)
-    return mix(knitted, ink(seed.device, 1.0, 1.0, 1.0), 0.15 * relief)
+    knitted = toned(colours, 0.58 + 0.46 * relief + 0.28 * surface.light + 0.15 * surface.folds)
+    return over(knitted, ink(seed.device, 1.0, 1.0, 1.0), 0.15 * relief)
 
 
 def _metal(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
@@ -105,9 +104,9 @@ def _metal(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     _, place = wrap(surface.along - 0.5 * surface.across + bend + 7.0 * surface.light, 16.0)
     swell = place * (1 / 16.0)
     cut = ease(16.0 - place, 0.0, 1.2)  # softens the fall over about a pixel
-    polished = shaded(colours, 0.42 + (0.74 * swell * cut) + 0.22 * surface.light)
+    polished = toned(colours, 0.42 + (0.74 * swell * cut) + 0.22 * surface.light)
     shine = ease(swell, 0.60, 0.92) * cut + 0.7 * ease(surface.light, 0.40, 0.8)
-    return mix(polished, ink(seed.device, 1.0, 1.0, 1.0), (0.92 * shine).clamp_(0, 0.92))
+    return over(polished, ink(seed.device, 1.0, 1.0, 1.0), (0.92 * shine).clamp_(0, 0.92))
 
 
 _SURFACES: dict[str, Callable[[Tensor, Surface, Tensor], Tensor]] = {

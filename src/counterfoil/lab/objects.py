@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from counterfoil.lab.canvas import SIZE, by_value, ease, grid, ink, mix, shaded, step
+from counterfoil.lab.canvas import SIZE, ease, grid, ink, mix, over, shaded, step, toned
+from counterfoil.lab.groups import Drawn, Painter, by_value
 from counterfoil.lab.randomness import between, uniform
 from counterfoil.lab.vocabulary import OBJECTS
 
@@ -15,14 +16,11 @@ TOP = 40  # objects stay below this row: only the strip under it is drawn
 _RADIUS = 8.5
 
 
-def companion(kind: Tensor, seed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Colours (N, 3, 24, 64), coverage and cast shadow (N, 24, 64) in the rows from TOP on; empty for "nothing"."""
-    colours = torch.zeros((len(seed), 3, SIZE - TOP, SIZE), device=seed.device)
-    coverage = torch.zeros((len(seed), SIZE - TOP, SIZE), device=seed.device)
-    shadow = torch.zeros_like(coverage)
+def companion(kind: Tensor, seed: Tensor) -> Drawn:
+    """Three colours, coverage and cast shadow in the rows from TOP on, (N, 5, 24, 64); zeros for "nothing"."""
 
-    def painter(draw: Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]) -> Callable[[Tensor], None]:
-        def paint(rows: Tensor) -> None:
+    def painter(draw: Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]) -> Painter:
+        def paint(rows: Tensor, sheets: Tensor) -> None:
             x, y = (field[:, TOP:] for field in grid(seed.device))
             seeds = seed[rows]
             left = between(seeds, "corner x", 9.5, 11.5)
@@ -30,13 +28,12 @@ def companion(kind: Tensor, seed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             middle = between(seeds, "corner y", 51.5, 53.0)
             size = between(seeds, "object size", 0.94, 1.06) * _RADIUS
             right, down = (x - centre) / size, (y - middle) / size
-            colours[rows], coverage[rows] = draw(right, down, 1 / _RADIUS)
-            shadow[rows] = ease(1.15 - ((right - 0.15) ** 2 + ((down - 0.98) * 3.2) ** 2).sqrt(), 0.0, 0.5)
+            sheets[:, :3], sheets[:, 3] = draw(right, down, 1 / _RADIUS)
+            sheets[:, 4] = ease(1.15 - ((right - 0.15) ** 2 + ((down - 0.98) * 3.2) ** 2).sqrt(), 0.0, 0.5)
 
         return paint
 
-    by_value(kind, OBJECTS, {name: painter(draw) for name, draw in _THINGS.items()})
-    return colours, coverage, shadow
+    return by_value(kind, OBJECTS, {name: painter(draw) for name, draw in _THINGS.items()}, shape=(5, SIZE - TOP, SIZE))
 
 
 def _ball(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
@@ -45,9 +42,9 @@ def _ball(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
     away = (right * right + down * down).sqrt()
     wedge = step((torch.atan2(down + 0.25, right - 0.2) * 3 + 0.6).sin(), 0.0, 0.5)
     paint = mix(ink(right.device, 0.97, 0.97, 0.95), ink(right.device, 0.86, 0.14, 0.20), wedge)
-    lit = shaded(paint, 1.08 - 0.55 * ease(away + 0.5 * (right + down), 0.1, 1.6))
+    lit = toned(paint, 1.08 - 0.55 * ease(away + 0.5 * (right + down), 0.1, 1.6))
     gleam = ease(0.3 - ((right + 0.35) ** 2 + (down + 0.4) ** 2).sqrt(), 0.0, 0.2)
-    return mix(lit, ink(right.device, 1, 1, 1), 0.8 * gleam), step(0.86 - away, 0.0, pixel)
+    return over(lit, ink(right.device, 1, 1, 1), 0.8 * gleam), step(0.86 - away, 0.0, pixel)
 
 
 def _cup(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
@@ -56,9 +53,9 @@ def _cup(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
     ring = 0.12 - (((right - 0.42) ** 2 + (down * 0.85) ** 2).sqrt() - 0.36).abs()
     top = 1 - (((right + 0.18) / 0.58) ** 2 + ((down + 0.70) / 0.20) ** 2).sqrt()
     lit = shaded(ink(right.device, 0.16, 0.45, 0.75), 1.25 - 0.75 * ease(right, -0.7, 0.7))
-    lit = mix(lit, ink(right.device, 0.97, 0.97, 0.95), 0.85 * step(0.12 - (down - 0.15).abs(), 0.0, pixel))
-    lit = mix(lit, ink(right.device, 0.75, 0.90, 1.0), step(top, 0.0, pixel * 2))
-    lit = mix(lit, ink(right.device, 0.22, 0.11, 0.05), step(top, 0.28, pixel * 2))
+    lit = over(lit, ink(right.device, 0.97, 0.97, 0.95), 0.85 * step(0.12 - (down - 0.15).abs(), 0.0, pixel))
+    lit = over(lit, ink(right.device, 0.75, 0.90, 1.0), step(top, 0.0, pixel * 2))
+    lit = over(lit, ink(right.device, 0.22, 0.11, 0.05), step(top, 0.28, pixel * 2))
     return lit, step(torch.maximum(torch.maximum(body, ring), top * 0.3), 0.0, pixel)
 
 
@@ -70,7 +67,7 @@ def _cone(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
     paint = mix(
         ink(right.device, 1.0, 0.42, 0.05), ink(right.device, 0.97, 0.97, 0.95), bands * step(foot, 0.0, pixel).neg().add(1)
     )
-    lit = shaded(paint, 1.12 - 0.55 * ease(right, -0.5, 0.6))
+    lit = toned(paint, 1.12 - 0.55 * ease(right, -0.5, 0.6))
     return lit, step(torch.maximum(side, foot), 0.0, pixel)
 
 
@@ -83,7 +80,7 @@ def _lamp(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
         ink(right.device, 1.0, 0.84, 0.36), ink(right.device, 1.0, 0.97, 0.78), ease(0.6 - right.abs() + down + 0.4, 0.0, 0.7)
     )
     metal = shaded(ink(right.device, 0.28, 0.22, 0.20), 1.3 - 0.6 * ease(right, -0.3, 0.4))
-    return mix(metal, glow, step(shade, 0.0, pixel)), step(torch.maximum(shade, torch.maximum(stem, foot)), 0.0, pixel)
+    return over(metal, glow, step(shade, 0.0, pixel)), step(torch.maximum(shade, torch.maximum(stem, foot)), 0.0, pixel)
 
 
 def _cube(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
@@ -93,7 +90,7 @@ def _cube(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
     body = torch.minimum(torch.minimum(0.80 - right.abs(), down + 0.05 + slant), 0.95 - slant - down)
     whole = torch.maximum(torch.minimum(top, 0.80 - right.abs()), body)
     side = mix(ink(right.device, 0.22, 0.62, 0.42), ink(right.device, 0.10, 0.34, 0.26), step(right, 0.0, pixel))
-    faces = mix(side, ink(right.device, 0.55, 0.86, 0.62), step(-0.05 - slant - down + 0.05, 0.0, pixel))
+    faces = over(side, ink(right.device, 0.55, 0.86, 0.62), step(-0.05 - slant - down + 0.05, 0.0, pixel))
     return faces, step(whole, 0.0, pixel)
 
 
@@ -112,7 +109,7 @@ def _cactus(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
         ink(right.device, 0.78, 0.38, 0.22),
         1.15 - 0.55 * ease(right, -0.5, 0.6) - 0.2 * step(0.05 - (down - 0.48).abs(), 0.0, pixel),
     )
-    return mix(green, clay, step(pot, 0.0, pixel)), step(torch.maximum(plant, pot), 0.0, pixel)
+    return over(green, clay, step(pot, 0.0, pixel)), step(torch.maximum(plant, pot), 0.0, pixel)
 
 
 _THINGS: dict[str, Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor]]] = {

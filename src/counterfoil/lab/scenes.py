@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -11,17 +11,12 @@ import torch
 from torch import Tensor
 
 from counterfoil.errors import BadData, UnknownName
-from counterfoil.lab.backdrops import backdrop
-from counterfoil.lab.canvas import SIZE, by_value, mix, shaded
-from counterfoil.lab.domains import STYLES, Layers
-from counterfoil.lab.figures import pose
+from counterfoil.lab.canvas import SIZE
+from counterfoil.lab.composition import composed
 from counterfoil.lab.garments import Garments
-from counterfoil.lab.materials import cloth
-from counterfoil.lab.objects import TOP, companion
+from counterfoil.lab.groups import put
 from counterfoil.lab.randomness import bits, choice, uniform
-from counterfoil.lab.textures import pattern
-from counterfoil.lab.vocabulary import DOMAINS, FACTORS, GARMENTS, STUDIOS, UNSAID, WEATHERS
-from counterfoil.lab.weather import SKIES
+from counterfoil.lab.vocabulary import FACTORS, GARMENTS, STUDIOS, UNSAID
 
 DISTRIBUTIONS: Final = ("full", "narrow", "background-shortcut", "colour-shortcut", "planted")
 PLANTED_SHARE: Final = 0.95
@@ -56,8 +51,9 @@ _NARROW: Final[dict[str, tuple[str, ...]]] = {
     "domain": ("photo",),
     "weather": (UNSAID["weather"],),
 }
-_CHUNK: Final = {"cpu": 256}
-_LARGE_CHUNK: Final = 4096
+_CHUNK: Final = 256  # scenes that a CPU draws at a time: their layers stay near the processor
+_LARGE_CHUNK: Final = 16_384  # scenes that a GPU draws at a time: launching its kernels takes as long for a few
+_SCENE_BYTES: Final = 2**20  # at most, of layers and what lies between them
 
 
 @dataclass(frozen=True)
@@ -136,7 +132,6 @@ def _pick(garments: Garments, wanted: Tensor, seeds: Tensor) -> Tensor:
     return order[first[wanted] + choice(seeds, "garment", counts[wanted])]
 
 
-@torch.no_grad()
 def render(scenes: Scenes, garments: Garments) -> tuple[Tensor, Tensor]:
     """Pictures (N, 3, 64, 64) in [0, 1] and masks (N, 1, 64, 64), True where the garment shows.
 
@@ -144,43 +139,24 @@ def render(scenes: Scenes, garments: Garments) -> tuple[Tensor, Tensor]:
     """
     images = torch.empty((len(scenes), 3, SIZE, SIZE), device=scenes.seed.device)
     masks = torch.empty((len(scenes), 1, SIZE, SIZE), dtype=torch.bool, device=scenes.seed.device)
-    chunk = _CHUNK.get(scenes.seed.device.type, _LARGE_CHUNK)
-    with torch.autocast(scenes.seed.device.type, enabled=False):  # half precision would shift patterns by pixels
-        for start in range(0, len(scenes), chunk):
-            part = slice(start, start + chunk)
-            images[part], masks[part] = _render(scenes[part], garments)
+    order = scenes.factors["background"].argsort(stable=True)  # backgrounds cost most, and those of a kind are drawn together
+    for rows in order.split(_chunk(scenes.seed.device)):
+        _render(scenes[rows], garments, rows, images, masks)
     return images, masks
 
 
-def _render(scenes: Scenes, garments: Garments) -> tuple[Tensor, Tensor]:
-    """A chunk of scenes, from back to front: backdrop, shadows, garment, second object, medium, weather."""
-    seed, factors = scenes.seed, scenes.factors
-    figure = pose(garments.pixels[scenes.garment], seed)
-    surface = cloth(
-        factors["colour"], factors["material"], pattern(factors["texture"], figure.surface, seed), figure.surface, seed
-    )
-    behind = shaded(backdrop(factors["background"], seed), 1 - 0.45 * figure.shadow)
-    thing, hidden, cast = companion(factors["object"], seed)
-    behind[:, :, TOP:] = mix(shaded(behind[:, :, TOP:], 1 - 0.45 * cast), thing, hidden)
-    companions = torch.zeros_like(figure.coverage)
-    companions[:, TOP:] = hidden
-    visible = figure.coverage * (1 - companions)
-    layers = Layers(behind, surface, rim=figure.rim, visible=visible, companion=companions, seed=seed)
-    solid = torch.maximum(figure.coverage, companions)
-    picture = torch.empty_like(surface)
+@torch.no_grad()
+def _render(scenes: Scenes, garments: Garments, places: Tensor, images: Tensor, masks: Tensor) -> None:
+    """Draw scenes into these places of a batch."""
+    # Half precision would shift patterns by pixels.
+    with torch.autocast(scenes.seed.device.type, enabled=False):
+        for rows, pictures, shown in composed(scenes.factors, garments.pixels[scenes.garment], scenes.seed):
+            put(images, places[rows], pictures)
+            put(masks, places[rows], shown)
 
-    def in_style(style: Callable[[Layers], Tensor]) -> Callable[[Tensor], None]:
-        def paint(rows: Tensor) -> None:
-            picture[rows] = style(layers[rows]).clamp(0, 1)
 
-        return paint
-
-    def in_weather(fall: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Tensor], None]:
-        def paint(rows: Tensor) -> None:
-            picture[rows] = fall(picture[rows], solid[rows], seed[rows]).clamp(0, 1)
-
-        return paint
-
-    by_value(factors["domain"], DOMAINS, {name: in_style(style) for name, style in STYLES.items()})
-    by_value(factors["weather"], WEATHERS, {name: in_weather(fall) for name, fall in SKIES.items()})
-    return picture, (visible > 0).unsqueeze(1)
+def _chunk(device: torch.device) -> int:
+    """How many scenes to draw at a time; on a GPU, as many as half of its free memory has room for."""
+    if device.type != "cuda":
+        return _CHUNK
+    return max(_CHUNK, min(_LARGE_CHUNK, torch.cuda.mem_get_info(device)[0] // 2 // _SCENE_BYTES))

@@ -8,28 +8,27 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from counterfoil.lab.canvas import by_value, step, wrap
+from counterfoil.lab.canvas import SIZE, odd, step, wrap
 from counterfoil.lab.figures import Surface
+from counterfoil.lab.groups import Drawn, Painter, by_value
 from counterfoil.lab.randomness import between, smooth
 from counterfoil.lab.vocabulary import TEXTURES
 
 
-def pattern(texture: Tensor, surface: Surface, seed: Tensor) -> Tensor:
+def pattern(texture: Tensor, surface: Surface, seed: Tensor) -> Drawn:
     """The second tone's share for every pixel, (N, 64, 64)."""
-    share = torch.zeros_like(surface.across)
 
-    def painter(draw: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Tensor], None]:
-        def paint(rows: Tensor) -> None:
+    def painter(draw: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Painter:
+        def paint(rows: Tensor, sheets: Tensor) -> None:
             seeds = seed[rows]
             size = between(seeds, "pattern size", 0.9, 1.1)
-            across = surface.across[rows] * size + between(seeds, "pattern x", 0, 16)
-            along = surface.along[rows] * size + between(seeds, "pattern y", 0, 16)
-            share[rows] = draw(across, along, seeds)
+            across = surface.across.index_select(0, rows).mul_(size).add_(between(seeds, "pattern x", 0, 16))
+            along = surface.along.index_select(0, rows).mul_(size).add_(between(seeds, "pattern y", 0, 16))
+            sheets.copy_(draw(across, along, seeds))
 
         return paint
 
-    by_value(texture, TEXTURES, {name: painter(draw) for name, draw in _PATTERNS.items()})
-    return share
+    return by_value(texture, TEXTURES, {name: painter(draw) for name, draw in _PATTERNS.items()}, shape=(SIZE, SIZE))
 
 
 def _wave(position: Tensor, period: float) -> Tensor:
@@ -44,7 +43,7 @@ def _striped(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
 def _dotted(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
     """Round dots in staggered rows."""
     row, y = wrap(along, 6.5)
-    _, x = wrap(across + 4 * (row % 2), 8.0)
+    _, x = wrap(across + 4 * odd(row), 8.0)
     return step(2.4 - ((x - 4) ** 2 + (y - 3.25) ** 2).sqrt_())
 
 
