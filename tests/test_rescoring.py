@@ -57,3 +57,15 @@ def test_a_stricter_oracle_lowers_the_validation_rate(run):
 def test_a_model_of_other_classes_is_refused(run):
     with pytest.raises(LabelMismatch):
         rescoring.score(run, PartSpec(name=f"python:{FAKES}:OtherClasses"))
+
+
+def test_an_oracle_that_is_the_tested_model_is_told_of(tmp_path):
+    file = tmp_path / "plain.py"
+    file.write_text("from tests.fakes import CLASSES, TinyModel\n\ndef plain():\n    return TinyModel().body, list(CLASSES)\n")
+    data = f"tensors:{arrays(tmp_path / 'data.npz', 4)}"
+    run = fmr.run(spec(data, model=f"python:{file}:plain", search={"budget": 1}), tmp_path / "run")
+    said: list[str] = []
+    rescoring.judge(run, PartSpec(name=f"classifier:python:{file}:plain"), tell=said.append)
+    assert len(said) == 1 and "is not independent" in said[0] and "the run's model" in said[0]
+    rescoring.judge(run, PartSpec(name="daylight:"), tell=said.append)
+    assert len(said) == 1

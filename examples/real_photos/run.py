@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import spec as specs
-from counterfoil.cli.progress import watching
+from counterfoil.progress import watching
 from counterfoil.protocols import fmr
 from counterfoil.report import write_report
 from counterfoil.store import Run

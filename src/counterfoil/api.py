@@ -16,6 +16,7 @@ from counterfoil.errors import BadPart
 from counterfoil.executors.execution import Execution
 from counterfoil.models.module import ModuleModel
 from counterfoil.naming import default_folder
+from counterfoil.progress import watching
 from counterfoil.store import Run
 from counterfoil.weights import fingerprint
 
@@ -36,10 +37,11 @@ def evaluate(
     """Stress-test `model` on `data` and return the run.
 
     Every part is a name (`"timm:resnet50"`), a mapping with a name and options, or an object that meets its contract in
-    `counterfoil.parts`. A plain torch module may stand for the model: it gets pictures in [0, 1], and its outputs are taken
-    to be `classes`, or the data's classes. Data may be a folder, or a pair of arrays (images, labels). `settings` are the
-    keys of a specification: `limit=200, seed=1, search={"budget": 20}`; `execution={"executor": "ray"}` hands the work to
-    workers.
+    `counterfoil.parts`. A plain torch module may stand for the model: it gets pictures in [0, 1] with a side of `size`, and its
+    outputs are taken to be `classes`, or the data's classes. Data may be a folder, or a pair of arrays (images, labels).
+    `settings` are the keys of a specification: `limit=200, size=224, search={"budget": 20}`; `execution={"executor": "ray"}`
+    hands the work to workers. How far it is, is shown on a terminal and in a notebook; pictures that had to be left out are
+    named on standard error.
 
     The protocol is `fmr`, which needs a generator and an oracle. `protocol="lance"` needs a captioner, an editor, an encoder
     and an oracle; `protocol="imagenet-d"` tests the model on an exported set.
@@ -68,7 +70,9 @@ def evaluate(
                 objects[values[key]] = value
     execution = Execution.of(values.pop("execution", None))
     spec = specs.parse(values)
-    return protocols.run(spec, Path(out) if out else default_folder(spec), given=Given(objects), execution=execution)
+    folder = Path(out) if out else default_folder(spec)
+    with watching(spec.subject) as (watch, tell):
+        return protocols.run(spec, folder, given=Given(objects), execution=execution, watch=watch, tell=tell)
 
 
 def _name(part: Any) -> str:

@@ -40,10 +40,20 @@ def check(model: Any, oracle: Any, *, force: bool = False) -> str | None:
 
 def same_source(model: Any, oracle: Any) -> str | None:
     """What says that both have the very same weights or come from one endpoint, or None."""
-    own, its = _marks(model), _marks(oracle)
-    for mark in own.keys() & its.keys():
-        return f"{its[mark]} is that of the model under test"
-    return None
+    found = _in_common(_told(model), _told(oracle))
+    return f"{found} is that of the model under test" if found else None
+
+
+def caution_later(part: Any, recorded: Mapping[str, str], *, role: str) -> str | None:
+    """What is to be said of a part that is asked later, if its weights or endpoint are those `recorded` of the run's `role`."""
+    found = _in_common(recorded, _told(part))
+    return f"not independent: {found} is that of the run's {role}, so the one fails where the other fails" if found else None
+
+
+def _in_common(first: Mapping[str, str], second: Mapping[str, str]) -> str | None:
+    """What the second one has of the first one's marks, in words."""
+    own, its = _marks(first), _marks(second)
+    return next((its[mark] for mark in own if mark in its), None)
 
 
 def shared_weights(first: Any, second: Any) -> float:
@@ -63,9 +73,13 @@ def _shared(model: Any, oracle: Any) -> str | None:
     return f"it shares {min(share, 1):.0%} of its weights with the model under test" if share >= SHARE else None
 
 
-def _marks(part: Any) -> dict[str, str]:
-    """What tells a part's weights or endpoint apart from others, by value; ensembles number theirs."""
+def _told(part: Any) -> Mapping[str, str]:
     told: Mapping[str, str] = part.provenance() if hasattr(part, "provenance") else {}
+    return told
+
+
+def _marks(told: Mapping[str, str]) -> dict[str, str]:
+    """What tells a part's weights or endpoint apart from others, by value; ensembles number theirs."""
     marks = {}
     for key, value in told.items():
         name = key.rpartition(".")[2]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil import images, registry
+from counterfoil import images, independence, registry
 from counterfoil.evaluation.looking import reading, recorded
 from counterfoil.parts import Model
 from counterfoil.records import Picture, Prediction, Trial, Verdict
@@ -18,14 +18,22 @@ from counterfoil.store import Run
 
 Stored = tuple[Trial, Picture]
 Watch = Callable[[int], None]
+Tell = Callable[[str], None]
 BATCH = 8
 
 
 def score(
-    run: Run, asked: PartSpec, *, built: Model | None = None, device: str = "cpu", watch: Watch = lambda pictures: None
+    run: Run,
+    asked: PartSpec,
+    *,
+    built: Model | None = None,
+    device: str = "cpu",
+    watch: Watch = lambda pictures: None,
+    tell: Tell = lambda line: None,
 ) -> None:
     """Put a model's predictions beside the run's own. `built` is the model itself where `asked` only names it."""
     model = _part("model", asked, device) if built is None else built
+    _warn(run, model, "oracle", f"model {asked.name}", tell)
     # A class of the run may stand for several of a model's; each goes by its own name where the run says nothing else.
     ids = run.provenance.get("class_ids") or {name: [name] for name in run.classes}
     reader = reading(asked.name, model, {name: ids[name] for name in run.classes})
@@ -40,9 +48,17 @@ def score(
             watch(len(stored))
 
 
-def judge(run: Run, asked: PartSpec, *, device: str = "cpu", watch: Watch = lambda pictures: None) -> None:
+def judge(
+    run: Run,
+    asked: PartSpec,
+    *,
+    device: str = "cpu",
+    watch: Watch = lambda pictures: None,
+    tell: Tell = lambda line: None,
+) -> None:
     """Put an oracle's verdicts beside the run's own."""
     oracle = _part("oracle", asked, device).bind(run.classes)
+    _warn(run, oracle, "model", f"oracle {asked.name}", tell)
 
     def decide(stored: list[Stored], pictures: Tensor) -> list[Verdict]:
         truth = [trial.label for trial, _ in stored]
@@ -58,6 +74,13 @@ def judge(run: Run, asked: PartSpec, *, device: str = "cpu", watch: Watch = lamb
         for stored, pictures in _batches(run):
             part.add(verdicts=decide(stored, pictures.to(device)))
             watch(len(stored))
+
+
+def _warn(run: Run, part: Any, role: str, who: str, tell: Tell) -> None:
+    """Say so if a part that is asked later has the weights of the run's part in the other `role`."""
+    recorded = (run.provenance.get("parts") or {}).get(role) or {}
+    if caution := independence.caution_later(part, recorded, role=role):
+        tell(f"{who} is {caution}")
 
 
 def pictures_of(run: Run) -> int:

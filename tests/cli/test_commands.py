@@ -90,3 +90,24 @@ def test_a_specification_file_is_read_and_overridden(counterfoil, tmp_path):
 def test_the_same_command_goes_on_where_it_was(run):
     first, second = run()[1], run()[1]
     assert first == second
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
+    from counterfoil import protocols
+
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(protocols, "run", stop)
+    code, _, said = run()
+    assert code == 130 and said.endswith("the same command goes on from there\n") and said.count("\n") == 1
+
+
+def test_numbers_that_are_easily_misread_say_so_on_the_terminal_too(run):
+    code, output, _ = run()
+    assert code == 0
+    assert "\n\ntake care: Only " in output and "were accepted by the oracle" in output
+
+
+def test_list_takes_the_word_of_the_command_line_for_data(counterfoil):
+    assert counterfoil("list", "data")[:2] == counterfoil("list", "datasets")[:2]

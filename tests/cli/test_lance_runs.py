@@ -40,7 +40,7 @@ def test_dry_run_prints_the_specification_and_the_cost():
 
 
 def test_what_is_missing_or_misspelt_is_named():
-    with pytest.raises(BadSpec, match="no model given"):
+    with pytest.raises(BadSpec, match=r"no model, data, .* given; name each"):
         invoke("run", "--protocol", "lance")
     with pytest.raises(BadSpec, match="no protocol named 'lanse'; did you mean 'lance'"):
         invoke("run", "--protocol", "lanse")

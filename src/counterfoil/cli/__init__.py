@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 from counterfoil.errors import CounterfoilError
+
+INTERRUPTED = 130
 
 
 def main() -> None:
@@ -14,6 +17,8 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
+    else:
+        warnings.simplefilter("ignore", FutureWarning)  # libraries' words to programmers, with paths of this machine
     try:
         app()
     except CounterfoilError as error:
@@ -21,6 +26,7 @@ def main() -> None:
             raise
         print(f"counterfoil: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("counterfoil: interrupted; the same command goes on from here", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as done:
+        if done.code == INTERRUPTED:  # typer makes this of Ctrl-C without a word
+            print("counterfoil: interrupted; what is finished is kept, and the same command goes on from there", file=sys.stderr)
+        raise

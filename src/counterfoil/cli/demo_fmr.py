@@ -18,7 +18,7 @@ ROWS = ("SA", "PA", "FMR", "FMR_matched", "PA_reconstruction", "PA_random", "VR"
 
 def demo(images: int, out: Path) -> None:
     """Make pictures against three classifiers and say how much accuracy each keeps."""
-    from counterfoil.cli.progress import watching
+    from counterfoil.progress import watching
     from counterfoil.protocols import fmr
     from counterfoil.report import write_report
 

@@ -38,10 +38,10 @@ def demo_spec(images: int = IMAGES) -> specs.ImagenetDSpec:
 
 def demo(images: int, out: Path) -> None:
     """Paint, mine, test and export, then say what it shows."""
-    from counterfoil.cli.progress import watching
     from counterfoil.export.writing import export
     from counterfoil.lab.faithfulness import faithfulness
     from counterfoil.metrics.imagenet_d import table_text
+    from counterfoil.progress import watching
     from counterfoil.protocols import imagenet_d
     from counterfoil.report import write_report
 
@@ -50,7 +50,7 @@ def demo(images: int, out: Path) -> None:
     )
     typer.echo("CLIP still sees the garment. Is that set hard for four classifiers that took no part?\n")
     with watching("lab:diffusion") as (watch, tell):
-        run = imagenet_d.run(demo_spec(images), out / "run", watch=watch, tell=tell)
+        run = imagenet_d.run(demo_spec(images), out / "imagenet-d", watch=watch, tell=tell)
     typer.echo(table_text(run.results or {}))
     typer.echo("\nWhat the painter paints, by the lab's attribute checker, before mining (in per cent)")
     for found in faithfulness(run, run.trials):
@@ -59,8 +59,9 @@ def demo(images: int, out: Path) -> None:
             f"   both {found.both.value:5.1f} ({found.both.low:.1f} to {found.both.high:.1f}), n {found.both.n}"
         )
     typer.echo("\nNo person has looked at the set here: 'counterfoil review' asks people about it.")
-    shutil.rmtree(out / "set", ignore_errors=True)
-    told = export(run, out / "set", name="lab set", licence="MIT")
-    typer.echo(f"Set: {(out / 'set').resolve()} ({told.size} pictures of {len(told.classes)} classes)")
-    typer.echo(f"  counterfoil run --protocol imagenet-d --data {out / 'set'} --model lab:diverse   tests a model on it")
-    typer.echo(f"Report: {write_report([run], out / 'report').resolve()}")
+    made = out / "imagenet-d-set"
+    shutil.rmtree(made, ignore_errors=True)
+    told = export(run, made, name="lab set", licence="MIT")
+    typer.echo(f"Set: {made.resolve()} ({told.size} pictures of {len(told.classes)} classes)")
+    typer.echo(f"  counterfoil run --protocol imagenet-d --data {made} --model lab:diverse   tests a model on it")
+    typer.echo(f"Report: {write_report([run], out / 'imagenet-d-report').resolve()}")

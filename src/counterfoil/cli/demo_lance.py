@@ -35,8 +35,8 @@ SPEC: dict[str, Any] = {
 
 def demo(images: int, out: Path) -> None:
     """Edit one set of pictures and ask three classifiers about it."""
-    from counterfoil.cli.progress import watching
     from counterfoil.metrics.lance import lance_results
+    from counterfoil.progress import watching
     from counterfoil.protocols import lance
     from counterfoil.report import write_report
 
@@ -89,4 +89,4 @@ def _words(model: str, results: dict[str, Any]) -> list[str]:
 def _cell(estimate: dict[str, float | None]) -> str:
     if estimate["value"] is None:
         return "–"
-    return f"{estimate['value']:.0f} ({estimate['low']:.0f} to {estimate['high']:.0f})"
+    return f"{estimate['value']:.0f} ({estimate['low']:.0f} to {estimate['high']:.0f})".replace("-", "−")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from counterfoil.cli.progress import counting
-from counterfoil.metrics.protocols import results_of, text_of
+from counterfoil.metrics.protocols import protocol_of, results_of, text_of
+from counterfoil.progress import counting
 from counterfoil.spec import part
 from counterfoil.store import Run, open_run
 
@@ -29,7 +29,7 @@ def score(
 
     stored = open_run(run)
     with counting(model, rescoring.pictures_of(stored)) as watch:
-        rescoring.score(stored, part(model, settings), device=device, watch=watch)
+        rescoring.score(stored, part(model, settings), device=device, watch=watch, tell=_tell)
     show(stored, model=model)
 
 
@@ -44,7 +44,7 @@ def judge(
 
     stored = open_run(run)
     with counting(oracle, rescoring.pictures_of(stored)) as watch:
-        rescoring.judge(stored, part(oracle, settings), device=device, watch=watch)
+        rescoring.judge(stored, part(oracle, settings), device=device, watch=watch, tell=_tell)
     show(stored, oracle=oracle)
 
 
@@ -62,11 +62,24 @@ def report(
     typer.echo(page)
 
 
+def _tell(line: str) -> None:
+    typer.echo(f"counterfoil: {line}", err=True)
+
+
 def show(run: Run, *, model: str | None = None, oracle: str | None = None) -> None:
-    """Print a run's numbers with their intervals."""
+    """Print a run's numbers with their intervals and, of FMR runs, what to know before believing them."""
+    from counterfoil.report.cautions import about_results
+
     results = results_of(run, model=model, oracle=oracle)
     counts = results["counts"]
     skipped = f", {counts['skipped']} unreadable and skipped" if counts["skipped"] else ""
     names = f"{results['model']['name']}, oracle {results['oracle']['name']}"
     typer.echo(f"{names}: {counts['readable']} images, {counts['validated']} accepted{skipped}")
     typer.echo(text_of(run, results))
+    if protocol_of(run) == "fmr" and counts["validated"]:
+        found = about_results(results, classes=len(run.classes), validated=counts["validated"])
+        if model is not None:  # the steps were guided against another one
+            found = [caution for caution in found if caution.kind == "care"]
+        for caution in found:
+            gap = "\n" if caution is found[0] else ""
+            typer.echo(f"{gap}{'take care' if caution.kind == 'care' else 'note'}: {caution.text}")

@@ -20,7 +20,7 @@ Number = int | None
 def run(
     file: Annotated[Path | None, typer.Argument(help="A specification in YAML; options below override it.")] = None,
     protocol: Annotated[Text, typer.Option(help="fmr (the default), lance or imagenet-d.")] = None,
-    preset: Annotated[Text, typer.Option(help="What keys that are not given come to, as in paper.")] = None,
+    preset: Annotated[Text, typer.Option(help="Defaults of lance (paper, released) or imagenet-d (fair, paper).")] = None,
     model: Annotated[Text, typer.Option(help="The classifier under test, as in timm:resnet50.")] = None,
     data: Annotated[Text, typer.Option(help="Labelled images: a folder with one sub-folder a class, or kind:rest.")] = None,
     generator: Annotated[Text, typer.Option(help="What makes the pictures, as in autoencoder:PATH.")] = None,
@@ -30,14 +30,22 @@ def run(
     editor: Annotated[Text, typer.Option(help="For lance: what edits images to fit a caption, as in p2p:PATH.")] = None,
     encoder: Annotated[Text, typer.Option(help="For lance: what compares images with words, as in clip:PATH.")] = None,
     painter: Annotated[Text, typer.Option(help="For imagenet-d: what paints images from words, as in diffusers:PATH.")] = None,
-    size: Annotated[Number, typer.Option(help="Side of the pictures in pixels.")] = None,
+    size: Annotated[
+        Number, typer.Option(help="Side of the pictures in pixels, where neither generator nor model says it.")
+    ] = None,
     limit: Annotated[Number, typer.Option(help="Images at most, taken evenly over the classes.")] = None,
     seed: Annotated[Number, typer.Option(help="Seed of the run.")] = None,
     device: Annotated[Text, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run directory; by default one under runs/ named by the specification.")
     ] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for any key, as in --set budget=10.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="KEY=VALUE for any key that --dry-run prints, as in budget=10, or option of a part, as in model.weights=FILE.",
+        ),
+    ] = None,
     precision: Annotated[
         Text, typer.Option(help="For fmr: float32 (the default on a CPU), tf32 or bf16 (the default on a GPU).")
     ] = None,
@@ -80,8 +88,8 @@ def run(
         return _explain(resolved, out)
 
     from counterfoil import protocols
-    from counterfoil.cli.progress import watching
     from counterfoil.cli.results import show
+    from counterfoil.progress import watching
 
     if stage is not None and resolved.protocol == "fmr":
         raise UsageError("--stage: the protocol fmr has no stages; leave it out")

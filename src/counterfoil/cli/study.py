@@ -97,7 +97,7 @@ def _settings(
 
 
 def _alone(name: str, base: Any) -> Any:
-    from counterfoil.cli.progress import counting, watching
+    from counterfoil.progress import counting, watching
     from counterfoil.studies import runner
     from counterfoil.studies.bench import Bench
 
@@ -108,7 +108,7 @@ def _alone(name: str, base: Any) -> Any:
 
 def _together(names: list[str], base: Any, processes: Number) -> int:
     """Run them, print each as it is done and then the table of all; how much was not shown."""
-    from counterfoil.cli.progress import counting, watching
+    from counterfoil.progress import counting, watching
     from counterfoil.studies import pool, runner, summary
     from counterfoil.studies.bench import Bench
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from counterfoil.report.collect import Collected
 from counterfoil.report.numbers import Number, count, decimal, number
@@ -27,10 +27,15 @@ class Caution:
 def cautions(collected: Collected, *, missing: int = 0) -> list[Caution]:
     """What is to be said of a run; `missing` is how many of its pictures could not be shown."""
     found = [Caution("stop", text) for text in _no_result(collected)]
-    if not found:
-        found += [Caution("care", text) for text in (*_about_images(collected), *_about_numbers(collected))]
-        found += [Caution("note", text) for text in _about_controls(collected)]
+    if not found and collected.results is not None:
+        found = about_results(collected.results, classes=len(collected.run.classes), validated=collected.validated)
     return found + [Caution("note", text) for text in _about_records(collected, missing)]
+
+
+def about_results(results: Mapping[str, Any], *, classes: int, validated: int) -> list[Caution]:
+    """What is to be said of the numbers themselves, of a run over so many classes and accepted images."""
+    care = (*_about_images(results, classes, validated), *_about_numbers(results))
+    return [*(Caution("care", text) for text in care), *(Caution("note", text) for text in _about_controls(results))]
 
 
 def _no_result(collected: Collected) -> Iterator[str]:
@@ -53,17 +58,19 @@ def _no_result(collected: Collected) -> Iterator[str]:
         )
 
 
-def _about_images(collected: Collected) -> Iterator[str]:
-    clean, rate = number(collected.results, "SA"), number(collected.results, "VR")
-    chance = 100 / max(len(collected.run.classes), 1)
+def _about_images(results: Mapping[str, Any], classes: int, validated: int) -> Iterator[str]:
+    clean, rate = number(results, "SA"), number(results, "VR")
+    chance = 100 / max(classes, 1)
     if clean.value is not None and clean.value < NEAR_CHANCE * chance:
         yield (
-            f"Clean accuracy is {clean.text} %, hardly above chance ({decimal(chance)} %): the model may not be made for "
-            "these classes, or class names are matched wrongly."
+            f"Clean accuracy is {clean.text} %, {'hardly' if clean.value > chance else 'not'} above chance "
+            f"({decimal(chance)} %). "
+            "The model may not be made for these classes, its input may be prepared wrongly, or class names are matched "
+            "wrongly. 'counterfoil doctor' looks for the cause."
         )
-    if collected.validated < FEW_IMAGES:
+    if validated < FEW_IMAGES:
         yield (
-            f"Only {count(collected.validated, 'image was', 'images were')} accepted by the oracle. Intervals are wide, and "
+            f"Only {count(validated, 'image was', 'images were')} accepted by the oracle. Intervals are wide, and "
             "numbers for single classes say little."
         )
     if rate.value is not None and rate.value < LOW_VALIDATION:
@@ -73,9 +80,9 @@ def _about_images(collected: Collected) -> Iterator[str]:
         )
 
 
-def _about_numbers(collected: Collected) -> Iterator[str]:
-    fmr, matched = number(collected.results, "FMR"), number(collected.results, "FMR_matched")
-    clean, plain = number(collected.results, "SA_matched"), number(collected.results, "PA_reconstruction")
+def _about_numbers(results: Mapping[str, Any]) -> Iterator[str]:
+    fmr, matched = number(results, "FMR"), number(results, "FMR_matched")
+    clean, plain = number(results, "SA_matched"), number(results, "PA_reconstruction")
     if fmr.value is not None and fmr.value > 100:
         yield (
             f"An FMR above 100 ({fmr.text}) does not mean that the model got better: the oracle accepted images that are "
@@ -93,9 +100,9 @@ def _about_numbers(collected: Collected) -> Iterator[str]:
         )
 
 
-def _about_controls(collected: Collected) -> Iterator[str]:
-    guided, random = number(collected.results, "PA"), number(collected.results, "PA_random")
-    arms = (collected.results or {}).get("arms") or {}
+def _about_controls(results: Mapping[str, Any]) -> Iterator[str]:
+    guided, random = number(results, "PA"), number(results, "PA_random")
+    arms = results.get("arms") or {}
     if random.value is None:
         yield "No random control was run, so what mere distance breaks can't be told from what the search found."
     elif (found := number(arms, "against_random")).value is not None:

@@ -1,14 +1,15 @@
-"""Progress on a terminal: images done, images a second, time left, accepted share. Silent when the output is not one."""
+"""Progress on a terminal or in a notebook: images done, images a second, time left, accepted share. Silent elsewhere."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
 @contextmanager
@@ -18,13 +19,11 @@ def watching(title: str) -> Iterator[tuple[Callable[[Any], None], Callable[[str]
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}/s"),
-        TextColumn("accepted {task.fields[accepted]}"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[said]}"),
+        TimeElapsedColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        bar = bars.add_task(title, total=None, rate="–", accepted="–")
+    with Progress(*columns, console=console, transient=True, disable=not _seen(console)) as bars:
+        bar = bars.add_task(title, total=None, said="loading")
         began, first, shown = time.monotonic(), -1, ""
 
         def watch(progress: Any) -> None:
@@ -37,14 +36,19 @@ def watching(title: str) -> Iterator[tuple[Callable[[Any], None], Callable[[str]
                 shown, began, first = stage, time.monotonic(), progress.done
             if stage:  # a stage's results, several an item, go on or are turned away
                 readable = progress.validated + progress.skipped
+            said = [f"{progress.done}/{'?' if progress.total is None else progress.total}"]
+            said += [f"accepted {progress.validated / readable:.0%}"] if readable else []
+            if new := progress.done - first:
+                rate = new / max(time.monotonic() - began, 1e-9)
+                left = timedelta(seconds=round(((progress.total or progress.done) - progress.done) / rate))
+                said += [f"{rate:.1f}/s", f"{left} left"]
             bars.update(
                 bar,
                 description=f"{title} {stage}".rstrip(),
-                total=progress.total,
+                total=progress.total if new or progress.done == progress.total else None,
                 completed=progress.done,
-                rate=f"{(progress.done - first) / max(time.monotonic() - began, 1e-9):.1f}",
-                accepted=f"{progress.validated / readable:.0%}" if readable else "–",
-            )
+                said="  ".join(said),
+            )  # images are done many at a time: without a total the bar moves until the first of them are
 
         def tell(line: str) -> None:
             console.print(f"counterfoil: {line}", highlight=False, markup=False, soft_wrap=True)
@@ -57,6 +61,11 @@ def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """A function that takes how many more are done and shows it."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=console, transient=True, disable=not _seen(console)) as bars:
         bar = bars.add_task(title, total=total)
         yield lambda more: bars.advance(bar, more)
+
+
+def _seen(console: Console) -> bool:
+    """Whether somebody looks on, rather than a log."""
+    return console.is_terminal or console.is_jupyter
