@@ -37,6 +37,18 @@ def test_which_model_is_gated_has_to_be_said(mined: Run) -> None:
     assert code != 0 and "no predictions by model 'fake:other'" in complaint
 
 
+@pytest.mark.parametrize("asked", [("--min", "accuracy=0"), ("--max", "drop=100"), ("--against", "RUN")])
+def test_a_surrogate_is_not_judged_on_the_set_it_chose(mined: Run, asked: tuple[str, str]) -> None:
+    option, value = asked
+    bar = (option, mined.path if value == "RUN" else value)
+    code, complaint = call("gate", mined.path, "--model", "fake:a", *bar)
+    assert code == 2 and "fake:a is a surrogate" in complaint and "accuracy_painted" in complaint
+
+
+def test_a_surrogate_is_judged_on_what_was_painted(mined: Run) -> None:
+    assert call("gate", mined.path, "--model", "fake:a", "--min", "accuracy_painted=1")[0] == 0
+
+
 def test_models_are_compared_on_the_set_and_surrogates_are_not(mined: Run) -> None:
     assert model_names(mined) == ["fake:unseen", "fake:shortcut", "fake:good"]
     code, output = call("compare", mined.path)

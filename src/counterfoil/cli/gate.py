@@ -10,8 +10,9 @@ import typer
 from counterfoil.errors import UsageError
 from counterfoil.metrics.comparison import shared_keys
 from counterfoil.metrics.gate import Bar, Check, check_against, check_bars, parse_bar
+from counterfoil.metrics.imagenet_d_columns import surrogates_of
 from counterfoil.metrics.junit import junit
-from counterfoil.metrics.measures import MEASURES
+from counterfoil.metrics.measures import MEASURES, Measure
 from counterfoil.metrics.outcomes import Outcomes, own_models, read_outcomes
 from counterfoil.metrics.sameness import check_sources, differences
 from counterfoil.store import Run, open_run
@@ -44,6 +45,7 @@ def gate(
         raise UsageError("--margin is a distance from a baseline; name it with --against RUN")
     opened = open_run(run)
     outcomes = read_outcomes(opened, model=model, oracle=oracle)
+    _check_took_no_part(opened, outcomes.model, _measures(opened, bars))
     checks = check_bars(outcomes, bars, alpha=alpha, point=point, seed=int(opened.spec.get("seed", 0)))
     if against is not None:
         checks += _against(opened, outcomes, open_run(against), bars, model=model, alpha=alpha, margin=margin)
@@ -59,7 +61,7 @@ def gate(
 def _against(
     run: Run, outcomes: Outcomes, baseline: Run, bars: list[Bar], *, model: str | None, alpha: float, margin: float | None
 ) -> list[Check]:
-    """What the bars are about, or else SA and FMR, set against the baseline. Only for the same test."""
+    """The run's numbers set against the baseline's. Only for the same test."""
     unlike = differences([run, baseline])
     if unlike:
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {'; '.join(unlike[:4])}; run the baseline anew")
@@ -67,9 +69,23 @@ def _against(
     keys = shared_keys({str(run.path): outcomes, str(baseline.path): theirs})
     if pixels := check_sources([run, baseline], keys):
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {pixels} differ; run the baseline anew")
+    return check_against(outcomes, theirs, _measures(run, bars), alpha=alpha, margin=margin)
+
+
+def _measures(run: Run, bars: list[Bar]) -> list[Measure]:
+    """What the bars are about, or else what a baseline is usually held against."""
     usual = ("accuracy",) if run.spec.get("protocol") == "imagenet-d" else ("SA", "FMR")
-    measures = list({bar.measure.name: bar.measure for bar in bars}.values()) or [MEASURES[name] for name in usual]
-    return check_against(outcomes, theirs, measures, alpha=alpha, margin=margin)
+    return list({bar.measure.name: bar.measure for bar in bars}.values()) or [MEASURES[name] for name in usual]
+
+
+def _check_took_no_part(run: Run, model: str, measures: list[Measure]) -> None:
+    """Refuse to judge a model on a set that its own mistakes chose; what was painted before that is fair."""
+    unfair = [each.name for each in measures if each.name not in ("SA", "accuracy_painted")]
+    if unfair and run.spec.get("protocol") == "imagenet-d" and model in surrogates_of(run):
+        raise UsageError(
+            f"{run.path}: {model} is a surrogate: its own mistakes chose the set, so its accuracy there is low by construction "
+            f"and its {unfair[0]} says nothing of it; gate it by accuracy_painted, or on a set that others chose"
+        )
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -113,15 +113,20 @@ def _check(outcomes: Outcomes, bar: Bar, *, alpha: float, point: bool, seed: int
         return Check(str(bar), False, f"undefined: {found.note}")
     unit, minimum = bar.measure.unit, bar.sense == "min"
     clears = found.value >= bar.bound if minimum else found.value <= bar.bound
-    value = f"{found.value:.1f}{unit} (n {found.n})"
+    value = f"{_signed(found.value)}{unit} (n {found.n})"
     if point:
         return Check(str(bar), clears, f"{value}, by its value alone")
     bound = found.low if minimum else found.high
     shown = bound >= bar.bound if minimum else bound <= bar.bound
-    sure = f"at {'least' if minimum else 'most'} {bound:.1f}{unit} with {100 * (1 - alpha):g} % confidence"
+    sure = f"at {'least' if minimum else 'most'} {_signed(bound)}{unit} with {100 * (1 - alpha):g} % confidence"
     if clears and not shown:
         return Check(str(bar), False, f"{value} clears it, but it is only sure to be {sure}; more images may show it")
     return Check(str(bar), shown, f"{value}, {sure}")
+
+
+def _signed(value: float) -> str:
+    """With the minus sign that intervals have."""
+    return f"{value:.1f}".replace("-", "−")
 
 
 def _not_worse(pair: Pair, measure: Measure, alpha: float) -> Check:
