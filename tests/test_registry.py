@@ -34,6 +34,29 @@ def test_a_near_miss_is_suggested():
         registry.create("generator", "pixel:linf")
 
 
+@pytest.mark.parametrize(
+    ("role", "name", "hint"),
+    [
+        ("model", "resnet50", "A name begins with its kind, as in 'timm:resnet50'."),
+        ("model", "nets/mine.py", "as in 'python:nets/mine.py:FUNCTION'."),
+        ("model", "mine.onnx", "as in 'onnx:mine.onnx'."),
+        ("generator", "mine.onnx", "A name begins with its kind and a colon."),
+        ("model", "tim:resnet50", "Did you mean 'timm'?"),
+    ],
+)
+def test_a_name_without_its_kind_is_shown_with_it(role, name, hint):
+    with pytest.raises(UnknownName) as caught:
+        registry.create(role, name)
+    assert hint in str(caught.value)
+
+
+def test_parts_are_listed_without_importing_them(entries, tmp_path, monkeypatch):
+    (tmp_path / "foggy.py").write_text('import missing_thing\n\ndef fog(rest):\n    """Fog.\n\n    More."""\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    entries.append(_Entry("fog", "foggy:fog"))
+    assert registry.listed("generator") == [registry.Listed("fog", "?", "Fog.")]
+
+
 def test_an_unknown_option_is_told_with_those_there_are():
     with pytest.raises(BadSpec, match=r"unexpected keyword argument 'speed'; its options are per_step"):
         registry.create("generator", "brightness:", {"speed": 1})

@@ -35,6 +35,9 @@ def test_what_is_written_reads_back_the_same():
         ({**PARTS, "search": {"budget": -1}}, "search.budget: input should be greater than or equal to 0, got -1"),
         ({**PARTS, "search": {"norm": "l7"}}, "search.norm: input should be 'sign', 'l2' or 'raw', got 'l7'"),
         ({key: value for key, value in PARTS.items() if key != "oracle"}, "no oracle given; name one, as in --oracle NAME"),
+        ({**PARTS, "painter": "lab:diffusion"}, "painter is for the protocol imagenet-d; leave it out, or choose that"),
+        ({**PARTS, "preset": "paper"}, "preset is for the protocol lance or imagenet-d; leave it out"),
+        ({}, "no model, data, generator, oracle given; name each, as in --model NAME"),
     ],
 )
 def test_mistakes_are_named(values, complaint):

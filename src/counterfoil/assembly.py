@@ -155,5 +155,8 @@ def size_of(spec: FmrSpec | LanceSpec, maker: str, side: int | None, model: Mode
         raise BadSpec(f"size {spec.size} given, but {maker} works at {side}")
     size = spec.size or side or getattr(model, "size", None)
     if size is None:
-        raise BadPart(f"neither {maker} nor model {spec.model.name} says its picture size; give --size")
+        raise BadPart(
+            f"neither {maker} nor model {spec.model.name} says its picture size; give one, "
+            "as in --size 224, or size=224 from Python"
+        )
     return int(size)

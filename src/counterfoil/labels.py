@@ -195,7 +195,7 @@ def _missing(missing: Sequence[str], wanted: Sequence[str], offered: Sequence[st
     some = ", ".join(repr(name) for name in offered[:3])
     return (
         f"{what}: {len(missing)} of {len(wanted)} classes are not among its {len(offered)} ({some}, …): "
-        f"{', '.join(named)}{more}; rename the data's classes to fit"
+        f"{', '.join(named)}{more}; rename the data's classes to fit, or choose a model that knows them"
     )
 
 

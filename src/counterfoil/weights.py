@@ -117,17 +117,19 @@ def from_hub(repository: str, names: Sequence[str] = PREFERRED, *, revision: str
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
+    away: Exception | None = None
     with hub_access(repository, names[0]):
         for name in names:
             try:
-                return Path(hf_hub_download(repository, name, revision=revision))
-            except LocalEntryNotFoundError:
-                # Not in the cache and the hub out of reach: any other of the names may still be in the cache.
-                if name == names[-1]:
-                    raise
+                # With the hub out of reach, others may still be in the cache; asking the hub again would take half a minute.
+                return Path(hf_hub_download(repository, name, revision=revision, local_files_only=away is not None))
+            except LocalEntryNotFoundError as error:
+                away = away or error
             except EntryNotFoundError:
                 if name == names[-1]:
                     raise BadWeights(f"{repository}: has none of the weight files {', '.join(names)}") from None
+        if away is not None:
+            raise away
     raise BadWeights(f"{repository}: no weight file was asked for")
 
 

@@ -22,6 +22,13 @@ def test_reading_what_is_not_a_run(tmp_path: Path) -> None:
             store.open_run(path)
 
 
+def test_the_folder_around_runs_is_answered_with_their_names(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write(tmp_path / name, range(1))
+    with pytest.raises(BadRun, match=f"here are {tmp_path / 'one'}, {tmp_path / 'two'}$"):
+        store.open_run(tmp_path)
+
+
 def test_tables_stream_as_arrow(tmp_path: Path) -> None:
     write(tmp_path, range(7))
     run = store.open_run(tmp_path)

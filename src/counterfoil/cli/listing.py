@@ -16,7 +16,7 @@ def list_parts(
     role: Annotated[str, typer.Argument(help="models, generators, oracles, datasets …; all if left out")] = "",
 ) -> None:
     """Show the parts that can be named, built-in and plug-ins alike."""
-    roles = [role.removesuffix("s")] if role else list(registry.ROLES)
+    roles = ["dataset" if role == "data" else role.removesuffix("s")] if role else list(registry.ROLES)
     table = Table(box=None, pad_edge=False)
     for heading in ("role", "name", "what it is"):
         table.add_column(heading, overflow="fold")  # names of models are to be read whole

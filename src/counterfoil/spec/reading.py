@@ -26,7 +26,10 @@ def parse(values: Mapping[str, Any]) -> Any:
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        raise BadSpec("; ".join(_complaint(item, kind) for item in error.errors())) from None
+        items = error.errors()
+        missing = [".".join(map(str, item["loc"])) for item in items if item["type"] == "missing"]
+        others = [_complaint(item, kind) for item in items if item["type"] != "missing"]
+        raise BadSpec("; ".join([*_missing(missing), *others])) from None
 
 
 def part(name: str, assignments: Sequence[str] | None = None) -> PartSpec:
@@ -105,13 +108,25 @@ def _section_of(leaf: str, kind: type[RunSpec]) -> list[str]:
     raise BadSpec(f"--set {leaf}: {_unknown(leaf, [*kind.model_fields, *homes])}")
 
 
+def _missing(keys: list[str]) -> list[str]:
+    """What is to be said of keys that have to be there and are not: one line for all of them."""
+    if not keys:
+        return []
+    each = "one" if len(keys) == 1 else "each"
+    return [
+        f"no {', '.join(keys)} given; name {each}, as in --{keys[0]} NAME or '{keys[0]}: NAME' in the file; "
+        "'counterfoil list' shows what there is"
+    ]
+
+
 def _complaint(item: Any, kind: type[RunSpec]) -> str:
     where = ".".join(str(step) for step in item["loc"])
     if item["type"] == "extra_forbidden":
+        elsewhere = [name for name, other in PROTOCOLS.items() if where in other.model_fields and where not in kind.model_fields]
+        if elsewhere:
+            return f"{where} is for the protocol {' or '.join(elsewhere)}; leave it out, or choose that with --protocol"
         section = sections(kind).get(str(item["loc"][0])) if len(item["loc"]) > 1 else kind
         return _unknown(where, list(section.model_fields) if section else [])
-    if item["type"] == "missing":
-        return f"no {where} given; name one, as in --{where} NAME or '{where}: NAME' in the file"
     return f"{where}: {item['msg'].lower()}, got {item['input']!r}"
 
 

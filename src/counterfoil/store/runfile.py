@@ -69,11 +69,18 @@ def load(root: Path) -> RunFile:
             resumed=tuple(content["resumed"]),
         )
     except FileNotFoundError:
-        raise BadRun(f"{root}: not a run directory (no {NAME}); give the --out of a run") from None
+        raise BadRun(f"{root}: not a run directory (no {NAME}); give the --out of a run{_runs_in(root)}") from None
     except OSError as error:
         raise BadRun(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
     except (ValueError, KeyError, TypeError) as error:
         raise BadRun(f"{path}: damaged ({type(error).__name__}); restore it, or choose another --out") from None
+
+
+def _runs_in(folder: Path, shown: int = 4) -> str:
+    """The runs that a folder holds, for people who gave the folder around them."""
+    found = sorted(str(path.parent) for path in folder.glob(f"*/{NAME}"))
+    more = f" and {len(found) - shown} more" if len(found) > shown else ""
+    return f"; here are {', '.join(found[:shown])}{more}" if found else ""
 
 
 def resume(root: Path, stored: RunFile, asked: RunFile, *, free: Collection[str], pinned: Collection[str]) -> list[str]:

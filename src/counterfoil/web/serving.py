@@ -6,6 +6,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def serve(settings: Settings, *, told: Callable[[Settings], None], log: bool = F
         timeout_graceful_shutdown=5,
     )
     told(settings)
-    uvicorn.Server(config).run(sockets=[listening])
+    with suppress(KeyboardInterrupt):  # the way to end it
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def settings_for(
