@@ -27,6 +27,15 @@ def test_what_is_written_reads_back_the_same():
     assert spec.parse(parsed.model_dump(mode="json")) == parsed
 
 
+@pytest.mark.parametrize("generator", ["transforms:", {"name": "transforms:brightness"}, spec.PartSpec(name="transforms:")])
+def test_a_step_that_is_not_given_suits_what_moves(generator):
+    assert spec.parse({**PARTS, "generator": generator}).search.step == 0.1
+    assert spec.parse({**PARTS, "generator": generator, "search": {"budget": 3}}).search.step == 0.1
+    assert spec.parse({**PARTS, "generator": generator, "search": {"step": 0.03}}).search.step == 0.03
+    assert spec.parse(PARTS).search.step == 0.002
+    assert spec.parse({**PARTS, "generator": "autoencoder:here"}).search.step == 0.03
+
+
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
