@@ -38,6 +38,8 @@ def test_it_shows_every_table_and_the_statement_under_those_with_surrogates(run:
         assert title in text
     plain = " ".join(text.replace("&#39;", "'").split())
     assert plain.count(BIAS) == 1  # under the models
+    kept = run.results["counts"]["validated"]
+    assert f"Only {kept} pictures are in the set. Intervals are wide" in plain
     assert text.count('href="#selection-bias"') == 3 and text.count('id="selection-bias"') == 1  # leave-one-out, kinds, mistakes
     assert text.count("<img") == run.results["counts"]["kept"]
     for name in ("spec.yaml", "results.json", "prompts.jsonl", "mined.jsonl"):

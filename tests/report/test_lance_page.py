@@ -34,6 +34,7 @@ def test_the_page_names_factor_bias_and_losses(page, run):
     assert run.results["bias"][0]["name"].split(" → ")[0] in text
     assert "the oracle no longer sees the class" in text.lower()
     assert "pets[5]: damaged" in text
+    assert f"Only {run.results['counts']['validated']} source pictures have an accepted edit. Intervals are wide" in text
 
 
 def test_everything_it_shows_is_in_its_folder(page):

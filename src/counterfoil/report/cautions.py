@@ -38,6 +38,18 @@ def about_results(results: Mapping[str, Any], *, classes: int, validated: int) -
     return [*(Caution("care", text) for text in care), *(Caution("note", text) for text in _about_controls(results))]
 
 
+def about_pictures(pictures: int, few: str, *, missing: int, told: str | None) -> list[Caution]:
+    """What is to be said of a run's pictures: if so many are few, what could not be shown, and what the run itself was told."""
+    found = []
+    if told:
+        found.append(Caution("care", told))
+    if pictures < FEW_IMAGES:
+        found.append(Caution("care", f"Only {few}. Intervals are wide, and numbers for parts of them say little."))
+    if missing:
+        found.append(Caution("note", f"{count(missing, 'picture')} could not be shown: missing or damaged."))
+    return found
+
+
 def _no_result(collected: Collected) -> Iterator[str]:
     readable = collected.images - collected.skipped_count
     if collected.images == 0:

@@ -13,7 +13,9 @@ from counterfoil.metrics.imagenet_d import results
 from counterfoil.metrics.imagenet_d_columns import HUMAN, chats_of
 from counterfoil.metrics.imagenet_d_text import in_order
 from counterfoil.records import Trial
+from counterfoil.report.cautions import Caution, about_pictures
 from counterfoil.report.collect import answer_name
+from counterfoil.report.numbers import count
 from counterfoil.report.pictures import Album, Stored
 from counterfoil.store import Run
 
@@ -57,6 +59,13 @@ class Content:
     def unread_is_wrong(self) -> bool:
         """What becomes of an answer to a two-choice question that means neither choice."""
         return bool((self.run.spec.get("questions") or {}).get("unread", "wrong") == "wrong")
+
+    @property
+    def cautions(self) -> list[Caution]:
+        """What to know before reading the numbers."""
+        pictures = int((self.results or {})["counts"]["validated"])
+        few = f"{count(pictures, 'picture is', 'pictures are')} in the set"
+        return about_pictures(pictures, few, missing=self.missing, told=self.run.provenance.get("caution"))
 
     def facts(self) -> list[tuple[str, str]]:
         """How the pictures came about, for people."""

@@ -12,7 +12,9 @@ from counterfoil.metrics.bias import parted
 from counterfoil.metrics.lance import lance_results
 from counterfoil.metrics.outcomes import model_names
 from counterfoil.records import Prediction, Trial, Verdict
+from counterfoil.report.cautions import Caution, about_pictures
 from counterfoil.report.collect import answer_name, part_name
+from counterfoil.report.numbers import count
 from counterfoil.report.pictures import Album, Stored
 from counterfoil.store import Run
 
@@ -87,6 +89,13 @@ class Content:
     @property
     def oracle(self) -> str:
         return part_name(self.run, "oracle")
+
+    @property
+    def cautions(self) -> list[Caution]:
+        """What to know before reading the numbers; edits of one source picture say less than those of several."""
+        pictures = int((self.results or {})["counts"]["validated"])
+        few = f"{count(pictures, 'source picture has', 'source pictures have')} an accepted edit"
+        return about_pictures(pictures, few, missing=self.missing, told=self.run.provenance.get("caution"))
 
 
 def tested(run: Run) -> list[str]:
