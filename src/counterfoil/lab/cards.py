@@ -176,19 +176,19 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--again", type=Path, metavar="FOLDER", help="tell of this one, made again and measured; for one NAME")
     given = parser.parse_args()
-    if given.again is not None:
-        if len(given.names) != 1:
-            parser.error("--again is about one model; name it")
-        try:
+    if given.again is not None and len(given.names) != 1:
+        parser.error("--again is about one model; name it")
+    try:
+        if given.again is not None:
             keep_again(given.names[0], given.again, weights=given.weights)
-        except CounterfoilError as error:
-            sys.exit(f"counterfoil: {error}")
-    for name in given.names or MEASURES:
-        folder = given.weights / name
-        if given.measure or not (folder / FILES["report"]).is_file():
-            measure(Bench(weights=given.weights, device=given.device, count=given.count), name)
-        (folder / "README.md").write_text(card(name, folder), encoding="utf-8")
-        print(folder / "README.md")
+        for name in given.names or MEASURES:
+            folder = given.weights / name
+            if given.measure or not (folder / FILES["report"]).is_file():
+                measure(Bench(weights=given.weights, device=given.device, count=given.count), name)
+            (folder / "README.md").write_text(card(name, folder), encoding="utf-8")
+            print(folder / "README.md")
+    except CounterfoilError as error:
+        sys.exit(f"counterfoil: {error}")
 
 
 if __name__ == "__main__":

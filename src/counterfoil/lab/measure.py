@@ -20,7 +20,7 @@ from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNe
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BlipForConditionalGeneration, CLIPModel, LlamaForCausalLM
 
-from counterfoil.errors import CounterfoilError
+from counterfoil.errors import BadData, CounterfoilError
 from counterfoil.generators.autoencoders import VectorAutoencoder
 from counterfoil.lab import timing
 from counterfoil.lab.captions import captions, parse
@@ -70,9 +70,14 @@ class Bench:
 
     def classify(self, name: str, images: Tensor) -> Tensor:
         """A timm model's scores."""
-        model = load_timm(self.weights / name).to(self.device)
+        model = load_timm(self.folder(name)).to(self.device)
         grey = model.pretrained_cfg["input_size"][0] == 1  # type: ignore[index]
         return self.batched(lambda part: model(normalise(to_grey(part) if grey else part)), images)
+
+    def folder(self, name: str, *inner: str) -> Path:
+        """Where a model is: in the folder that was given, or else, as judges and decoders of another may be, in the package."""
+        given = self.weights / name
+        return (given if given.is_dir() else WEIGHTS / name).joinpath(*inner)
 
     def batched(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         """The function over batches, without gradients."""
@@ -81,7 +86,7 @@ class Bench:
 
     def load(self, kind: type, *folders: str) -> nn.Module:
         """A diffusers or transformers model in single precision."""
-        model = kind.from_pretrained(self.weights.joinpath(*folders))  # type: ignore[attr-defined]
+        model = kind.from_pretrained(self.folder(*folders))  # type: ignore[attr-defined]
         return model.float().to(self.device).eval().requires_grad_(False)  # type: ignore[no-any-return]
 
 
@@ -251,6 +256,8 @@ MEASURES: dict[str, Callable[[Bench], list[Reading]]] = {
 
 def measure(bench: Bench, name: str) -> list[Reading]:
     """Measure one model and write what was found beside its weights, if it is of a split that is kept."""
+    if not (bench.weights / name / "config.json").is_file() and not (bench.weights / name / "model_index.json").is_file():
+        raise BadData(f"{bench.weights} has no model in a folder {name}; 'python -m counterfoil.lab.train {name}' makes one")
     readings = MEASURES[name](bench)
     record = {"scenes_seed": bench.seed, "garments": bench.split, "readings": [reading.record() for reading in readings]}
     if bench.split in FILES:
