@@ -1,166 +1,170 @@
-"""What a mask saves on this machine, part by part of a climb, and how far its pictures are from the whole decoder's.
+"""What a mask saves on this machine: climbs with the whole decoder and with a window of it, in turn.
 
-    python bench/sparse.py MASK [--generator lab:vqgan] [--model lab:narrow] [--oracle lab:clip] [--device cpu]
-    python bench/sparse.py --full-size [--device cuda] [--windows 11 8] [--rows 32] [--precision bf16] [--whole fused]
+    python -m bench.sparse [MASK] [--generators lab:vqgan lab:kl] [--windows 12 11 8] [--device cpu] [--keep NAME]
+    python -m bench.sparse --full-size [--windows 11 8] [--device cuda] [--iterations 50] [--rounds 2] [--keep NAME]
 
-The first form times a mask that `counterfoil study sparse` fitted; the study also says what becomes of FMR. The second needs no
-weights: VQGAN f16-16384 at 256 pixels, a ResNet-50 and the picture tower of a CLIP ViT-B/32, all of them random, and windows
-of so many of its 16 cells a side (11: 47 % of the picture, 8: 25 %). Whole and masked decoder take turns in the same run. With
-`--whole` the whole one is `plain`, `compiled`, or `fused`, which is rebuilt from the engine's own layers and the fastest there
-is; against the last two the masked one is compiled.
+The first form times steps part by part on the lab, with a mask that `counterfoil study sparse` fitted or, without one, with
+squares of so many of the latent's 16 cells a side (11: 47 % of the picture); the study says what becomes of FMR. The second
+times whole climbs in the engine, as `counterfoil run` has them on that device: on a GPU in bf16, with fused layers and a recorded
+step. Its networks are those of bench/fmr_setup.py. `--small` takes tiny ones, to rehearse on a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import platform
-from dataclasses import dataclass, replace
+import logging
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from bench.card import timed
+from bench.fmr_setup import Parts, jobs, parts
+from bench.results import add_keep, command, keep
 from torch import Tensor
 
 from counterfoil import registry
 from counterfoil.acceleration.generators import hastened
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.generators.vqgan.configuration import Architecture
-from counterfoil.generators.vqgan.generator import VqganAutoencoder
-from counterfoil.generators.vqgan.network import Vqgan
-from counterfoil.models.module import ModuleModel
-from counterfoil.models.preprocessing import Preprocessing
-from counterfoil.parts import Generator, Model, Oracle, Verdicts
+from counterfoil.acceleration.graphs import Recorded
+from counterfoil.acceleration.settings import Acceleration
+from counterfoil.engine import Engine
+from counterfoil.parts import Generator, State
 from counterfoil.sparse import Mask, SparseGenerator, WindowedGenerator, load, masked
 from counterfoil.sparse.saving import PARTS, Saving, measure
+from counterfoil.spec import EngineSpec, SearchSpec
 
-CHANNELS, CELLS = 256, 16
-SHAPE = Architecture(
-    n_embed=16384, embed_dim=CHANNELS, z_channels=CHANNELS, ch=128, ch_mult=(1, 1, 2, 2, 4), num_res_blocks=2, resolution=256,
-    attn_resolutions=(16,),
-)  # fmt: skip
+WINDOWS = [12, 11, 8]
+Rows = list[dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Scene:
-    """What takes part in a measurement."""
-
-    generators: dict[str, SparseGenerator]  # by name of the window
-    dense: Generator
-    model: Model
-    oracle: Oracle
-    images: Tensor
-
-
-@dataclass(frozen=True)
-class Tower:
-    """The picture half of a CLIP with random weights, asked as an oracle is."""
-
-    module: Any
-
-    def bind(self, classes: Any) -> Tower:
-        """Nothing to prepare."""
-        return self
-
-    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
-        """Verdicts that mean nothing and cost what real ones do."""
-        small = torch.nn.functional.interpolate(images, size=224, mode="bilinear", antialias=True)
-        score = self.module(pixel_values=small).image_embeds.float().mean(1)
-        return Verdicts(torch.ones_like(labels, dtype=torch.int8), score, labels)
-
-
-def full_size(asked: argparse.Namespace) -> Scene:
-    """The paper's set-up with random weights."""
-    from torchvision.models import resnet50
-    from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
-
-    torch.manual_seed(0)
-    layout = torch.channels_last if asked.device == "cuda" else torch.contiguous_format
-    network = Vqgan(replace(SHAPE, ch=asked.width)).to(asked.device).to(memory_format=layout)
-    generator = LatentGenerator(VqganAutoencoder(network, factor=SHAPE.factor), size=SHAPE.resolution)
-    dense = _whole(generator, asked)
-    usual = Preprocessing(size=(224, 224), mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-    model = ModuleModel(resnet50(weights=None), [str(number) for number in range(1000)], preprocessing=usual).to(asked.device)
-    config = CLIPVisionConfig(patch_size=32, image_size=224)
-    tower = CLIPVisionModelWithProjection(config).eval().requires_grad_(False).to(asked.device)
-    coarse = torch.rand(asked.rows, 3, 16, 16, device=asked.device)
-    images = torch.nn.functional.interpolate(coarse, size=SHAPE.resolution, mode="bicubic").clamp(0, 1)
-    windows: dict[str, SparseGenerator] = {
-        f"window {side}×{side}": WindowedGenerator(generator, _square(side)) for side in asked.windows
-    }
-    if asked.whole != "plain":
-        for each in windows.values():
-            each.render = torch.compile(each.render)  # type: ignore[method-assign]
-    return Scene(windows, dense, model, Tower(tower), images)
-
-
-def _whole(generator: LatentGenerator, asked: argparse.Namespace) -> Generator:
-    """The generator that decodes whole pictures, in the form that was asked for."""
-    if asked.whole == "fused":
-        fast = hastened(generator, torch.bfloat16 if asked.precision == "bf16" else torch.float32)
-        assert fast is not None, "the engine does not know this decoder"
-        return fast
-    other = LatentGenerator(generator.autoencoder, size=generator.size)
-    if asked.whole == "compiled":
-        other.render = torch.compile(other.render)  # type: ignore[method-assign]
-    return other
-
-
-def fitted(asked: argparse.Namespace) -> Scene:
-    """A fitted mask with the parts it is for."""
-    generator = registry.create("generator", asked.generator).to(asked.device)
-    model = registry.create("model", asked.model).to(asked.device)
-    data = registry.create("dataset", "lab:wardrobe", {"count": asked.rows})
-    oracle = registry.create("oracle", asked.oracle).to(asked.device).bind(data.classes)
-    images = torch.stack([data.load(sample, generator.size or 64) for sample in data]).to(asked.device)
-    return Scene({asked.mask.name: masked(generator, load(asked.mask))}, generator, model, oracle, images)
-
-
-def main() -> None:
-    """Measure and print."""
-    asked = arguments()
+def lab(asked: argparse.Namespace) -> Rows:
+    """Steps of the lab's generators, part by part."""
     if asked.device == "cpu":
         torch.set_num_threads(1)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    scene = full_size(asked) if asked.full_size else fitted(asked)
-    half = torch.autocast(asked.device, torch.bfloat16) if asked.precision == "bf16" else contextlib.nullcontext()
-    found: dict[str, Any] = {}
-    for name, sparse in scene.generators.items():
-        with half:
-            saving = measure(sparse, scene.model, scene.images, oracle=scene.oracle, dense=scene.dense, rounds=asked.rounds)
-        found[name] = tell(name, sparse, saving, asked)
-    if asked.json is not None:
-        machine = torch.cuda.get_device_name() if asked.device == "cuda" else platform.processor() or platform.machine()
-        about = {"machine": machine, "torch": torch.__version__, "python": platform.python_version()}
-        options = {key: value for key, value in vars(asked).items() if isinstance(value, (int, float, str, list))}
-        asked.json.write_text(json.dumps({**about, "asked": options, "found": found}, indent=2) + "\n", encoding="utf-8")
+    found: Rows = []
+    model = registry.create("model", asked.model).to(asked.device)
+    for name in asked.generators:
+        generator = registry.create("generator", name).to(asked.device)
+        data = registry.create("dataset", "lab:wardrobe", {"count": asked.rows})
+        oracle = registry.create("oracle", asked.oracle).to(asked.device).bind(data.classes)
+        images = torch.stack([data.load(sample, generator.size or 64) for sample in data]).to(asked.device)
+        masks = [load(asked.mask)] if asked.mask else [_square(generator, images[:1], side) for side in asked.windows]
+        for mask in masks:
+            sparse = masked(generator, mask)
+            saving = measure(sparse, model, images, oracle=oracle, rounds=asked.rounds)
+            found.append({"generator": name, **_figures(sparse, saving)})
+            print("\n".join(f"{key}: {value}" for key, value in found[-1].items()), end="\n\n", flush=True)
+    return found
 
 
-def tell(name: str, sparse: SparseGenerator, saving: Saving, asked: argparse.Namespace) -> dict[str, Any]:
-    """Print one mask's figures, and give them back."""
-    kept = sparse.mask.kept
-    print(f"{name}: {int(kept.sum())} of {kept.numel()} coordinates kept, window {sparse.provenance().get('window', 'none')}")
-    both = (saving.dense, saving.sparse)
-    parts = {part: [1000 * float(np.median(rows[:, place])) for rows in both] for place, part in enumerate(PARTS)}
-    for part, (dense, less) in parts.items():
-        print(f"  {part:<22} whole {dense:9.2f} ms   masked {less:9.2f} ms   for {asked.rows} pictures")
-    told: dict[str, Any] = {"milliseconds, whole and masked": parts, "step": saving.step, "psnr": float(np.median(saving.psnr))}
-    low, middle, high = saving.step
-    print(f"  masked / whole, a step: {middle:.3f} (quartiles {low:.3f} to {high:.3f}, {asked.rounds} of each in turn)")
-    for budget in (10, 50):
-        low, middle, high = told[f"climb of {budget}"] = saving.ratio(budget)
-        print(f"  masked / whole, a start and {budget} steps: {middle:.3f} ({low:.3f} to {high:.3f})")
-    print(f"  PSNR of the masked picture to the whole decoder's after {asked.rounds + 1} steps: {told['psnr']:.1f} dB")
-    return told
+def _figures(sparse: SparseGenerator, saving: Saving) -> dict[str, Any]:
+    """One mask's figures, a value a column."""
+    window = f"{100 * sparse.share:.0f} %" if isinstance(sparse, WindowedGenerator) else "none"
+    told: dict[str, Any] = {"window": window, "held still %": sparse.mask.sparsity}
+    spans = {"step": saving.step, "start and 10 steps": saving.ratio(10), "start and 50 steps": saving.ratio(50)}
+    for name, (low, middle, high) in spans.items():
+        told |= {f"{name}, masked / whole": middle, f"{name}, quartiles": f"{low:.3f} to {high:.3f}"}
+    for place, part in enumerate(PARTS):
+        whole, less = (1000 * float(np.median(rows[:, place])) for rows in (saving.dense, saving.sparse))
+        told[f"{part}, ms whole and masked"] = f"{whole:.1f} and {less:.1f}"
+    return {**told, "PSNR to the whole decoder, dB": float(np.median(saving.psnr))}
 
 
-def _square(side: int) -> Mask:
+def full_size(asked: argparse.Namespace, write: Any) -> None:
+    """Climbs in the engine with the paper's networks, all of them random; `write` is told the rows as they come."""
+    given = parts(asked.device, small=asked.small)
+    picture = jobs(1, given.size)[0].image[None].to(asked.device)
+    ways: dict[str, Generator] = {"whole": given.generator}
+    for side in asked.windows:
+        ways[f"window of {side} × {side} cells"] = WindowedGenerator(given.generator, _square(given.generator, picture, side))
+    differs = {name: agreement(way, picture) for name, way in ways.items() if isinstance(way, WindowedGenerator)}
+    print(f"fused windows differ from the network's own by {differs}", flush=True)
+    engines = {name: engine_of(given, way, asked) for name, way in ways.items()}
+    search = SearchSpec(budget=asked.iterations, control=False)
+    work, seconds = jobs(asked.slots, given.size), {name: list[float]() for name in ways}
+    warm = {name: timed(lambda engine=engine: list(engine.run(work)), asked.device) for name, engine in engines.items()}
+    print(f"warming up took { ({name: round(each, 1) for name, each in warm.items()}) } seconds", flush=True)
+    for _ in range(asked.rounds):
+        for name, engine in engines.items():
+            engine.search = search
+            seconds[name].append(timed(lambda engine=engine: list(engine.run(work)), asked.device))
+        rows = [_row(name, seconds, asked, way=ways[name], engine=engines[name]) for name in ways]
+        print("\n".join(str(row) for row in rows), end="\n\n", flush=True)
+        write(rows, {"warm_up_seconds": warm, "fused_differs_by": differs, "seconds": seconds})
+
+
+def _row(name: str, seconds: dict[str, list[float]], asked: argparse.Namespace, *, way: Any, engine: Engine) -> dict[str, Any]:
+    ratios = np.array(seconds[name]) / np.array(seconds["whole"])
+    a_climb = float(np.median(seconds[name])) / asked.slots
+    return {
+        "decodes": name,
+        "share of the picture": getattr(way, "share", 1.0),
+        "seconds an image": a_climb,
+        "masked / whole": float(np.median(ratios)),
+        "least": float(ratios.min()),
+        "most": float(ratios.max()),
+        "iterations": asked.iterations,
+        "images": asked.slots,
+        "rounds": len(ratios),
+        "fused": _fused(engine),
+        "recorded": isinstance(engine.ascent._climb, Recorded) and engine.ascent._climb.graph is not None,
+    }
+
+
+def _fused(engine: Engine) -> bool:
+    """Whether fused layers decode, and did not give way to the network's own."""
+    generator = engine.ascent.generator
+    return engine.ascent.fused and (
+        not isinstance(generator, WindowedGenerator) or getattr(generator.submodel, "fast", None) is not None
+    )
+
+
+def engine_of(given: Parts, generator: Generator, asked: argparse.Namespace) -> Engine:
+    """An engine as a run would have it, but for the compiler; short, to warm up."""
+    layout = EngineSpec(slots=asked.slots, tile=min(64, asked.slots), precision="bf16" if asked.device == "cuda" else "float32")
+    rehearsed = None if asked.device == "cuda" else Acceleration(fused=True)
+    return Engine(
+        given.model, generator, given.oracle, columns=list(range(1000)), search=SearchSpec(budget=3, control=False),
+        layout=layout, device=asked.device, acceleration=rehearsed,
+    )  # fmt: skip
+
+
+def agreement(windowed: WindowedGenerator, picture: Tensor) -> dict[str, float]:
+    """How far fused windows and their gradients are from those of the network's own layers in float32, one step away."""
+    zeros = torch.zeros(1, dtype=torch.long, device=picture.device)
+    answers: dict[str, tuple[Tensor, Tensor]] = {}
+    with Acceleration(searches=False).numbers(picture.device):
+        state = windowed.start(picture, zeros, zeros)
+        ways: dict[str, Any] = {"": windowed}
+        ways |= {name: hastened(windowed, kind) for name, kind in (("float32", torch.float32), ("bf16", torch.bfloat16))}
+        for name, way in ways.items():
+            whole, notes = way.submodel.record(state["codes"])
+            answers[name] = _moved(way, {**state, "picture": whole, "surroundings": notes})
+    exact = answers.pop("")
+    return {
+        f"{name} {what}": float((found - wanted).norm() / wanted.norm())
+        for name, both in answers.items()
+        for what, found, wanted in zip(("pictures", "gradients"), both, exact, strict=True)
+    }
+
+
+def _moved(way: WindowedGenerator, state: State) -> tuple[Tensor, Tensor]:
+    chance = torch.Generator().manual_seed(0)
+    kept = state["kept"] + 0.1 * torch.randn(state["kept"].shape, generator=chance).to(state["kept"].device)
+    leaf = kept.requires_grad_()
+    drawn = way.render({**state, "kept": leaf})
+    weights = torch.linspace(-1, 1, drawn.numel(), device=drawn.device).view_as(drawn)
+    return drawn.detach(), torch.autograd.grad((drawn * weights).sum(), leaf)[0]
+
+
+def _square(generator: Generator, picture: Tensor, side: int) -> Mask:
     """A square in the middle of the latent."""
-    kept = torch.zeros(CHANNELS, CELLS, CELLS, dtype=torch.bool)
-    first = (CELLS - side) // 2
-    kept[:, first : first + side, first : first + side] = True
+    zeros = torch.zeros(1, dtype=torch.long, device=picture.device)
+    kept = torch.zeros(generator.start(picture, zeros, zeros)["latent"].shape[1:], dtype=torch.bool)
+    top, left = ((cells - side) // 2 for cells in kept.shape[1:])
+    kept[:, top : top + side, left : left + side] = True
     return Mask(kept)
 
 
@@ -169,21 +173,49 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mask", type=Path, nargs="?")
     parser.add_argument("--full-size", action="store_true")
-    parser.add_argument("--windows", type=int, nargs="+", default=[11, 8])
-    parser.add_argument("--generator", default="lab:vqgan")
+    parser.add_argument("--windows", type=int, nargs="+", default=WINDOWS, help="cells a side")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--generators", nargs="+", default=["lab:vqgan", "lab:kl"])
     parser.add_argument("--model", default="lab:narrow")
     parser.add_argument("--oracle", default="lab:clip")
-    parser.add_argument("--rows", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--precision", choices=("float32", "bf16"), default="float32")
-    parser.add_argument("--whole", choices=("plain", "compiled", "fused"), default="plain")
-    parser.add_argument("--width", type=int, default=SHAPE.ch, help="channels of the finest layers; fewer for a rehearsal")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rows", type=int, default=8, help="pictures of the lab")
+    parser.add_argument("--iterations", type=int, default=50, help="of a climb, with --full-size")
+    parser.add_argument("--slots", type=int, default=128, help="images of a timed run, with --full-size")
+    parser.add_argument("--small", action="store_true", help="tiny networks, to rehearse --full-size")
+    add_keep(parser)
     asked = parser.parse_args()
-    if asked.full_size == (asked.mask is not None):
-        parser.error("give a MASK that 'counterfoil study sparse' wrote, or --full-size")
+    if asked.full_size and asked.mask:
+        sys.exit("--full-size takes squares (--windows) and no mask, as its networks are random; leave one of the two out")
     return asked
+
+
+def main() -> None:
+    """Measure and print."""
+    logging.basicConfig(level=logging.WARNING)  # what falls back says so
+    asked, began = arguments(), time.perf_counter()
+    if not asked.full_size:
+        about = (
+            f"A guided step of {asked.rows} pictures of the lab, model {asked.model}, oracle {asked.oracle}, with the whole "
+            f"decoder and with a window, {asked.rounds} of each in turn; processor time of one thread (of a GPU, the clock's)."
+        )
+        rows = lab(asked)
+        if asked.keep:
+            keep(asked.keep, rows, command=command("bench.sparse"), about=about)
+        return
+
+    def write(rows: Rows, details: dict[str, Any]) -> None:
+        """What there is so far."""
+        networks = "tiny networks, a rehearsal" if asked.small else "VQGAN f16-16384 at 256 px, ResNet-50 and CLIP ViT-B/32"
+        about = (
+            f"Climbs in the engine with the whole decoder and with windows of it, {networks}, random weights, no control arm, "
+            "nothing stored and nothing compiled; a climb is its start and all its iterations."
+        )
+        if asked.keep:
+            keep(asked.keep, rows, command=command("bench.sparse"), about=about, details=details)
+
+    full_size(asked, write)
+    print(f"{time.perf_counter() - began:.0f} seconds in all")
 
 
 if __name__ == "__main__":

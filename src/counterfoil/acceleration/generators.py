@@ -8,18 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil.acceleration import decoder, encoder
+from counterfoil.acceleration import decoder, encoder, windows
+from counterfoil.acceleration.submodels import FastSubmodel
 from counterfoil.generators.autoencoders import GaussianAutoencoder, VectorAutoencoder
 from counterfoil.generators.latent import LatentGenerator
 from counterfoil.generators.vqgan.generator import GumbelVqganAutoencoder, VqganAutoencoder
 from counterfoil.parts import Generator
 from counterfoil.sparse.generator import SparseGenerator
+from counterfoil.sparse.windowed import WindowedGenerator
 
 KNOWN = (VectorAutoencoder, GaussianAutoencoder, VqganAutoencoder, GumbelVqganAutoencoder)
 
 
 def hastened(generator: Generator, kind: torch.dtype, *, recompute: bool = False) -> Generator | None:
     """The generator with a decoder that computes in `kind`; None where it has none that can be rebuilt."""
+    if type(generator) is WindowedGenerator:
+        return _windowed(generator, kind, recompute=recompute)
     if type(generator) is SparseGenerator:
         inner = hastened(generator.inner, kind, recompute=recompute)
         return None if inner is None else _with(generator, inner=inner)
@@ -43,6 +47,17 @@ def hastened(generator: Generator, kind: torch.dtype, *, recompute: bool = False
 
         changes["encode"] = encode
     changed: Generator = _with(generator, autoencoder=_with(autoencoder, **changes))
+    return changed
+
+
+def _windowed(generator: WindowedGenerator, kind: torch.dtype, *, recompute: bool) -> Generator | None:
+    """A sparse search that decodes a window, with fast layers for the window too."""
+    inner = hastened(generator.latents, kind, recompute=recompute)
+    autoencoder: Any = generator.latents.autoencoder
+    fast = None if inner is None else windows.build(autoencoder.network, kind, generator.window, recompute=recompute)
+    if fast is None:
+        return None
+    changed: Generator = _with(generator, inner=inner, latents=inner, submodel=FastSubmodel(generator.submodel, fast))
     return changed
 
 

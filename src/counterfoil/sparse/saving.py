@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from counterfoil.engine import EightBits
 from counterfoil.guidance import GradientAscent, StepLength
 from counterfoil.parts import Generator, Model, Oracle, State
 from counterfoil.sparse.generator import SparseGenerator
+from counterfoil.transfers import settle
 
 PARTS = ("start", "render", "ask model and oracle", "gradient", "step")
 START = PARTS.index("start")
@@ -49,20 +51,9 @@ class Saving:
         return float(low), float(middle), float(high)
 
 
-def measure(
-    sparse: SparseGenerator,
-    model: Model,
-    images: Tensor,
-    *,
-    oracle: Oracle | None = None,
-    dense: Generator | None = None,
-    rounds: int = 8,
-) -> Saving:
-    """The cost of guided steps without and with the mask, after one of each to warm up.
-
-    `dense` stands in for the generator without the mask, where there is a faster form of it to be held against.
-    """
-    climbers = [_Climber(each, model, oracle, images) for each in (dense or sparse.inner, sparse)]
+def measure(sparse: SparseGenerator, model: Model, images: Tensor, *, oracle: Oracle | None = None, rounds: int = 8) -> Saving:
+    """The cost of guided steps without and with the mask, after one of each to warm up."""
+    climbers = [_Climber(each, model, oracle, images) for each in (sparse.inner, sparse)]
     for climber in climbers:
         climber.step()
     times = np.array([[[climber.start(), *climber.step()] for climber in climbers] for _ in range(rounds)])  # (rounds, 2, parts)
@@ -91,6 +82,7 @@ class _Climber:
     def __init__(self, generator: Generator, model: Model, oracle: Oracle | None, images: Tensor) -> None:
         self.generator, self.model, self.oracle, self.images = generator, model, oracle, images
         self.guidance = GradientAscent(StepLength(0.03, "l2", "scale"))
+        self._timed = partial(_timed, device=images.device)
         with torch.no_grad():
             self.truth = model.logits(images).argmax(1)
             self.state: State = self._started()
@@ -98,17 +90,17 @@ class _Climber:
     def start(self) -> float:
         """A start that is thrown away; its seconds."""
         with torch.no_grad():
-            return _timed(self._started)[1]
+            return self._timed(self._started)[1]
 
     def step(self) -> tuple[float, ...]:
         """One step; seconds for each of its parts."""
         leaf = self.state[self.generator.moving].detach().requires_grad_()
-        pictures, rendering = _timed(
+        pictures, rendering = self._timed(
             lambda: EightBits.apply(self.generator.render({**self.state, self.generator.moving: leaf}).float())
         )
-        loss, asking = _timed(lambda: self._loss(pictures))
-        gradient, differentiating = _timed(lambda: torch.autograd.grad(loss, leaf)[0])
-        self.state, moving = _timed(lambda: self._moved(gradient))
+        loss, asking = self._timed(lambda: self._loss(pictures))
+        gradient, differentiating = self._timed(lambda: torch.autograd.grad(loss, leaf)[0])
+        self.state, moving = self._timed(lambda: self._moved(gradient))
         return rendering, asking, differentiating, moving
 
     def _started(self) -> State:
@@ -130,19 +122,11 @@ class _Climber:
             return dict(self.generator.step(self.state, signal))
 
 
-def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    _settle()
-    began = _now()
+def _timed(work: Callable[[], Any], device: torch.device) -> tuple[Any, float]:
+    """What the work gives, and its processor time, which other programs do not lengthen; where a GPU works, the clock's."""
+    now = time.perf_counter if device.type == "cuda" else time.process_time
+    settle(device)
+    began = now()
     done = work()
-    _settle()
-    return done, _now() - began
-
-
-def _settle() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def _now() -> float:
-    """Processor time, which other programs do not lengthen; where a GPU works, the clock."""
-    return time.perf_counter() if torch.cuda.is_available() else time.process_time()
+    settle(device)
+    return done, now() - began
