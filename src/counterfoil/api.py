@@ -10,6 +10,7 @@ from torch import nn
 
 from counterfoil import protocols
 from counterfoil import spec as specs
+from counterfoil.acceleration import cards
 from counterfoil.assembly import Given
 from counterfoil.datasets.tensors import ArrayDataset
 from counterfoil.errors import BadPart
@@ -69,7 +70,7 @@ def evaluate(
             if key == "model":  # where a run has several models, by name
                 objects[values[key]] = value
     execution = Execution.of(values.pop("execution", None))
-    spec = specs.parse(values)
+    spec = specs.parse(cards.suited(values))
     folder = Path(out) if out else default_folder(spec)
     with watching(spec.subject) as (watch, tell):
         return protocols.run(spec, folder, given=Given(objects), execution=execution, watch=watch, tell=tell)

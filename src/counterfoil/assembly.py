@@ -132,6 +132,8 @@ def device_of(name: str) -> torch.device:
     keep_freed_memory()
     try:
         device = torch.device(name)
+        if device.type == "cuda" and device.index is not None:
+            torch.cuda.set_device(device)  # kernels, streams and graphs of our own go to the current one
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise BadSpec(f"device {name!r} cannot be used: {' '.join(str(error).split())[:160]}; try --device cpu") from None

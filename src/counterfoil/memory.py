@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.ascent import Ascent
+from counterfoil.transfers import settle
 
 CPU_SLOTS = 32
 GPU_TILE = 64  # rows of a call: what docs/speed.md was measured with
@@ -79,12 +80,12 @@ def _peak_bytes(ascent: Ascent, image: Tensor, rows: int) -> float:
     zeros = torch.zeros(rows, dtype=torch.long, device=device)
     names = ["a picture of the trial"] * rows
     plain = ascent.plain()
-    torch.cuda.synchronize(device)
+    settle(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     _, state = plain.start(images, zeros, zeros, names=names)
     plain.step(state, zeros, climbing=True, names=names)
-    torch.cuda.synchronize(device)
+    settle(device)
     return torch.cuda.max_memory_allocated(device) - before
 
 

@@ -17,6 +17,7 @@ from counterfoil.independence import modules_of
 from counterfoil.parts import Model
 from counterfoil.store.canonical import canonical
 from counterfoil.store.files import write_whole, writing
+from counterfoil.transfers import settle
 
 NAME = "speed.json"
 SECONDS = 0.3  # spent on timing, after a first call that is not counted
@@ -49,18 +50,12 @@ def images_per_second(model: Model, pictures: Tensor, *, seconds: float = SECOND
     with torch.no_grad():
         model.logits(pictures)
         while len(times) < FEWEST or (sum(times) < seconds and len(times) < MOST):
-            _settle(pictures)
+            settle(pictures.device)
             begun = time.perf_counter()
             model.logits(pictures)
-            _settle(pictures)
+            settle(pictures.device)
             times.append(time.perf_counter() - begun)
     return len(pictures) / max(min(times), 1e-9)
-
-
-def _settle(pictures: Tensor) -> None:
-    """A GPU answers before it is done."""
-    if pictures.is_cuda:
-        torch.cuda.synchronize(pictures.device)
 
 
 def _machine(device: str) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Tensors on their way from a GPU, without making it wait: copied behind what was launched so far, and looked at later."""
+"""Tensors on their way from a GPU, without making it wait: copied behind what was launched so far, and looked at later.
+
+Those who time a GPU do wait, with `settle`.
+"""
 
 from __future__ import annotations
 
@@ -33,3 +36,9 @@ def fetched(tensors: Sequence[Tensor]) -> Arriving:
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on a device; on a GPU its copying waits for nothing here."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def settle(device: torch.device | str) -> None:
+    """Wait until a GPU has done what it was given, as it answers before that; other devices are done when they answer."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)

@@ -76,6 +76,28 @@ def test_precision_is_autocast_and_only_where_it_is_wanted() -> None:
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
 
 
+@pytest.mark.parametrize(
+    ("machine", "avx512", "amx", "arm", "told"),
+    [
+        ("x86_64", True, False, False, False),
+        ("x86_64", False, True, False, False),
+        ("x86_64", False, False, True, True),  # AVX-512 alone: oneDNN says yes and imitates
+        ("aarch64", False, False, True, False),
+        ("aarch64", False, False, False, True),
+    ],
+)
+def test_bf16_is_told_of_where_a_processor_only_imitates_it(monkeypatch, caplog, machine, avx512, amx, arm, told) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: arm)
+    with caplog.at_level(logging.WARNING):
+        Acceleration.of(EngineSpec(precision="bf16"), CPU)
+    assert [record.message for record in caplog.records] == (
+        ["this processor has no bf16 instructions and only imitates them: float32 is faster here"] if told else []
+    )
+
+
 def test_tf32_is_refused_on_a_cpu() -> None:
     with pytest.raises(BadSpec, match="tf32 is a number format of GPUs"):
         Acceleration.of(EngineSpec(precision="tf32"), CPU)

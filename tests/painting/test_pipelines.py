@@ -11,7 +11,7 @@ import torch
 
 from counterfoil import registry
 from counterfoil.errors import BadPart, BadWeights
-from counterfoil.lab.parts import WEIGHTS
+from counterfoil.lab.places import WEIGHTS
 from counterfoil.painting.painted import fault, paint
 from counterfoil.painting.pipelines import PipelinePainter, diffusers_painter
 from counterfoil.testing import check_painter

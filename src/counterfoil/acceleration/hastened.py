@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from counterfoil.acceleration import unets
 from counterfoil.acceleration.compiling import Compiled
 
-WORTH_COMPILING = 2 * 10**17
+ANSWERS_WORTH_COMPILING = 2 * 10**17
 """Weights times places answered: some three minutes of Stable Diffusion 1 on an H200, after which compiling has paid for itself
 by the time that as much again is done."""
 
@@ -88,7 +88,7 @@ class Hastened:
 
 def patience(kind: torch.dtype, device: torch.device, compiled: bool | None) -> int | None:
     """How much a network has to be asked before it is compiled; None if it never is for that."""
-    return WORTH_COMPILING if compiled is None and device.type == "cuda" and kind != torch.float32 else None
+    return ANSWERS_WORTH_COMPILING if compiled is None and device.type == "cuda" and kind != torch.float32 else None
 
 
 def cast(value: Any, kind: torch.dtype, *, least: int = 0) -> Any:

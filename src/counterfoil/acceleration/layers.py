@@ -200,14 +200,17 @@ class Attention:
 
 def normalise(x: Tensor, norm: Norm, partials: Tensor | None, *, silu: bool) -> Tensor:
     """x + before, normalised, and through SiLU if wanted; differentiable in x."""
-    result: Tensor = _NormPass.apply(x, partials, norm, silu)
+    with torch.no_grad():
+        coefficients = norm.coefficients(x, partials)
+    result: Tensor = NormPass.apply(x, coefficients, norm, silu)
     return result
 
 
-class _NormPass(torch.autograd.Function):
+class NormPass(torch.autograd.Function):
+    """x by the coefficients of its own normalisation; the gradient knows that they depend on x."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, partials: Tensor | None, norm: Norm, silu: bool) -> Tensor:
-        coefficients = norm.coefficients(x, partials)
+    def forward(ctx: Any, x: Tensor, coefficients: Tensor, norm: Norm, silu: bool) -> Tensor:
         ctx.save_for_backward(x, coefficients)
         ctx.norm, ctx.silu = norm, silu
         result: Tensor = passes(x).apply(x, coefficients, silu=silu)

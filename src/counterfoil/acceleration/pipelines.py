@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from counterfoil.acceleration import decoder
 from counterfoil.acceleration.hastened import Hastened
 
-BY_DEVICE = "float32, and bfloat16 on a GPU"
+BY_DEVICE = "float32, and bfloat16 on a GPU that has it"
 """How parts that are made fast here by default say what they compute in."""
 DENOISERS = ("unet", "transformer", "transformer_2")
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
+from counterfoil.acceleration import cards
 from counterfoil.errors import BadSpec
 from counterfoil.spec import EngineSpec
 from counterfoil.spec.base import Precision
 
 log = logging.getLogger(__name__)
 
-WORTH_COMPILING = 20 * 10**9  # pixels rendered with a gradient: some eight minutes of an H200
+PIXELS_WORTH_COMPILING = 20 * 10**9  # pixels rendered with a gradient: some eight minutes of an H200
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,12 @@ class Acceleration:
         on_card = device.type == "cuda"
         if device.type == "cpu":
             _check_processor(layout.precision)
+        elif on_card:
+            _check_card(layout.precision, device)
         lower = layout.precision != "float32"
         return cls(
             precision=layout.precision,
-            compile=layout.compile if layout.compile is not None else on_card and lower and work >= WORTH_COMPILING,
+            compile=layout.compile if layout.compile is not None else on_card and lower and work >= PIXELS_WORTH_COMPILING,
             fused=on_card and lower,
             graphs=on_card and lower,
         )
@@ -65,8 +69,22 @@ class Acceleration:
 def _check_processor(precision: Precision) -> None:
     if precision == "tf32":
         raise BadSpec("precision tf32 is a number format of GPUs; on a CPU use float32, or bf16 where the processor has it")
-    if precision == "bf16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if precision == "bf16" and not _has_instructions():
         log.warning("this processor has no bf16 instructions and only imitates them: float32 is faster here")
+
+
+def _has_instructions() -> bool:
+    """Whether this processor has some for bf16. oneDNN's own answer is also yes where it only imitates them with AVX-512."""
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _check_card(precision: Precision, device: torch.device) -> None:
+    if precision == "bf16":
+        cards.check(device)
+    elif precision == "tf32" and not cards.has_bf16(device):
+        log.warning("this GPU has no TF32: products are computed in float32")
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ Replaced = tuple[nn.Module, str]
 
 def fuse_on(network: nn.Module, device: torch.device, kind: torch.dtype) -> list[Replaced]:
     """Fuse a network that is on a GPU and in bf16, where there are kernels for it; what was replaced."""
-    return fuse(network) if device.type == "cuda" and kind == torch.bfloat16 and has_triton() else []
+    return fuse(network) if device.type == "cuda" and kind == torch.bfloat16 and has_triton(device) else []
 
 
 def fuse(network: nn.Module) -> list[Replaced]:
@@ -151,30 +151,15 @@ def normalised(x: Tensor, norm: layers.Norm, *, silu: bool, before: Tensor | Non
         x = x if before is None else x + before[:, :, None, None]
         plain = F.group_norm(x, norm.groups, norm.gain.to(x.dtype), norm.bias.to(x.dtype), norm.epsilon)
         return F.silu(plain) if silu else plain
-    found: Tensor = _NormPass.apply(x, norm, silu, before)
+    if before is None:
+        return layers.normalise(x, norm, None, silu=silu)
+    with torch.no_grad():  # it moves the means and costs no pass
+        partials: Tensor = passes(x).moments(x)
+        partials[:, :, 0] += before[:, None]
+        coefficients = norm.coefficients(x, partials)
+        coefficients[:, 1::2] += coefficients[:, ::2] * before[:, None]
+    found: Tensor = layers.NormPass.apply(x, coefficients, norm, silu)
     return found
-
-
-class _NormPass(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, norm: layers.Norm, silu: bool, before: Tensor | None) -> Tensor:
-        by = passes(x)
-        partials: Tensor = by.moments(x)
-        if before is None:
-            coefficients = norm.coefficients(x, partials)
-        else:  # it moves the means and costs no pass
-            partials[:, :, 0] += before[:, None]
-            coefficients = norm.coefficients(x, partials)
-            coefficients[:, 1::2] += coefficients[:, ::2] * before[:, None]
-        ctx.save_for_backward(x, coefficients)
-        ctx.norm, ctx.silu = norm, silu
-        result: Tensor = by.apply(x, coefficients, silu=silu)
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, coefficients = ctx.saved_tensors
-        return ctx.norm.back(x, gradient, coefficients, silu=ctx.silu), None, None, None
 
 
 class _JoinPass(torch.autograd.Function):

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from counterfoil import spec as specs
+from counterfoil.acceleration import cards
 from counterfoil.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def doctor(
     values.update({key: value for key, value in given.items() if value is not None})
     for assignment in settings or []:
         specs.override(values, assignment)
-    resolved = specs.parse(values)
+    resolved = specs.parse(cards.suited(values))
     if not isinstance(resolved, specs.FmrSpec):
         raise UsageError(
             f"doctor: looks over set-ups of the protocol fmr, got {resolved.protocol}; name a generator and an oracle"

@@ -9,6 +9,7 @@ import typer
 import yaml
 
 from counterfoil import spec as specs
+from counterfoil.acceleration import cards
 from counterfoil.errors import UsageError
 from counterfoil.executors.execution import Execution
 from counterfoil.naming import default_folder
@@ -47,7 +48,7 @@ def run(
         ),
     ] = None,
     precision: Annotated[
-        Text, typer.Option(help="For fmr: float32 (the default on a CPU), tf32 or bf16 (the default on a GPU).")
+        Text, typer.Option(help="For fmr: float32 (the default on a CPU), tf32 or bf16 (the default on a GPU that has it).")
     ] = None,
     compiled: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="For fmr: compile the parts; by default for long runs on a GPU.")
@@ -82,7 +83,7 @@ def run(
         values.setdefault("search", {})["mask"] = mask
     asked = {"executor": executor, "workers": workers, "address": ray_address, "threads": threads}
     execution = Execution.of(values.pop("execution", None), **asked)
-    resolved = specs.parse(values)
+    resolved = specs.parse(cards.suited(values))
     out = out or default_folder(resolved)
     if dry_run:
         return _explain(resolved, out)

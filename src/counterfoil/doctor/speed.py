@@ -16,6 +16,7 @@ from counterfoil.cost import cost
 from counterfoil.doctor.sample import Handful
 from counterfoil.engine import CPU_TILE, EightBits
 from counterfoil.memory import GPU_TILE
+from counterfoil.transfers import settle
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Speed:
 
 def measure(assembly: Assembly, few: Handful, *, climbs: bool) -> Speed:
     """The parts' speed on one tile, after a first call that warms them up; that of a guided step if it `climbs`."""
-    rows = min(len(few), CPU_TILE if few.images.device.type == "cpu" else assembly.spec.engine.tile or GPU_TILE)
+    device = few.images.device
+    rows = min(len(few), CPU_TILE if device.type == "cpu" else assembly.spec.engine.tile or GPU_TILE)
     some = few.rows(slice(0, rows))
     model, generator, oracle = assembly.model, assembly.generator, assembly.oracle
     with torch.no_grad():
@@ -44,10 +46,10 @@ def measure(assembly: Assembly, few: Handful, *, climbs: bool) -> Speed:
             torch.autograd.grad(loss, leaf, allow_unused=True)
 
     with torch.no_grad():
-        asked = _seconds(lambda: model.logits(some.images)) / rows
-        judged = _seconds(lambda: oracle.judge(some.images, some.labels)) / rows
-        rendered = _seconds(lambda: generator.render(state)) / rows
-    return Speed(asked, _seconds(climb) / rows if climbs else 0.0, rendered, judged)
+        asked = _seconds(lambda: model.logits(some.images), device) / rows
+        judged = _seconds(lambda: oracle.judge(some.images, some.labels), device) / rows
+        rendered = _seconds(lambda: generator.render(state), device) / rows
+    return Speed(asked, _seconds(climb, device) / rows if climbs else 0.0, rendered, judged)
 
 
 def predicted(assembly: Assembly, speed: Speed) -> float:
@@ -76,15 +78,10 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} seconds"
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
     work()
-    _settle()
+    settle(device)
     began = time.perf_counter()
     work()
-    _settle()
+    settle(device)
     return time.perf_counter() - began
-
-
-def _settle() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil import weights
-from counterfoil.acceleration import decoder
+from counterfoil.acceleration import cards, decoder
 from counterfoil.acceleration.hastened import Hastened
 from counterfoil.acceleration.pipelines import BY_DEVICE
 from counterfoil.acceleration.settings import Acceleration
@@ -24,7 +24,7 @@ class Diffusion(nn.Module):
     """The networks of a Stable Diffusion 1.x or 2.x pipeline, frozen.
 
     Latents and embeddings are float32 throughout; `precision` is what the denoiser computes in, and on a GPU the decoder too.
-    None is float32 on a CPU and bfloat16 on a GPU.
+    None is float32 on a CPU and bfloat16 on a GPU that has it.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Diffusion(nn.Module):
         if self._hastened is not None:
             self._hastened.undo()
         self._hastened = self._decode = None
-        kind = getattr(torch, self.precision or ("bfloat16" if on_card else "float32"))
+        kind = cards.kind(self.precision, target)
         if kind != torch.float32 or self.compiled:
             self._hastened = Hastened(self.unet, kind, device=target, name="the denoiser", compiled=self.compiled)
         self.to(target)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from counterfoil import diffusers_loading, weights
+from counterfoil.acceleration import cards
 from counterfoil.acceleration.pipelines import BY_DEVICE, HastenedPipeline
 from counterfoil.editing import rows
 from counterfoil.editing.answers import answered
@@ -97,8 +98,9 @@ class PipelineEditor:
         if self._hastened is not None:
             self._hastened.undo()
             self._hastened = None
-        if self.precision is None and torch.device(device).type == "cuda":
-            self._hastened = HastenedPipeline(self.pipeline, torch.bfloat16, device=torch.device(device))
+        kind = cards.kind(self.precision, torch.device(device))
+        if self.precision is None and kind != torch.float32:
+            self._hastened = HastenedPipeline(self.pipeline, kind, device=torch.device(device))
         self.pipeline.to(device)
         return self
 

@@ -27,7 +27,6 @@ class Feed:
         self._coming: deque[tuple[Sample, Future[Tensor]]] = deque()
         self._dropped: set[str] = set()
         self._sources: dict[str, str] = {}  # of the images that the engine has
-        self._closed = False
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="read")
 
     def put(self, samples: Iterable[Sample]) -> None:
@@ -49,18 +48,10 @@ class Feed:
         """Where an image that the engine is through with came from."""
         return self._sources.pop(image_id)
 
-    def close(self) -> None:
-        """Nothing more will come."""
+    def wait(self) -> None:
+        """Wait until there is something. A worker that is not needed any more is ended with all its threads."""
         with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def wait(self) -> bool:
-        """Wait until there is something; false once it is closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._coming or self._closed)
-            return not self._closed
+            self._changed.wait_for(lambda: self._coming)
 
     def __iter__(self) -> Feed:
         return self
@@ -68,7 +59,7 @@ class Feed:
     def __next__(self) -> Job:
         while True:
             with self._changed:
-                if not self._changed.wait_for(lambda: self._coming or self._closed, GRACE) or self._closed:
+                if not self._changed.wait_for(lambda: self._coming, GRACE):
                     raise StopIteration
                 sample, picture = self._coming.popleft()
                 if sample.image_id in self._dropped:

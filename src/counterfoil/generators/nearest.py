@@ -3,7 +3,7 @@
 The table of a batch would be large (134 million distances for 32 pictures of 256 cells and 16,384 codes), and making it, writing
 it and reading it again is what a search for codes costs. So a few cells are compared at a time, while their distances
 are still near the processor, and the least is found group by group: a plain least value is much faster to find than its place.
-On a GPU with Triton a kernel does it without a table (`acceleration/codes.py`).
+On a GPU where Triton's kernels run one of them does it without a table (`acceleration/codes.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GROUP = 128  # codes whose least distance is found first
 
 def nearest_codes(cells: Tensor, book: Tensor) -> Tensor:
     """The numbers of the codes nearest to cells; the first of equals.  # (M, D), (K, D) → (M,) int64"""
-    if cells.is_cuda and has_triton():
+    if cells.is_cuda and has_triton(cells.device):
         from counterfoil.acceleration import codes
 
         return codes.nearest_codes(cells, book)

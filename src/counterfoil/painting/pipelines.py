@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from counterfoil import diffusers_loading, weights
+from counterfoil.acceleration import cards
 from counterfoil.acceleration.pipelines import BY_DEVICE, HastenedPipeline
 from counterfoil.acceleration.settings import Acceleration
 from counterfoil.errors import BadPart, BadWeights
@@ -134,8 +135,8 @@ class PipelinePainter:
         if self._hastened is not None:
             self._hastened.undo()
             self._hastened = None
-        if target.type == "cuda" and self.dtype != "float32":
-            kind = DTYPES[self.dtype or "bfloat16"]
+        kind = cards.kind(self.dtype, target)
+        if target.type == "cuda" and kind != torch.float32:
             self._hastened = HastenedPipeline(self.pipeline, kind, device=target, compiled=self._compiled)
         self.pipeline.to(device)
         return self

@@ -58,7 +58,8 @@ class EngineSpec(Strict):
     slots: int | None = Field(None, ge=1, description="images under way at a time; default 32 on a CPU, two tiles on a GPU")
     tile: int | None = Field(None, ge=1, description="images in one call of a part; default 8 on a CPU, what fits on a GPU")
     precision: Annotated[Precision, BeforeValidator(_short)] = Field(
-        "float32", description="what parts compute in; losses, distances and steps are float32 always; on a GPU bf16 unless given"
+        "float32",
+        description="what parts compute in; losses, distances, steps: float32 always; by default bf16 on a GPU that has it",
     )
     compile: bool | None = Field(None, description="compile the parts; by default on a GPU below float32, for long runs")
     part_images: int = Field(64, ge=1, description="images in one part of the store: what a kill can lose at most")

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from counterfoil import studies
 from counterfoil.errors import BadSpec, UsageError
 from counterfoil.studies.bench import Bench, Settings, settings_for
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Findings
 from counterfoil.studies.wording import lines
+from counterfoil.transfers import settle
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,7 @@ def run(name: str, base: Settings, bench: Bench | None = None) -> Report:
     bench = (bench or Bench(settings)).under(settings)
     began, worked = time.monotonic(), time.process_time()
     findings = study.run(bench)
-    if settings.device.startswith("cuda"):
-        torch.cuda.synchronize()
+    settle(settings.device)
     report = Report(study, settings, findings, time.monotonic() - began, time.process_time() - worked)
     write(settings.folder / f"{name}.json", report.to_dict())
     return report

@@ -1,0 +1,87 @@
+"""GPUs of several ages, faked: what is chosen for them, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from counterfoil.acceleration import cards
+from counterfoil.acceleration.settings import Acceleration
+from counterfoil.errors import BadSpec
+from counterfoil.spec import EngineSpec, parse
+
+PARTS = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip", "device": "cuda"}
+CARD = torch.device("cuda")
+
+
+@pytest.fixture
+def old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A V100."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100")
+
+
+@pytest.mark.parametrize(("capability", "there"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_bf16_came_with_compute_capability_8(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], there: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert cards.has_bf16("cuda:1") is there
+
+
+def test_a_run_on_an_old_card_computes_in_float32_and_the_log_says_so(old: None, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert parse(cards.suited({**PARTS, "engine": {"tile": 4}})).engine == EngineSpec(tile=4, precision="float32")
+    assert [record.message for record in caplog.records] == [
+        "Tesla V100 (cuda) has no bf16: the run computes in float32, which takes longer"
+    ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{**PARTS, "engine": {"precision": "bf16"}}, {**PARTS, "device": "cpu"}, {**PARTS, "protocol": "lance"}, {"engine": "wrong"}],
+)
+def test_what_is_chosen_already_or_not_for_a_card_is_left(old: None, values: dict[str, object]) -> None:
+    assert cards.suited(values) == values
+
+
+def test_a_newer_card_and_one_that_is_not_here_get_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert parse(cards.suited(PARTS)).engine.precision == "bf16"
+
+    def no_such(device: object) -> tuple[int, int]:
+        raise RuntimeError("invalid device ordinal")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", no_such)
+    assert parse(cards.suited({**PARTS, "device": "cuda:9"})).engine.precision == "bf16"
+
+
+def test_bf16_that_is_asked_for_on_an_old_card_is_refused_in_a_line(old: None) -> None:
+    with pytest.raises(BadSpec, match=r"^Tesla V100 \(cuda\) has no bf16 and would only imitate it, slowly; ask for float32"):
+        Acceleration.of(EngineSpec(precision="bf16"), CARD)
+    with pytest.raises(BadSpec, match="has no bf16"):
+        cards.kind("bfloat16", CARD)
+    assert Acceleration.of(EngineSpec(), CARD) == Acceleration()
+
+
+def test_tf32_that_an_old_card_has_not_is_told_of(old: None, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        Acceleration.of(EngineSpec(precision="tf32"), CARD)
+    assert [record.message for record in caplog.records] == ["this GPU has no TF32: products are computed in float32"]
+
+
+def test_networks_compute_in_what_is_asked_for_or_in_what_the_device_has(old: None, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert cards.kind(None, CARD) == torch.float32
+    assert len(caplog.records) == 1
+    assert cards.kind("float16", CARD) == torch.float16
+    assert cards.kind(None, torch.device("cpu")) == torch.float32
+    assert cards.kind("bfloat16", torch.device("cpu")) == torch.bfloat16
+
+
+def test_networks_compute_in_bf16_on_a_card_that_has_it(old: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert cards.kind(None, CARD) == torch.bfloat16

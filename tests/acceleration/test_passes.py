@@ -1,0 +1,112 @@
+"""Whether Triton's kernels are used: tried out once a device, and told of once where they do not run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from counterfoil.acceleration import passes, plain
+
+CARD = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def untried() -> Iterator[None]:
+    passes._tried.cache_clear()
+    yield
+    passes._tried.cache_clear()
+
+
+class OnCard:
+    """As much of an activation as is asked for."""
+
+    is_cuda, device = True, CARD
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
+    """The devices that the trial was made on; it has an answer for each, or raises it."""
+    pytest.importorskip("triton")
+    from counterfoil.acceleration import trial
+
+    made: list[torch.device] = []
+
+    def succeeds(device: torch.device) -> bool:
+        made.append(device)
+        if device.index == 1:
+            raise RuntimeError("Failed to find C compiler.\nPlease specify via CC")
+        if device.index == 3:
+            raise torch.OutOfMemoryError("full")
+        return device.index == 0
+
+    monkeypatch.setattr(trial, "succeeds", succeeds)
+    return made
+
+
+def test_kernels_are_used_where_the_trial_succeeds_and_it_is_made_once(trials: list[torch.device]) -> None:
+    assert passes.passes(OnCard()).__name__.endswith("fused")  # type: ignore[arg-type]
+    assert passes.has_triton(CARD)
+    assert trials == [CARD]
+
+
+def test_a_device_without_a_number_is_the_current_one(trials: list[torch.device], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert passes.has_triton(torch.device("cuda")) and passes.has_triton(CARD)
+    assert trials == [CARD]
+
+
+@pytest.mark.parametrize(
+    ("index", "why"), [(1, "Failed to find C compiler. Please specify via CC"), (2, "a product came out wrong")]
+)
+def test_where_they_do_not_run_plain_ones_stand_in_and_the_log_says_so_once(
+    trials: list[torch.device], caplog: pytest.LogCaptureFixture, index: int, why: str
+) -> None:
+    class There(OnCard):
+        device = torch.device("cuda", index)
+
+    with caplog.at_level(logging.WARNING):
+        assert passes.passes(There()) is plain  # type: ignore[arg-type]
+        assert passes.passes(There()) is plain  # type: ignore[arg-type]
+    assert trials == [There.device]
+    assert [record.message for record in caplog.records] == [
+        f"kernels of Triton do not run on cuda:{index}, and slower ones of PyTorch stand in: {why}"
+    ]
+
+
+def test_a_trial_for_which_there_is_no_memory_says_nothing_of_kernels(trials: list[torch.device]) -> None:
+    for _ in range(2):
+        with pytest.raises(torch.OutOfMemoryError):
+            passes.has_triton(torch.device("cuda", 3))
+    assert len(trials) == 2
+
+
+def test_without_the_package_nothing_is_tried(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(passes, "find_spec", lambda name: None)
+    with caplog.at_level(logging.WARNING):
+        assert not passes.has_triton(CARD)
+    assert caplog.records[0].message.endswith("Triton is not installed")
+
+
+def test_a_compiler_takes_the_answer_as_it_is(trials: list[torch.device]) -> None:
+    def work(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if passes.has_triton(CARD) else x
+
+    compiled = torch.compile(work, backend="eager", fullgraph=True)
+    assert float(compiled(torch.zeros(()))) == 1
+    assert trials == [CARD]
+
+
+def test_the_trial_gives_what_it_should() -> None:
+    pytest.importorskip("triton")
+    check = "import torch; from counterfoil.acceleration import trial; assert trial.succeeds(torch.device('cpu'))"
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    asked = subprocess.run(
+        [sys.executable, "-c", check], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert asked.returncode == 0, asked.stderr[-2000:]
