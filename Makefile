@@ -19,7 +19,7 @@ lint: $(VENV)/installed-tests
 	$(BIN)/lint-imports
 
 bench: $(VENV)/installed-tests
-	$(BIN)/python bench/engine.py
+	$(BIN)/python -m bench.engine
 	$(BIN)/python -m bench.report
 	$(BIN)/python bench/review_load.py
 
@@ -30,7 +30,7 @@ studies: $(VENV)/installed
 	$(BIN)/counterfoil study all
 
 instrument: $(VENV)/installed-tests
-	$(BIN)/python bench/instrument.py
+	$(BIN)/python -m bench.instrument
 
 constraints: $(VENV)/installed-tests
 	$(BIN)/pip freeze --exclude-editable | grep -v ' @ ' > constraints.txt

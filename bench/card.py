@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from counterfoil.transfers import settle
+
 KINDS = {  # by what a kernel's name contains, the first that fits
     "norm and SiLU (own kernels)": (
         "moments_kernel", "join_kernel", "apply_kernel", "slopes_kernel", "back_kernel", "coefficients_kernel",
@@ -24,11 +26,6 @@ KINDS = {  # by what a kernel's name contains, the first that fits
     "reductions and softmax": ("reduce", "softmax", "sum"),
     "pointwise": ("elementwise", "vectorized", "silu", "fill"),
 }  # fmt: skip
-
-
-def settle(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def timed(work: Callable[[], object], device: str) -> float:

@@ -1,6 +1,6 @@
 """Pictures a second of the painter, the editor and the diffusion generator against straightforward ways, in one run.
 
-    python -m bench.diffusion_speed [--device cuda] [--rows "painter; editor"] [--profile] [--tiny] [--out FILE.json]
+    python -m bench.diffusion_speed [--device cuda] [--rows "painter; editor"] [--profile] [--tiny] [--keep NAME]
 
 Painter and editor: Stable Diffusion 1.4's architecture at 512 pixels, 50 DDIM steps, guidance 7.5. Generator: the UNet2DModel of
 DDPM at 256 pixels, ten levels of guided denoising, the loss a weighted sum of the pixels. All weights are random. Straightforward
@@ -11,7 +11,7 @@ Steps that cost the same are not all made: the fitting is timed for the first fe
 way for ten of them, its redrawing for one candidate of 25. What is made is scaled to the whole.
 
 Operations are counted by torch's counter for one row of a call, and are those that a way really does: candidates that are still
-one picture count once. The limit is that of large bf16 matrix products in the same run. Rows are written to --out as they come.
+one picture count once. The limit is that of large bf16 matrix products in the same run. Rows are kept as they come.
 --rows takes names or parts of them, and runs them in that order. Compiling takes a minute a row; the generator is only compiled
 when that row is named.
 """
@@ -20,11 +20,8 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import platform
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,8 +30,10 @@ from bench.card import matmul_limit
 from bench.diffusion_agreement import agreement
 from bench.diffusion_generating import Generating
 from bench.diffusion_rows import Editing, Painting, Row, Scale
-from bench.fmr_speed import write
+from bench.results import add_keep, command, keep
 
+FULL_SIZE = "Painter and editor: Stable Diffusion 1.4's architecture at 512 px, 50 steps; generator: DDPM's at 256 px, ten levels"
+ANSWERS = "answers: the fused UNet from its own, relative"
 ON_REQUEST = ("generator: ours, compiled",)
 
 
@@ -44,7 +43,7 @@ def rows_of(scale: Scale) -> dict[str, Callable[[], Any]]:
     painting, editing = Lazily(lambda: Painting(scale, parts())), Lazily(lambda: Editing(scale, parts()))
     generating = Lazily(lambda: Generating(scale))
     return {
-        "answers: the fused UNet from its own, relative": lambda: agreement(parts()["unet"], device=scale.device),
+        ANSWERS: lambda: agreement(parts()["unet"], device=scale.device),
         "painter: diffusers' call, one prompt, float32": lambda: painting().straightforward(1, single),
         "painter: diffusers' call, one prompt, bfloat16": lambda: painting().straightforward(1, half),
         f"painter: diffusers' call, {scale.loop} prompts, bfloat16": lambda: painting().straightforward(scale.loop, half),
@@ -107,7 +106,7 @@ def main() -> None:
     parser.add_argument("--fitted", type=int, default=2, help="steps of the fitting that are timed")
     parser.add_argument("--profile", action="store_true", help="print the longest kernels of the painter")
     parser.add_argument("--tiny", action="store_true", help="tiny networks, to rehearse on a CPU")
-    parser.add_argument("--out", type=Path)
+    add_keep(parser)
     asked = parser.parse_args()
     scale = Scale(asked.device, sd.FULL, 256, steps=asked.steps, fitted=asked.fitted, inverted=16, loop=16, drawn=32)
     if asked.tiny:
@@ -121,12 +120,8 @@ def main() -> None:
     if not names:
         sys.exit(f"--rows: no row has {asked.rows!r} in its name; there are {'; '.join(known)}")
     limit, rows = matmul_limit(asked.device), {}
-    about = {
-        "device": torch.cuda.get_device_name() if asked.device == "cuda" else platform.processor(),
-        "torch": torch.__version__, "python": platform.python_version(), "matmul_tflops": limit,
-        "steps": scale.steps, "fitted_steps": scale.fitted, "tiny": asked.tiny,
-    }  # fmt: skip
-    print(json.dumps(about), flush=True)
+    details: dict[str, Any] = {"matmul_tflops": limit, "steps": scale.steps, "fitted_steps": scale.fitted, "profile": {}}
+    print(details, flush=True)
     for name in names:
         gc.collect()
         if asked.device == "cuda":
@@ -138,11 +133,21 @@ def main() -> None:
         except Exception as error:  # the other rows are worth having
             rows[name] = {"error": repr(error)[:300]}
         if work is not None and asked.profile and asked.device == "cuda":
-            rows[name]["profile"] = profiled(work)
+            details["profile"][name] = profiled(work)
         so_far = compared(rows, known, limit)
         said = {key: f"{value:.4g}" for key, value in so_far[name].items() if isinstance(value, int | float)}
         print(f"{name}: {', '.join(f'{key} {value}' for key, value in said.items()) or rows[name]['error']}", flush=True)
-        write(asked.out, about, so_far)
+        if name == ANSWERS:
+            details["fused_differs_by"] = rows[name]
+        if asked.keep:
+            listed = [{"what": row, **found} for row, found in so_far.items() if row != ANSWERS]
+            keep(asked.keep, listed, command=command("bench.diffusion_speed"), about=about(limit, asked), details=details)
+
+
+def about(limit: float, asked: argparse.Namespace) -> str:
+    """What the rows show, in a sentence or two."""
+    networks = "Tiny networks, a rehearsal" if asked.tiny else FULL_SIZE
+    return f"{networks}; random weights. Large bf16 matrix products reach {limit:.0f} TFLOP/s in the same run."
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Images an hour of the inversions at Stable Diffusion 1.4's full size, against null-text inversion one image at a time.
 
-    python -m bench.editing [--device cuda] [--batch 32] [--precision bfloat16] [--compiled] [--tiny] [--out FILE]
+    python -m bench.editing [--device cuda] [--batch 32] [--precision bfloat16] [--compiled] [--tiny] [--keep NAME]
 
 The networks have the architecture of Stable Diffusion 1.4 and random weights, which cost the same time as trained ones. Both
 sides have the same settings: 50 steps, guidance 7.5, ten inner steps without early stop (random weights say nothing about when
@@ -14,10 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
+from bench.results import add_keep, command, keep
 from bench.stable_diffusion import CAPTION, EDITED, FULL, TINY, Watch, diffusion, networks
 from torch import Tensor
 
@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2, help="of the sequential baseline; the fastest counts")
     parser.add_argument("--compiled", action="store_true", help="compile the denoiser for the batched side")
     parser.add_argument("--tiny", action="store_true", help="tiny networks, to rehearse on a CPU")
-    parser.add_argument("--out", type=Path)
+    add_keep(parser)
     given = parser.parse_args()
     if given.tiny:
         given.batch, given.steps, given.fitted = [4], 5, 2
@@ -157,31 +157,32 @@ def main() -> None:
     editor.hasten(precision=precision, compiled=False).place(given.device)
     bench = Bench(editor, steps=given.steps, fitted=given.fitted, device=given.device)
     short = Bench(editor, steps=given.steps, fitted=1, device=given.device)
-    results: dict[str, Any] = {
-        "machine": torch.cuda.get_device_name(given.device) if given.device.startswith("cuda") else "CPU",
-        "torch": torch.__version__,
-        "precision": precision,
-        "compiled": given.compiled,
-        "side": editor.size,
-        "steps": given.steps,
-        "fitted_steps": bench.fitted,
-        "parameters": sum(part.numel() for part in editor.parameters()),
-    }
+    about = (
+        f"Inversions at the size of {'tiny networks, a rehearsal' if given.tiny else 'Stable Diffusion 1.4'} ({editor.size} px, "
+        f"{given.steps} steps, {bench.fitted} of them fitted and the time scaled), {precision}, "
+        f"{'' if given.compiled else 'not '}compiled, random weights."
+    )
+    details = {"parameters": sum(part.numel() for part in editor.parameters())}
+    rows: list[dict[str, Any]] = []
 
     def note(name: str, figures: dict[str, Any]) -> None:
-        results[name] = figures
-        print(json.dumps({name: figures}), flush=True)
+        rows.append({"what": name, **figures})
+        print(json.dumps(rows[-1]), flush=True)
+        if given.keep:
+            keep(given.keep, rows, command=command("bench.editing"), about=about, details=details)
 
     short.null_text(1, sequential=True)  # kernels are chosen at the first call
     runs = [bench.null_text(1, sequential=True) for _ in range(given.repeats)]
-    note("null-text, sequential", min(runs, key=lambda run: float(run["s_an_image"])))
+    fastest = min(runs, key=lambda run: float(run["s_an_image"]))
+    note("null-text, sequential", fastest)
     if given.compiled:
         editor.hasten(precision=precision, compiled=True)
     fitting_batches = []
     for batch in given.batch:
         try:
             short.null_text(batch, sequential=False)
-            note(f"null-text, {batch} at a time", bench.null_text(batch, sequential=False))
+            found = bench.null_text(batch, sequential=False)
+            note(f"null-text, {batch} at a time", {**found, "times": fastest["s_an_image"] / found["s_an_image"]})
             fitting_batches.append(batch)
         except torch.OutOfMemoryError:
             note(f"null-text, {batch} at a time", {"batch": batch, "error": "out of memory"})
@@ -191,13 +192,6 @@ def main() -> None:
     note(f"edit-friendly, {most} at a time", bench.fast("edit-friendly", most))
     editor.hasten(precision=precision, compiled=False)
     note("edits, sweep of five", bench.edits(4))
-    slow = results["null-text, sequential"]["s_an_image"]
-    results["times_faster"] = {
-        str(batch): slow / results[f"null-text, {batch} at a time"]["s_an_image"] for batch in fitting_batches
-    }
-    print(json.dumps(results, indent=2))
-    if given.out:
-        given.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How faithful the lab's edits are: is the asked-for change there, is everything else as it was?
 
-    python bench/faithfulness.py [--inversion NAME …] [--count 60] [--each 7] [--device cuda] [--set KEY=VALUE …] [--out FILE]
-    python bench/faithfulness.py --sweep --device cuda --records FILE --out FILE
+    python -m bench.faithfulness [--inversion NAME …] [--count 60] [--each 7] [--device cuda] [--set KEY=VALUE …] [--keep NAME]
+    python -m bench.faithfulness --sweep --device cuda --records FILE --keep NAME
 
 Scenes with known attributes are inverted under their true caption; one factor at a time gets another value, the picture is
 edited, the best of the sweep that passes quality control is kept if the oracle still sees the garment. The attribute checker,
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bench.results import add_keep, command, keep
 from torch import Tensor
 
 from counterfoil.editing.prompt_to_prompt import PromptToPrompt
@@ -260,7 +261,7 @@ def plain(given: argparse.Namespace, bars: QualitySpec) -> dict[str, Any]:
     for inversion in given.inversion:
         edits, about = measure(given, inversion, dict(part("lab:diffusion", given.set).options), audit)
         if given.records:
-            keep(given.records, inversion, about["settings"], edits)
+            record(given.records, inversion, about["settings"], edits)
         results[inversion] = {**about, "bars": bars.model_dump(), **account(edits, bars)}
         show(inversion, results[inversion])
     return results
@@ -279,7 +280,7 @@ def swept(given: argparse.Namespace, records: Path | None) -> dict[str, Any]:
             edits, _ = measure(given, inversion, options, audits["tune"])
             tried.append((options, edits))
             if records:
-                keep(records, inversion, options, edits)
+                record(records, inversion, options, edits)
         choices = [best_choice(edits, TRIED_BARS) for _, edits in tried]
         place = max(range(len(tried)), key=lambda each: choices[each].worth)
         (options, _), chosen = tried[place], choices[place]
@@ -296,10 +297,29 @@ def swept(given: argparse.Namespace, records: Path | None) -> dict[str, Any]:
     return results
 
 
-def keep(path: Path, inversion: str, options: dict[str, Any], edits: Sequence[Edit]) -> None:
+def record(path: Path, inversion: str, options: dict[str, Any], edits: Sequence[Edit]) -> None:
     """Add every candidate's judgement to a file, so that other choices can be looked at without editing again."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"inversion": inversion, "options": options, "edits": [asdict(one) for one in edits]}) + "\n")
+
+
+def rows(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was found as a table."""
+    found: list[dict[str, Any]] = []
+    for inversion, one in results.items():
+        found.append(
+            {"inversion": inversion, "what": "edits accepted of those asked for", "value": one["accepted"], "n": one["asked"]}
+        )
+        for kind in ("reconstruction", "autoencoder", "readings", "by_factor"):
+            found += [{"inversion": inversion, **_row(Reading(**reading))} for reading in one[kind]]
+    return found
+
+
+def _row(reading: Reading) -> dict[str, Any]:
+    numbers = {name: round(getattr(reading, name), 2) for name in ("value", "low", "high")}
+    bars = {"at least": reading.at_least, "at most": reading.at_most}
+    asked = {name: bar for name, bar in bars.items() if bar is not None}
+    return {"what": reading.name, **numbers, "n": reading.n, "unit": reading.unit, **asked}
 
 
 def main() -> None:
@@ -319,16 +339,18 @@ def main() -> None:
     for bar in ("image_image", "image_text", "directional"):
         parser.add_argument(f"--{bar.replace('_', '-')}", type=float, default=BARS[bar])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path)
+    add_keep(parser)
     given = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     bars = QualitySpec(image_image=given.image_image, image_text=given.image_text, directional=given.directional)
     results = swept(given, given.records) if given.sweep else plain(given, bars)
-    keys = ("split", "distribution", "count", "each", "seed", "device")
-    asked = {key: getattr(given, key) for key in keys if not (given.sweep and key == "split")}
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps({**asked, **results}, indent=2) + "\n", encoding="utf-8")
+    if given.keep:
+        about = (
+            "What accepted edits of the lab's scenes change and keep, by a checker that took no part; garments of the report "
+            "split, 95 % intervals."
+        )
+        details = {inversion: {name: found[name] for name in ("settings", "bars")} for inversion, found in results.items()}
+        print(keep(given.keep, rows(results), command=command("bench.faithfulness"), about=about, details=details))
     held = [Reading(**one).holds is not False for found in results.values() for one in found["readings"]]
     sys.exit(0 if all(held) else 1)
 

@@ -1,6 +1,6 @@
 """What the engine does on a GPU whose memory is short: images at a time, recomputation, and going on after running out.
 
-    python -m bench.fmr_memory [--free 100 24 8 4] [--images 32] [--out FILE.json]
+    python -m bench.fmr_memory [--free 100 24 8 4] [--images 32] [--keep NAME]
 
 The set-up of `bench/fmr_setup.py`, a few steps. All but `--free` GiB of the card are taken by something else; then the engine
 sizes itself, or is told to take 64 images at a time whatever the memory. Every image must come out, every time.
@@ -9,15 +9,14 @@ sizes itself, or is told to take 64 images at a time whatever the memory. Every 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from bench.card import clear
 from bench.fmr_setup import jobs, parts
+from bench.results import add_keep, command, keep
 
 from counterfoil.acceleration.settings import Acceleration
 from counterfoil.engine import Engine
@@ -54,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--free", type=float, nargs="+", default=[100.0, 24.0, 8.0, 4.0])
     parser.add_argument("--images", type=int, default=32)
-    parser.add_argument("--out", type=Path)
+    add_keep(parser)
     asked = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("fmr_memory is about the memory of a GPU, and there is none here")
@@ -64,10 +63,9 @@ def main() -> None:
         for layout in (EngineSpec(precision="bf16"), EngineSpec(precision="bf16", slots=128, tile=64)):
             rows.append(tried(given, asked.images, free, layout))
             print("  ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
-    if asked.out:
-        asked.out.write_text(
-            json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1) + "\n", encoding="utf-8"
-        )
+    if asked.keep:
+        about = f"The engine on a GPU with so much memory left: images at a time, and whether all {asked.images} came out."
+        keep(asked.keep, rows, command=command("bench.fmr_memory"), about=about)
     sys.exit(any(row["ended"] != "all images out" for row in rows))
 
 

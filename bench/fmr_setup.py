@@ -25,7 +25,7 @@ from counterfoil.models.inputs import IMAGENET_MEAN, IMAGENET_STD
 from counterfoil.models.module import ModuleModel
 from counterfoil.models.preprocessing import Preprocessing
 from counterfoil.oracles.zero_shot import ZeroShotOracle
-from counterfoil.parts import Verdicts
+from counterfoil.parts import State, Verdicts
 from counterfoil.spec import SearchSpec
 
 
@@ -100,23 +100,33 @@ def jobs(count: int, size: int) -> list[Job]:
     return [Job(f"picture {number}", picture, number % 1000, number) for number, picture in enumerate(larger)]
 
 
-def loop(given: Parts, work: list[Job], search: SearchSpec, *, batch: int, device: str) -> None:
-    """Algorithm 1 as one would write it down, `batch` images at a time."""
+def loop(given: Parts, work: list[Job], search: SearchSpec, *, batch: int, device: str) -> int:
+    """Algorithm 1 as one would write it down, `batch` images at a time until the last of them has ended. The steps kept."""
     length = StepLength(search.step, search.norm, search.unit)
-    model, generator, oracle = given.model, given.generator, given.oracle
+    kept = 0
     for at in range(0, len(work), batch):
         some = work[at : at + batch]
-        labels = torch.tensor([job.label for job in some], device=device)
+        labels, seeds = torch.tensor([[job.label, job.seed] for job in some], device=device).T
         with torch.no_grad():
-            images = torch.stack([job.image for job in some]).to(device)
-            state = generator.start(images, labels, labels)
+            state = given.generator.start(torch.stack([job.image for job in some]).to(device), labels, seeds)
+        alive = torch.ones(len(some), dtype=torch.bool, device=device)
         for _ in range(search.budget):
-            leaf = state["latent"].detach().requires_grad_()
-            pictures = EightBits.apply(generator.render({**state, "latent": leaf}))
-            loss = F.cross_entropy(model.logits(pictures), labels, reduction="sum")
-            gradient = torch.autograd.grad(loss, leaf)[0]
-            with torch.no_grad():
-                state = generator.step(state, length.fit(gradient, state["scale"]))
-                pictures = EightBits.apply(generator.render(state))
-                if not bool((oracle.judge(pictures, labels).keeps_label == 1).any()):
-                    break
+            state, accepted = iteration(given, state, labels, length)
+            alive &= accepted
+            if not (left := int(alive.sum())):
+                break
+            kept += left
+    return kept
+
+
+def iteration(given: Parts, state: State, labels: Tensor, length: StepLength) -> tuple[State, Tensor]:
+    """One step of that loop: where it leads, and which of the pictures are still seen as their class.  # (N,) of bool"""
+    model, generator, oracle = given.model, given.generator, given.oracle
+    leaf = state[generator.moving].detach().requires_grad_()
+    pictures = EightBits.apply(generator.render({**state, generator.moving: leaf}))
+    loss = F.cross_entropy(model.logits(pictures), labels, reduction="sum")
+    gradient = torch.autograd.grad(loss, leaf)[0]
+    with torch.no_grad():
+        state = generator.step(state, length.fit(gradient, state["scale"]))
+        pictures = EightBits.apply(generator.render(state))
+        return state, oracle.judge(pictures, labels).keeps_label != 0

@@ -1,6 +1,6 @@
 """Seconds an image of FMR against two straightforward loops, in one run on one machine, and where the time goes.
 
-    python -m bench.fmr_speed [--device cuda] [--rows all] [--iterations 50] [--slots 64] [--out FILE.json]
+    python -m bench.fmr_speed [--device cuda] [--rows all] [--iterations 50] [--slots 128] [--keep NAME]
 
 The set-up is that of bench/fmr_setup.py. The loops are what one would write from the paper: render with a gradient, step, render
 again, ask the oracle. Operations are counted as the plain networks have them, 530 GFLOP an image and
@@ -10,16 +10,14 @@ iteration, whatever a row does to need fewer. `--small` takes tiny networks, to 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from bench.card import clear, matmul_limit, profile, settle, timed
 from bench.fmr_setup import Parts, jobs, loop, parts
+from bench.results import add_keep, command, keep
 
 from counterfoil.acceleration.decoder import build
 from counterfoil.acceleration.settings import Acceleration
@@ -124,7 +122,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="times the slots are filled in a timed run")
     parser.add_argument("--profile", default="engine bf16 fused compiled graphs", help="the row that is profiled, or none")
     parser.add_argument("--small", action="store_true", help="tiny networks, to rehearse")
-    parser.add_argument("--out", type=Path)
+    add_keep(parser)
     asked = parser.parse_args()
     names = [*LOOPS, *ENGINE]
     if asked.rows != "all":
@@ -133,14 +131,18 @@ def main() -> None:
         sys.exit(f"--rows: no row is called {asked.rows!r}; there are {', '.join([*LOOPS, *ENGINE])}")
     given = parts(asked.device, small=asked.small)
     limit = matmul_limit(asked.device)
-    about = {
-        "device": torch.cuda.get_device_name() if asked.device == "cuda" else platform.processor(),
-        "torch": torch.__version__, "python": platform.python_version(), "cudnn": torch.backends.cudnn.version(),
-        "matmul_tflops": limit, "gflop": GFLOP, "small": asked.small, "fused_differs_by": agreement(given, asked.device),
-    }  # fmt: skip
-    print(json.dumps(about))
+    details: dict[str, Any] = {"matmul_tflops": limit, "gflop": GFLOP, "cudnn": torch.backends.cudnn.version(), "profile": {}}
+    details["fused_differs_by"] = agreement(given, asked.device)
+    print(details, flush=True)
     print(f"{'':<36} s an image  TFLOP/s  of the limit     GiB", flush=True)
-    rows: dict[str, Any] = {}
+    rows: dict[str, dict[str, Any]] = {}
+
+    def write() -> None:
+        """What there is so far."""
+        if asked.keep:
+            listed = [{"what": name, **row} for name, row in rows.items()]
+            keep(asked.keep, listed, command=command("bench.fmr_speed"), about=about(limit, asked), details=details)
+
     for name in names:
         clear(asked.device)
         engine: Engine | None = None
@@ -156,22 +158,25 @@ def main() -> None:
         row = rows[name]
         cells = f"{row['seconds_an_image']:10.4f} {row['tflops']:8.1f} {row['tflops'] / limit:12.1%} {row.get('gib', 0):8.1f}"
         print(f"{name:<36} {cells}", flush=True)
-        write(asked.out, about, rows)
-        if engine is not None and asked.profile == name:
-            row["profile"] = profiled(engine, given, row["slots"])
-            write(asked.out, about, rows)
+        write()
+        if engine is not None and asked.profile == name and asked.device == "cuda":
+            details["profile"][name] = profiled(engine, given, row["slots"])
+            write()
+
+
+def about(limit: float, asked: argparse.Namespace) -> str:
+    """What the rows show, in a sentence or two."""
+    networks = "tiny networks, a rehearsal" if asked.small else "VQGAN f16-16384 at 256 px, ResNet-50 and CLIP ViT-B/32"
+    return (
+        f"FMR with {networks}, random weights, no control arm, nothing stored; seconds an image at 50 iterations. Large bf16 "
+        f"matrix products reach {limit:.0f} TFLOP/s in the same run."
+    )
 
 
 def profiled(engine: Engine, given: Parts, slots: int) -> dict[str, Any]:
     """Where the time of a few steps goes."""
     engine.search = SearchSpec(budget=5, control=False)
     return profile(lambda: list(engine.run(jobs(slots, given.size))), steps=6 * -(-slots // engine.tile))
-
-
-def write(out: Path | None, about: dict[str, Any], rows: dict[str, Any]) -> None:
-    if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps({"about": about, "rows": rows}, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from typing import Any
 
 from bench.results import FOLDER
 
-ELSEWHERE = {"faithfulness"}  # says nothing of speed; docs/editing.md shows it
+ELSEWHERE = {"faithfulness", "instrument", "instrument_background", "instrument_colour"}
+"""What says nothing of speed; docs/editing.md and docs/instrument.md show it."""
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
 
@@ -27,45 +28,33 @@ This page is made by `python -m bench.page` from the files under `bench/results`
 def page(folder: Path = FOLDER) -> str:
     """The page as Markdown."""
     found = [_content(path) for path in sorted(folder.glob("*.json")) if path.stem not in ELSEWHERE]
-    return "\n".join([HEAD, *(section(content) for content in found if "rows" in content)])
+    return "\n".join([HEAD, *(section(content) for content in found)])
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """A file in the form that `keep` writes; others, rows by name beside facts about the machine, are brought into it."""
     content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, dict):
-        return {}
-    rows = content.get("rows")
-    if isinstance(rows, list):
-        return {"name": path.stem, "about": "", **content}
-    facts = content.get("about", content)
-    rows = rows if isinstance(rows, dict) else {name: row for name, row in content.items() if isinstance(row, dict)}
-    said = ", ".join(f"{name} {_cell(value)}" for name, value in facts.items() if isinstance(value, int | float | str) and value)
-    listed = [{"what": name, **_numbers(row)} for name, row in rows.items() if name != "about" and _numbers(row)]
-    return {"name": path.stem, "about": f"{said}." if said else "", "rows": listed} if listed else {}
-
-
-def _numbers(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if isinstance(value, int | float | str)}
+    lacking = {"about", "command", "date", "hardware", "versions", "rows"} - {*content}
+    if lacking:
+        sys.exit(f"{path}: no {', '.join(sorted(lacking))}; write it with bench.results.keep")
+    return {"name": path.stem, **content}
 
 
 def section(content: dict[str, Any]) -> str:
     """One benchmark."""
     rows = content["rows"]
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    table = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    heads = [column.replace("_", " ") for column in columns]
+    table = [f"| {' | '.join(heads)} |", f"|{'---|' * len(columns)}"]
     table += [f"| {' | '.join(_cell(row.get(name)) for name in columns)} |" for row in rows]
     return "\n".join([f"## {content['name']}", "", content["about"], "", *table, "", *_made_by(content)])
 
 
 def _made_by(content: dict[str, Any]) -> list[str]:
-    """The command, the date and the machine."""
-    if "command" not in content:
-        return []
+    """The command, the date and the machine, as far as it is known."""
     machine = content["hardware"]
-    gpu = f", {', '.join(machine['gpu'])}" if machine.get("gpu") else ""
+    processor = f"{machine['cores']} cores of {machine['processor']}" if "processor" in machine else ""
+    where = ", ".join([*([processor] if processor else []), *machine.get("gpu", [])])
     libraries = ", ".join(f"{name} {number}" for name, number in content["versions"].items())
-    where = f"{machine['cores']} cores of {machine['processor']}{gpu}"
     return [f"`{content['command']}`, {content['date']}, {where}; {libraries}.", ""]
 
 

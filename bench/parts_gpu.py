@@ -1,6 +1,6 @@
 """Every source that can be had without a network, small, on a GPU: does it run there, and does it say what it says on a CPU?
 
-    python -m bench.parts_gpu [--device cuda] [--roles model generator oracle …] [--json FILE]
+    python -m bench.parts_gpu [--device cuda] [--roles model generator oracle …] [--keep NAME]
 
 The sources are those of `tests/sources`, and some more of the same kinds. Each is made on the CPU, asked, moved to the device
 and asked again; generators also climb a model's loss for a few steps. Prints a line each and ends with 1 if one failed. It needs
@@ -10,7 +10,6 @@ pytest, and works from a checkout that is not installed, with src and tests/plug
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -26,6 +25,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 import transformers
+from bench.results import add_keep, command, keep
 from tests.fakes import CLASSES, TinyModel
 from torch import Tensor
 
@@ -52,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--roles", nargs="+", choices=list(ASKED), default=list(ASKED))
-    parser.add_argument("--json", type=Path)
+    add_keep(parser)
     asked = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # so that answers can be compared
     warnings.simplefilter("ignore")
@@ -68,8 +68,9 @@ def main() -> None:
     failed = [row for row in rows if row["verdict"] != "ok"]
     machine = torch.cuda.get_device_name(asked.device) if asked.device.startswith("cuda") else "CPU"
     print(f"{len(rows) - len(failed)} of {len(rows)} ok on {machine}, torch {torch.__version__}")
-    if asked.json:
-        asked.json.write_text(json.dumps({"machine": machine, "torch": torch.__version__, "rows": rows}, indent=1) + "\n")
+    if asked.keep:
+        about = f"Every source that needs no network, small, on {asked.device}: does it say there what it says on a CPU?"
+        keep(asked.keep, rows, command=command("bench.parts_gpu"), about=about)
     sys.exit(1 if failed else 0)
 
 

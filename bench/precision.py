@@ -1,98 +1,212 @@
 """What lower precision does to the science: FMR and VR on the lab in bf16 and TF32 against float32, and image by image.
 
-    python bench/precision.py [--device cuda] [--images 600] [--compiled] [--out FILE.json]
+    python -m bench.precision [--device cuda] [--images 600] [--ways rounding,bf16] [--tile 1024] [--at-once 4] [--keep NAME]
 
 The same images, seeds and steps each time; only the number format differs, and with it the layers that are fused. A climb goes
 through nearest codes and a verdict at every step, so that the last digit can send an image another way. How many go another way
-by rounding alone is what the row `rounding` says: float32 both times, once by the network's own layers and once by the fused
-ones. A format changes the science if its differences are larger than that, or lean to one side; the 95 % interval of a
-difference is paired, by resampling images.
+by rounding alone is what two rows say: `rounding`, float32 both times, once by the network's own layers and once by the fused
+ones; and `other tiles`, float32 both times, half as many images a call. A format changes the science if its differences are
+larger than that, or lean to one side; the 95 % interval of a difference is paired, by resampling images.
+
+`bf16` is what a short run on a GPU does by default, `bf16 compiled` a long one. Calls for 64 images, a run's default, leave a
+GPU idle with models as small as the lab's: hence `--tile`, and `--at-once` pairs of a generator and a model that share it. Rows
+are printed and kept as they come. It ends with 1 if bf16 moves FMR or VR by more than half a point.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import time
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from queue import Empty
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from bench.results import add_keep, command, keep
+from torch import Tensor
 
 from counterfoil import spec as specs
 from counterfoil.acceleration.settings import Acceleration
 from counterfoil.assembly import Assembly, assemble
-from counterfoil.engine import Engine, Finished, Job
+from counterfoil.engine import CPU_TILE, Engine, Finished, Job
+from counterfoil.spec import EngineSpec
 
+OTHER_TILES = "other tiles"
 WAYS = {
     "rounding": Acceleration(fused=True),
-    "tf32": Acceleration("tf32", fused=True),
-    "bf16": Acceleration("bf16", fused=True),
+    OTHER_TILES: Acceleration(),
+    "tf32": Acceleration("tf32", fused=True, graphs=True),
+    "bf16": Acceleration("bf16", fused=True, graphs=True),
+    "bf16 compiled": Acceleration("bf16", fused=True, compile=True, graphs=True),
 }
+LIMIT = 0.5  # points of FMR or VR that bf16 may make
+GPU_TILE = 1024
 RESAMPLES = 2000
 
 
-def climbs(assembly: Assembly, work: list[Job], how: Acceleration) -> dict[str, Finished]:
-    """Every image's outcome."""
+class Outcome(NamedTuple):
+    """What became of one image."""
+
+    known: bool  # the model is right before anything is made
+    validated: bool
+    right: bool  # the oracle accepts the last picture, and the model is right about it
+    steps: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """The images, as bytes: there are many, and every way goes through all of them again."""
+
+    names: list[str]
+    pictures: Tensor  # (N, 3, H, W) uint8
+    labels: list[int]
+    seeds: list[int]
+
+    @classmethod
+    def of(cls, jobs: Iterator[Job], count: int, size: int) -> Work:
+        """What the jobs hold."""
+        work = cls([], torch.empty(count, 3, size, size, dtype=torch.uint8), [], [])
+        for place, job in enumerate(jobs):
+            work.pictures[place] = (job.image * 255).round()
+            work.names.append(job.image_id)
+            work.labels.append(job.label)
+            work.seeds.append(job.seed)
+        return work
+
+    def __iter__(self) -> Iterator[Job]:
+        for name, picture, label, seed in zip(self.names, self.pictures, self.labels, self.seeds, strict=True):
+            yield Job(name, picture.float() / 255, label, seed)
+
+
+def climbs(assembly: Assembly, work: Work, how: Acceleration, tile: int) -> tuple[dict[str, Outcome], int]:
+    """Every image's outcome, and nothing else of it; and the tile at the end, as an engine short of memory halves it."""
     engine = Engine(
         assembly.model, assembly.generator, assembly.oracle, columns=assembly.columns, search=assembly.spec.search,
-        layout=assembly.spec.engine, device=assembly.spec.device, acceleration=how,
+        layout=EngineSpec(tile=tile, slots=2 * tile), device=assembly.spec.device, acceleration=how,
     )  # fmt: skip
-    return {done.job.image_id: done for done in engine.run(work)}
+    return {done.job.image_id: outcome(done) for done in engine.run(work)}, engine.tile
 
 
-def validated(done: Finished) -> bool:
-    return done.climbs[0].ending != "unvalidated"
+def outcome(done: Finished) -> Outcome:
+    climb = done.climbs[0]
+    validated = climb.ending != "unvalidated"
+    return Outcome(done.clean.correct, validated, validated and climb.kept[-1].correct, climb.steps)
 
 
-def right(done: Finished) -> bool:
-    return validated(done) and done.climbs[0].kept[-1].correct
-
-
-def numbers(found: dict[str, Finished]) -> dict[str, float]:
+def numbers(found: dict[str, Outcome]) -> dict[str, float]:
     """SA over all images, PA over those whose picture the oracle accepts, FMR = PA / SA, VR, in per cent."""
-    every = list(found.values())
-    accepted = [done for done in every if validated(done)]
-    source = sum(done.clean.correct for done in every) / len(every)
-    made = sum(map(right, accepted)) / max(len(accepted), 1)
-    steps = sum(done.climbs[0].steps for done in accepted) / max(len(accepted), 1)
+    known, validated, right, _ = np.array(list(found.values()), dtype=float).mean(0)
+    steps = np.mean([one.steps for one in found.values() if one.validated])
+    values = {"SA": known, "PA": right / validated, "FMR": right / validated / known, "VR": validated, "steps": steps / 100}
+    return {name: round(100 * float(value), 3) for name, value in values.items()}
+
+
+def intervals(found: dict[str, Outcome], exact: dict[str, Outcome]) -> dict[str, tuple[float, float]]:
+    """95 % intervals of the differences of FMR and VR, over the same resampled images for both."""
+    table = np.array([[*found[name][:3], *exact[name][:3]] for name in exact], dtype=float)  # (N, 6)
+    kinds, counts = np.unique(table, axis=0, return_counts=True)  # images are of few kinds, so drawing kinds is enough  # (K, 6)
+    drawn = np.random.default_rng(0).multinomial(len(table), counts / len(table), size=RESAMPLES) / len(table)  # (R, K)
+    known, validated, right = np.moveaxis((drawn @ kinds).reshape(-1, 2, 3), 2, 0)  # (R, 2) each
+    fmr = 100 * right / np.maximum(validated, 1e-9) / np.maximum(known, 1e-9)
+    pairs = {"FMR": fmr, "VR": 100 * validated}
     return {
-        "SA": 100 * source,
-        "PA": 100 * made,
-        "FMR": 100 * made / source,
-        "VR": 100 * len(accepted) / len(every),
-        "steps": steps,
+        name: (round(float(low), 2), round(float(high), 2))
+        for name, both in pairs.items()
+        for low, high in [np.quantile(both[:, 0] - both[:, 1], (0.025, 0.975))]
     }
 
 
-def intervals(found: dict[str, Finished], exact: dict[str, Finished]) -> dict[str, tuple[float, float]]:
-    """95 % intervals of the differences of FMR and VR, over the same resampled images for both."""
-    names = list(exact)
-    table = np.array(
-        [[one[name].clean.correct, validated(one[name]), right(one[name])] for one in (found, exact) for name in names],
-        dtype=float,
-    ).reshape(2, len(names), 3)
-    drawn = np.random.default_rng(0).integers(len(names), size=(RESAMPLES, len(names)))
-    source, accepted, made = np.moveaxis(table[:, drawn].mean(2), 2, 0)  # (2, RESAMPLES) each
-    fmr, vr = 100 * made / np.maximum(accepted, 1e-9) / source, 100 * accepted
-    return {key: tuple(np.quantile(each[0] - each[1], (0.025, 0.975)).round(2)) for key, each in (("FMR", fmr), ("VR", vr))}
-
-
-def agreement(found: dict[str, Finished], exact: dict[str, Finished]) -> dict[str, float]:
+def agreement(found: dict[str, Outcome], exact: dict[str, Outcome]) -> dict[str, float]:
     """Per cent of images for which two runs say the same."""
     pairs = [(found[name], exact[name]) for name in exact]
-
-    def share(same: list[bool]) -> float:
-        return 100 * sum(same) / len(same)
-
-    return {
-        "validated": share([validated(ours) == validated(theirs) for ours, theirs in pairs]),
-        "outcome": share([(validated(a), right(a)) == (validated(b), right(b)) for a, b in pairs]),
-        "steps": share([a.climbs[0].steps == b.climbs[0].steps for a, b in pairs]),
+    same = {
+        "verdict": [a.validated == b.validated for a, b in pairs],
+        "outcome": [(a.validated, a.right) == (b.validated, b.right) for a, b in pairs],
+        "steps": [a.steps == b.steps for a, b in pairs],
     }
+    return {name: round(100 * sum(each) / len(each), 2) for name, each in same.items()}
+
+
+def compared(generator: str, model: str, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One generator and one model: the numbers in float32, and those of every other way against them."""
+    spec = specs.parse(
+        {
+            "model": f"lab:{model}",
+            "generator": f"lab:{generator}",
+            "oracle": "lab:clip",
+            "device": asked.device,
+            "data": {"name": "lab:wardrobe", "count": asked.images},
+            "engine": {"precision": "float32"},
+            "search": {"budget": asked.budget, "control": False},
+        }
+    )
+    assembly = assemble(spec)
+    work = Work.of(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None), len(assembly.dataset), assembly.size)
+    exact, tile = climbs(assembly, work, Acceleration(), asked.tile)
+    first = {"generator": generator, "model": model, "way": "float32", "tile": tile, **numbers(exact)}
+    yield first
+    for way in asked.ways.split(","):
+        how = WAYS[way] if asked.device.startswith("cuda") else replace(WAYS[way], graphs=False)
+        found, tile = climbs(assembly, work, how, asked.tile // 2 if way == OTHER_TILES else asked.tile)
+        row: dict[str, Any] = {"generator": generator, "model": model, "way": way, "tile": tile, **numbers(found)}
+        for key, (low, high) in intervals(found, exact).items():
+            row |= {f"{key} off by": round(row[key] - first[key], 2), f"{key} interval": f"{low:+.2f} to {high:+.2f}"}
+        yield {**row, **{f"same {key}": share for key, share in agreement(found, exact).items()}}
+
+
+_arriving: Any = None  # where a process of the pool puts its rows
+
+
+def _begin(queue: Any, threads: int) -> None:
+    global _arriving
+    _arriving = queue
+    torch.set_num_threads(threads)
+
+
+def _put(generator: str, model: str, asked: argparse.Namespace) -> None:
+    try:
+        for row in compared(generator, model, asked):
+            _arriving.put(row)
+    finally:
+        _arriving.put(None)
+
+
+def together(pairs: list[tuple[str, str]], asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The rows of all pairs as they come, some pairs at a time in processes of their own."""
+    context = get_context("spawn")
+    queue, threads = context.Queue(), max((os.cpu_count() or 1) // asked.at_once, 1)
+    with ProcessPoolExecutor(asked.at_once, mp_context=context, initializer=_begin, initargs=(queue, threads)) as pool:
+        under_way: list[Future[None]] = [pool.submit(_put, *pair, asked) for pair in pairs]
+        ended = 0
+        while ended < len(pairs):
+            try:
+                row = queue.get(timeout=5)
+            except Empty:
+                for each in under_way:
+                    if each.done():
+                        each.result()  # a process that was killed says so here
+                continue
+            if row is None:
+                ended += 1
+            else:
+                yield row
+        for each in under_way:
+            each.result()
+
+
+def too_far(rows: list[dict[str, Any]]) -> list[str]:
+    """Where bf16 moves FMR or VR by more than it may."""
+    return [
+        f"{row['generator']}, {row['model']}, {row['way']}: {key} {row[key]:+.2f}"
+        for row in rows
+        for key in ("FMR off by", "VR off by")
+        if row["way"].startswith("bf16") and abs(row[key]) > LIMIT
+    ]
 
 
 def main() -> None:
@@ -103,66 +217,29 @@ def main() -> None:
     parser.add_argument("--generators", default="vqgan,kl")
     parser.add_argument("--models", default="diverse,narrow")
     parser.add_argument("--ways", default="rounding,bf16", help=f"of {', '.join(WAYS)}; tf32 is a GPU's")
-    parser.add_argument("--compiled", action="store_true", help="also bf16 with the parts compiled and steps recorded")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--tile", type=int, help=f"images a call; {GPU_TILE} on a GPU, {CPU_TILE} on a CPU; twice as many slots")
+    parser.add_argument("--at-once", type=int, default=1, help="pairs of a generator and a model that run at a time")
+    add_keep(parser)
     asked = parser.parse_args()
-    ways = {name: WAYS[name] for name in asked.ways.split(",")}
-    if asked.compiled:
-        ways["bf16 compiled"] = replace(WAYS["bf16"], compile=True, graphs=asked.device.startswith("cuda"))
-    about = {
-        "device": torch.cuda.get_device_name() if asked.device.startswith("cuda") else platform.machine(),
-        "torch": torch.__version__, "images": asked.images, "budget": asked.budget,
-    }  # fmt: skip
-    print(json.dumps(about))
-    heads = " ".join(f"{name:>6}" for name in ("SA", "PA", "FMR", "VR", "steps"))
-    print(f"{'':<34} {heads} | difference of FMR and VR | same verdict, outcome, steps")
+    asked.tile = asked.tile or (GPU_TILE if asked.device.startswith("cuda") else CPU_TILE)
+    if unknown := [way for way in asked.ways.split(",") if way not in WAYS]:
+        sys.exit(f"--ways: no way is called {unknown[0]!r}; there are {', '.join(WAYS)}")
+    pairs = [(generator, model) for generator in asked.generators.split(",") for model in asked.models.split(",")]
+    about = (
+        f"FMR and VR on {asked.images:,} images of the lab, {asked.budget} steps, by number format; differences from float32 in "
+        f"points, with paired 95 % intervals, and per cent of images for which both say the same."
+    )
     rows: list[dict[str, Any]] = []
-    for generator in asked.generators.split(","):
-        for model in asked.models.split(","):
-            spec = specs.parse(
-                {
-                    "model": f"lab:{model}",
-                    "generator": f"lab:{generator}",
-                    "oracle": "lab:clip",
-                    "device": asked.device,
-                    "data": {"name": "lab:wardrobe", "count": asked.images},
-                    "engine": {"precision": "float32"},
-                    "search": {"budget": asked.budget, "control": False},
-                }
-            )
-            assembly = assemble(spec)
-            work = list(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None))
-            exact = climbs(assembly, work, Acceleration())
-            plain = numbers(exact)
-            print(
-                f"{generator + ' ' + model + ' float32':<34} " + " ".join(f"{value:6.2f}" for value in plain.values()), flush=True
-            )
-            rows.append({"generator": generator, "model": model, "way": "float32", **plain})
-            for name, how in ways.items():
-                began = time.perf_counter()
-                found = climbs(assembly, work, how)
-                took = time.perf_counter() - began
-                values, same, span = numbers(found), agreement(found, exact), intervals(found, exact)
-                away = {key: values[key] - plain[key] for key in ("FMR", "VR")}
-                row = {
-                    "generator": generator,
-                    "model": model,
-                    "way": name,
-                    **values,
-                    "away": away,
-                    "interval": span,
-                    "same": same,
-                }
-                rows.append({**row, "seconds": took})
-                told = ", ".join(f"{key} {away[key]:+.2f} ({low:+.2f} to {high:+.2f})" for key, (low, high) in span.items())
-                cells = " ".join(f"{value:6.2f}" for value in values.values())
-                shares = " ".join(f"{value:5.1f}" for value in same.values())
-                print(f"{generator + ' ' + model + ' ' + name:<34} {cells} | {told} | {shares}", flush=True)
-    worst = max(max(abs(value) for value in row["away"].values()) for row in rows if "away" in row)
+    for row in together(pairs, asked):
+        print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+        rows.append(row)
+        rows.sort(key=lambda each: pairs.index((each["generator"], each["model"])))
+        if asked.keep:
+            keep(asked.keep, rows, command=command("bench.precision"), about=about)
+    worst = max((abs(row[key]) for row in rows for key in row if key.endswith("off by")), default=0.0)
     print(f"largest difference of FMR or VR from float32: {worst:.2f} points")
-    if asked.out:
-        asked.out.parent.mkdir(parents=True, exist_ok=True)
-        asked.out.write_text(json.dumps({"about": about, "rows": rows, "largest": worst}, indent=2) + "\n", encoding="utf-8")
+    if far := too_far(rows):
+        sys.exit(f"bf16 moves them by more than {LIMIT} points: {'; '.join(far)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How quickly a report of thousands of pairs opens, scrolls, filters and turns pages, in a real Chromium.
 
-    python -m bench.report --pairs 5000
+    python -m bench.report --pairs 5000 [--out FOLDER] [--keep NAME]
 
 A pair is a source image with what was made of it, in both arms. The report is opened from disk in a fresh browser context each
 time, so nothing is cached by the browser; the time runs from the start of the navigation until the page has loaded, the
@@ -10,7 +10,6 @@ gallery is drawn, and every picture in sight is decoded. Exits with 1 if the med
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.results import add_keep, command, keep
 from tests.browser.conftest import HOW, chromium
 from tests.report.made import Plan, build
 
@@ -78,7 +78,8 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--side", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--keep", type=Path, help="folder for run and report; one that is there is used again")
+    parser.add_argument("--out", type=Path, help="folder for run and report; one that is there is used again")
+    add_keep(parser)
     given = parser.parse_args()
     path = chromium()
     if path is None:
@@ -86,7 +87,7 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as temporary:
-        folder = given.keep or Path(temporary)
+        folder = given.out or Path(temporary)
         if not (folder / "report" / "index.html").exists():
             names = tuple(f"class {number:04d}" for number in range(given.classes))
             run = build(folder / "run", Plan(images=given.pairs, classes=names, side=given.side))
@@ -105,7 +106,16 @@ def main() -> None:
     print(f"a frame while scrolling           {middle['frame']:6.1f} ms   (19 of 20 within {middle['frame95']:.1f} ms)")
     print(f"filter all pairs                  {middle['filter']:6.1f} ms")
     print(f"turn a page                       {middle['turn']:6.1f} ms")
-    print(json.dumps({name: round(value, 3) for name, value in middle.items()}))
+    if given.keep:
+        rows = [
+            {"what": "open until all in sight is drawn, s", "median": middle["open"]},
+            {"what": "a frame while scrolling, ms", "median": middle["frame"]},
+            {"what": "19 of 20 frames within, ms", "median": middle["frame95"]},
+            {"what": "filter all pairs, ms", "median": middle["filter"]},
+            {"what": "turn a page, ms", "median": middle["turn"]},
+        ]
+        about = f"A report of {given.pairs:,} pairs, {given.classes} classes, in Chromium {version}; {given.repeats} visits."
+        keep(given.keep, rows, command=command("bench.report"), about=about)
     sys.exit(middle["open"] > LIMIT)
 
 

@@ -1,16 +1,20 @@
-"""What benchmarks leave behind: one JSON file each under bench/results, with hardware, versions and date beside the rows.
+"""What benchmarks leave behind: one JSON file each under bench/results, with command, date, machine and versions beside the rows.
 
-    from bench.results import keep
-    keep("engine", [{"way": "engine", "images/s": 12.5}, …], command="python -m bench.engine", about="256 px, 50 iterations")
+    from bench.results import command, keep
+    keep("engine", [{"way": "engine", "images/s": 12.5}, …], command=command("bench.engine"), about="256 px, 50 iterations")
 
-`python -m bench.page` makes docs/benchmarks.md of all of them.
+Rows are flat: a value a column. What is no table, such as a profile, goes into `details`. `python -m bench.page` makes
+docs/benchmarks.md of all the files.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -18,11 +22,32 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).with_name("results")
+PLACES = ("--out", "--scan")  # options that name a folder
 LIBRARIES = ("counterfoil", "torch", "timm", "diffusers", "transformers", "ray", "pyarrow", "numpy")
 
 
-def keep(name: str, rows: Sequence[Mapping[str, Any]], *, command: str, about: str, folder: Path = FOLDER) -> Path:
-    """Write the rows of a benchmark down; `about` says in a sentence what they show."""
+def add_keep(parser: argparse.ArgumentParser) -> None:
+    """The option that all benchmarks have."""
+    parser.add_argument("--keep", metavar="NAME", help="write the rows to bench/results/NAME.json")
+
+
+def command(module: str) -> str:
+    """This process's command, for others to repeat; folders of this machine say nothing to them."""
+    words = sys.argv[1:]
+    shown = ["FOLDER" if before in PLACES else word for before, word in zip(["", *words], words, strict=False)]
+    return f"python -m {module} {shlex.join(shown)}".strip()
+
+
+def keep(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    command: str,
+    about: str,
+    details: Mapping[str, Any] | None = None,
+    folder: Path = FOLDER,
+) -> Path:
+    """Write the rows of a benchmark down, as often as there are more; `about` says in a sentence what they show."""
     content = {
         "name": name,
         "about": about,
@@ -31,6 +56,7 @@ def keep(name: str, rows: Sequence[Mapping[str, Any]], *, command: str, about: s
         "hardware": hardware(),
         "versions": versions(),
         "rows": [dict(row) for row in rows],
+        **({"details": dict(details)} if details else {}),
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"

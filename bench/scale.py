@@ -1,14 +1,14 @@
 """Whether scheduler, store and memory keep up with very many images, and what such a run would take.
 
-    python -m bench.scale [--images 1000000] [--workers 2] [--out FOLDER] [--keep NAME]
+    python -m bench.scale [--images 1000000] [--side 8] [--workers 2] [--out FOLDER] [--keep NAME]
     python -m bench.scale --scan FOLDER [--images 1000000] [--keep NAME]
     python -m bench.scale --plan [--seconds-per-image X] [--price P] [--keep NAME]
 
 The first way runs the real driver, leases, Ray actors and store over made-up images: a worker does not climb, it makes
-up two arms with four tiny pictures for every image as quickly as it can. It prints finished images a second, memory on the
-way, and how long it takes to open the run again. The second way does only the latter, for a run that the first has left with
-`--out`. The third works out time and price of real runs from measured seconds an image, by default those that
-`bench/results` holds.
+up two arms with four pictures for every image as quickly as it can. It prints finished images a second, memory on the way, and
+how long it takes to open the run again. Pictures are tiny unless `--side` says otherwise; with 192 they are about as large as
+PNG files of photographs at 256 pixels. The second way only opens a run again that the first has left with `--out`. The third
+works out time, price and room of real runs from what `bench/results` holds; the room is kept as NAME_store.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from bench.made_up import Images, outcome
-from bench.plan import plan
-from bench.results import keep
+from bench.made_up import SIDE, Images, outcome
+from bench.plan import plan, room
+from bench.results import add_keep, command, keep
 
 from counterfoil import store
 from counterfoil.executors.crew import Crew, Finished, Order, Report
@@ -41,15 +41,16 @@ from counterfoil.spec import FmrSpec
 from counterfoil.store.layout import layout
 from counterfoil.store.staging import PartBuffer
 
-ROOM = 4096  # images a worker holds: it is through with them in a second
+ROOM = 4096  # images a worker holds at most: it is through with them in a second
+HELD = 2**28  # bytes of pictures that it holds at most
 SPEC = FmrSpec.model_validate({"model": "made:up", "data": "made:up", "generator": "made:up", "oracle": "made:up"})
 
 
 class MadeUpWorker:
     """Like the worker of the FMR protocol, without an engine."""
 
-    def __init__(self, out: Path, *, part_images: int, packed: bool) -> None:
-        self._out, self._part_images, self._packed = out, part_images, packed
+    def __init__(self, out: Path, *, side: int, part_images: int, packed: bool) -> None:
+        self._out, self._side, self._part_images, self._packed = out, side, part_images, packed
         self._pending: dict[str, Outcome] = {}
         self._buffer: PartBuffer | None = None
 
@@ -67,14 +68,14 @@ class MadeUpWorker:
         staged = None
         if self._buffer is not None and (self._buffer.counts["images"] >= self._part_images or order.flush):
             staged, self._buffer = self._buffer.stage(), None
-        made = [outcome(sample) for sample in order.give]
+        made = [outcome(sample, self._side) for sample in order.give]
         self._pending.update((each.image_id, each) for each in made)
         if not made and staged is None:
             time.sleep(0.02)
         return Report([Finished(each.image_id, validated=each.validated) for each in made], staged)
 
 
-def simulate(images: int, workers: int, out: Path) -> list[dict[str, Any]]:
+def simulate(images: int, workers: int, out: Path, *, side: int) -> list[dict[str, Any]]:
     """The run, then opening it again; rows for people."""
     data = Images(images)
     laid = layout(images, at_least=64)
@@ -89,12 +90,13 @@ def simulate(images: int, workers: int, out: Path) -> list[dict[str, Any]]:
                 print(f"\r{progress.done:,}", end="", file=sys.stderr)
 
     with RayPool(Execution("ray", workers), device="cpu") as pool:
-        pool.employ(MadeUpWorker, out.resolve(), **laid)
+        pool.employ(MadeUpWorker, out.resolve(), side=side, **laid)
         crew = Crew(pool, workers)
         crew.start()
         with store.write(out, spec=SPEC.model_dump(mode="json"), classes=data.classes, provenance={}, **laid) as writer:
             began, used = time.perf_counter(), (_processor([driver]), _processor(_workers(driver)))
-            make(crew, SPEC, data, writer, room=ROOM, watch=watch, tell=print)
+            most = max(1, min(ROOM, HELD // (4 * 3 * side * side)))
+            make(crew, SPEC, data, writer, room=most, watch=watch, tell=print)
             took = time.perf_counter() - began
             used = (_processor([driver]) - used[0], _processor(_workers(driver)) - used[1])
     quarter = [row for row in memory if row[0] >= images / 4]
@@ -102,8 +104,10 @@ def simulate(images: int, workers: int, out: Path) -> list[dict[str, Any]]:
     return [
         {"what": "images", "value": images},
         {"what": "records (trials, predictions, verdicts)", "value": images * 10},
+        {"what": "side of the pictures", "value": side},
         {"what": "workers", "value": workers},
         {"what": "finished images a second through the store", "value": round(images / took)},
+        {"what": "MB a second onto the disk", "value": round(size / took / 1e6, 1)},
         {"what": "seconds", "value": round(took, 1)},
         {"what": "of a processor, µs an image, by the driver", "value": round(1e6 * used[0] / images)},
         {"what": "of a processor, µs an image, by the worker", "value": round(1e6 * used[1] / images)},
@@ -150,40 +154,44 @@ def _files(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.is_file())
 
 
-def _shareable(arguments: list[str]) -> list[str]:
-    """The arguments without the folder, which says nothing to others."""
-    places = [at for at, word in enumerate(arguments) if word == "--out"]
-    return [word for at, word in enumerate(arguments) if at not in places and at - 1 not in places]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=100_000)
+    parser.add_argument("--side", type=int, default=SIDE, help=f"of the pictures, at least {SIDE}")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, help="where the run goes, and stays; by default a folder that is removed")
     parser.add_argument("--scan", type=Path, metavar="FOLDER", help="only open the run that is there again")
     parser.add_argument("--plan", action="store_true")
     parser.add_argument("--seconds-per-image", type=float)
     parser.add_argument("--price", type=float, help="of a GPU and hour")
-    parser.add_argument("--keep", metavar="NAME", help="write the rows to bench/results/NAME.json")
+    add_keep(parser)
     given = parser.parse_args()
-    command = f"python -m bench.scale {' '.join(_shareable(sys.argv[1:]))}".strip()
+    if given.side < SIDE:
+        parser.error(f"--side must be at least {SIDE}, got {given.side}")
     if given.plan:
-        rows, about = plan(given.seconds_per_image, given.price)
+        told(*plan(given.seconds_per_image, given.price), name=given.keep)
+        told(*room(), name=f"{given.keep}_store" if given.keep else None)
     elif given.scan:
-        rows, about = scan(given.images, given.scan), f"A run over {given.images:,} made-up images, opened again."
+        told(scan(given.images, given.scan), f"A run over {given.images:,} made-up images, opened again.", name=given.keep)
     else:
         folder = given.out or Path(tempfile.mkdtemp(prefix="scale-")) / "run"
         try:
-            rows = simulate(given.images, given.workers, folder)
+            rows = simulate(given.images, given.workers, folder, side=given.side)
         finally:
             if given.out is None:
                 shutil.rmtree(folder.parent, ignore_errors=True)
-        about = "The real driver, leases, Ray actors and store over made-up images of two arms and four pictures of 8 × 8."
+        pictures = f"four pictures of {given.side} × {given.side}"
+        about = f"The real driver, leases, Ray actors and store over made-up images of two arms and {pictures}."
+        told(rows, about, name=given.keep)
+
+
+def told(rows: list[dict[str, Any]], about: str, *, name: str | None) -> None:
+    """Print the rows, and keep them under a name if there is one."""
+    print(about)
     for row in rows:
-        print("  ".join(f"{name} {value}" if name != "what" else f"{value:<52}" for name, value in row.items()))
-    if given.keep:
-        keep(given.keep, rows, command=command, about=about)
+        print("  ".join(f"{key} {value}" if key != "what" else f"{value:<52}" for key, value in row.items()))
+    if name:
+        keep(name, rows, command=command("bench.scale"), about=about)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from bench.results import keep
 from counterfoil.lab.garments import Garments, shipped
 from counterfoil.lab.scenes import render, sample
 from counterfoil.memory import keep_freed_memory
+from counterfoil.transfers import settle
 
 ALONE = 64  # scenes that are drawn one at a time: they take the same time each
 
@@ -25,21 +26,16 @@ ALONE = 64  # scenes that are drawn one at a time: they take the same time each
 def drawn(garments: Garments, count: int, batch: int, device: str) -> float:
     """Scenes a second."""
     _batch(garments, batch, 0, device)
-    _settle(device)
+    settle(device)
     began = time.perf_counter()
     for at in range(0, count, batch):
         _batch(garments, batch, at, device)
-    _settle(device)
+    settle(device)
     return count / (time.perf_counter() - began)
 
 
 def _batch(garments: Garments, batch: int, seed: int, device: str) -> None:
     render(sample(batch, garments=garments, distribution="full", seed=seed, device=device), garments)
-
-
-def _settle(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
 
 
 def main() -> None:

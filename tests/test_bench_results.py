@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bench import plan, results
@@ -10,17 +11,41 @@ from bench.page import page
 
 
 def test_a_page_is_made_of_what_was_kept(tmp_path: Path) -> None:
-    rows = [{"way": "one", "images/s": 1.25, "same": True}, {"way": "two | three", "images/s": 12345.6}]
-    results.keep("speed", rows, command="python -m bench.speed", about="Two ways.", folder=tmp_path)
-    (tmp_path / "loose.json").write_text('{"about": {"device": "H200", "small": false}, "rows": {"engine": {"seconds": 0.5}}}')
-    (tmp_path / "bare.json").write_text('{"machine": "H100", "way a": {"s": 2.0}, "way b": {"s": 3.5}}')
-    (tmp_path / "other.json").write_text('{"numbers": []}')
+    rows = [{"way": "one", "images/s": 1.25, "as_fast": True}, {"way": "two | three", "images/s": 12345.6}]
+    results.keep("speed", rows, command="python -m bench.speed", about="Two ways.", details={"profile": [1]}, folder=tmp_path)
     text = page(tmp_path)
-    assert "| one | 1.25 | yes |\n| two \\| three | 12,346 |  |" in text
+    assert "| way | images/s | as fast |" in text and "| one | 1.25 | yes |\n| two \\| three | 12,346 |  |" in text
     assert "`python -m bench.speed`, 20" in text and "python 3." in text
-    assert "device H200." in text and "| engine | 0.5 |" in text
-    assert "machine H100." in text and "| way b | 3.5 |" in text
-    assert text.count("\n## ") == 3
+    (tmp_path / "loose.json").write_text('{"about": "", "rows": {"engine": {"seconds": 0.5}}}')
+    with pytest.raises(SystemExit, match=r"loose\.json: no command, date, hardware, versions"):
+        page(tmp_path)
+
+
+def test_everything_that_was_kept_says_how_it_came_about() -> None:
+    assert page().count("\n## ") == page().count("\n`python -m bench.")
+
+
+def test_a_command_names_no_folder_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["bench/x.py", "--out", "/data/run", "--rows", "one, two", "--small"])
+    assert results.command("bench.x") == "python -m bench.x --out FOLDER --rows 'one, two' --small"
+
+
+def kept(rows: list[dict[str, Any]], **hardware: Any) -> dict[str, Any]:
+    return {"hardware": hardware, "rows": rows}
+
+
+SIMULATED = {
+    "scale": kept(
+        [
+            {"what": "images", "value": 1000},
+            {"what": "finished images a second through the store", "value": 5120},
+            {"what": "MiB of the driver after a quarter", "value": 100},
+            {"what": "MiB of the driver at the end", "value": 106},
+            {"what": "seconds to list what is left, opening included", "value": 0.02},
+        ]
+    ),
+    "scale_pictures": kept([{"what": "bytes on the disk an image", "value": 400_000}]),
+}
 
 
 def test_a_plan_follows_from_seconds_and_price(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,23 +55,52 @@ def test_a_plan_follows_from_seconds_and_price(monkeypatch: pytest.MonkeyPatch) 
     assert (first["images"], first["GPUs"], first["time"], first["price"]) == (50_000, 1, "60.0 minutes", 2)
     assert {row["GPUs"] for row in rows} == {1, 8, 256} and "0.072 seconds an image" in about
     assert [row["price"] for row in rows[3:6]] == [round(14_197_122 * 0.072 / 3600 * 2.5)] * 3
+    assert {row["protocol"] for row in rows} == {"FMR"}
     with pytest.raises(SystemExit, match="no measured seconds"):
         plan.plan(None, 2.5)
 
 
-def test_a_plan_takes_the_best_row_of_the_engine_and_the_stores_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {
-        "fmr_speed": {
-            "about": {"device": "H200"},
-            "rows": {
-                "loop": {"seconds_an_image": 0.01},
-                "engine a": {"seconds_an_image": 0.2},
-                "engine b": {"seconds_an_image": 0.1},
-            },
-        },
-        "scale": {"rows": [{"what": "finished images a second through the store", "value": 5120}]},
-    }
+def test_a_plan_takes_the_best_row_of_the_engine_until_a_whole_run_was_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = [
+        {"what": "loop", "seconds_an_image": 0.01},
+        {"what": "engine a", "seconds_an_image": 0.2},
+        {"what": "engine b", "seconds_an_image": 0.1, "warm_up_seconds": 60.0},
+    ]
+    found = {**SIMULATED, "fmr_speed": kept(engine, gpu=["H200"])}
     monkeypatch.setattr(plan, "read", found.get)
     rows, about = plan.plan(None, 1.0)
-    assert about.startswith("0.1 seconds an image and GPU (bench/results/fmr_speed.json, engine b, H200)")
-    assert rows[2]["images/s"] == 2560 and rows[2]["of what the store takes, %"] == 50.0
+    assert about.startswith("FMR: 0.1 seconds an image and GPU, 60 to warm up (fmr_speed, the engine alone, neither control arm")
+    assert rows[2]["images/s"] == 2560 and rows[2]["of the driver's rate, %"] == 50.0 and rows[2]["MB/s to store"] == 1024.0
+    whole = [{"what": "whole run", "control": control, "seconds an image": 0.1 + control} for control in (False, True)]
+    found["fmr_whole"] = kept(whole, gpu=["H200"])
+    assert plan.plan(None, 1.0)[1].startswith("FMR: 1.1 seconds an image and GPU (fmr_whole, control arm and store included)")
+    found["fmr_whole"] = kept(whole)  # a rehearsal on a CPU says nothing
+    assert "0.1 seconds" in plan.plan(None, 1.0)[1]
+
+
+def test_edits_and_paintings_are_planned_from_their_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    speeds = [
+        {"what": "editor: one at a time", "seconds_a_picture": 100.0},
+        {"what": "editor: ours", "seconds_a_picture": 8.0},
+        {"what": "painter: ours", "seconds_a_picture": 0.25},
+        {"what": "painter: ours, compiled", "seconds_a_picture": 0.2},
+    ]
+    monkeypatch.setattr(plan, "read", {"diffusion_speed": kept(speeds, gpu=["H200"])}.get)
+    rows, _ = plan.plan(0.1, None)
+    lance = next(row for row in rows if row["protocol"].startswith("LANCE"))
+    painted = next(row for row in rows if row["protocol"].startswith("ImageNet-D"))
+    assert lance["time"] == "4.6 days" and lance["images/s"] == 0.125
+    assert painted["images"] == 61_811 and painted["time"] == "3.4 hours"
+
+
+def test_the_room_of_a_run_grows_with_its_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "read", SIMULATED.get)
+    rows = {row["data"]: row for row in plan.room()[0]}
+    few, many = rows["ImageNet-1k validation"], rows["LAION-5B"]
+    assert (few["disk, TB"], many["disk, TB"]) == (0.02, 2340.0)
+    assert (few["parts"], many["parts"]) == (782, 1_428_223)
+    assert many["driver memory, GB"] == pytest.approx(5_850_000_000 * 6 * 2**20 / 750 / 1e9, rel=0.01)
+    assert few["resume scan"] == "1.0 seconds" and many["resume scan"] == "32.5 hours"
+    monkeypatch.setattr(plan, "read", lambda name: None)
+    with pytest.raises(SystemExit, match=r"run bench\.scale with --keep scale_pictures"):
+        plan.room()

@@ -9,15 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from counterfoil import protocols
 from counterfoil.assembly import assemble
 from counterfoil.datasets.subset import take
 from counterfoil.doctor.sample import handful
 from counterfoil.doctor.speed import measure
+from counterfoil.engine import Engine, Job
 from counterfoil.errors import BadData
 from counterfoil.spec import FmrSpec, RunSpec
+from counterfoil.transfers import settle
+
+IMAGES = 32
+STAGED_IMAGES = {"lance": 8, "imagenet-d": 24}
+"""Images that are timed of a protocol unless others are asked for: enough for a first number, few enough to wait for."""
+ROUNDS = 3  # times the slots are filled on a GPU: with fewer images most of a tile's rows would be idle for most of the time
 
 
 @dataclass(frozen=True)
@@ -37,30 +42,41 @@ class Measured:
     images: int
     seconds: float  # an image, as a run goes
     shares: Sequence[Share]
+    slots: int = 0  # images under way at a time, where there are slots
 
     def predicted(self, images: int) -> float:
         """Seconds for so many images like these."""
         return self.seconds * images
 
 
-def measured(spec: RunSpec, images: int) -> Measured:
-    """A protocol over a few images. The first ones warm up and are not counted."""
-    return _climbing(spec, images) if isinstance(spec, FmrSpec) else _staged(spec, images)
+def measured(spec: RunSpec, images: int | None = None) -> Measured:
+    """A protocol over a few images, by default as many as it needs. The first ones warm up and are not counted."""
+    return _climbing(spec, images) if isinstance(spec, FmrSpec) else _staged(spec, images or STAGED_IMAGES[spec.protocol])
 
 
-def _climbing(spec: FmrSpec, images: int) -> Measured:
+def enough(engine: Engine) -> int:
+    """How many images say how long a run takes on an engine."""
+    return IMAGES if engine.device.type == "cpu" else ROUNDS * engine.slots
+
+
+def _climbing(spec: FmrSpec, images: int | None) -> Measured:
     """The engine as a run uses it, and beside it the parts by themselves."""
     assembly = assemble(spec)
     engine = assembly.engine()
-    jobs = list(assembly.jobs(iter(take(assembly.dataset, images)), lambda sample, problem: None))
-    if not jobs:
-        raise BadData(f"{spec.data.name}: none of {images} pictures can be read")
-    for _ in engine.run(jobs[: engine.tile]):
+
+    def read(count: int) -> list[Job]:
+        jobs = list(assembly.jobs(iter(take(assembly.dataset, count)), lambda sample, problem: None))
+        if not jobs:
+            raise BadData(f"{spec.data.name}: none of {count} pictures can be read")
+        return jobs
+
+    for _ in engine.run(read(min(images or engine.tile, engine.tile))):  # on a GPU this also finds out how many slots fit
         pass
-    _settle(spec.device)
+    jobs = read(images or enough(engine))
+    settle(spec.device)
     began = time.perf_counter()
     finished = list(engine.run(jobs))
-    _settle(spec.device)
+    settle(spec.device)
     seconds = (time.perf_counter() - began) / len(jobs)
     alone = measure(assembly, handful(assembly, min(len(jobs), engine.tile)), climbs=assembly.model.differentiable)
     guided = sum(one.climbs[0].queries for one in finished) / len(jobs)
@@ -72,7 +88,7 @@ def _climbing(spec: FmrSpec, images: int) -> Measured:
         Share("ask the model without a gradient", 1 + guided + others - steps, (1 + guided + others - steps) * alone.model),
         Share("ask the oracle", 1 + guided + others, (1 + guided + others) * alone.oracle),
     ]
-    return Measured(spec.protocol, len(jobs), seconds, shares)
+    return Measured(spec.protocol, len(jobs), seconds, shares, engine.slots)
 
 
 def _staged(spec: RunSpec, images: int) -> Measured:
@@ -91,8 +107,3 @@ def _staged(spec: RunSpec, images: int) -> Measured:
         protocols.run(limited, Path(folder) / "run", watch=watch)
     shares = [Share(name, counts[name] / images, (ends[name] - start) / images) for name, start in starts.items()]
     return Measured(spec.protocol, images, sum(share.seconds for share in shares), shares)
-
-
-def _settle(device: str) -> None:
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize(device)

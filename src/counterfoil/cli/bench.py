@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from counterfoil import spec as specs
+from counterfoil.acceleration import cards
 
 if TYPE_CHECKING:
     from counterfoil.benchmark import Measured
@@ -17,34 +18,35 @@ if TYPE_CHECKING:
 Text = str | None
 Number = int | None
 
-IMAGES = {"fmr": 32, "lance": 8, "imagenet-d": 24}
-"""Images that are timed of each protocol unless others are asked for: enough for a first number, few enough to wait for."""
+PROTOCOLS = ("fmr", "lance", "imagenet-d")
 
 
 def bench(
     file: Annotated[Path | None, typer.Argument(help="A specification in YAML; by default the lab, all three protocols.")] = None,
     protocol: Annotated[Text, typer.Option(help="fmr, lance or imagenet-d, of the lab.")] = None,
     device: Annotated[Text, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
-    images: Annotated[Number, typer.Option(help="Images to time.", min=1)] = None,
+    images: Annotated[
+        Number, typer.Option(help="Images to time; by default some, on a GPU three times its slots.", min=1)
+    ] = None,
     predict: Annotated[int, typer.Option(help="Images of the run whose time is predicted.", min=1)] = 50_000,
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for any key, as for run.")] = None,
     out: Annotated[Path | None, typer.Option("--json", help="Also write what was measured to this file.")] = None,
 ) -> None:
     """Time a few images through a protocol, part by part, and predict the time of a run on this machine."""
-    chosen = [specs.read(file)] if file else [lab(name) for name in ([protocol] if protocol else IMAGES)]
+    chosen = [specs.read(file)] if file else [lab(name) for name in ([protocol] if protocol else PROTOCOLS)]
     resolved = []
     for values in chosen:
         if device is not None:
             values["device"] = device
         for assignment in settings or []:
             specs.override(values, assignment)
-        resolved.append(specs.parse(values))
+        resolved.append(specs.parse(cards.suited(values)))
 
     from counterfoil.benchmark import measured
 
     found = []
     for spec in resolved:
-        found.append(measured(spec, images or IMAGES[spec.protocol]))
+        found.append(measured(spec, images))
         for line in lines(found[-1], predict):
             typer.echo(line)
     if out is not None:
@@ -69,6 +71,8 @@ def lines(found: Measured, predict: int) -> list[str]:
 
     said = f"{found.protocol}: {1 / found.seconds:.3g} images a second ({found.images} timed); "
     text = [f"{said}{predict:,} images take {duration(found.predicted(predict))}"]
+    if found.images < found.slots:
+        text.append(f"  fewer than its {found.slots} slots, so some were idle: a longer run takes less for an image")
     width = max(len(share.name) for share in found.shares)
     text += [f"  {share.name:<{width}}  {share.times:6.1f} an image  {share.seconds * 1e3:9.1f} ms" for share in found.shares]
     return [*text, ""]

@@ -1,0 +1,150 @@
+"""Seconds an image of a whole FMR run, pictures read from a folder and everything stored, against the engine alone.
+
+    python -m bench.fmr_whole [--device cuda] [--images 512] [--iterations 50] [--compile] [--keep NAME]
+
+The parts are those of bench/fmr_setup.py. The pictures are JPEG files of 500 × 375 pixels with the spectrum of photographs. The
+engine alone has them in memory and writes nothing; the whole run is `protocols.fmr.run`: it tries the parts, reads, climbs,
+makes PNG files, and commits records and pictures to a store, in packs as one over ImageNet does. Both are timed with the control
+arm of random steps and without it. What counts is the time between the images that end after the first `--slots` of them, as the
+first ones wait for kernels to be chosen and recorded; the columns beside it say what comes before and after. `--small` takes tiny
+networks, to rehearse on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from bench.card import clear, settle
+from bench.fmr_setup import Parts, parts
+from bench.results import add_keep, command, keep
+from PIL import Image
+
+from counterfoil.assembly import Given, assemble
+from counterfoil.datasets.folder import FolderDataset
+from counterfoil.protocols import fmr
+from counterfoil.spec import FmrSpec
+from counterfoil.store import layout as store_layout
+
+CLASSES = 16
+WIDTH, HEIGHT = 500, 375
+
+
+def photographs(folder: Path, count: int) -> None:
+    """Pictures whose detail falls off as that of photographs does, so that they are about as large as files."""
+    chance = torch.Generator().manual_seed(0)
+    for number in range(count):
+        total = torch.zeros(1, 3, HEIGHT, WIDTH)
+        for octave in range(2, 9):
+            coarse = torch.randn(1, 3, 2**octave * 3 // 4, 2**octave, generator=chance)
+            total += F.interpolate(coarse, size=(HEIGHT, WIDTH), mode="bilinear", align_corners=False) / 2**octave
+        pixels = ((total[0] / total.std() * 0.25 + 0.5).clamp(0, 1) * 255).byte().permute(1, 2, 0)  # (H, W, 3)
+        place = folder / f"thing {number % CLASSES}"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.numpy()).save(place / f"{number:05d}.jpg", quality=90)
+
+
+def spec_of(asked: argparse.Namespace, *, control: bool) -> FmrSpec:
+    return FmrSpec.model_validate(
+        {
+            **{role: f"bench:{role}" for role in ("model", "data", "generator", "oracle")},
+            "device": asked.device,
+            "search": {"budget": asked.iterations, "control": control},
+            "engine": {"tile": asked.slots // 2, "slots": asked.slots, "compile": asked.compile or None},
+        }
+    )
+
+
+def engine_alone(given: Given, spec: FmrSpec) -> dict[str, Any]:
+    """The images of the folder, in memory."""
+    assembly = assemble(spec, given)
+    jobs = list(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None))
+    times = [time.perf_counter()]
+    for _ in assembly.engine().run(jobs):
+        times.append(time.perf_counter())
+    return {"what": "engine alone", "control": spec.search.control, **paced(times, spec)}
+
+
+def whole_run(given: Given, spec: FmrSpec, out: Path) -> dict[str, Any]:
+    """The same through the protocol, into a store."""
+    times: list[float] = []
+    began = time.perf_counter()
+    fmr.run(spec, out, given=given, watch=lambda progress: times.append(time.perf_counter()))
+    ended = time.perf_counter()
+    stored = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    return {
+        "what": "whole run",
+        "control": spec.search.control,
+        **paced(times, spec),
+        "seconds before": times[0] - began,
+        "seconds after": ended - times[-1],
+        "MB stored an image": stored / 1e6 / (len(times) - 1),
+    }
+
+
+def paced(times: list[float], spec: FmrSpec) -> dict[str, Any]:
+    """The pace once it is under way; times are those of the start and of every image's end."""
+    images, slots = len(times) - 1, spec.engine.slots or 0
+    later = (times[-1] - times[slots]) / (images - slots)
+    return {"images": images, "seconds an image": later, "first images included": (times[-1] - times[0]) / images}
+
+
+def compared(given: Given, folder: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """Both with the control and without it, one after the other."""
+    rows: list[dict[str, Any]] = []
+    for control in (False, True):
+        spec = spec_of(asked, control=control)
+        for whole in (False, True):
+            clear(asked.device)
+            rows.append(whole_run(given, spec, folder / f"run {control}") if whole else engine_alone(given, spec))
+            settle(asked.device)
+            if whole:
+                rows[-1]["times the engine alone"] = rows[-1]["seconds an image"] / rows[-2]["seconds an image"]
+            print(
+                "  ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{value}" for name, value in rows[-1].items())
+            )
+            write(rows, asked)
+    return rows
+
+
+def write(rows: list[dict[str, Any]], asked: argparse.Namespace) -> None:
+    """What there is so far."""
+    if asked.keep:
+        networks = "tiny networks, a rehearsal" if asked.small else "VQGAN f16-16384 at 256 px, ResNet-50 and CLIP ViT-B/32"
+        about = (
+            f"FMR with {networks}, random weights, {asked.iterations} iterations, pictures from a folder and all records and "
+            f"pictures stored, against the engine alone; seconds an image after the first {asked.slots}."
+        )
+        keep(asked.keep, rows, command=command("bench.fmr_whole"), about=about)
+
+
+def given_parts(networks: Parts, folder: Path) -> Given:
+    roles = {"model": networks.model, "generator": networks.generator, "oracle": networks.oracle}
+    return Given({**roles, "dataset": FolderDataset(folder)})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--iterations", type=int, default=50)
+    parser.add_argument("--slots", type=int, default=128)
+    parser.add_argument("--compile", action="store_true", help="as a run of many images does")
+    parser.add_argument("--small", action="store_true", help="tiny networks, to rehearse")
+    add_keep(parser)
+    asked = parser.parse_args()
+    if asked.images <= asked.slots:
+        parser.error(f"--images must be more than the {asked.slots} slots, got {asked.images}")
+    store_layout.PACKED_FROM = 0  # few images stand for many
+    with tempfile.TemporaryDirectory(prefix="fmr-whole-") as place:
+        photographs(Path(place) / "pictures", asked.images)
+        compared(given_parts(parts(asked.device, small=asked.small), Path(place) / "pictures"), Path(place), asked)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The comparison of number formats counts what it says it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from bench.precision import Outcome, Work, agreement, intervals, numbers, too_far
+
+from counterfoil.engine import Job
+
+EXACT = {str(at): Outcome(known=at % 10 != 0, validated=at % 20 != 1, right=at % 4 == 0, steps=3) for at in range(400)}
+
+
+def test_equal_outcomes_differ_by_nothing() -> None:
+    assert intervals(EXACT, EXACT) == {"FMR": (0.0, 0.0), "VR": (0.0, 0.0)}
+    assert agreement(EXACT, EXACT) == {"verdict": 100.0, "outcome": 100.0, "steps": 100.0}
+    assert numbers(EXACT) == {"SA": 90.0, "PA": 26.316, "FMR": 29.24, "VR": 95.0, "steps": 3.0}
+
+
+def test_an_interval_is_paired_and_holds_the_difference() -> None:
+    found = {name: one._replace(right=one.right or int(name) % 40 == 2) for name, one in EXACT.items()}  # ten images more
+    low, high = intervals(found, EXACT)["FMR"]
+    difference = numbers(found)["FMR"] - numbers(EXACT)["FMR"]
+    assert 0 < low < difference < high < 2 * difference  # not paired it would be some six points wide to either side
+    assert agreement(found, EXACT)["outcome"] == 97.5
+    assert intervals(found, EXACT)["VR"] == (0.0, 0.0)
+
+
+def test_half_a_point_is_too_far_for_bf16_alone() -> None:
+    row = {"generator": "kl", "model": "narrow", "FMR off by": -0.6, "VR off by": 0.1}
+    assert too_far([{**row, "way": "bf16 compiled"}]) == ["kl, narrow, bf16 compiled: FMR off by -0.60"]
+    assert too_far([{**row, "way": "rounding"}, {**row, "way": "bf16", "FMR off by": 0.5}]) == []
+
+
+def test_pictures_held_as_bytes_are_the_same_ones() -> None:
+    pictures = (torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 255).round() / 255
+
+    def jobs() -> Iterator[Job]:
+        yield from (Job(f"{at}", picture, at, 2**61 + at) for at, picture in enumerate(pictures))
+
+    for given, held in zip(jobs(), Work.of(jobs(), 3, 8), strict=True):
+        assert (given.image_id, given.label, given.seed) == (held.image_id, held.label, held.seed)
+        assert torch.equal(given.image, held.image)
+
+
+def test_kernels_are_compared_pass_by_pass() -> None:
+    pytest.importorskip("triton")
+    from types import SimpleNamespace
+
+    from bench import fmr_kernels
+
+    from counterfoil.acceleration import plain
+
+    passes = {name: getattr(plain, name) for name in ("moments", "coefficients", "slopes", "slope_coefficients", "apply", "back")}
+    passes |= {"join": plain.join, "ending": plain.ending, "ending_back": lambda *given: 2 * plain.ending_back(*given)}
+    torch.manual_seed(0)
+    found = fmr_kernels.agreement(SimpleNamespace(**passes), plain)  # type: ignore[arg-type]
+    assert {name for _, name in found} == {"apply", "back", "join", "ending", "ending back"}
+    assert {name: value for (_, name), value in found.items()} == {
+        "apply": 0, "back": 0, "join": 0, "ending": 0, "ending back": pytest.approx(1.0)
+    }  # fmt: skip
