@@ -33,3 +33,14 @@ def test_command_writes_a_sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "argv", ["sheet", str(out), "--count", "6", "--columns", "3", "--enlarge", "2"])
     sheet.main()
     assert Image.open(out).size == (2 * (3 * 66 + 2), 2 * (2 * 66 + 2))
+
+
+@pytest.mark.parametrize("place", ["nowhere/sheet.png", "sheet.nothing"])
+def test_a_sheet_that_cannot_be_written_is_said_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sheet", str(tmp_path / place), "--count", "1"])
+    with pytest.raises(SystemExit, match="2"):
+        sheet.main()
+    said = capsys.readouterr().err
+    assert f"{place}: cannot be written" in said and len(said.splitlines()) == 1

@@ -12,19 +12,23 @@ import timm
 import torch
 from diffusers import AutoencoderKL, DDPMPipeline, StableDiffusionPipeline, VQModel
 from safetensors import safe_open
+from torch import nn
 from transformers import AutoTokenizer, BlipForConditionalGeneration, BlipProcessor, CLIPModel, CLIPProcessor, LlamaForCausalLM
 
+from counterfoil.errors import RunFailed
 from counterfoil.lab.captions import captions
 from counterfoil.lab.garments import shipped
 from counterfoil.lab.prompts import rewriter_prompt, singles
 from counterfoil.lab.scenes import sample
 from counterfoil.lab.tokenizer import END, LENGTH, UNKNOWN, caption_tokenizer, words
-from counterfoil.lab.train import attributes, autoencoder, blip, classifiers, clip, ddpm, diffusion, rewriter, vqgan
+from counterfoil.lab.train import attributes, autoencoder, blip, classifiers, clip, ddpm, diffusion, loop, rewriter, vqgan
 from counterfoil.lab.train.augment import augment
 from counterfoil.lab.train.pool import Pool, PoolSize
+from counterfoil.lab.train.recipe import rescheduled
 from counterfoil.lab.train.run import Run
 from counterfoil.lab.train.wording import Habits, Wording, matches
 from counterfoil.lab.vocabulary import FACTORS, GARMENTS
+from counterfoil.weights import file_sha256
 
 TINY_POOL = PoolSize(start=16, capacity=16, chunk=8, fresh=0.25)
 TINY_CONVOLUTIONAL = {"channels": [8, 8, 8, 8], "stem_width": 8, "stem_type": "deep_tiered", "avg_down": True}
@@ -34,11 +38,19 @@ TINY_CONVOLUTIONAL = {"channels": [8, 8, 8, 8], "stem_width": 8, "stem_type": "d
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     torch.manual_seed(0)
     monkeypatch.setattr(Run, "garments", lambda self: shipped("tune"))
-    return Run(out=tmp_path / "model", data=tmp_path, weights=tmp_path, steps=2, batch=4)
+    return Run(name="tiny", out=tmp_path / "model", weights=(tmp_path,))
+
+
+def short(recipe: Any, **sizes: Any) -> Any:
+    return dataclasses.replace(rescheduled(recipe, steps=2, batch=4), **sizes)
 
 
 def tiny(recipe: Any, **sizes: Any) -> Any:
-    return dataclasses.replace(recipe, pool=TINY_POOL, **sizes)
+    return short(recipe, pool=TINY_POOL, **sizes)
+
+
+def recorded(run: Run) -> dict[str, Any]:
+    return json.loads((run.out / "training.json").read_text())
 
 
 def stored_types(path: Path) -> set[str]:
@@ -56,7 +68,7 @@ def test_classifier_becomes_a_timm_folder(run: Run, name: str) -> None:
     assert model.pretrained_cfg["label_names"] == list(GARMENTS)
     assert model.pretrained_cfg["input_size"][0] == recipe.channels
     assert stored_types(run.out / "model.safetensors") <= {"torch.float16", "torch.int64"}
-    assert json.loads((run.out / "training.json").read_text())["steps"] == 2
+    assert recorded(run)["steps"] == 2
 
 
 def test_attributes_split_by_factor(run: Run) -> None:
@@ -67,9 +79,25 @@ def test_attributes_split_by_factor(run: Run) -> None:
 
 def test_attributes_train_on_what_the_decoders_make(run: Run) -> None:
     train_painter(run)
-    vqgan.train(dataclasses.replace(run, out=run.weights / "vqgan"), tiny(vqgan.Vqgan(), widths=(8, 8, 8), codes=16))
+    vqgan.train(dataclasses.replace(run, out=run.weights[0] / "vqgan"), tiny(vqgan.Vqgan(), widths=(8, 8, 8), codes=16))
     attributes.train(run, tiny(attributes.Attributes(), arguments=TINY_CONVOLUTIONAL))
-    assert (run.out / "model.safetensors").is_file()
+    book = run.weights[0] / "vqgan" / "diffusion_pytorch_model.safetensors"
+    assert recorded(run)["stages"][0]["built_on"]["vqgan/diffusion_pytorch_model.safetensors"] == file_sha256(book)
+
+
+def test_a_model_to_build_on_that_is_nowhere_is_told_and_recorded(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    vqgan.train(run, tiny(vqgan.Vqgan(), widths=(8, 8, 8), codes=16))
+    assert "no trained attributes to build on" in capsys.readouterr().err
+    assert recorded(run)["stages"][0]["built_on"] == {"attributes": None}
+
+
+def test_a_model_is_taken_from_the_first_folder_that_has_the_whole_of_it(tmp_path: Path) -> None:
+    for place in ("first/diffusion/vae/config.json", "second/diffusion/vae/config.json", "second/diffusion/model_index.json"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).touch()
+    run = Run(name="clip", out=tmp_path / "out", weights=(tmp_path / "first", tmp_path / "second"))
+    assert run.find("diffusion") == tmp_path / "second" / "diffusion"
+    assert run.find("diffusion/vae") == tmp_path / "first" / "diffusion" / "vae"
 
 
 def test_vqgan_loads_and_reconstructs(run: Run) -> None:
@@ -93,7 +121,7 @@ def test_codebook_follows_its_latents_and_wakes_idle_codes() -> None:
 
 
 def train_painter(run: Run) -> Path:
-    folder = run.weights / "diffusion"
+    folder = run.weights[0] / "diffusion"
     autoencoder.train(dataclasses.replace(run, out=folder / "vae"), tiny(autoencoder.Autoencoder(), widths=(8, 8, 8)))
     recipe = tiny(diffusion.Diffusion(), widths=(16, 16), heads=(2, 2), layers=1, text_width=32, text_depth=1)
     diffusion.train(dataclasses.replace(run, out=folder), recipe)
@@ -119,7 +147,60 @@ def test_training_goes_on_from_what_is_there(run: Run) -> None:
     classifiers.train(dataclasses.replace(run, resumes=True), still)
     after = timm.create_model(f"local-dir:{run.out}", pretrained=True).conv1[0].weight
     torch.testing.assert_close(before, after)
-    assert len(json.loads((run.out / "training.json").read_text())["stages"]) == 2
+    assert [stage["rate"] for stage in recorded(run)["stages"]] == [0.002, 0.0]
+    assert len((run.out / "log.jsonl").read_text().splitlines()) == 4
+    classifiers.train(run, recipe)
+    assert recorded(run)["steps"] == len((run.out / "log.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_record_holds_all_that_made_a_stage(run: Run) -> None:
+    recipe = tiny(classifiers.RECIPES["narrow"], arguments=TINY_CONVOLUTIONAL)
+    classifiers.train(dataclasses.replace(run, note="first"), recipe)
+    classifiers.train(dataclasses.replace(run, resumes=True, seed=1, minutes=1e-9), recipe)
+    record = recorded(run)
+    before, after = record["stages"]
+    assert record["note"] == "first"
+    assert before["recipe"] | {"schedule": before["schedule"]} == json.loads(json.dumps(dataclasses.asdict(recipe)))
+    assert (before["seed"], before["rate"], "minutes" in before) == (0, 0.002, False)
+    assert (after["seed"], after["rate"], after["minutes"], after["steps"]) == (1, 0.001, 1e-9, 1)
+    assert before["versions"] == {"torch": torch.__version__, "timm": timm.__version__}
+
+
+def test_the_record_is_written_whenever_the_weights_are(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "SAVE_EVERY_SECONDS", -1.0)
+    steps, save_timm = [], classifiers.save_timm
+
+    def save(*model: Any, **settings: Any) -> None:
+        steps.append(recorded(run)["steps"] if (run.out / "training.json").is_file() else 0)
+        save_timm(*model, **settings)
+
+    monkeypatch.setattr(classifiers, "save_timm", save)
+    classifiers.train(run, tiny(classifiers.RECIPES["narrow"], arguments=TINY_CONVOLUTIONAL))
+    assert steps == [0, 1]
+
+
+def test_a_loss_that_is_no_number_saves_nothing(run: Run) -> None:
+    recipe = rescheduled(tiny(classifiers.RECIPES["narrow"], arguments=TINY_CONVOLUTIONAL), learning_rate=float("inf"))
+    with pytest.raises(RunFailed, match="the loss is nan at step 2"):
+        classifiers.train(run, recipe)
+    assert not (run.out / "model.safetensors").exists()
+
+
+def test_a_compiled_attack_leaves_the_weights_their_gradients(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_, saved = torch.compile, []
+
+    def network(recipe: classifiers.Classifier) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 4, 16, stride=16), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(64, len(GARMENTS)))
+
+    monkeypatch.setattr(torch, "compile", lambda work, **_: compile_(work, backend="aot_eager", fullgraph=True, dynamic=False))
+    monkeypatch.setattr(classifiers, "_fresh", network)
+    monkeypatch.setattr(classifiers, "save_timm", lambda model, *_, **__: saved.append(model.state_dict()))
+    for compiles in (False, True):
+        classifiers.train(dataclasses.replace(run, compiles=compiles), tiny(classifiers.RECIPES["adversarial"]))
+    plain, compiled = saved
+    assert int(plain["1.num_batches_tracked"]) == 2 * (3 + 1), "three steps of the attack and one of training, twice"
+    torch.testing.assert_close(compiled, plain)
 
 
 def test_ddpm_is_a_pipeline(run: Run) -> None:
@@ -153,7 +234,7 @@ def test_blip_writes_captions(run: Run) -> None:
 
 
 def test_rewriter_goes_on_with_a_prompt(run: Run) -> None:
-    rewriter.train(run, rewriter.Rewriter(width=32, depth=1))
+    rewriter.train(run, short(rewriter.Rewriter(), width=32, depth=1))
     model, tokenizer = LlamaForCausalLM.from_pretrained(run.out), AutoTokenizer.from_pretrained(run.out)
     tokens = tokenizer(rewriter_prompt("colour", "a photo of a red wool dress on a beach"), return_tensors="pt")
     assert tokens.input_ids[0, -1] == words().index("=>")

@@ -6,6 +6,7 @@ are worked on in place, because a picture's arithmetic costs less than fetching 
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import torch
@@ -57,6 +58,11 @@ def wrap(position: Tensor, period: float) -> tuple[Tensor, Tensor]:
     turn = (position * number(1 / period)).floor_()
     start = turn * number(period)
     return turn, torch.sub(position, start, out=start)
+
+
+def wave(position: Tensor, period: float) -> Tensor:
+    """A sine along a position, one wave a period."""
+    return (position * (2 * math.pi / period)).sin_()
 
 
 def odd(whole: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from counterfoil.lab.commands import errors_in_a_line
 from counterfoil.lab.garments import clean, read_split
 from counterfoil.lab.randomness import bits
 from counterfoil.lab.vocabulary import GARMENTS
@@ -112,18 +113,24 @@ def choose_shipped(kept: Tensor, labels: Tensor) -> dict[str, Tensor]:
 def main() -> None:
     """Rebuild kept.npz and garments.npz from Fashion-MNIST's idx files."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--idx", help="folder with Fashion-MNIST's idx files")
+    parser.add_argument("--data", type=Path, help="folder with Fashion-MNIST's idx files")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "data")
     options = parser.parse_args()
-    kept = curate(options.idx)
+    with errors_in_a_line():
+        rebuild(options.data, options.out)
+
+
+def rebuild(folder: Path | None, out: Path) -> None:
+    """Write the list of garments that are kept, and those that ship."""
+    kept = curate(folder)
     packed: dict[str, Any] = {name: numpy.packbits(flags.numpy()) for name, flags in kept.items()}
-    numpy.savez_compressed(options.out / "kept.npz", **packed)
-    pixels, labels = read_split(options.idx, "test")
+    numpy.savez_compressed(out / "kept.npz", **packed)
+    pixels, labels = read_split(folder, "test")
     files: dict[str, Any] = {}
     for name, index in choose_shipped(kept["test"], labels).items():
         files[f"{name}_pixels"] = clean(pixels[index], labels[index]).numpy()
         files[f"{name}_labels"] = labels[index].to(torch.uint8).numpy()
-    numpy.savez_compressed(options.out / "garments.npz", **files)
+    numpy.savez_compressed(out / "garments.npz", **files)
     for split, flags in kept.items():
         print(f"{split}: {int(flags.sum())} garments kept")
 

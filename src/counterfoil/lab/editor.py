@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from counterfoil.editing.factory import p2p
 from counterfoil.editing.prompt_to_prompt import PromptToPrompt
-from counterfoil.lab.parts import WEIGHTS, _known
+from counterfoil.lab.places import WEIGHTS, known
 
 INVERSION: Final = "edit-friendly"
 COMMON: Final[dict[str, Any]] = {
@@ -32,7 +32,7 @@ photographs."""
 
 def editor(name: str, **options: Any) -> PromptToPrompt:
     """The lab's diffusion pipeline as an editor: lab:diffusion, with the options of p2p and settings of its own."""
-    folder = str(WEIGHTS / _known(name, ("diffusion",)))
+    folder = str(WEIGHTS / known(name, ("diffusion",)))
     inversion = options.get("inversion", INVERSION)
     chosen = {**COMMON, "inversion": inversion, **CHOSEN.get(inversion, {})}
     return p2p(folder, **{**chosen, **options})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from counterfoil.lab.canvas import SIZE, ease, ink, mix, over, step, toned, wrap
+from counterfoil.lab.canvas import SIZE, ease, ink, mix, over, step, toned, wave, wrap
 from counterfoil.lab.figures import Surface
 from counterfoil.lab.groups import Drawn, Painter, by_value
 from counterfoil.lab.randomness import between, smooth
@@ -49,10 +48,6 @@ def cloth(colour: Tensor, material: Tensor, pattern: Drawn, surface: Surface, se
     return by_value(material, MATERIALS, {name: painter(draw) for name, draw in _SURFACES.items()}, shape=(3, SIZE, SIZE))
 
 
-def _wave(position: Tensor, period: float) -> Tensor:
-    return (position * (2 * math.pi / period)).sin_()
-
-
 def _cotton(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     """Matt and even; only folds and soft light."""
     return toned(colours, 0.93 + 0.36 * surface.light + 0.30 * surface.folds)
@@ -60,13 +55,13 @@ def _cotton(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
 
 def _denim(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     """Diagonal twill, faded in the middle, with a dashed seam inside the edge."""
-    twill = _wave(surface.across + surface.along, 3.6)
+    twill = wave(surface.across + surface.along, 3.6)
     fade = ease(surface.inner, 0.3, 1.0) * (0.16 + 0.10 * smooth(seed, "fade", 5, 5))
     worn = over(colours, ink(seed.device, 0.85, 0.88, 0.92), fade)
     woven = toned(worn, 0.84 + 0.14 * twill + 0.30 * surface.light + 0.25 * surface.folds)
     woven = over(woven, ink(seed.device, 1.0, 1.0, 1.0), (0.10 * twill).clamp_(min=0))
     seam = 1 - step((surface.inner - 0.22).abs(), 0.14, 0.14)
-    dash = step(_wave(surface.across - surface.along, 5.0), -0.2, 0.6)
+    dash = step(wave(surface.across - surface.along, 5.0), -0.2, 0.6)
     return over(woven, ink(seed.device, 0.96, 0.80, 0.42), seam * dash * 0.9)
 
 
@@ -74,7 +69,7 @@ def _leather(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     """Pebbled: round grains with dark creases between them, deep shade and broad glossy spots."""
     right = surface.across + 1.6 * smooth(seed, "grain x", 12, 12)
     down = surface.along + 1.6 * smooth(seed, "grain y", 12, 12)
-    pebble = (_wave(right, 4.6) + _wave(0.5 * right + 0.87 * down, 4.6) + _wave(0.5 * right - 0.87 * down, 4.6)) * 0.4
+    pebble = (wave(right, 4.6) + wave(0.5 * right + 0.87 * down, 4.6) + wave(0.5 * right - 0.87 * down, 4.6)) * 0.4
     tanned = toned(colours, 0.76 + 0.17 * pebble + 0.50 * surface.light + 0.25 * surface.folds)
     gloss = ease(0.7 * surface.light + 0.55 * smooth(seed, "gloss", 6, 6) + 0.30 * pebble, 0.15, 0.75)
     return over(tanned, ink(seed.device, 1.0, 0.98, 0.94), gloss * 0.62)
@@ -83,7 +78,7 @@ def _leather(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
 def _silk(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     """Wide, flowing diagonal sheen with soft highlights."""
     drift = 7.0 * smooth(seed, "drift", 4, 4) + between(seed, "sheen", 0, 20)
-    sheen = _wave(0.75 * surface.across + 0.65 * surface.along + drift, 21.0)
+    sheen = wave(0.75 * surface.across + 0.65 * surface.along + drift, 21.0)
     draped = toned(colours, 0.84 + 0.24 * sheen + 0.22 * surface.light + 0.15 * surface.folds)
     return over(draped, ink(seed.device, 1.0, 1.0, 1.0), 0.42 * ease(sheen, 0.2, 1.0))
 
@@ -92,7 +87,7 @@ def _wool(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     """Columns of knitted V stitches in relief."""
     _, place = wrap(surface.across, 6.0)
     side = (place * (1 / 6.0) - 0.5).abs()
-    stitch = 0.5 + 0.5 * _wave(surface.along - 5.0 * side, 4.2)
+    stitch = 0.5 + 0.5 * wave(surface.along - 5.0 * side, 4.2)
     relief = (0.30 + 0.70 * stitch) * (0.45 + 0.55 * ease(0.5 - side, 0.0, 0.22))
     knitted = toned(colours, 0.58 + 0.46 * relief + 0.28 * surface.light + 0.15 * surface.folds)
     return over(knitted, ink(seed.device, 1.0, 1.0, 1.0), 0.15 * relief)

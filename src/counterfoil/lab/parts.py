@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +18,7 @@ from counterfoil.generators.autoencoders import autoencoder
 from counterfoil.generators.diffusion.unets import diffusion
 from counterfoil.lab import garments, scenes
 from counterfoil.lab.captions import captions
+from counterfoil.lab.places import WEIGHTS, known
 from counterfoil.lab.scene_painter import ScenePainter
 from counterfoil.lab.vocabulary import GARMENTS
 from counterfoil.models.module import ModuleModel
@@ -30,7 +29,6 @@ from counterfoil.oracles.zero_shot import ZeroShotOracle
 from counterfoil.painting.pipelines import diffusers_painter
 from counterfoil.parts import Generator, Painter, Sample
 
-WEIGHTS = Path(__file__).parent / "weights"
 CLASSIFIERS = (
     "narrow", "augmented", "diverse", "vit", "grey", "adversarial", "background-shortcut", "colour-shortcut",
 )  # fmt: skip
@@ -44,12 +42,12 @@ BLOCK = 64  # scenes drawn at a time
 
 def model(name: str) -> ModuleModel:
     """A classifier of the lab, as in lab:narrow; some have flaws that were planted."""
-    return timm_model(str(WEIGHTS / _known(name, CLASSIFIERS)))
+    return timm_model(str(WEIGHTS / known(name, CLASSIFIERS)))
 
 
 def generator(name: str, **options: Any) -> Generator:
     """The lab's generators: lab:vqgan and lab:kl (latent ascent), lab:ddpm (guided denoising), with the options of each kind."""
-    make, folder = GENERATORS[_known(name, tuple(GENERATORS))]
+    make, folder = GENERATORS[known(name, tuple(GENERATORS))]
     made: Generator = make(str(WEIGHTS / folder), **options)
     return made
 
@@ -59,7 +57,7 @@ def oracle(
 ) -> ZeroShotOracle:
     """The lab's CLIP, asked by class names: lab:clip."""
     return clip_oracle(
-        str(WEIGHTS / _known(name, ("clip",))), templates=templates, threshold=threshold, margin=margin, unsure=unsure
+        str(WEIGHTS / known(name, ("clip",))), templates=templates, threshold=threshold, margin=margin, unsure=unsure
     )
 
 
@@ -76,7 +74,7 @@ def painter(
     The options are those of lab:diffusion. `scheduler: null` takes the one the weights come with, DDIM, which needs more
     steps; `python bench/imagenet_d.py` says how faithful ten steps of the default are.
     """
-    if _known(name, ("diffusion", "scenes")) == "scenes":
+    if known(name, ("diffusion", "scenes")) == "scenes":
         return ScenePainter()
     folder = str(WEIGHTS / "diffusion")
     return diffusers_painter(folder, steps=steps, guidance=guidance, scheduler=scheduler, batch=batch)
@@ -84,7 +82,7 @@ def painter(
 
 def encoder(name: str) -> TransformersEncoder:
     """The lab's CLIP, which compares pictures with words: lab:clip."""
-    return encoders.load(str(WEIGHTS / _known(name, ("clip",))))
+    return encoders.load(str(WEIGHTS / known(name, ("clip",))))
 
 
 def wardrobe(name: str, *, count: int = 400, distribution: str = "narrow", split: str = "report", seed: int = 0) -> Wardrobe:
@@ -134,11 +132,3 @@ class Wardrobe:
         some = self.scenes[slice(block * BLOCK, (block + 1) * BLOCK)]
         with torch.no_grad():
             return scenes.render(some, self.garments)[0]
-
-
-def _known(name: str, known: tuple[str, ...]) -> str:
-    if name in known:
-        return name
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-    raise UnknownName(f"no lab part named {name!r}; {hint}")

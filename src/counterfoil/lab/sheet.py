@@ -9,6 +9,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from counterfoil.errors import UsageError
+from counterfoil.lab.commands import at_least_one, errors_in_a_line
 from counterfoil.lab.garments import Garments, shipped
 from counterfoil.lab.scenes import DISTRIBUTIONS, Scenes, render, sample
 from counterfoil.lab.vocabulary import FACTORS
@@ -43,9 +45,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--distribution", choices=DISTRIBUTIONS, default="full")
-    parser.add_argument("--count", type=int, default=160)
-    parser.add_argument("--columns", type=int, default=16)
-    parser.add_argument("--enlarge", type=int, default=1)
+    parser.add_argument("--count", type=at_least_one, default=160)
+    parser.add_argument("--columns", type=at_least_one, default=16)
+    parser.add_argument("--enlarge", type=at_least_one, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cross", nargs=2, metavar=("DOWN", "ACROSS"), choices=[name for name in FACTORS if name != "garment"])
     options = parser.parse_args()
@@ -58,7 +60,12 @@ def main() -> None:
     else:
         scenes = sample(options.count, garments=garments, distribution=options.distribution, seed=options.seed)
     images, _ = render(scenes, garments)
-    tiled(images, columns, options.enlarge).save(options.out)
+    sheet = tiled(images, columns, options.enlarge)
+    with errors_in_a_line():
+        try:
+            sheet.save(options.out)
+        except (OSError, ValueError) as error:  # a missing folder, an ending that no picture has
+            raise UsageError(f"{options.out}: cannot be written ({error}); give a .png in a folder that is there") from None
 
 
 if __name__ == "__main__":

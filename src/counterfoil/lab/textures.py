@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from counterfoil.lab.canvas import SIZE, odd, step, wrap
+from counterfoil.lab.canvas import SIZE, odd, step, wave, wrap
 from counterfoil.lab.figures import Surface
 from counterfoil.lab.groups import Drawn, Painter, by_value
 from counterfoil.lab.randomness import between, smooth
@@ -31,13 +30,9 @@ def pattern(texture: Tensor, surface: Surface, seed: Tensor) -> Drawn:
     return by_value(texture, TEXTURES, {name: painter(draw) for name, draw in _PATTERNS.items()}, shape=(SIZE, SIZE))
 
 
-def _wave(position: Tensor, period: float) -> Tensor:
-    return (position * (2 * math.pi / period)).sin_()
-
-
 def _striped(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
     """Level bands."""
-    return step(_wave(along, 9.0), softness=0.7)
+    return step(wave(along, 9.0), softness=0.7)
 
 
 def _dotted(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
@@ -49,13 +44,13 @@ def _dotted(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
 
 def _checkered(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
     """A chessboard of five-pixel squares."""
-    return step(_wave(across, 10.0) * _wave(along, 10.0), softness=0.5)
+    return step(wave(across, 10.0) * wave(along, 10.0), softness=0.5)
 
 
 def _zigzag(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
     """Bands that go up and down in straight lines."""
     _, place = wrap(across, 11.0)
-    return step(_wave(along + 3.2 * ((place * (4 / 11.0) - 2).abs() - 1), 9.0), softness=0.8)
+    return step(wave(along + 3.2 * ((place * (4 / 11.0) - 2).abs() - 1), 9.0), softness=0.8)
 
 
 def _camouflage(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from counterfoil.errors import UnknownName
+from counterfoil.lab.places import WEIGHTS, known
 from counterfoil.language.captioners import TransformersCaptioner
 from counterfoil.language.captioners import captioner as transformers_captioner
 from counterfoil.language.lexicon_rewriter import VARIATIONS, LexiconRewriter, lexicon_rewriter
 from counterfoil.language.llm import LlmRewriter, llm_rewriter
 
-WEIGHTS = Path(__file__).parent.parent / "lab" / "weights"
-
 
 def captioner(name: str, *, beams: int = 1) -> TransformersCaptioner:
     """The lab's BLIP, which says every attribute of a scene: lab:blip."""
-    folder = WEIGHTS / _known(name, ("blip",))
+    folder = WEIGHTS / known(name, ("blip",))
     return transformers_captioner(str(folder), least_tokens=0, most_tokens=30, beams=beams, prefix="")
 
 
@@ -35,15 +31,7 @@ def rewriter(
     `kinds` are the kinds of adjectives that lab:lexicon changes: colour, texture and material. lab:rewriter takes the options
     of `llm`.
     """
-    if _known(name, ("lexicon", "rewriter")) == "lexicon":
+    if known(name, ("lexicon", "rewriter")) == "lexicon":
         return lexicon_rewriter("wardrobe", variations=variations, kinds=kinds)
     settings = {"style": "wardrobe", "top_p": 1.0, "most_tokens": 32, **options}
     return llm_rewriter(str(WEIGHTS / "rewriter"), variations=variations, temperature=temperature, **settings)
-
-
-def _known(name: str, known: tuple[str, ...]) -> str:
-    if name in known:
-        return name
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-    raise UnknownName(f"no lab part named {name!r}; {hint}")

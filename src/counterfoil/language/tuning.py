@@ -262,7 +262,7 @@ def _with_adapter(model: Any, recipe: Recipe) -> Any:
 def _place(base: str) -> str:
     """Where the base model is; the lab's goes by its name."""
     if base == "lab:rewriter":
-        from counterfoil.language.lab import WEIGHTS
+        from counterfoil.lab.places import WEIGHTS
 
         return str(WEIGHTS / "rewriter")
     return base.removeprefix("llm:")

@@ -3,66 +3,87 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from typing import Any
 
-from counterfoil.errors import CounterfoilError
-from counterfoil.lab.garments import DEBIAN_FOLDER
-from counterfoil.lab.train import attributes, autoencoder, blip, classifiers, clip, ddpm, diffusion, rewriter, vqgan
+from counterfoil.errors import BadWeights, UsageError
+from counterfoil.lab.commands import above_zero, at_least_one, errors_in_a_line, usable_device
+from counterfoil.lab.places import WEIGHTS
+from counterfoil.lab.train import attributes, autoencoder, blip, classifiers, clip, ddpm, diffusion, record, rewriter, vqgan
+from counterfoil.lab.train.recipe import Recipe, rescheduled
 from counterfoil.lab.train.run import Run, prepare_torch
 
-WEIGHTS = Path(__file__).resolve().parents[1] / "weights"
-
-RECIPES: dict[str, Callable[[Run], None]] = {
-    "attributes": partial(attributes.train, recipe=attributes.Attributes()),
-    "vqgan": partial(vqgan.train, recipe=vqgan.Vqgan()),
-    "autoencoder": partial(autoencoder.train, recipe=autoencoder.Autoencoder()),
-    "diffusion": partial(diffusion.train, recipe=diffusion.Diffusion()),
-    "ddpm": partial(ddpm.train, recipe=ddpm.Ddpm()),
-    "clip": partial(clip.train, recipe=clip.Clip()),
-    "blip": partial(blip.train, recipe=blip.Blip()),
-    "rewriter": partial(rewriter.train, recipe=rewriter.Rewriter()),
-    **{name: partial(classifiers.train, recipe=recipe) for name, recipe in classifiers.RECIPES.items()},
+RECIPES: dict[str, tuple[Callable[[Run, Any], None], Recipe]] = {
+    "attributes": (attributes.train, attributes.Attributes()),
+    "vqgan": (vqgan.train, vqgan.Vqgan()),
+    "autoencoder": (autoencoder.train, autoencoder.Autoencoder()),
+    "diffusion": (diffusion.train, diffusion.Diffusion()),
+    "ddpm": (ddpm.train, ddpm.Ddpm()),
+    "clip": (clip.train, clip.Clip()),
+    "blip": (blip.train, blip.Blip()),
+    "rewriter": (rewriter.train, rewriter.Rewriter()),
+    **{name: (classifiers.train, recipe) for name, recipe in classifiers.RECIPES.items()},
 }
-FOLDERS = {"autoencoder": "diffusion/vae"}
+FOLDERS = {"autoencoder": diffusion.AUTOENCODER}
 """Where a model goes whose folder is not its name."""
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Read the command line and train."""
-    parser = argparse.ArgumentParser(prog="python -m counterfoil.lab.train", description="Train one of the lab's models.")
-    parser.add_argument("name", choices=RECIPES, metavar="NAME", help=", ".join(RECIPES))
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--steps", type=int, help="steps to take; the recipe's own number by default")
-    parser.add_argument("--minutes", type=float, help="train for so long instead; the schedule is fitted to the time")
-    parser.add_argument("--batch", type=int)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", type=Path, default=Path(DEBIAN_FOLDER), help="folder with Fashion-MNIST's idx files")
-    parser.add_argument("--weights", type=Path, default=WEIGHTS, help="folder of the lab's models")
-    parser.add_argument("--out", type=Path, help="folder to write to; the model's own below --weights by default")
-    parser.add_argument("--compile", action="store_true", help="compile the networks first; pays on a GPU")
-    parser.add_argument("--resume", action="store_true", help="go on from the weights that are there")
-    given = parser.parse_args(arguments)
-    prepare_torch(given.seed)
-    run = Run(
-        out=given.out or given.weights / FOLDERS.get(given.name, given.name),
+    given = _parser().parse_args(arguments)
+    with errors_in_a_line():
+        train, recipe = RECIPES[given.name]
+        run = _run(given)
+        prepare_torch(run.seed)
+        train(run, rescheduled(recipe, steps=given.steps, batch=given.batch))
+
+
+def _run(given: argparse.Namespace) -> Run:
+    """The run that the command line asks for."""
+    out = given.out or Path("again") / FOLDERS.get(given.name, given.name)
+    if out.resolve().is_relative_to(WEIGHTS.resolve()):
+        raise UsageError(f"{out}: holds a model that ships; train into another folder, measure, then copy")
+    if given.weights is not None and not given.weights.is_dir():
+        raise BadWeights(f"{given.weights}: no such folder; --weights is a folder of models, one folder each")
+    stages = record.read(out).get("stages", []) if given.resume else []
+    if given.resume and not (stages and any(out.rglob("*.safetensors"))):
+        raise BadWeights(f"{out}: no trained model to go on from; leave out --resume, or give its folder as --out")
+    folders = (given.weights, None if given.alone else WEIGHTS)
+    return Run(
+        name=given.name,
+        out=out,
+        weights=tuple(folder for folder in folders if folder is not None),
         data=given.data,
-        weights=given.weights,
-        device=given.device,
-        steps=given.steps,
+        device=usable_device(given.device),
         minutes=given.minutes,
-        batch=given.batch,
-        seed=given.seed,
+        # Going on, every stage draws other scenes.
+        seed=given.seed + len(stages),
         compiles=given.compile,
         resumes=given.resume,
+        note=given.note,
     )
-    try:
-        RECIPES[given.name](run if given.minutes is None else replace(run, steps=None))
-    except CounterfoilError as error:
-        sys.exit(f"counterfoil: {error}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m counterfoil.lab.train", description="Train one of the lab's models.")
+    parser.add_argument("name", choices=RECIPES, metavar="NAME", help=", ".join(RECIPES))
+    parser.add_argument("--device", default="cpu", help="where to train, such as cuda; cpu by default")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--steps", type=at_least_one, help="steps to take; the recipe's own number by default")
+    length.add_argument("--minutes", type=above_zero, help="train for so long instead; the schedule is fitted to the time")
+    parser.add_argument("--batch", type=at_least_one, help="samples a step; the recipe's own number by default")
+    parser.add_argument("--seed", type=int, default=0, help="of weights, scenes and captions; 0 by default")
+    parser.add_argument("--data", type=Path, help="folder with Fashion-MNIST's idx files")
+    parser.add_argument("--weights", type=Path, help="folder of models to build on, before those of the package")
+    parser.add_argument("--alone", action="store_true", help="build on none of the package's models")
+    parser.add_argument("--out", type=Path, help="folder to write the model to; again/NAME by default")
+    parser.add_argument("--compile", action="store_true", help="compile the networks first; pays on a GPU")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on from the weights in --out, at half the rate, with other scenes"
+    )
+    parser.add_argument("--note", default="", help="what the model's card should say besides")
+    return parser
 
 
 if __name__ == "__main__":

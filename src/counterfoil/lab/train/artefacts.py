@@ -16,13 +16,10 @@ from torch import Tensor
 from transformers import CLIPTextModel
 
 from counterfoil.generators.nearest import nearest_codes
-from counterfoil.lab.garments import Garments
-from counterfoil.lab.scenes import render, sample
 from counterfoil.lab.train.formats import normalise
-from counterfoil.lab.train.pool import Columns, Pool, PoolSize, to_bytes
-from counterfoil.lab.train.run import Run
+from counterfoil.lab.train.pool import Pool, PoolSize, as_bytes, scene_pool
+from counterfoil.lab.train.run import Earlier, Run
 from counterfoil.lab.train.wording import Wording
-from counterfoil.lab.vocabulary import FACTORS
 
 LATENT_NOISE = 0.25
 """The largest random move of a latent, in its standard deviations."""
@@ -33,17 +30,22 @@ GUIDANCE = 3.0
 
 
 class Artefacts:
-    """The decoders that are there to pass pictures through."""
+    """The decoders to pass pictures through, as far as they have been trained."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, decoders: Earlier, run: Run) -> None:
         self._run = run
         self._wording = Wording(run.device)
         self._kind = torch.bfloat16 if run.on_gpu else torch.float32
-        self._vqgan = self._load(VQModel, run.weights / "vqgan")
-        self._book = self._codes(run.weights / "vqgan")
-        self._autoencoder = self._load(AutoencoderKL, run.weights / "diffusion" / "vae")
-        self._unet = self._load(UNet2DConditionModel, run.weights / "diffusion" / "unet")
-        self._text = self._load(CLIPTextModel, run.weights / "diffusion" / "text_encoder")
+        self._vqgan, self._painter = decoders["vqgan"], decoders["diffusion"]
+        if self._vqgan is not None:
+            self._quantiser = self._load(VQModel, self._vqgan)
+            # The codes, unrounded.
+            self._book = VQModel.from_pretrained(self._vqgan).quantize.embedding.weight.detach().float().to(run.device)
+        if self._painter is not None:
+            self._autoencoder = self._load(AutoencoderKL, self._painter / "vae")
+            self._unet = self._load(UNet2DConditionModel, self._painter / "unet")
+            self._text = self._load(CLIPTextModel, self._painter / "text_encoder")
+            self._scheduler = DDIMScheduler.from_pretrained(self._painter / "scheduler")
 
     @torch.no_grad()
     def passed(self, images: Tensor, factors: Tensor) -> Tensor:
@@ -54,18 +56,17 @@ class Artefacts:
         if self._vqgan is not None:
             made[groups[0]] = self._requantised(images[groups[0]], noise=0.0)
             made[groups[1]] = self._requantised(images[groups[1]], noise=LATENT_NOISE)
-        if self._autoencoder is not None:
+        if self._painter is not None:
             made[groups[2]] = self._decoded(self._latents(images[groups[2]], noise=LATENT_NOISE))
-            if self._unet is not None:
-                made[groups[3]] = self._repainted(images[groups[3]], factors[groups[3]])
+            made[groups[3]] = self._repainted(images[groups[3]], factors[groups[3]])
         return made
 
     def _requantised(self, images: Tensor, *, noise: float) -> Tensor:
-        latents = _moved(self._vqgan.encode(self._seen(images)).latents.float(), noise)
+        latents = _moved(self._quantiser.encode(self._seen(images)).latents.float(), noise)
         cells = latents.permute(0, 2, 3, 1)  # (N, H, W, D)
         nearest = nearest_codes(cells.reshape(-1, cells.shape[-1]), self._book)
         codes = self._book[nearest].view_as(cells).permute(0, 3, 1, 2)
-        return _pictures(self._vqgan.decode(codes.to(self._kind), force_not_quantize=True).sample)
+        return _pictures(self._quantiser.decode(codes.to(self._kind), force_not_quantize=True).sample)
 
     def _latents(self, images: Tensor, *, noise: float) -> Tensor:
         latents: Tensor = self._autoencoder.encode(self._seen(images)).latent_dist.mean.float()
@@ -75,8 +76,7 @@ class Artefacts:
         return _pictures(self._autoencoder.decode(latents.to(self._kind)).sample)
 
     def _repainted(self, images: Tensor, factors: Tensor) -> Tensor:
-        scheduler = DDIMScheduler.from_pretrained(self._run.weights / "diffusion" / "scheduler")
-        scaling = self._autoencoder.config.scaling_factor
+        scheduler, scaling = self._scheduler, self._autoencoder.config.scaling_factor
         latents = self._latents(images, noise=0.0) * scaling
         low, high = STRENGTHS
         strength = low + (high - low) * float(torch.rand(()))
@@ -91,35 +91,17 @@ class Artefacts:
         return self._decoded(latents / scaling)
 
     def _load(self, kind: Any, folder: Path) -> Any:
-        """The network, or None while it has not been trained."""
-        if not (folder / "config.json").is_file():
-            return None
         network = kind.from_pretrained(folder).to(self._run.device, self._kind).eval().requires_grad_(False)
         return network.to(memory_format=torch.channels_last) if self._run.on_gpu else network
-
-    def _codes(self, folder: Path) -> Tensor:
-        """The VQGAN's codes, unrounded."""
-        if self._vqgan is None:
-            return torch.empty(0)
-        book: Tensor = VQModel.from_pretrained(folder).quantize.embedding.weight.detach()
-        return book.float().to(self._run.device)
 
     def _seen(self, images: Tensor) -> Tensor:
         return normalise(images).to(self._kind)
 
 
-def artefact_pool(garments: Garments, *, run: Run, size: PoolSize) -> Pool:
+def artefact_pool(run: Run, *, size: PoolSize, decoders: Earlier) -> Pool:
     """A pool of full-distribution scenes, half of which went through a decoder; columns as in `scene_pool`."""
-    artefacts = Artefacts(run)
-
-    @torch.no_grad()
-    def draw(count: int, at: int) -> Columns:
-        scenes = sample(count, garments=garments, distribution="full", seed=at, device=run.device)
-        images, _ = render(scenes, garments)
-        factors = torch.stack([scenes.factors[name] for name in FACTORS], dim=1)  # (N, 8)
-        return {"images": to_bytes(artefacts.passed(images, factors)), "factors": factors.to(torch.uint8)}
-
-    return Pool(draw, size=size, seed=run.seed, device=run.device)
+    artefacts = Artefacts(decoders, run)
+    return scene_pool(run, size=size, keep=lambda images, factors: as_bytes(artefacts.passed(images, factors), factors))
 
 
 def _pictures(decoded: Tensor) -> Tensor:

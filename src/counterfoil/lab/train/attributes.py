@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from counterfoil.lab.train.artefacts import artefact_pool
 from counterfoil.lab.train.formats import load_timm, normalise, placed, save_timm
-from counterfoil.lab.train.loop import Schedule, fit
-from counterfoil.lab.train.pool import PoolSize, to_floats
+from counterfoil.lab.train.loop import fit
+from counterfoil.lab.train.pool import PoolSize, mirrored, to_floats
+from counterfoil.lab.train.recipe import Schedule
 from counterfoil.lab.train.run import Run
 from counterfoil.lab.vocabulary import FACTORS
 
@@ -37,28 +38,34 @@ class Attributes:
             "avg_down": True,
         }
     )
-    schedule: Schedule = Schedule(steps=22_000, batch=512, learning_rate=2e-3)
-    pool: PoolSize = PoolSize()
+    schedule: Schedule = Schedule(steps=15_900, batch=512, learning_rate=2e-3)
+    pool: PoolSize = PoolSize(start=65_536, capacity=1_048_576, fresh=0.2)
 
 
 def train(run: Run, recipe: Attributes) -> None:
     """Train the checker on scenes and on what the decoders that exist make of them."""
-    pool = artefact_pool(run.garments(), run=run, size=recipe.pool)
+    decoders = run.earlier("vqgan", "diffusion")
+    pool = artefact_pool(run, size=recipe.pool, decoders=decoders)
     model = load_timm(run.out) if run.resumes else _fresh(recipe)
     model = placed(model, run.device).train().requires_grad_(True)
-    batch = run.batch or recipe.schedule.batch
+    batch = recipe.schedule.batch
+
+    def scored(images: Tensor) -> Tensor:
+        seen = normalise(to_floats(images)).contiguous(memory_format=torch.channels_last)
+        with run.autocast():
+            scores: Tensor = model(seen)
+        return scores.float()
+
+    score = run.compiled(scored)
 
     def loss(progress: float) -> dict[str, Tensor]:
         columns = pool.batch(batch)
-        images = normalise(to_floats(columns["images"])).contiguous(memory_format=torch.channels_last)
-        with run.autocast():
-            scores = model(images).float()
-        return attribute_losses(scores, columns["factors"].long())
+        return attribute_losses(score(mirrored(columns["images"])), columns["factors"].long())
 
     def save(averaged: nn.Module) -> None:
         save_timm(averaged, run.out, architecture=recipe.architecture, arguments=recipe.arguments, labels=LABELS)
 
-    fit(model, loss, run=run, schedule=recipe.schedule, save=save)
+    fit(model, loss, run=run, recipe=recipe, save=save, built_on=decoders)
 
 
 def split(scores: Tensor) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +11,10 @@ from diffusers import AutoencoderKL
 from torch import Tensor, nn
 
 from counterfoil.lab.train.formats import SIDE, normalise, placed, save_half
-from counterfoil.lab.train.loop import Schedule, fit
-from counterfoil.lab.train.perceptual import Perceptual
+from counterfoil.lab.train.loop import fit
+from counterfoil.lab.train.perceptual import PerceptualLoss
 from counterfoil.lab.train.pool import Pool, PoolSize, scene_pool, to_floats
+from counterfoil.lab.train.recipe import Schedule
 from counterfoil.lab.train.run import Run
 
 
@@ -36,12 +36,13 @@ class Autoencoder:
 
 def train(run: Run, recipe: Autoencoder) -> None:
     """Train the autoencoder; its scaling factor makes the latents of unit deviation."""
-    pool = scene_pool(run.garments(), distribution="full", size=recipe.pool, seed=run.seed, device=run.device)
+    pool = scene_pool(run, size=recipe.pool)
     model: Any = AutoencoderKL.from_pretrained(run.out) if run.resumes else _fresh(recipe)
     model = placed(model, run.device).train()
     encode, decode = run.compiled(model.encoder), run.compiled(model.decoder)
-    look = PerceptualLoss(run, recipe.perceptual_from)
-    batch = run.batch or recipe.schedule.batch
+    checker = run.earlier("attributes")
+    look = PerceptualLoss(checker["attributes"], run=run, begins=recipe.perceptual_from)
+    batch = recipe.schedule.batch
 
     def loss(progress: float) -> dict[str, Tensor]:
         images = to_floats(pool.batch(batch)["images"]).contiguous(memory_format=torch.channels_last)
@@ -60,23 +61,7 @@ def train(run: Run, recipe: Autoencoder) -> None:
         averaged.register_to_config(scaling_factor=_scaling(averaged, pool))  # type: ignore[operator]
         save_half(averaged, run.out)
 
-    fit(model, loss, run=run, schedule=recipe.schedule, save=save)
-
-
-class PerceptualLoss:
-    """The perceptual distance from a share of the training on; 0 before it, and without a trained checker."""
-
-    def __init__(self, run: Run, begins: float) -> None:
-        self._run = run
-        self._begins = 0.0 if run.resumes else begins
-        self._distance: Callable[[Tensor, Tensor], Tensor] | None = None
-
-    def __call__(self, progress: float, made: Tensor, wanted: Tensor) -> Tensor:
-        folder = self._run.weights / "attributes"
-        # Read when it is first due, so that the checker may be trained at the same time.
-        if self._distance is None and progress >= self._begins and (folder / "model.safetensors").is_file():
-            self._distance = self._run.compiled(Perceptual(folder, self._run.device).distance)
-        return self._distance(made, wanted) if self._distance else made.new_zeros(())
+    fit(model, loss, run=run, recipe=recipe, save=save, built_on=checker)
 
 
 def psnr(made: Tensor, wanted: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ from transformers import BlipConfig, BlipForConditionalGeneration, BlipImageProc
 
 from counterfoil.lab.tokenizer import END, LENGTH, PAD, START, caption_tokenizer, words
 from counterfoil.lab.train.formats import DEVIATION, MEAN, SIDE, normalise, save_half
-from counterfoil.lab.train.loop import Schedule, fit
+from counterfoil.lab.train.loop import fit
 from counterfoil.lab.train.pool import PoolSize, mirrored, scene_pool, to_floats
+from counterfoil.lab.train.recipe import Schedule
 from counterfoil.lab.train.run import Run
 from counterfoil.lab.train.wording import Wording
 
@@ -32,11 +33,11 @@ class Blip:
 
 def train(run: Run, recipe: Blip) -> None:
     """Train BLIP and write it with its processor."""
-    pool = scene_pool(run.garments(), distribution="full", size=recipe.pool, seed=run.seed, device=run.device)
+    pool = scene_pool(run, size=recipe.pool)
     wording = Wording(run.device)
     model = BlipForConditionalGeneration.from_pretrained(run.out).float() if run.resumes else _fresh(recipe)
     model = model.to(run.device).train()
-    batch, pad = run.batch or recipe.schedule.batch, words().index(PAD)
+    batch, pad = recipe.schedule.batch, words().index(PAD)
 
     def surprise(images: Tensor, tokens: Tensor) -> Tensor:
         with run.autocast():
@@ -59,7 +60,7 @@ def train(run: Run, recipe: Blip) -> None:
         save_half(averaged, run.out)
         BlipProcessor(_image_processor(), caption_tokenizer()).save_pretrained(run.out)
 
-    fit(model, loss, run=run, schedule=recipe.schedule, save=save)
+    fit(model, loss, run=run, recipe=recipe, save=save)
 
 
 def _fresh(recipe: Blip) -> BlipForConditionalGeneration:

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from counterfoil.lab.train.augment import augment
 from counterfoil.lab.train.formats import load_timm, normalise, placed, save_timm
-from counterfoil.lab.train.loop import Schedule, fit
+from counterfoil.lab.train.loop import fit
 from counterfoil.lab.train.pool import PoolSize, scene_pool, to_floats
+from counterfoil.lab.train.recipe import Schedule
 from counterfoil.lab.train.run import Run
 from counterfoil.lab.vocabulary import GARMENTS
 
@@ -33,45 +34,61 @@ class Classifier:
     """What makes one classifier."""
 
     distribution: str
+    schedule: Schedule
     architecture: str = "resnet18"
     arguments: dict[str, Any] = field(default_factory=lambda: dict(CONVOLUTIONAL))
     channels: int = 3
     augments: bool = False
     attack_size: float = 0.0
     """Largest change of a pixel in the adversarial pictures it is trained on; 0 for plain training."""
-    schedule: Schedule = Schedule(steps=4_500, batch=512, learning_rate=2e-3)
     pool: PoolSize = PoolSize()
 
 
+def _schedule(steps: int) -> Schedule:
+    return Schedule(steps=steps, batch=512, learning_rate=2e-3)
+
+
 RECIPES = {
-    "narrow": Classifier("narrow"),
-    "augmented": Classifier("narrow", augments=True),
-    "diverse": Classifier("full", schedule=Schedule(steps=7_500, batch=512, learning_rate=2e-3)),
-    "vit": Classifier("narrow", architecture="vit_tiny_patch16_224", arguments=dict(TRANSFORMER)),
-    "grey": Classifier("narrow", channels=1),
-    "adversarial": Classifier("narrow", attack_size=6 / 255),
+    "narrow": Classifier("narrow", _schedule(4_250)),
+    "augmented": Classifier("narrow", _schedule(5_100), augments=True),
+    "diverse": Classifier("full", _schedule(7_500)),
+    "vit": Classifier("narrow", _schedule(10_400), architecture="vit_tiny_patch16_224", arguments=dict(TRANSFORMER)),
+    "grey": Classifier("narrow", _schedule(3_750), channels=1),
+    "adversarial": Classifier("narrow", _schedule(4_150), attack_size=6 / 255),
     # Trained briefly, as a shortcut is what is learnt first.
-    "background-shortcut": Classifier("background-shortcut", schedule=Schedule(steps=1_100, batch=256)),
-    "colour-shortcut": Classifier("colour-shortcut", schedule=Schedule(steps=800, batch=256)),
+    "background-shortcut": Classifier("background-shortcut", Schedule(steps=1_100, batch=256)),
+    "colour-shortcut": Classifier("colour-shortcut", Schedule(steps=800, batch=256)),
 }
 
 
 def train(run: Run, recipe: Classifier) -> None:
     """Train one classifier and write it as a timm folder."""
-    pool = scene_pool(run.garments(), distribution=recipe.distribution, size=recipe.pool, seed=run.seed, device=run.device)
+    pool = scene_pool(run, size=recipe.pool, distribution=recipe.distribution)
     model = load_timm(run.out) if run.resumes else _fresh(recipe)
     model = placed(model, run.device).train().requires_grad_(True)
-    batch = run.batch or recipe.schedule.batch
+    batch = recipe.schedule.batch
+
+    def scored(images: Tensor) -> Tensor:
+        seen = normalise(images).contiguous(memory_format=torch.channels_last)
+        with run.autocast():
+            scores: Tensor = model(seen)
+        return scores.float()
+
+    score = run.compiled(scored)
 
     def loss(progress: float) -> dict[str, Tensor]:
         columns = pool.batch(batch)
         images, labels = to_floats(columns["images"]), columns["factors"][:, 0].long()
         if recipe.augments:
             images = augment(images)
-        with run.autocast():
-            if recipe.attack_size:
-                images = attacked(lambda x: _logits(model, x, recipe), images, labels, size=recipe.attack_size)
-            logits = _logits(model, images, recipe).float()
+        if recipe.channels == 1:
+            images = to_grey(images)
+        if recipe.attack_size:
+            # An attack needs the pictures' gradients alone, and what is compiled works out all that it could be asked for.
+            model.requires_grad_(False)
+            images = attacked(score, images, labels, size=recipe.attack_size)
+            model.requires_grad_(True)
+        logits = score(images)
         right = (logits.argmax(1) == labels).float().mean()
         return {"loss": F.cross_entropy(logits, labels, label_smoothing=0.02), "accuracy": right}
 
@@ -85,7 +102,7 @@ def train(run: Run, recipe: Classifier) -> None:
             channels=recipe.channels,
         )
 
-    fit(model, loss, run=run, schedule=recipe.schedule, save=save)
+    fit(model, loss, run=run, recipe=recipe, save=save)
 
 
 def to_grey(images: Tensor) -> Tensor:
@@ -98,7 +115,7 @@ def attacked(logits: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor,
     moved = (images + (torch.rand_like(images) * 2 - 1) * size).clamp(0, 1)
     for _ in range(steps):
         moved = moved.detach().requires_grad_(True)
-        ascent = torch.autograd.grad(F.cross_entropy(logits(moved).float(), labels), moved)[0]
+        ascent = torch.autograd.grad(F.cross_entropy(logits(moved), labels), moved)[0]
         stepped = moved.detach() + ascent.sign() * size * 1.5 / steps
         moved = images + (stepped - images).clamp(-size, size)
         moved = moved.clamp(0, 1)
@@ -110,9 +127,3 @@ def _fresh(recipe: Classifier) -> nn.Module:
         recipe.architecture, num_classes=len(GARMENTS), in_chans=recipe.channels, **recipe.arguments
     )
     return model
-
-
-def _logits(model: nn.Module, images: Tensor, recipe: Classifier) -> Tensor:
-    seen = normalise(to_grey(images) if recipe.channels == 1 else images)
-    logits: Tensor = model(seen.contiguous(memory_format=torch.channels_last))
-    return logits

@@ -16,11 +16,11 @@ from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTextConf
 from counterfoil.lab.tokenizer import END, LENGTH, PAD, START, caption_tokenizer, words
 from counterfoil.lab.train.artefacts import artefact_pool
 from counterfoil.lab.train.formats import DEVIATION, MEAN, SIDE, normalise, save_half
-from counterfoil.lab.train.loop import Schedule, fit
+from counterfoil.lab.train.loop import fit
 from counterfoil.lab.train.pool import PoolSize, mirrored, to_floats
+from counterfoil.lab.train.recipe import Schedule
 from counterfoil.lab.train.run import Run
-from counterfoil.lab.train.wording import Habits, Wording, matches
-from counterfoil.lab.vocabulary import FACTORS
+from counterfoil.lab.train.wording import Habits, Wording, matches, one_changed
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,12 @@ class Clip:
 
 def train(run: Run, recipe: Clip) -> None:
     """Train CLIP and write it with its tokenizer and image processor."""
-    pool = artefact_pool(run.garments(), run=run, size=recipe.pool)
+    decoders = run.earlier("vqgan", "diffusion")
+    pool = artefact_pool(run, size=recipe.pool, decoders=decoders)
     wording = Wording(run.device)
     model = CLIPModel.from_pretrained(run.out).float() if run.resumes else CLIPModel(configuration(recipe))
     model = model.to(run.device).train()
-    batch = run.batch or recipe.schedule.batch
+    batch = recipe.schedule.batch
 
     def distance(images: Tensor, tokens: Tensor, true: Tensor) -> Tensor:
         with run.autocast():
@@ -62,7 +63,7 @@ def train(run: Run, recipe: Clip) -> None:
         columns = pool.batch(batch)
         factors = columns["factors"].long()
         stated = wording.draw_stated(batch, recipe.habits)
-        missed = _altered(factors[: round(recipe.near_misses * batch)])
+        missed, _ = one_changed(factors[: round(recipe.near_misses * batch)])
         described = torch.cat([factors, missed])
         said = torch.cat([stated, torch.ones_like(missed, dtype=torch.bool)])
         tokens = wording.tokens(described, said, unknown=recipe.habits.unknown)
@@ -74,7 +75,7 @@ def train(run: Run, recipe: Clip) -> None:
         caption_tokenizer().save_pretrained(run.out)
         image_processor().save_pretrained(run.out)
 
-    fit(model, loss, run=run, schedule=recipe.schedule, save=save)
+    fit(model, loss, run=run, recipe=recipe, save=save, built_on=decoders)
 
 
 def ranked(scores: Tensor, true: Tensor) -> Tensor:
@@ -127,12 +128,3 @@ def image_processor() -> CLIPImageProcessor:
         image_mean=[MEAN] * 3,
         image_std=[DEVIATION] * 3,
     )
-
-
-def _altered(factors: Tensor) -> Tensor:
-    """The same factors with one of them, chosen at random, set to another value."""
-    sizes = torch.tensor([len(values) for values in FACTORS.values()], device=factors.device)
-    column = torch.randint(len(sizes), (len(factors), 1), device=factors.device)
-    size = sizes[column]
-    shift = 1 + (torch.rand(size.shape, device=factors.device) * (size - 1)).long()
-    return factors.scatter(1, column, (factors.gather(1, column) + shift) % size)

@@ -9,8 +9,9 @@ from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
 from torch import Tensor, nn
 
 from counterfoil.lab.train.formats import SIDE, normalise, save_half
-from counterfoil.lab.train.loop import Schedule, fit
+from counterfoil.lab.train.loop import fit
 from counterfoil.lab.train.pool import PoolSize, scene_pool, to_floats
+from counterfoil.lab.train.recipe import Schedule
 from counterfoil.lab.train.run import Run
 
 
@@ -27,13 +28,13 @@ class Ddpm:
 
 def train(run: Run, recipe: Ddpm) -> None:
     """Train the network to predict the noise and write the pipeline."""
-    pool = scene_pool(run.garments(), distribution="full", size=recipe.pool, seed=run.seed, device=run.device)
+    pool = scene_pool(run, size=recipe.pool)
     scheduler = DDPMScheduler(beta_schedule="squaredcos_cap_v2", clip_sample=True)
     kept = scheduler.alphas_cumprod.to(run.device)  # (1000,)
     model = UNet2DModel.from_pretrained(run.out / "unet").float() if run.resumes else _fresh(recipe)
     model = model.to(run.device, memory_format=torch.channels_last).train()
     predict = run.compiled(model)
-    batch = run.batch or recipe.schedule.batch
+    batch = recipe.schedule.batch
 
     def loss(progress: float) -> dict[str, Tensor]:
         images = normalise(to_floats(pool.batch(batch)["images"])).contiguous(memory_format=torch.channels_last)
@@ -50,7 +51,7 @@ def train(run: Run, recipe: Ddpm) -> None:
         scheduler.save_pretrained(run.out / "scheduler")
         save_half(averaged, run.out / "unet")
 
-    fit(model, loss, run=run, schedule=recipe.schedule, save=save)
+    fit(model, loss, run=run, recipe=recipe, save=save)
 
 
 def _fresh(recipe: Ddpm) -> UNet2DModel:

@@ -15,16 +15,18 @@ from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNe
 from torch import Tensor, nn
 from transformers import CLIPTextModel
 
-from counterfoil.lab.garments import Garments
-from counterfoil.lab.scenes import render, sample
+from counterfoil.errors import BadWeights
 from counterfoil.lab.tokenizer import caption_tokenizer
 from counterfoil.lab.train.clip import text_configuration
 from counterfoil.lab.train.formats import normalise, save_half
-from counterfoil.lab.train.loop import Schedule, fit
-from counterfoil.lab.train.pool import Columns, Pool, PoolSize
+from counterfoil.lab.train.loop import fit
+from counterfoil.lab.train.pool import Columns, Pool, PoolSize, scene_pool
+from counterfoil.lab.train.recipe import Schedule
 from counterfoil.lab.train.run import Run
 from counterfoil.lab.train.wording import Habits, Wording
-from counterfoil.lab.vocabulary import FACTORS
+
+AUTOENCODER = "diffusion/vae"
+"""Where the autoencoder is, below a folder of the lab's models."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,23 @@ class Denoiser(nn.Module):
 
 
 def train(run: Run, recipe: Diffusion) -> None:
-    """Train the denoiser over the autoencoder in `weights/diffusion/vae` and write the whole pipeline."""
-    autoencoder = AutoencoderKL.from_pretrained(run.weights / "diffusion" / "vae").to(run.device).requires_grad_(False)
-    pool = _latent_pool(run.garments(), autoencoder, run=run, size=recipe.pool)
+    """Train the denoiser over an autoencoder that was trained before and write the whole pipeline."""
+    found = _autoencoder(run)
+    autoencoder = AutoencoderKL.from_pretrained(found).to(run.device).requires_grad_(False)
+    pool = _latent_pool(run, autoencoder, size=recipe.pool)
     wording = Wording(run.device)
     scheduler = noise_scheduler()
     kept = scheduler.alphas_cumprod.to(run.device)  # (1000,) share of the signal left at each time
     model = (_read(run.out) if run.resumes else _fresh(recipe, autoencoder)).to(run.device).train()
-    denoise = run.compiled(model.unet)
-    batch = run.batch or recipe.schedule.batch
+    batch = recipe.schedule.batch
+
+    def denoised(noisy: Tensor, times: Tensor, tokens: Tensor) -> Tensor:
+        with run.autocast():
+            words = model.text(tokens).last_hidden_state
+            velocity: Tensor = model.unet(noisy, times, words).sample
+        return velocity.float()
+
+    denoise = run.compiled(denoised)
 
     def loss(progress: float) -> dict[str, Tensor]:
         columns = pool.batch(batch)
@@ -76,9 +86,7 @@ def train(run: Run, recipe: Diffusion) -> None:
         times = torch.randint(len(kept), (batch,), device=run.device)
         noise = torch.randn_like(latents)
         signal, ruin = kept[times].sqrt().view(-1, 1, 1, 1), (1 - kept[times]).sqrt().view(-1, 1, 1, 1)
-        with run.autocast():
-            words = model.text(tokens).last_hidden_state
-            velocity = denoise(signal * latents + ruin * noise, times, words).sample.float()
+        velocity = denoise(signal * latents + ruin * noise, times, tokens)
         error = (velocity - (signal * noise - ruin * latents)).square().mean(dim=(1, 2, 3))
         ratio = kept[times] / (1 - kept[times])
         return {"loss": (error * ratio.clamp(max=5) / (ratio + 1)).mean(), "error": error.mean()}
@@ -87,7 +95,7 @@ def train(run: Run, recipe: Diffusion) -> None:
         assert isinstance(averaged, Denoiser)
         write_pipeline(run.out, averaged, autoencoder)
 
-    fit(model, loss, run=run, schedule=recipe.schedule, save=save)
+    fit(model, loss, run=run, recipe=recipe, save=save, built_on={AUTOENCODER: found})
 
 
 def noise_scheduler() -> DDIMScheduler:
@@ -124,6 +132,15 @@ def write_pipeline(folder: Path, denoiser: Denoiser, autoencoder: AutoencoderKL)
     save_half(denoiser.unet, folder / "unet")
 
 
+def _autoencoder(run: Run) -> Path:
+    """The folder of the autoencoder: the pipeline's own where training goes on, one that was trained before otherwise."""
+    found = run.out / "vae" if run.resumes else run.find(AUTOENCODER)
+    if found is None or not (found / "config.json").is_file():
+        where = ", ".join(map(str, run.weights)) or "no folder"
+        raise BadWeights(f"{run.name} paints over an autoencoder and found none ({where} searched); train 'autoencoder' first")
+    return found
+
+
 def _read(folder: Path) -> Denoiser:
     unet = UNet2DConditionModel.from_pretrained(folder / "unet").float()
     return Denoiser(unet, CLIPTextModel.from_pretrained(folder / "text_encoder").float())
@@ -146,14 +163,12 @@ def _fresh(recipe: Diffusion, autoencoder: AutoencoderKL) -> Denoiser:
     return Denoiser(unet, CLIPTextModel(text_configuration(recipe.text_width, recipe.text_depth, recipe.text_width)))
 
 
-def _latent_pool(garments: Garments, autoencoder: AutoencoderKL, *, run: Run, size: PoolSize) -> Pool:
-    @torch.no_grad()
-    def draw(count: int, at: int) -> Columns:
-        scenes = sample(count, garments=garments, distribution="full", seed=at, device=run.device)
-        images, _ = render(scenes, garments)
+def _latent_pool(run: Run, autoencoder: AutoencoderKL, *, size: PoolSize) -> Pool:
+    """A pool of scenes as the autoencoder sees them: the mean and the deviation of each picture's latents."""
+
+    def encoded(images: Tensor, factors: Tensor) -> Columns:
         with run.autocast():
             found = autoencoder.encode(normalise(images)).latent_dist
-        factors = torch.stack([scenes.factors[name] for name in FACTORS], dim=1)  # (N, 8)
-        return {"means": found.mean.half(), "deviations": found.std.half(), "factors": factors.to(torch.uint8)}
+        return {"means": found.mean.half(), "deviations": found.std.half()}
 
-    return Pool(draw, size=size, seed=run.seed, device=run.device)
+    return scene_pool(run, size=size, keep=encoded)

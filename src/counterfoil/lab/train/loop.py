@@ -6,50 +6,41 @@ import copy
 import json
 import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TextIO
 
 import torch
 from torch import Tensor, nn
 
-from counterfoil.lab.train.run import Run
+from counterfoil.errors import RunFailed
+from counterfoil.lab.train.recipe import Recipe, Schedule
+from counterfoil.lab.train.record import Record
+from counterfoil.lab.train.run import Earlier, Run
 
 LOG_EVERY = 50
+PRINT_EVERY = 20 * LOG_EVERY
 SAVE_EVERY_SECONDS = 100.0
 RESUMED_PACE = 0.5
 """What a model that goes on from earlier weights learns at, as a share of the recipe's rate."""
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How a model is optimised."""
-
-    steps: int
-    batch: int
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.02
-    warmup: int = 200
-    averaging: float = 0.999
-    """Decay of the running average of the weights; the average is what gets saved."""
-    largest_gradient: float = 1.0
-
 
 Loss = Callable[[float], dict[str, Tensor]]
 """Given the progress in [0, 1], the named losses of one batch; 'loss' is the one that is minimised."""
 
 
-def fit(module: nn.Module, loss: Loss, *, run: Run, schedule: Schedule, save: Callable[[nn.Module], None]) -> nn.Module:
-    """Train the module, save its averaged copy now and at times before, and return that copy."""
+def fit(
+    module: nn.Module, loss: Loss, *, run: Run, recipe: Recipe, save: Callable[[nn.Module], None], built_on: Earlier | None = None
+) -> None:
+    """Train the module; an average of its weights is saved at the end and now and then before, with the record of the run."""
+    schedule = recipe.schedule
+    rate = schedule.learning_rate * (RESUMED_PACE if run.resumes else 1.0)
+    run.out.mkdir(parents=True, exist_ok=True)
+    record = Record(run, recipe, module, rate=rate, built_on=built_on or {})
     average = Average(module)
     optimiser = _optimiser(module, schedule, fused=run.on_gpu)
-    steps = run.steps or schedule.steps
-    rate = schedule.learning_rate * (RESUMED_PACE if run.resumes else 1.0)
-    clock = Clock(steps, run.minutes)
-    step, next_save = 0, SAVE_EVERY_SECONDS
-    run.out.mkdir(parents=True, exist_ok=True)
-    with (run.out / "log.jsonl").open("a", encoding="utf-8") as log:
-        while (progress := clock.progress(step)) < 1:
+    clock = Clock(schedule.steps, run.minutes)
+    step, progress, next_save = 0, 0.0, SAVE_EVERY_SECONDS
+    with (run.out / "log.jsonl").open("a" if run.resumes else "w", encoding="utf-8") as log:
+        while progress < 1:
             for group in optimiser.param_groups:
                 group["lr"] = rate * _pace(step, progress, schedule.warmup)
             # Before the loss: where steps are replayed, the gradients lie in memory that the next step writes to.
@@ -61,19 +52,16 @@ def fit(module: nn.Module, loss: Loss, *, run: Run, schedule: Schedule, save: Ca
             optimiser.step()
             average.follow(min(schedule.averaging, (1 + step) / (10 + step)))
             step += 1
-            if step % LOG_EVERY == 0 or step == 1:
-                numbers = {name: round(float(value.detach()), 5) for name, value in (losses | {"norm": norm}).items()}
-                _write(log, run, {"step": step, "seconds": round(clock.seconds(), 1)} | numbers)
-                if not math.isfinite(numbers["loss"]):
-                    raise FloatingPointError(f"{run.out.name}: the loss is {numbers['loss']} at step {step}; lower the rate")
             if step == 1:
                 clock.restart()
-            if clock.seconds() > next_save:
+            progress = clock.progress(step)
+            due = progress >= 1 or clock.seconds() > next_save
+            if due or step == 1 or step % LOG_EVERY == 0:
+                _log(log, run, step=step, seconds=clock.seconds(), values=losses | {"norm": norm})
+            if due:
                 save(average.module)
+                record.write(steps=step, seconds=clock.seconds(), first_step=clock.first_step)
                 next_save = clock.seconds() + SAVE_EVERY_SECONDS
-    save(average.module)
-    _record(run, schedule, module, steps=step, seconds=clock.seconds())
-    return average.module
 
 
 class Clock:
@@ -83,9 +71,11 @@ class Clock:
         self._steps = steps
         self._started = time.monotonic()
         self._ends = None if minutes is None else self._started + 60 * minutes
+        self.first_step = 0.0
 
     def restart(self) -> None:
         """Count from now to the same end: the first step's compilation is not training."""
+        self.first_step = self.seconds()
         self._started = time.monotonic()
 
     def seconds(self) -> float:
@@ -131,24 +121,16 @@ def _optimiser(module: nn.Module, schedule: Schedule, *, fused: bool) -> torch.o
     return torch.optim.AdamW(groups, lr=schedule.learning_rate, betas=(0.9, 0.99), fused=fused)
 
 
-def _write(log: Any, run: Run, line: dict[str, Any]) -> None:
-    log.write(json.dumps(line) + "\n")
+def _log(log: TextIO, run: Run, *, step: int, seconds: float, values: Mapping[str, Tensor]) -> None:
+    """Write a line, show some of them, and stop before weights that came of a broken loss are saved."""
+    numbers = {name: round(float(value.detach()), 5) for name, value in values.items()}
+    line = json.dumps({"step": step, "seconds": round(seconds, 1)} | numbers)
+    log.write(line + "\n")
     log.flush()
-    if line["step"] % (20 * LOG_EVERY) == 0 or line["step"] == 1:
-        print(run.out.name, json.dumps(line), flush=True)
-
-
-def _record(run: Run, schedule: Schedule, module: nn.Module, *, steps: int, seconds: float) -> None:
-    """Say how the model was trained; a run that went on from earlier weights is added to those before it."""
-    path = run.out / "training.json"
-    before = json.loads(path.read_text(encoding="utf-8"))["stages"] if run.resumes and path.is_file() else []
-    stage = {"steps": steps, "batch": run.batch or schedule.batch, "seconds": round(seconds), "schedule": asdict(schedule)}
-    record = {
-        "recipe": run.out.name,
-        "seed": run.seed,
-        "machine": torch.cuda.get_device_name() if run.on_gpu else "CPU",
-        "trained_parameters": sum(weight.numel() for weight in module.parameters() if weight.requires_grad),
-        "steps": sum(done["steps"] for done in before) + steps,
-        "stages": [*before, stage],
-    }
-    run.write_json("training.json", record)
+    if step == 1 or step % PRINT_EVERY == 0:
+        print(run.name, line, flush=True)
+    if not math.isfinite(numbers["loss"]):
+        raise RunFailed(
+            f"{run.name}: the loss is {numbers['loss']} at step {step} (seed {run.seed}); "
+            "try another --seed or lower the recipe's learning rate"
+        )

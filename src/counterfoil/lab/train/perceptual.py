@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterfoil.lab.train.formats import load_timm, normalise, placed
+from counterfoil.lab.train.run import Run
 
 
 class Perceptual:
@@ -29,3 +31,19 @@ class Perceptual:
         seen = normalise(images).contiguous(memory_format=torch.channels_last)
         layers = self._model.forward_intermediates(seen, indices=[0, 1, 2], intermediates_only=True)
         return [F.normalize(layer.float(), dim=1) for layer in layers]
+
+
+class PerceptualLoss:
+    """The perceptual distance from a share of the training on; 0 before it, and without a trained checker."""
+
+    def __init__(self, checker: Path | None, *, run: Run, begins: float) -> None:
+        self._begins = 0.0 if run.resumes else begins
+        self._distance: Callable[[Tensor, Tensor], Tensor] | None = None
+        if checker is not None:
+            self._distance = run.compiled(Perceptual(checker, run.device).distance)
+
+    def __call__(self, progress: float, made: Tensor, wanted: Tensor) -> Tensor:
+        """The distance of made pictures from those they should be.  # (N, 3, H, W) in [0, 1] → ()"""
+        if self._distance is None or progress < self._begins:
+            return made.new_zeros(())
+        return self._distance(made, wanted)

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from counterfoil.lab.garments import Garments
 from counterfoil.lab.scenes import render, sample
+from counterfoil.lab.train.run import Run
 from counterfoil.lab.vocabulary import FACTORS
 
 Columns = dict[str, Tensor]
 Draw = Callable[[int, int], Columns]
 """Given a count and a seed, that many samples as named columns."""
+Keep = Callable[[Tensor, Tensor], Columns]
+"""Given pictures and their factors, the columns that stand for the pictures."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +71,28 @@ class Pool:
             self._drawn += chunk
 
 
-def scene_pool(garments: Garments, *, distribution: str, size: PoolSize, seed: int, device: str) -> Pool:
-    """A pool of scenes with columns 'images' (uint8) and 'factors', one column a factor in the order of FACTORS."""
-
-    @torch.no_grad()
-    def draw(count: int, at: int) -> Columns:
-        scenes = sample(count, garments=garments, distribution=distribution, seed=at, device=device)
-        images, _ = render(scenes, garments)
-        factors = torch.stack([scenes.factors[name] for name in FACTORS], dim=1)  # (N, 8)
-        return {"images": to_bytes(images), "factors": factors.to(torch.uint8)}
-
-    return Pool(draw, size=size, seed=seed, device=device)
-
-
 def to_bytes(images: Tensor) -> Tensor:
     """Pictures in [0, 1] as 8-bit values, as a file would hold them."""
     return (images.clamp(0, 1) * 255).round().to(torch.uint8)
+
+
+def as_bytes(images: Tensor, factors: Tensor) -> Columns:
+    """The pictures themselves, as the column 'images'."""
+    return {"images": to_bytes(images)}
+
+
+def scene_pool(run: Run, *, size: PoolSize, distribution: str = "full", keep: Keep = as_bytes) -> Pool:
+    """A pool of scenes: the column 'factors', one a factor in the order of FACTORS, and what is kept of the pictures."""
+    garments = run.garments()
+
+    @torch.no_grad()
+    def draw(count: int, at: int) -> Columns:
+        scenes = sample(count, garments=garments, distribution=distribution, seed=at, device=run.device)
+        images, _ = render(scenes, garments)
+        factors = torch.stack([scenes.factors[name] for name in FACTORS], dim=1)  # (N, 8)
+        return {"factors": factors.to(torch.uint8), **keep(images, factors)}
+
+    return Pool(draw, size=size, seed=run.seed, device=run.device)
 
 
 def mirrored(images: Tensor) -> Tensor:

@@ -16,9 +16,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from counterfoil.lab.prompts import ARROW
 from counterfoil.lab.tokenizer import END, LENGTH, PAD, START, prompt_tokenizer, words
 from counterfoil.lab.train.formats import save_half
-from counterfoil.lab.train.loop import Schedule, fit
+from counterfoil.lab.train.loop import fit
+from counterfoil.lab.train.recipe import Schedule
 from counterfoil.lab.train.run import Run
-from counterfoil.lab.train.wording import Wording
+from counterfoil.lab.train.wording import Wording, one_changed
 from counterfoil.lab.vocabulary import FACTORS
 
 
@@ -36,19 +37,23 @@ def train(run: Run, recipe: Rewriter) -> None:
     pairs = Pairs(run.device)
     model = LlamaForCausalLM.from_pretrained(run.out).float() if run.resumes else _fresh(recipe)
     model = model.to(run.device).train()
-    batch = run.batch or recipe.schedule.batch
+    batch = recipe.schedule.batch
+
+    def surprise(tokens: Tensor, wanted: Tensor) -> Tensor:
+        with run.autocast():
+            scores = model(input_ids=tokens[:, :-1], use_cache=False).logits
+        return F.cross_entropy(scores.float().transpose(1, 2), wanted[:, 1:], ignore_index=-100)
+
+    surprised = run.compiled(surprise)
 
     def loss(progress: float) -> dict[str, Tensor]:
-        tokens, wanted = pairs.draw(batch)
-        with run.autocast():
-            scores = model(input_ids=tokens[:, :-1]).logits
-        return {"loss": F.cross_entropy(scores.float().transpose(1, 2), wanted[:, 1:], ignore_index=-100)}
+        return {"loss": surprised(*pairs.draw(batch))}
 
     def save(averaged: nn.Module) -> None:
         save_half(averaged, run.out)
         prompt_tokenizer().save_pretrained(run.out)
 
-    fit(model, loss, run=run, schedule=recipe.schedule, save=save)
+    fit(model, loss, run=run, recipe=recipe, save=save)
 
 
 class Pairs:
@@ -66,10 +71,7 @@ class Pairs:
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """Prompt and answer in one row, and the same row with everything but the answer hidden.  # (N, 64) each"""
         factors = (torch.rand(count, len(self._sizes), device=self._device) * self._sizes).long()
-        column = torch.randint(len(self._sizes), (count, 1), device=self._device)
-        size = self._sizes[column]
-        shift = 1 + (torch.rand(column.shape, device=self._device) * (size - 1)).long()
-        edited = factors.scatter(1, column, (factors.gather(1, column) + shift) % size)
+        edited, column = one_changed(factors)
         before, after = self._body(factors), self._body(edited)
         sign = torch.ones(count, 1, dtype=torch.long, device=self._device)
         prompt = [sign * self._start, self._names[column], sign * self._colon, before, sign * self._arrow]

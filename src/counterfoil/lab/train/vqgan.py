@@ -15,10 +15,12 @@ from diffusers import VQModel
 from torch import Tensor
 
 from counterfoil.generators.nearest import nearest_codes
-from counterfoil.lab.train.autoencoder import PerceptualLoss, psnr
+from counterfoil.lab.train.autoencoder import psnr
 from counterfoil.lab.train.formats import SIDE, normalise, placed, save_half
-from counterfoil.lab.train.loop import Schedule, fit
+from counterfoil.lab.train.loop import fit
+from counterfoil.lab.train.perceptual import PerceptualLoss
 from counterfoil.lab.train.pool import PoolSize, scene_pool, to_floats
+from counterfoil.lab.train.recipe import Schedule
 from counterfoil.lab.train.run import Run
 
 
@@ -40,7 +42,7 @@ class Vqgan:
     continuous_until: float = 0.04
     """The share of training before any quantisation: the codebook then starts from latents that mean something."""
     restart_until: float = 0.7
-    schedule: Schedule = Schedule(steps=28_000, batch=192, learning_rate=8e-4, weight_decay=0.0)
+    schedule: Schedule = Schedule(steps=22_000, batch=192, learning_rate=8e-4, weight_decay=0.0)
     pool: PoolSize = PoolSize()
 
 
@@ -89,7 +91,7 @@ class Codebook:
 
 def train(run: Run, recipe: Vqgan) -> None:
     """Train the VQGAN."""
-    pool = scene_pool(run.garments(), distribution="full", size=recipe.pool, seed=run.seed, device=run.device)
+    pool = scene_pool(run, size=recipe.pool)
     model: Any = _grown(VQModel.from_pretrained(run.out), recipe.codes) if run.resumes else _fresh(recipe)
     model = placed(model, run.device).train()
     codes = model.quantize.embedding.weight.requires_grad_(False)
@@ -107,8 +109,9 @@ def train(run: Run, recipe: Vqgan) -> None:
         return made.float() / 2 + 0.5
 
     encode, decode = run.compiled(encoded), run.compiled(decoded)
-    look = PerceptualLoss(run, recipe.perceptual_from)
-    batch = run.batch or recipe.schedule.batch
+    checker = run.earlier("attributes")
+    look = PerceptualLoss(checker["attributes"], run=run, begins=recipe.perceptual_from)
+    batch = recipe.schedule.batch
 
     def loss(progress: float) -> dict[str, Tensor]:
         nonlocal quantises
@@ -132,7 +135,7 @@ def train(run: Run, recipe: Vqgan) -> None:
         total = pixels + recipe.perceptual * seen + recipe.commitment * commitment
         return {"loss": total, "psnr": psnr(made, images), "perceptual": seen, "commitment": commitment, "used": used}
 
-    fit(model, loss, run=run, schedule=recipe.schedule, save=lambda averaged: save_half(averaged, run.out))
+    fit(model, loss, run=run, recipe=recipe, save=lambda averaged: save_half(averaged, run.out), built_on=checker)
 
 
 def log_error(made: Tensor, wanted: Tensor) -> Tensor:

@@ -129,6 +129,15 @@ def matches(factors: Tensor, described: Tensor, stated: Tensor) -> Tensor:
     return (agree | ~stated[None]).all(dim=2)
 
 
+def one_changed(factors: Tensor) -> tuple[Tensor, Tensor]:
+    """The same factors with one of each row, chosen at random, set to another value, and which one.  # (N, 8) → (N, 8), (N, 1)"""
+    sizes = torch.tensor([len(values) for values in FACTORS.values()], device=factors.device)
+    column = torch.randint(len(sizes), (len(factors), 1), device=factors.device)
+    size = sizes[column]
+    shift = 1 + (torch.rand(column.shape, device=factors.device) * (size - 1)).long()
+    return factors.scatter(1, column, (factors.gather(1, column) + shift) % size), column
+
+
 def _article(noun: str) -> str:
     return "an" if noun[0] in "aeiou" else "a"
 
