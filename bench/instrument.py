@@ -1,63 +1,116 @@
 """Does the instrument read right? FMR of the lab's classifiers whose order is known, over generators, seeds and settings.
 
-    python bench/instrument.py [--images 300] [--generators lab:vqgan,lab:kl] [--seeds 0,1] [--models lab:narrow,lab:diverse]
-    python bench/instrument.py --split tune --steps 0.02,0.03,0.05 --budgets 5,10 --norms l2,sign     # choose a setting
-    python bench/instrument.py --distribution full --models lab:background-shortcut,lab:diverse       # shortcuts broken
+    python -m bench.instrument [--images 300] [--generators lab:vqgan,lab:kl] [--seeds 0,1] [--models lab:narrow,lab:diverse]
+    python -m bench.instrument --split tune --steps 0.02,0.03,0.05 --budgets 5,10 --norms l2,sign     # choose a setting
+    python -m bench.instrument --distribution full --models lab:background-shortcut,lab:diverse       # shortcuts broken
 
 `diverse` was trained on the whole world, `narrow` on its studio corner. Where training is all that differs, FMR has to
 put them in that order, and the controls have to stay near the plain reconstruction. Settings are chosen on the `tune`
-garments, which no reported number uses. With `--json FILE` every row is kept.
+garments, which no reported number uses. The table at the end is the one in docs/instrument.md; `--keep NAME` keeps its rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import tempfile
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.results import add_keep, command, keep
+
 from counterfoil import spec as specs
 from counterfoil.metrics.estimate import Estimate
-from counterfoil.metrics.table import row
 from counterfoil.protocols import fmr
 
-SHOWN = ("SA", "VR", "PA_reconstruction", "PA_random", "PA", "FMR", "FMR_matched", "steps")
+SHOWN = {
+    "SA": "SA",
+    "VR": "VR",
+    "PA_reconstruction": "PA, reconstruction only",
+    "PA_random": "PA, random steps",
+    "PA": "PA",
+    "FMR": "FMR",
+    "FMR_matched": "matched FMR",
+    "steps": "steps",
+}
 JUDGED = ("FMR", "FMR_matched")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of the search, with the generator that it is searched in and the seed."""
+
+    generator: str
+    norm: str
+    step: float
+    budget: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.generator} {self.norm} step {self.step:g} budget {self.budget} seed {self.seed}"
 
 
 def main() -> None:
     given = _arguments()
-    settings = itertools.product(
-        given.generators.split(","),
-        given.norms.split(","),
-        given.steps.split(","),
-        given.budgets.split(","),
-        given.seeds.split(","),
-    )
-    kept = []
-    for generator, norm, step, budget, seed in settings:
-        search = {"norm": norm, "step": float(step), "budget": int(budget)}
-        name = f"{generator} {norm} step {step} budget {budget} seed {seed}"
-        scores = {model: _scores(given, model, generator, search, int(seed)) for model in given.models.split(",")}
+    models = given.models.split(",")
+    table = []
+    for setting in _settings(given):
+        scores = {model: _scores(given, model, setting) for model in models}
         for model, measured in scores.items():
-            cells = [f"{key} {line.value} ({line.interval})" for key in SHOWN if (line := row(key, measured[key]))]
-            print(f"{name} {model}: {', '.join(cells)}, n {measured['FMR'].n}", flush=True)
-            kept.append({"setting": name, "model": model, **{key: asdict(measured[key]) for key in SHOWN}})
-        first, *_, last = scores.values()
-        for key in JUDGED:
-            print(f"{name} {key}: {_apart(first[key], last[key])}", flush=True)
-    if given.json:
-        Path(given.json).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            cells = [f"{key} {_cell(key, measured[key])}" for key in SHOWN]
+            print(f"{setting} {model}: {', '.join(cells)}, n {measured['FMR'].n}", flush=True)
+            table.append((setting, model, measured))
+        if len(scores) > 1:
+            for key in JUDGED:
+                print(f"{setting} {key}: {_apart(scores[models[0]][key], scores[models[-1]][key])}", flush=True)
+    print("", *_markdown(table), sep="\n")
+    if given.keep:
+        rows = [_flat(setting, model, measured) for setting, model, measured in table]
+        about = (
+            f"FMR of lab classifiers whose order is known, {given.images} scenes, {given.distribution}, {given.split} garments."
+        )
+        keep(given.keep, rows, command=command("bench.instrument"), about=about)
 
 
-def _scores(given: argparse.Namespace, model: str, generator: str, search: dict[str, Any], seed: int) -> dict[str, Estimate]:
+def _settings(given: argparse.Namespace) -> Iterator[Setting]:
+    options = (given.generators, given.norms, given.steps, given.budgets, given.seeds)
+    for generator, norm, step, budget, seed in itertools.product(*(option.split(",") for option in options)):
+        yield Setting(generator, norm, float(step), int(budget), int(seed))
+
+
+def _markdown(table: Sequence[tuple[Setting, str, Mapping[str, Estimate]]]) -> Iterator[str]:
+    """The rows as the page has them; of the setting, beside generator and seed, what differs between rows."""
+    varied = [name for name in ("norm", "step", "budget") if len({getattr(setting, name) for setting, _, _ in table}) > 1]
+    named = ["generator", *varied, "seed"]
+    yield f"| {' | '.join([*named, 'model', *SHOWN.values(), 'n'])} |"
+    yield f"|{'---|' * (len(named) + len(SHOWN) + 2)}"
+    for setting, model, measured in table:
+        cells = [str(getattr(setting, name)) for name in named]
+        yield f"| {' | '.join([*cells, model, *(_cell(key, measured[key]) for key in SHOWN), str(measured['FMR'].n)])} |"
+
+
+def _cell(key: str, estimate: Estimate) -> str:
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return "–"
+    interval = "" if key in ("VR", "steps") else f" ({estimate.low:.1f} to {estimate.high:.1f})"
+    return f"{estimate.value:.1f}{interval}"
+
+
+def _flat(setting: Setting, model: str, measured: Mapping[str, Estimate]) -> dict[str, Any]:
+    numbers: dict[str, Any] = {}
+    for key in SHOWN:
+        estimate = measured[key]
+        numbers |= {key: estimate.value, f"{key} low": estimate.low, f"{key} high": estimate.high, f"{key} n": estimate.n}
+    return {**vars(setting), "model": model, **numbers}
+
+
+def _scores(given: argparse.Namespace, model: str, setting: Setting) -> dict[str, Estimate]:
     data = {
         "name": "lab:wardrobe",
         "count": given.images,
-        "seed": seed,
+        "seed": setting.seed,
         "split": given.split,
         "distribution": given.distribution,
     }
@@ -65,10 +118,10 @@ def _scores(given: argparse.Namespace, model: str, generator: str, search: dict[
         {
             "model": model,
             "data": data,
-            "generator": {"name": generator, **({"space": given.space} if generator == "lab:vqgan" else {})},
+            "generator": {"name": setting.generator, **({"space": given.space} if setting.generator == "lab:vqgan" else {})},
             "oracle": "lab:clip",
-            "seed": seed,
-            "search": search,
+            "seed": setting.seed,
+            "search": {"norm": setting.norm, "step": setting.step, "budget": setting.budget},
             "device": given.device,
             "engine": {"slots": 128 if given.device.startswith("cuda") else 32},
         }
@@ -79,11 +132,12 @@ def _scores(given: argparse.Namespace, model: str, generator: str, search: dict[
 
 def _apart(low: Estimate, high: Estimate) -> str:
     """Whether two intervals are apart, and by how many of their half-widths the values are."""
+    if low.value is None or low.low is None or low.high is None or high.value is None or high.low is None or high.high is None:
+        return f"undefined: {low.note or high.note}"
     spread = max(1e-9, ((low.high - low.low) ** 2 + (high.high - high.low) ** 2) ** 0.5 / 2)
     verdict = "apart" if low.high < high.low else "overlapping" if low.value < high.value else "IN THE WRONG ORDER"
-    return (
-        f"last minus first {high.value - low.value:+.1f} points, {(high.value - low.value) / spread:.2f} half-widths, {verdict}"
-    )
+    points = high.value - low.value
+    return f"last minus first {points:+.1f} points, {points / spread:.2f} half-widths, {verdict}"
 
 
 def _arguments() -> argparse.Namespace:
@@ -100,7 +154,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--norms", default=defaults.norm)
     parser.add_argument("--space", default="before", choices=("before", "code"), help="where lab:vqgan's latent moves")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--json")
+    add_keep(parser)
     return parser.parse_args()
 
 

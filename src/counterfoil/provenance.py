@@ -33,7 +33,7 @@ def describe(parts: Mapping[str, Any], dataset: Dataset | None, *, size: int, de
     """Versions, hashes and hardware for a run over these parts."""
     data = {"data": _data_hash(dataset), "images": len(dataset)} if dataset is not None else {}
     return {
-        "versions": {"python": platform.python_version(), **_versions()},
+        "versions": versions(),
         "code": _source_hash(),
         **data,
         "size": size,
@@ -42,8 +42,9 @@ def describe(parts: Mapping[str, Any], dataset: Dataset | None, *, size: int, de
     }
 
 
-def _versions() -> dict[str, str]:
-    found = {}
+def versions() -> dict[str, str]:
+    """Python's version and those of the libraries that decide a number."""
+    found = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:
             found[name] = version(name)

@@ -11,7 +11,18 @@ from torch import Tensor
 
 from counterfoil.errors import BadData, UnknownName
 from counterfoil.lab import curation, garments
-from counterfoil.lab.garments import DEBIAN_FOLDER, ENVIRONMENT, Garments, clean, fresh, from_idx, read_split, shipped
+from counterfoil.lab.garments import (
+    DEBIAN_FOLDER,
+    ENVIRONMENT,
+    Garments,
+    clean,
+    fresh,
+    from_idx,
+    read_split,
+    shipped,
+    usable,
+    whole,
+)
 from counterfoil.lab.vocabulary import GARMENTS
 
 HAS_DATA = (Path(DEBIAN_FOLDER) / "train-images-idx3-ubyte.gz").is_file()
@@ -93,6 +104,17 @@ def test_what_ships_is_not_fresh(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(fresh(folder)) == len(every)
     monkeypatch.setattr(garments, "shipped", lambda split: every[:1])
     assert not len(fresh(folder))
+
+
+def test_the_whole_split_leaves_out_two_classes_and_nothing_else(folder: Path) -> None:
+    every = whole(folder)
+    assert torch.bincount(every.labels).tolist() == [1000] * len(GARMENTS)
+    assert every.pixels.shape == (8000, 28, 28)
+
+
+def test_how_many_are_usable_follows_from_the_list_that_ships(folder: Path) -> None:
+    assert usable("test") == (len(from_idx(folder, "test")), len(whole(folder)))
+    assert usable("train")[1] == 48_000
 
 
 def test_folder_may_come_from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from counterfoil.errors import BadSpec
 from counterfoil.grids import read_grid
 from counterfoil.grids.words import named, read_yaml
 from counterfoil.lab.faithfulness import faithfulness
-from counterfoil.lab.parts import WEIGHTS
+from counterfoil.lab.places import WEIGHTS
 from counterfoil.lab.scenes import PLANTED_BACKGROUNDS
 from counterfoil.protocols import imagenet_d
 from counterfoil.testing import check_painter

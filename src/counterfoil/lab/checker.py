@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
-from counterfoil.lab.parts import WEIGHTS
+from counterfoil.lab.places import WEIGHTS
 from counterfoil.lab.train.attributes import split
 from counterfoil.lab.train.formats import load_timm, normalise
 
@@ -15,8 +17,8 @@ BATCH = 256
 class Checker:
     """Reads every factor off a picture."""
 
-    def __init__(self, device: str | torch.device = "cpu") -> None:
-        self._network = load_timm(WEIGHTS / "attributes").to(device)
+    def __init__(self, device: str | torch.device = "cpu", *, folder: Path = WEIGHTS / "attributes") -> None:
+        self._network = load_timm(folder).to(device)
         self._device = device
 
     @torch.no_grad()

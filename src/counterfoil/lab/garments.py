@@ -66,8 +66,7 @@ def from_idx(folder: str | Path | None = None, split: Split = "train") -> Garmen
     usable is a fixed list that ships with the package; `counterfoil.lab.curation` says by what rule it was made.
     """
     pixels, labels = read_split(folder, split)
-    with _archive("kept.npz") as archive:
-        kept = torch.from_numpy(numpy.unpackbits(archive[split], count=len(labels)).astype(bool))
+    kept = _kept(split)
     return Garments(clean(pixels[kept], labels[kept]), labels[kept])
 
 
@@ -76,6 +75,18 @@ def fresh(folder: str | Path | None = None) -> Garments:
     every = from_idx(folder, "test")
     known = {row.tobytes() for split in ("report", "tune") for row in shipped(split).pixels.numpy()}
     return every[torch.tensor([row.tobytes() not in known for row in every.pixels.numpy()])]
+
+
+def whole(folder: str | Path | None = None) -> Garments:
+    """Every garment of the eight classes in Fashion-MNIST's test split, usable or not."""
+    pixels, labels = read_split(folder, "test")
+    known = labels >= 0
+    return Garments(clean(pixels[known], labels[known]), labels[known])
+
+
+def usable(split: Split) -> tuple[int, int]:
+    """How many garments of a split are usable, and of how many: Fashion-MNIST has as many of each of its classes."""
+    return int(_kept(split).sum()), _COUNT[split] * len(GARMENTS) // len(_SOURCE_CLASSES)
 
 
 def read_split(folder: str | Path | None, split: Split) -> tuple[Tensor, Tensor]:
@@ -138,6 +149,12 @@ def _read_idx(folder: Path, name: str, *, shape: Sequence[int]) -> Tensor:
     if not content.startswith(header) or len(content) != len(header) + math.prod(shape):
         raise BadData(f"{path}: not Fashion-MNIST's idx file of shape {tuple(shape)}; take it from dataset-fashion-mnist")
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=len(header)).view(*shape)
+
+
+def _kept(split: Split) -> Tensor:
+    """Which garments of a split are usable, in the order of its files.  # (M,) bool"""
+    with _archive("kept.npz") as archive:
+        return torch.from_numpy(numpy.unpackbits(archive[split], count=_COUNT[split]).astype(bool))
 
 
 def _archive(name: str) -> NpzFile:

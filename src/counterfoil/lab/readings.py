@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,3 +52,21 @@ def mean(name: str, values: Tensor, unit: str, *, at_least: float | None = None,
     n, value = len(values), float(values.double().mean())
     half = Z * float(values.double().std()) / math.sqrt(n) if n > 1 else 0.0
     return Reading(name, value, value - half, value + half, n, unit, at_least=at_least, at_most=at_most)
+
+
+def lost(name: str, before: Tensor, after: Tensor, *, at_most: float | None = None) -> Reading:
+    """How many points fewer are right after than before, of the same rows.  # (N,) bool twice
+
+    The interval is Wald's after half a row was added to each of the four cells (Agresti and Min, 2005), so that it has a width
+    even if no row changed.
+    """
+    n, fell, rose = len(before), int((before & ~after).sum()), int((~before & after).sum())
+    rows, change, moved = n + 2, fell - rose, fell + rose + 1
+    half = Z * math.sqrt(moved - change * change / rows) / rows
+    low, high = change / rows - half, change / rows + half
+    return Reading(name, 100 * change / n, 100 * low, 100 * high, n, "points", at_most=at_most)
+
+
+def median(name: str, values: Sequence[float], unit: str, *, at_most: float | None = None) -> Reading:
+    """The median of a few times, with the least and the greatest of them in place of an interval."""
+    return Reading(name, statistics.median(values), min(values), max(values), len(values), unit, at_most=at_most)
