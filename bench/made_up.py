@@ -7,6 +7,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from counterfoil.store.parts import picture_name
 
 SIDE = 8
 STEPS = 5
+OWN = 3 * SIDE * SIDE  # bytes of noise that are a picture's own; larger ones share the rest
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,10 @@ class Images:
         raise BadImage(f"{sample.source}: made up")
 
 
-def outcome(sample: Sample) -> Outcome:
+def outcome(sample: Sample, side: int = SIDE) -> Outcome:
     """What a run would record of an image: two arms, four pictures, five steps, from the image's id alone."""
     seed = hashlib.blake2b(sample.image_id.encode(), digest_size=32).digest()
-    pictures = {kind: png(seed + kind.encode()) for kind in ("clean", "reconstruction", "guided", "random")}
+    pictures = {kind: png(seed + kind.encode(), side) for kind in ("clean", "reconstruction", "guided", "random")}
     names = {kind: picture_name(hashlib.sha256(content).hexdigest()) for kind, content in pictures.items()}
     trials, predictions, verdicts = [], [], []
     for arm in ("guided", "random"):
@@ -62,16 +64,22 @@ def outcome(sample: Sample) -> Outcome:
     return Outcome(tuple(trials), tuple(predictions), tuple(verdicts), tuple(pictures.values()))
 
 
-def png(seed: bytes) -> bytes:
-    """A picture of noise as a PNG file, written out by hand: an encoder would take longer than the store.  # 8 × 8"""
-    noise = hashlib.shake_128(seed).digest(3 * SIDE * SIDE)
-    rows = b"\0" + b"\0".join([noise[at : at + 3 * SIDE] for at in range(0, len(noise), 3 * SIDE)])
-    return _HEAD + _chunk(b"IDAT", zlib.compress(rows, 0)) + _TAIL
+def png(seed: bytes, side: int = SIDE) -> bytes:
+    """A picture of noise as a PNG file, written out by hand: an encoder would take longer than the store.  # side × side"""
+    noise = hashlib.shake_128(seed).digest(OWN) + _shared(side)
+    rows = b"\0" + b"\0".join([noise[at : at + 3 * side] for at in range(0, len(noise), 3 * side)])
+    size = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return _SIGN + _chunk(b"IHDR", size) + _chunk(b"IDAT", zlib.compress(rows, 0)) + _TAIL
+
+
+@cache
+def _shared(side: int) -> bytes:
+    return hashlib.shake_128(b"").digest(3 * side * side - OWN)
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-_HEAD = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0))
+_SIGN = b"\x89PNG\r\n\x1a\n"
 _TAIL = _chunk(b"IEND", b"")

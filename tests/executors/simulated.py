@@ -15,11 +15,11 @@ TURN = 0.05
 
 @dataclass
 class Worker:
-    """Works on one item after the other."""
+    """Works on one item after the other in each of its slots; an idle slot makes the others no faster."""
 
     seconds: float
     part: int
-    free_at: float = 0.0
+    free_at: list[float]  # slot by slot
     finishing: list[tuple[float, str]] = field(default_factory=list)
     pending: set[str] = field(default_factory=set)
     buffer: list[str] = field(default_factory=list)
@@ -34,6 +34,7 @@ class SimulatedPool:
     poison: frozenset[str] = frozenset()
     kill_every: float | None = None
     part: int = 3
+    slots: int = 1
     seed: int = 0
     now: float = 0.0
     worked: list[str] = field(default_factory=list)  # every item that was finished by anyone
@@ -53,7 +54,7 @@ class SimulatedPool:
     def start(self, *, replacing: bool = False) -> str:
         number = len(self._workers)
         name = f"w{number}"
-        self._workers[name] = Worker(self.seconds(number), self.part)
+        self._workers[name] = Worker(self.seconds(number), self.part, [0.0] * self.slots)
         self._post(self.now + 0.5, name, Ready(name))
         return name
 
@@ -66,8 +67,9 @@ class SimulatedPool:
             mine.pending.remove(key)
             mine.buffer.append(key)
         for key in order.give:
-            mine.free_at = max(mine.free_at, self.now) + mine.seconds
-            mine.finishing.append((mine.free_at, key))
+            slot = mine.free_at.index(min(mine.free_at))
+            mine.free_at[slot] = max(mine.free_at[slot], self.now) + mine.seconds
+            mine.finishing.append((mine.free_at[slot], key))
         bad = [when for when, key in mine.finishing if key in self.poison]
         if bad and min(bad) <= self.now + TURN:
             return self._die(worker, min(bad))

@@ -17,7 +17,7 @@ def work(pool: SimulatedPool, count: int, *, workers: int = 2, room: int = 6, th
     """What was handed in, in its order, and what was given up."""
     crew = Crew(pool, workers)
     crew.start()
-    leases = Leases(items(count), key=str, workers=workers, most=room // 2, clock=pool.clock)
+    leases = Leases(items(count), key=str, workers=workers, most=room // 2, slots=pool.slots, clock=pool.clock)
     kept, lost, finished = [], [], []
     for done, staged, given_up in crew.work(leases, room=room, through_store=through_store):
         finished += [each.key for each in done]
@@ -54,6 +54,24 @@ def test_the_end_does_not_wait_for_a_worker_that_is_a_hundred_times_slower():
     kept, _ = work(pool, 60, workers=3, room=4)
     assert Counter(kept) == Counter(items(60))
     assert pool.now < 30 + 10  # two quick workers take 30 s; the slow one alone would hold four items for 400 s
+
+
+@pytest.mark.parametrize(("count", "held_up"), [(8, 1.6), (32, 1), (56, 1), (96, 1), (200, 1)])
+def test_a_slow_worker_holds_up_the_end_by_about_an_item_at_most(count, held_up):
+    def end(*seconds: float) -> float:
+        pool = SimulatedPool(seconds=lambda number: seconds[number], slots=8)
+        kept, _ = work(pool, count, workers=len(seconds), room=24)
+        assert Counter(kept) == Counter(items(count))
+        return pool.now
+
+    assert end(240.0, 12.0) <= end(12.0) + held_up * 12
+    assert end(12.0, 240.0, 12.0) <= end(12.0, 12.0) + held_up * 12
+
+
+def test_equal_workers_with_slots_repeat_nothing():
+    pool = SimulatedPool(slots=8)
+    work(pool, 300, workers=4, room=24)
+    assert len(pool.worked) == 300
 
 
 def test_equal_workers_end_within_an_item_of_each_other_and_repeat_little():

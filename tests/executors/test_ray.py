@@ -15,8 +15,9 @@ from counterfoil.errors import BadPart, UsageError
 from counterfoil.executors.crew import Death, Finished, Order, Ready, Report
 from counterfoil.executors.execution import Execution
 from counterfoil.executors.ray import RayPool, _knock
-from counterfoil.protocols import fmr, imagenet_d
+from counterfoil.protocols import fmr, imagenet_d, lance
 from tests.protocols.imagenet_d import world as squares
+from tests.protocols.lance import world as pets
 
 from .test_workers import content, tables
 
@@ -102,11 +103,14 @@ def _workers() -> list[int]:
     return found
 
 
-def test_objects_travel_to_the_workers_of_a_staged_protocol(tmp_path: Path) -> None:
-    imagenet_d.run(squares.spec(), tmp_path / "whole", given=squares.given())
-    one = Execution("ray", workers=1, threads=1)
-    spread = imagenet_d.run(squares.spec(), tmp_path / "spread", given=squares.given(), execution=one)
-    assert tables(spread.path) == tables(tmp_path / "whole")
+@pytest.mark.parametrize(("protocol", "world"), [(lance, pets), (imagenet_d, squares)])
+def test_a_staged_protocol_over_two_workers_leaves_the_same_tables_and_records(tmp_path: Path, protocol, world) -> None:
+    whole = protocol.run(world.spec(), tmp_path / "whole", given=world.given())
+    two = Execution("ray", workers=2, threads=1)
+    spread = protocol.run(world.spec(), tmp_path / "spread", given=world.given(), execution=two)  # parts that are objects travel
+    assert tables(spread.path) == tables(whole.path) != {}
+    assert content(spread) == content(whole) and spread.trials
+    assert (spread.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
 
 
 def test_a_process_computes_with_the_threads_it_is_told_to() -> None:

@@ -44,7 +44,7 @@ def test_climbs_are_those_of_one_process(tmp_path: Path, dies, packed) -> None:
     with store.write(
         out, chosen.model_dump(mode="json"), about.classes, about.provenance, part_images=8, packed=packed
     ) as writer:
-        make(crew, chosen, dataset, writer, room=about.room, watch=seen.append, tell=lambda line: None)
+        make(crew, chosen, dataset, writer, slots=about.slots, room=about.room, watch=seen.append, tell=lambda line: None)
         fmr.finish(chosen, writer)
     pool.stop()
     spread = store.open_run(out)

@@ -35,6 +35,7 @@ class Described:
 
     classes: tuple[str, ...]
     provenance: dict[str, Any]
+    slots: int  # images that a worker climbs at a time
     room: int  # images that a worker is best given at a time
 
 
@@ -57,8 +58,8 @@ class ClimbWorker:
         if check:
             preflight.check(assembly)
         self._engine = engine = assembly.engine()
-        held = max(engine.slots, engine.tile) + 2 * engine.tile
-        return Described(tuple(assembly.dataset.classes), provenance.gather(assembly), held)
+        slots = max(engine.slots, engine.tile)
+        return Described(tuple(assembly.dataset.classes), provenance.gather(assembly), slots, room=slots + 2 * engine.tile)
 
     def turn(self, order: Order[Sample]) -> Report:
         """Take in what is given, hand in what is asked for, and say what was finished."""
@@ -95,7 +96,8 @@ class ClimbWorker:
         """The engine's thread: climbs as long as something comes."""
         assert self._assembly is not None
         try:
-            while self._feed.wait():
+            while True:
+                self._feed.wait()
                 for finished in self._engine.run(self._feed):
                     source = self._feed.source(finished.job.image_id)
                     self._outbox.put(self._writers.submit(record, self._assembly, finished, source))

@@ -32,17 +32,19 @@ def run(spec: FmrSpec, out: Path, *, given: Given | None, execution: Execution, 
         ) as writer:
             for note in writer.notes:
                 tell(note)
-            make(crew, spec, dataset, writer, room=about.room, watch=watch, tell=tell)
+            make(crew, spec, dataset, writer, slots=about.slots, room=about.room, watch=watch, tell=tell)
             finish(spec, writer)
             pool.ask("measure")
 
 
-def make(crew: Crew, spec: FmrSpec, dataset: Dataset, writer: Writer, *, room: int, watch: Watch, tell: Tell) -> None:
+def make(
+    crew: Crew, spec: FmrSpec, dataset: Dataset, writer: Writer, *, slots: int = 1, room: int, watch: Watch, tell: Tell
+) -> None:
     """Every image that is not in the store yet, through the workers and into it."""
     progress = begun(writer, dataset)
     watch(progress)
     leases: Leases[Sample] = Leases(
-        left(writer, dataset), key=lambda sample: sample.image_id, workers=crew.workers, most=max(1, room // 2)
+        left(writer, dataset), key=lambda sample: sample.image_id, workers=crew.workers, most=max(1, room // 2), slots=slots
     )
     for finished, staged, lost in crew.work(leases, room=room, through_store=True):
         if staged is not None:

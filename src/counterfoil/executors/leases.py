@@ -5,8 +5,8 @@ that is on the disk. A worker that dies gives back what it had. What it was work
 again by themselves, in halves, until a single one is left that ends its worker three times. That one is put aside, as workers die
 of other causes too, and tried a last time when all else is done; if it ends that worker as well, it is given up.
 
-When nothing is left to hand out and a worker is idle, it gets copies of what others have had for long. Whoever finishes first
-hands in; the other's work is dropped.
+When nothing is left to hand out and a worker will soon have idle slots, it gets copies of what others have had for long. Whoever
+finishes first hands in; the other's work is dropped.
 """
 
 from __future__ import annotations
@@ -21,14 +21,23 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 ALONE = 3  # times that an item may end a worker that had nothing else before it is put aside
-PATIENCE = 1.5  # how much longer than usual an item may be out before somebody else gets a copy
+PATIENCE = 1.5  # times as long as usual that an item may be worked on before somebody else gets a copy
+
+
+@dataclass(frozen=True)
+class _Out(Generic[Item]):
+    """An item that a worker has to work on."""
+
+    item: Item
+    since: float
+    turns: int  # 1 if it could be begun at once, 2 if all slots had to be free again first, and so on
 
 
 @dataclass
 class _Hand(Generic[Item]):
     """What one worker has."""
 
-    out: dict[str, tuple[Item, float]] = field(default_factory=dict)  # by key, with when it went out
+    out: dict[str, _Out[Item]] = field(default_factory=dict)  # by key
     finished: dict[str, Item] = field(default_factory=dict)  # to be handed in
     suspects: bool = False  # whether what is out is under suspicion
 
@@ -43,18 +52,19 @@ class Leases(Generic[Item]):
         key: Callable[[Item], str],
         workers: int,
         most: int,
+        slots: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`most` is how many items go out to a worker at once."""
+        """`most` is how many items go out to a worker at once, `slots` how many it works on at a time."""
         self.key = key
         self._source, self._clock = iter(items), clock
-        self._workers, self._most = workers, most
+        self._workers, self._most, self._slots = workers, most, slots
         self._ahead: deque[Item] = deque()
         self._groups: deque[list[Item]] = deque()  # under suspicion, each to be tried by itself
         self._alone: Counter[str] = Counter()  # workers that an item ended with nothing else around
         self._aside: deque[Item] = deque()  # those that ended too many, until all else is done
         self._hands: dict[str, _Hand[Item]] = {}
-        self._usual = 0.0  # seconds that an item is out, as of late
+        self._usual = 0.0  # seconds that an item is worked on, as of late
 
     @property
     def over(self) -> bool:
@@ -94,12 +104,13 @@ class Leases(Generic[Item]):
         if self._ahead and room > 0:
             share = -(-len(self._ahead) // (2 * self._workers))  # the last ones go round one by one
             return self._hand_out(hand, [self._ahead.popleft() for _ in range(max(1, min(share, room, self._most)))])
-        if not self.dry or hand.out:
+        most = 2 * self._slots if self._usual else 1  # more than it works on, so that it does not run out of items in between
+        if not self.dry or len(hand.out) >= most:
             return []
         if self._aside and not hand.finished and not any(other.out and not other.suspects for other in self._hands.values()):
             hand.suspects = True
             return self._hand_out(hand, [self._aside.popleft()])
-        return self._hand_out(hand, self._copies(worker, room))
+        return self._hand_out(hand, self._copies(worker, min(room, most - len(hand.out))))
 
     def finished(self, worker: str, keys: Sequence[str]) -> list[str]:
         """Those of the keys that the worker is to hand in; the others somebody else has finished before."""
@@ -108,9 +119,10 @@ class Leases(Generic[Item]):
         for key in keys:
             if key not in hand.out:
                 continue
-            item, since = hand.out.pop(key)
-            self._usual = 0.8 * self._usual + 0.2 * (now - since) if self._usual else now - since
-            hand.finished[key] = item
+            out = hand.out.pop(key)
+            took = (now - out.since) / out.turns
+            self._usual = 0.8 * self._usual + 0.2 * took if self._usual else took
+            hand.finished[key] = out.item
             mine.append(key)
             for other in self._hands.values():
                 other.out.pop(key, None)
@@ -129,7 +141,7 @@ class Leases(Generic[Item]):
             return []
         self._ahead.extendleft(reversed(list(hand.finished.values())))  # these did it no harm
         elsewhere = {key for other in self._hands.values() for key in other.out}
-        lost = [item for key, (item, _) in hand.out.items() if key not in elsewhere]
+        lost = [out.item for key, out in hand.out.items() if key not in elsewhere]
         if len(lost) == 1 and hand.suspects:
             key = self.key(lost[0])
             self._alone[key] += 1
@@ -151,8 +163,9 @@ class Leases(Generic[Item]):
         return self._hands.setdefault(worker, _Hand())
 
     def _hand_out(self, hand: _Hand[Item], items: list[Item]) -> list[Item]:
-        now = self._clock()
-        hand.out.update((self.key(item), (item, now)) for item in items)
+        now, before = self._clock(), len(hand.out)
+        for number, item in enumerate(items, before):
+            hand.out[self.key(item)] = _Out(item, now, turns=1 + number // self._slots)
         return items
 
     def _look_ahead(self) -> None:
@@ -161,14 +174,14 @@ class Leases(Generic[Item]):
             self._ahead.extend(islice(self._source, missing))
 
     def _copies(self, worker: str, room: int) -> list[Item]:
-        """Half of what others have had for long and nobody else has, newest first: their owners come to those last."""
-        overdue = self._clock() - PATIENCE * self._usual
+        """What others have had for long and nobody else has, newest first: their owners come to those last."""
+        now = self._clock()
         holders = Counter(key for hand in self._hands.values() for key in hand.out)
         late = [
-            item
+            out.item
             for name, hand in self._hands.items()
             if name != worker and not hand.suspects
-            for key, (item, since) in hand.out.items()
-            if holders[key] == 1 and since <= overdue
+            for key, out in hand.out.items()
+            if holders[key] == 1 and now - out.since >= self._usual * (out.turns - 1 + PATIENCE)
         ]
-        return late[::-1][: min(-(-len(late) // 2), max(room, 0))]
+        return late[::-1][: max(room, 0)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +16,9 @@ from counterfoil.extras import require
 
 WAIT = 1.0  # seconds after which `wait` answers with nothing
 KNOCK = 10.0  # seconds that a cluster's address is given to answer
+LINE = 200  # characters of Ray's own words that a message repeats
+_MODE = "RAY_AUTH_MODE"  # what Ray reads, as it is imported, to know whether to show a token
+_WITH_TOKEN = f"if its head asks for a token, have the head's in ~/.ray/auth_token or RAY_AUTH_TOKEN, and set {_MODE}=token"
 _STORE = 100 * 2**20  # bytes of shared memory: orders and reports are small, pictures go to the disk
 
 
@@ -22,8 +26,9 @@ class RayPool:
     """Starts actors and carries orders and reports between them and the driver."""
 
     def __init__(self, execution: Execution, *, device: str) -> None:
-        self._ray: Any = require("ray", extra="ray", what="--executor ray")
         self._gpu = _on_gpu(device)
+        _show_token(execution.address)
+        self._ray: Any = require("ray", extra="ray", what="--executor ray")
         self._execution = execution
         self._actors: dict[str, Any] = {}
         self._calls: dict[Any, str] = {}  # the call that each worker is at
@@ -31,23 +36,12 @@ class RayPool:
         self._started = 0
 
     def __enter__(self) -> RayPool:
-        """Join the cluster, or start one that ends with this process."""
+        """Join the cluster that was named, or start one that ends with this process, whatever else runs on the machine."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         self._joined = self._ray.is_initialized()
-        try:
-            if self._joined:
-                pass
-            elif self._execution.address:
-                _knock(self._execution.address)
-                self._ray.init(address=self._execution.address, **quiet)
-            else:
-                cores = max(self._execution.workers or 0, os.cpu_count() or 1)
-                self._ray.init(num_cpus=cores, include_dashboard=False, object_store_memory=_STORE, **quiet)
-        except (OSError, ValueError, RuntimeError) as error:
-            where = self._execution.address or "this machine"
-            raise UsageError(f"Ray cannot be reached at {where}: {_line(error)}; start it with 'ray start --head'") from None
+        if not self._joined:
+            self._connect(log_to_driver=False, logging_level="ERROR")
         there = self._ray.cluster_resources()
         gpus, cores = int(there.get("GPU", 0)), int(there.get("CPU", 1))
         if self._gpu and not gpus:
@@ -61,6 +55,20 @@ class RayPool:
         self.stop()
         if not self._joined:
             self._ray.shutdown()
+
+    def _connect(self, **options: Any) -> None:
+        address, answered, no_entry = self._execution.address, False, self._ray.exceptions.RayError
+        try:
+            if address:
+                answered = _knock(address)
+                self._ray.init(address=address, **options)
+            else:  # without an address Ray would join a cluster that is there, and refuse to be told how many cores it has
+                cores = max(self._execution.workers or 0, os.cpu_count() or 1)
+                options |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": _STORE}
+                self._ray.init(address="local", **options)
+        except (OSError, ValueError, RuntimeError, no_entry) as error:
+            advice = _WITH_TOKEN if answered or isinstance(error, no_entry) else "start it with 'ray start --head'"
+            raise UsageError(f"Ray cannot be reached at {address or 'this machine'}: {_line(error)}; {advice}") from None
 
     def employ(self, kind: type[Any], *arguments: Any, **options: Any) -> None:
         """Say what workers are and what they are made with. Large objects are put into Ray's store once."""
@@ -129,11 +137,24 @@ class RayPool:
         return answer
 
 
-def _knock(address: str) -> None:
-    """See that somebody listens at HOST:PORT, because Ray itself would try for ever."""
+def _show_token(address: str | None) -> None:
+    """Have Ray show this machine's token, if there is one, to a head at HOST:PORT.
+
+    Starting a head turns tokens on where there is one, and starting a cluster for one process makes one. But Ray shows it by
+    itself to `auto` alone, and is refused elsewhere. A head that asks for none does not mind.
+    """
+    given = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    if address not in (None, "auto") and (given or (Path.home() / ".ray" / "auth_token").is_file()):
+        os.environ.setdefault(_MODE, "token")
+
+
+def _knock(address: str) -> bool:
+    """See that somebody listens at HOST:PORT, because Ray itself would try for ever. Other addresses are left to Ray."""
     host, _, port = address.rpartition(":")
-    if host and port.isdigit() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=KNOCK).close()
+    if not host or not port.isdigit() or "/" in host:
+        return False
+    socket.create_connection((host, int(port)), timeout=KNOCK).close()
+    return True
 
 
 def _on_gpu(device: str) -> bool:
@@ -147,4 +168,5 @@ def _on_gpu(device: str) -> bool:
 
 def _line(error: BaseException) -> str:
     """The first lines of an error as one."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= LINE else f"{text[:LINE]} …"

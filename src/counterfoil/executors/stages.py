@@ -136,7 +136,7 @@ class CrewSpread:
                 under_way[item.id] = item
                 yield item
 
-        leases = Leases(noted(), key=lambda item: item.id, workers=self.crew.workers, most=batch)
+        leases = Leases(noted(), key=lambda item: item.id, workers=self.crew.workers, most=batch, slots=batch)
         over = tuple(self._complete)
         for finished, _, lost in self.crew.work(leases, room=2 * batch, through_store=False, stage=stage, over=over):
             if finished:
