@@ -49,7 +49,7 @@ class Echo:
 
 def next_of(pool: RayPool):
     """The next event, however long the machine takes."""
-    until = time.monotonic() + 120
+    until = time.monotonic() + 600
     while time.monotonic() < until:
         if events := pool.wait():
             return events
