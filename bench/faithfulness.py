@@ -16,41 +16,31 @@ each inversion there, and prints what the choice comes to on the garments of `re
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from bench.edit_audit import Audit
 from bench.results import add_keep, command, keep
-from torch import Tensor
 
-from counterfoil.editing.prompt_to_prompt import PromptToPrompt
 from counterfoil.editing.settings import INVERSIONS
-from counterfoil.lab import garments, parts, scenes
-from counterfoil.lab.captions import captions
-from counterfoil.lab.captions import replace as reworded
-from counterfoil.lab.checker import Checker
 from counterfoil.lab.edit_choice import best_choice
-from counterfoil.lab.edit_faithfulness import Candidate, Edit, Outcome, by_factor, margin, readings
+from counterfoil.lab.edit_faithfulness import Edit, Outcome, by_factor, margin, readings
 from counterfoil.lab.editor import BARS
 from counterfoil.lab.editor import editor as lab_editor
-from counterfoil.lab.readings import Reading, mean, share
-from counterfoil.lab.vocabulary import FACTORS, GARMENTS
-from counterfoil.parts import Edited, Inversion
-from counterfoil.quality.measure import Ruler, compared
+from counterfoil.lab.readings import Reading
 from counterfoil.spec import part
 from counterfoil.spec.lance import QualitySpec
 
 EDITED = ("background", "colour", "material", "texture", "object", "domain", "weather")
 MEASURED = ("null-text", "negative-prompt", "edit-friendly")
-ROWS = {"cpu": 1, "cuda": 640}  # rows of a call of the denoiser while redrawing, about
 
 SHARES, PULLS = (0.2, 0.35, 0.5, 0.7), (1.3, 2.0, 3.0)
 CONTROLS: tuple[dict[str, Any], ...] = (
@@ -69,138 +59,6 @@ TRIED: dict[str, tuple[dict[str, Any], ...]] = {
 TRIED_BARS = tuple(
     QualitySpec(image_image=near, image_text=0.1, directional=way) for near, way in product((0.6, 0.7, 0.8), (0.4, 0.5, 0.6))
 )
-
-
-class Audit:
-    """Scenes, the changes asked of them, and everyone who judges what an editor makes of it."""
-
-    def __init__(self, *, count: int, distribution: str, split: str, seed: int, device: str) -> None:
-        shapes = garments.shipped(split)
-        self.scenes = scenes.sample(count, garments=shapes, distribution=distribution, seed=seed)
-        self.images = (scenes.render(self.scenes, shapes)[0] * 255).round() / 255
-        self.captions = captions(self.scenes)
-        self.device = device
-        self.checker = Checker(device)
-        self.ruler = Ruler(parts.encoder("clip").to(device), tile=4 if device == "cpu" else 512, device=device)
-        self.oracle = parts.oracle("clip").bind(GARMENTS)
-        self.oracle.to(device)
-        self.embedded = self.ruler.images(list(self.images))
-        read = self.checker.read(self.images)
-        self.sources = [{name: int(read[name][row]) for name in FACTORS} for row in range(count)]
-        self.truths = [{name: int(self.scenes.factors[name][row]) for name in FACTORS} for row in range(count)]
-        self._texts: dict[str, Tensor] = {}
-        self._inverted: dict[str, list[Inversion]] = {}
-
-    def edits(self, editor: PromptToPrompt, inversions: list[Inversion], factors: Sequence[str], each: int) -> list[Edit]:
-        """Ask for another value of `each` of the factors in every scene, in turn, and have all candidates judged."""
-        drawing = self._drawing(editor)
-        found = []
-        for place, factor in enumerate(factors):
-            rows = [row for row in range(len(inversions)) if (place - row) % len(factors) < each]
-            values = [self._other(factor, row) for row in rows]
-            captions = [self.captions[row] for row in rows]
-            texts = [reworded(text, factor, FACTORS[factor][value]) for text, value in zip(captions, values, strict=True)]
-            asked = [Edit(factor, value, self.truths[row], self.sources[row]) for row, value in zip(rows, values, strict=True)]
-            made = drawing.edit([inversions[row] for row in rows], texts)
-            found += self._judged(asked, rows, texts, made, names=editor.sweep)
-        return found
-
-    def _drawing(self, editor: PromptToPrompt) -> PromptToPrompt:
-        """The editor with as many rows at a time as the device likes, and no more than there are."""
-        needed = (len(self.images) * len(editor.sweep) + 1) // 2
-        return PromptToPrompt(editor.diffusion, editor.settings, tile=max(1, min(ROWS[self.device.split(":")[0]] // 2, needed)))
-
-    def _judged(
-        self, asked: list[Edit], rows: list[int], texts: list[str], made: list[Any], *, names: Sequence[str]
-    ) -> list[Edit]:
-        done = [one if isinstance(made[at], Edited) else replace(one, refused=made[at].reason) for at, one in enumerate(asked)]
-        drawn = [at for at, one in enumerate(made) if isinstance(one, Edited)]
-        if not drawn:
-            return done
-        pictures = (torch.cat([made[at].candidates for at in drawn]) * 255).round() / 255  # (drawn · S, 3, H, W)
-        labels = torch.tensor([self.truths[rows[at]]["garment"] for at in drawn for _ in names])
-        embedded, read = self.ruler.images(list(pictures)), self.checker.read(pictures)
-        keeps = torch.cat(
-            [
-                self.oracle.judge(some.to(self.device), some_labels.to(self.device)).keeps_label.cpu() == 1
-                for some, some_labels in zip(pictures.split(256), labels.split(256), strict=True)
-            ]
-        )
-        for place, at in enumerate(drawn):
-            span = range(place * len(names), (place + 1) * len(names))
-            before, after = self._text(self.captions[rows[at]]), self._text(texts[at])
-            alike = compared(self.embedded[rows[at]], embedded[span.start : span.stop], before=before, after=after)
-            done[at] = replace(
-                done[at],
-                candidates=tuple(
-                    Candidate(name, close, bool(keeps[where]), {each: int(read[each][where]) for each in FACTORS})
-                    for name, close, where in zip(names, alike, span, strict=True)
-                ),
-            )
-        return done
-
-    def _text(self, text: str) -> Tensor:
-        if text not in self._texts:
-            self._texts[text] = self.ruler.texts([text])[0]
-        return self._texts[text]
-
-    def _other(self, factor: str, row: int) -> int:
-        """Another value than the scene's, the same for every editor."""
-        draw = int.from_bytes(hashlib.blake2b(f"{factor} {row}".encode(), digest_size=8).digest(), "big")
-        values = len(FACTORS[factor])
-        return (int(self.scenes.factors[factor][row]) + 1 + draw % (values - 1)) % values
-
-    def invert(self, editor: PromptToPrompt) -> list[Inversion]:
-        """The inversions of all scenes, on a GPU in one batch; what hangs on the redrawing alone shares them."""
-        settings, null_text = editor.settings, editor.settings.inversion == "null-text"
-        key = repr(
-            (settings.inversion, settings.guidance if null_text else (), settings.fitting, settings.refinements, settings.skip)
-        )
-        if key in self._inverted:
-            return self._inverted[key]
-        tile = None if self.device == "cpu" else len(self.images)
-        found = PromptToPrompt(editor.diffusion, editor.settings, tile=tile).invert(
-            list(self.images), self.captions, list(range(len(self.images)))
-        )
-        for one in found:
-            if not isinstance(one, Inversion):
-                sys.exit(f"an inversion was refused: {one.reason}")
-        self._inverted[key] = [one for one in found if isinstance(one, Inversion)]
-        return self._inverted[key]
-
-    def reconstruction(self, editor: PromptToPrompt, inversions: list[Inversion]) -> list[Reading]:
-        """What an edit without a change costs, in decibels: beside the original, and below the autoencoder's own limit."""
-        few, images = inversions[:16], self.images[:16]
-        one = replace(editor.settings, self_replace=editor.settings.self_replace[:1], guidance=editor.settings.guidance[:1])
-        plainly = PromptToPrompt(editor.diffusion, one, tile=1 if self.device == "cpu" else len(few))
-        made = plainly.edit(few, self.captions[: len(few)])
-        plain = torch.stack([one.reconstruction for one in made if isinstance(one, Edited)])
-        limit = psnr(editor.diffusion.decode(editor.diffusion.encode(images)).cpu(), images)
-        reached = psnr(plain, images)
-        return [
-            mean("reconstruction", reached, "dB"),
-            mean("reconstruction below the autoencoder's limit", limit - reached, "dB", at_most=0.5),
-        ]
-
-    def autoencoder(self, editor: PromptToPrompt) -> list[Reading]:
-        """What encoding and decoding alone keep, which no edit can better."""
-        read = self.checker.read(
-            torch.cat([editor.diffusion.decode(editor.diffusion.encode(some)) for some in self.images.split(32)])
-        )
-        rows = range(len(self.images))
-        kept = {
-            name: [int(read[name][row]) == self.truths[row][name] for row in rows if self._read_right(name, row)]
-            for name in FACTORS
-        }
-        return [share(f"{name} kept by the autoencoder alone", torch.tensor(each)) for name, each in kept.items()]
-
-    def _read_right(self, name: str, row: int) -> bool:
-        return self.sources[row][name] == self.truths[row][name]
-
-
-def psnr(made: Tensor, images: Tensor) -> Tensor:
-    """Peak signal to noise.  # (N, 3, H, W) twice → (N,)"""
-    return -10 * torch.log10((made - images).square().flatten(1).mean(1))
 
 
 def accepted(edits: Sequence[Edit], bars: QualitySpec, sweep: Sequence[str] | None = None) -> tuple[list[Outcome], Counter[str]]:
