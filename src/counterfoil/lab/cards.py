@@ -26,7 +26,7 @@ from counterfoil.lab.readings import Reading
 AGAIN = "again.json"
 TITLES = {
     REPORT: "Measured on unseen {} (`report`)",
-    FRESH: "Measured again on {} that no choice was made by (`fresh`)",
+    FRESH: "Measured again on others (`fresh`)",
     WHOLE: "Measured with nothing left out (`whole`)",
 }
 
@@ -96,7 +96,7 @@ def _explained(name: str, split: str) -> str:
     if split == FRESH:
         return (
             f"Scenes, from a seed of their own, of the {kept - sum(known_ones.values()):,} usable garments of the test split "
-            "that do not ship: nothing was trained on them and nothing chosen by them."
+            "that do not ship. Nothing was trained on them; if something was chosen by them, Training says so."
         )
     return (
         f"Scenes of all {every:,} test garments of the eight classes as published, those that ship and the {every - kept:,} "

@@ -71,7 +71,7 @@ def from_idx(folder: str | Path | None = None, split: Split = "train") -> Garmen
 
 
 def fresh(folder: str | Path | None = None) -> Garments:
-    """The usable garments of Fashion-MNIST's test split that ship nowhere: no recipe was trained and no choice made on them."""
+    """The usable garments of Fashion-MNIST's test split that ship nowhere, and that no recipe was trained on."""
     every = from_idx(folder, "test")
     known = {row.tobytes() for split in ("report", "tune") for row in shipped(split).pixels.numpy()}
     return every[torch.tensor([row.tobytes() not in known for row in every.pixels.numpy()])]
