@@ -1,13 +1,13 @@
 """Seconds an image of a whole FMR run, pictures read from a folder and everything stored, against the engine alone.
 
-    python -m bench.fmr_whole [--device cuda] [--images 512] [--iterations 50] [--compile] [--keep NAME]
+    python -m bench.fmr_whole [--device cuda] [--images 512] [--iterations 50] [--control both] [--compile] [--keep NAME]
 
 The parts are those of bench/fmr_setup.py. The pictures are JPEG files of 500 × 375 pixels with the spectrum of photographs. The
 engine alone has them in memory and writes nothing; the whole run is `protocols.fmr.run`: it tries the parts, reads, climbs,
 makes PNG files, and commits records and pictures to a store, in packs as one over ImageNet does. Both are timed with the control
-arm of random steps and without it. What counts is the time between the images that end after the first `--slots` of them, as the
-first ones wait for kernels to be chosen and recorded; the columns beside it say what comes before and after. `--small` takes tiny
-networks, to rehearse on a CPU.
+arm of random steps and without it, unless `--control` asks for one of these. What counts is the time between the images that end
+after the first `--slots` of them, as the first ones wait for kernels to be chosen and recorded; the columns beside it say what
+comes before and after. `--small` takes tiny networks, to rehearse on a CPU.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from counterfoil.store import layout as store_layout
 
 CLASSES = 16
 WIDTH, HEIGHT = 500, 375
+ARMS = {"both": (False, True), "with": (True,), "without": (False,)}
 
 
 def photographs(folder: Path, count: int) -> None:
@@ -97,7 +98,7 @@ def paced(times: list[float], spec: FmrSpec) -> dict[str, Any]:
 def compared(given: Given, folder: Path, asked: argparse.Namespace) -> list[dict[str, Any]]:
     """Both with the control and without it, one after the other."""
     rows: list[dict[str, Any]] = []
-    for control in (False, True):
+    for control in ARMS[asked.control]:
         spec = spec_of(asked, control=control)
         for whole in (False, True):
             clear(asked.device)
@@ -134,6 +135,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=512)
     parser.add_argument("--iterations", type=int, default=50)
     parser.add_argument("--slots", type=int, default=128)
+    parser.add_argument("--control", choices=ARMS, default="both", help="time runs with the control arm, without it, or both")
     parser.add_argument("--compile", action="store_true", help="as a run of many images does")
     parser.add_argument("--small", action="store_true", help="tiny networks, to rehearse")
     add_keep(parser)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from bench.precision import Outcome, Work, agreement, intervals, numbers, too_far
+from bench.precision import BF16, Outcome, Work, agreement, difference, intervals, numbers, too_far
 
 from counterfoil.engine import Job
 
@@ -14,24 +14,34 @@ EXACT = {str(at): Outcome(known=at % 10 != 0, validated=at % 20 != 1, right=at %
 
 
 def test_equal_outcomes_differ_by_nothing() -> None:
-    assert intervals(EXACT, EXACT) == {"FMR": (0.0, 0.0), "VR": (0.0, 0.0)}
+    assert intervals([EXACT], [EXACT]) == {"FMR": (0.0, 0.0), "VR": (0.0, 0.0)}
     assert agreement(EXACT, EXACT) == {"verdict": 100.0, "outcome": 100.0, "steps": 100.0}
     assert numbers(EXACT) == {"SA": 90.0, "PA": 26.316, "FMR": 29.24, "VR": 95.0, "steps": 3.0}
 
 
 def test_an_interval_is_paired_and_holds_the_difference() -> None:
     found = {name: one._replace(right=one.right or int(name) % 40 == 2) for name, one in EXACT.items()}  # ten images more
-    low, high = intervals(found, EXACT)["FMR"]
+    low, high = intervals([found], [EXACT])["FMR"]
     difference = numbers(found)["FMR"] - numbers(EXACT)["FMR"]
     assert 0 < low < difference < high < 2 * difference  # not paired it would be some six points wide to either side
     assert agreement(found, EXACT)["outcome"] == 97.5
-    assert intervals(found, EXACT)["VR"] == (0.0, 0.0)
+    assert intervals([found], [EXACT])["VR"] == (0.0, 0.0)
 
 
-def test_half_a_point_is_too_far_for_bf16_alone() -> None:
+def test_runs_of_a_format_are_set_against_those_of_another_by_their_means() -> None:
+    more = {name: one._replace(right=one.right or int(name) % 40 == 2) for name, one in EXACT.items()}
+    less = {name: one._replace(right=one.right and int(name) % 40 != 4) for name, one in EXACT.items()}
+    assert difference([more, less], [EXACT])["FMR off by"] == 0.0
+    one, mean = difference([more], [EXACT])["FMR off by"], difference([more, EXACT], [EXACT])["FMR off by"]
+    assert mean == pytest.approx(one / 2, abs=0.01)
+    low, high = intervals([more, less], [EXACT, EXACT])["FMR"]
+    assert low < 0 < high
+
+
+def test_half_a_point_is_too_far_for_the_mean_of_bf16_alone() -> None:
     row = {"generator": "kl", "model": "narrow", "FMR off by": -0.6, "VR off by": 0.1}
-    assert too_far([{**row, "way": "bf16 compiled"}]) == ["kl, narrow, bf16 compiled: FMR off by -0.60"]
-    assert too_far([{**row, "way": "rounding"}, {**row, "way": "bf16", "FMR off by": 0.5}]) == []
+    assert too_far([{**row, "way": BF16}]) == [f"kl, narrow, {BF16}: FMR off by -0.60"]
+    assert too_far([{**row, "way": "rounding"}, {**row, "way": "bf16"}, {**row, "way": BF16, "FMR off by": 0.5}]) == []
 
 
 def test_pictures_held_as_bytes_are_the_same_ones() -> None:
