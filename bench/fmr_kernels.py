@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.grad import conv2d_input
 
 from counterfoil.acceleration import codes, fused, layers, plain
+from counterfoil.acceleration.settings import Acceleration
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter cannot multiply matrices in bfloat16
@@ -230,7 +231,8 @@ def main() -> None:
     torch.backends.cudnn.benchmark = True
     rows: list[Row] = []
     with torch.no_grad():
-        apart = agreement()
+        with Acceleration().numbers(torch.device(DEVICE)):  # float32 is not to be TF32 here
+            apart = agreement()
         print("relative difference from plain PyTorch:")
         for (kind, name), difference in apart.items():
             print(f"  {kind} {name:<12} {difference:.2e}")

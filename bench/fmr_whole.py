@@ -1,13 +1,13 @@
 """Seconds an image of a whole FMR run, pictures read from a folder and everything stored, against the engine alone.
 
-    python -m bench.fmr_whole [--device cuda] [--images 512] [--iterations 50] [--control both] [--compile] [--keep NAME]
+    python -m bench.fmr_whole [--device cuda] [--images 768] [--iterations 50] [--control both] [--compile] [--keep NAME]
 
 The parts are those of bench/fmr_setup.py. The pictures are JPEG files of 500 × 375 pixels with the spectrum of photographs. The
 engine alone has them in memory and writes nothing; the whole run is `protocols.fmr.run`: it tries the parts, reads, climbs,
 makes PNG files, and commits records and pictures to a store, in packs as one over ImageNet does. Both are timed with the control
 arm of random steps and without it, unless `--control` asks for one of these. What counts is the time between the images that end
-after the first `--slots` of them, as the first ones wait for kernels to be chosen and recorded; the columns beside it say what
-comes before and after. `--small` takes tiny networks, to rehearse on a CPU.
+after the first two rounds of `--slots`, as the first ones wait for kernels to be chosen and recorded; the columns beside it say
+what comes before and after. It fails if a climb did not take all iterations. `--small` takes tiny networks, to rehearse on a CPU.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ from counterfoil.datasets.folder import FolderDataset
 from counterfoil.protocols import fmr
 from counterfoil.spec import FmrSpec
 from counterfoil.store import layout as store_layout
+from counterfoil.store import open_run
 
 CLASSES = 16
 WIDTH, HEIGHT = 500, 375
+FIRST = 2  # rounds of slots that do not count
 ARMS = {"both": (False, True), "with": (True,), "without": (False,)}
 
 
@@ -66,8 +68,9 @@ def engine_alone(given: Given, spec: FmrSpec) -> dict[str, Any]:
     assembly = assemble(spec, given)
     jobs = list(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None))
     times = [time.perf_counter()]
-    for _ in assembly.engine().run(jobs):
+    for done in assembly.engine().run(jobs):
         times.append(time.perf_counter())
+        _check(done.job.image_id, [climb.steps for climb in done.climbs], spec)
     return {"what": "engine alone", "control": spec.search.control, **paced(times, spec)}
 
 
@@ -77,6 +80,8 @@ def whole_run(given: Given, spec: FmrSpec, out: Path) -> dict[str, Any]:
     began = time.perf_counter()
     fmr.run(spec, out, given=given, watch=lambda progress: times.append(time.perf_counter()))
     ended = time.perf_counter()
+    for trial in open_run(out).trials:
+        _check(trial.image_id, [trial.steps], spec)
     stored = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     return {
         "what": "whole run",
@@ -88,10 +93,15 @@ def whole_run(given: Given, spec: FmrSpec, out: Path) -> dict[str, Any]:
     }
 
 
+def _check(image: str, steps: list[int], spec: FmrSpec) -> None:
+    if set(steps) != {spec.search.budget}:
+        raise SystemExit(f"{image}: its climbs took {steps} steps, and all are to take {spec.search.budget}")
+
+
 def paced(times: list[float], spec: FmrSpec) -> dict[str, Any]:
     """The pace once it is under way; times are those of the start and of every image's end."""
-    images, slots = len(times) - 1, spec.engine.slots or 0
-    later = (times[-1] - times[slots]) / (images - slots)
+    images, first = len(times) - 1, FIRST * (spec.engine.slots or 0)
+    later = (times[-1] - times[first]) / (images - first)
     return {"images": images, "seconds an image": later, "first images included": (times[-1] - times[0]) / images}
 
 
@@ -119,7 +129,7 @@ def write(rows: list[dict[str, Any]], asked: argparse.Namespace) -> None:
         networks = "tiny networks, a rehearsal" if asked.small else "VQGAN f16-16384 at 256 px, ResNet-50 and CLIP ViT-B/32"
         about = (
             f"FMR with {networks}, random weights, {asked.iterations} iterations, pictures from a folder and all records and "
-            f"pictures stored, against the engine alone; seconds an image after the first {asked.slots}."
+            f"pictures stored, against the engine alone; seconds an image after the first {FIRST * asked.slots}."
         )
         keep(asked.keep, rows, command=command("bench.fmr_whole"), about=about)
 
@@ -132,7 +142,7 @@ def given_parts(networks: Parts, folder: Path) -> Given:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--images", type=int, default=768)
     parser.add_argument("--iterations", type=int, default=50)
     parser.add_argument("--slots", type=int, default=128)
     parser.add_argument("--control", choices=ARMS, default="both", help="time runs with the control arm, without it, or both")
@@ -140,8 +150,8 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="tiny networks, to rehearse")
     add_keep(parser)
     asked = parser.parse_args()
-    if asked.images <= asked.slots:
-        parser.error(f"--images must be more than the {asked.slots} slots, got {asked.images}")
+    if asked.images <= FIRST * asked.slots:
+        parser.error(f"--images must be more than {FIRST} times the {asked.slots} slots, got {asked.images}")
     store_layout.PACKED_FROM = 0  # few images stand for many
     with tempfile.TemporaryDirectory(prefix="fmr-whole-") as place:
         photographs(Path(place) / "pictures", asked.images)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -87,13 +88,15 @@ class Work:
             yield Job(name, picture.float() / 255, label, seed)
 
 
-def climbs(assembly: Assembly, work: Work, how: Acceleration, tile: int) -> tuple[dict[str, Outcome], int]:
-    """Every image's outcome, and nothing else of it; and the tile at the end, as an engine short of memory halves it."""
+def climbs(assembly: Assembly, work: Work, how: Acceleration, tile: int) -> tuple[dict[str, Outcome], dict[str, Any]]:
+    """Every image's outcome, and nothing else of it; the tile at the end, as an engine short of memory halves it; seconds."""
+    began = time.perf_counter()
     engine = Engine(
         assembly.model, assembly.generator, assembly.oracle, columns=assembly.columns, search=assembly.spec.search,
         layout=EngineSpec(tile=tile, slots=2 * tile), device=assembly.spec.device, acceleration=how,
     )  # fmt: skip
-    return {done.job.image_id: outcome(done) for done in engine.run(work)}, engine.tile
+    found = {done.job.image_id: outcome(done) for done in engine.run(work)}
+    return found, {"tile": engine.tile, "seconds": round(time.perf_counter() - began, 1)}
 
 
 def outcome(done: Finished) -> Outcome:
@@ -161,16 +164,16 @@ def compared(generator: str, model: str, asked: argparse.Namespace) -> Iterator[
     )
     assembly = assemble(spec)
     work = Work.of(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None), len(assembly.dataset), assembly.size)
-    exact, tile = climbs(assembly, work, Acceleration(), asked.tile)
+    exact, ran = climbs(assembly, work, Acceleration(), asked.tile)
     about = {"generator": generator, "model": model}
-    yield {**about, "way": "float32", "tile": tile, **numbers(exact)}
+    yield {**about, "way": "float32", **ran, **numbers(exact)}
     runs = {"float32": [exact], "bf16": []}
     for way in asked.ways.split(","):
         how = WAYS[way] if asked.device.startswith("cuda") else replace(WAYS[way], graphs=False)
-        found, tile = climbs(assembly, work, how, asked.tile // 2 if way == OTHER_TILES else asked.tile)
+        found, ran = climbs(assembly, work, how, asked.tile // 2 if way == OTHER_TILES else asked.tile)
         runs.setdefault(how.precision, []).append(found)
         same = {f"same {key}": share for key, share in agreement(found, exact).items()}
-        yield {**about, "way": way, "tile": tile, **numbers(found), **difference([found], [exact]), **same}
+        yield {**about, "way": way, **ran, **numbers(found), **difference([found], [exact]), **same}
     if runs["bf16"]:
         counts = {f"{precision} runs": len(runs[precision]) for precision in ("bf16", "float32")}
         yield {**about, "way": BF16, **counts, **difference(runs["bf16"], runs["float32"])}

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench.card import timed
 from bench.fmr_setup import Parts, jobs, parts
 from bench.results import add_keep, command, keep
 from torch import Tensor
@@ -32,7 +31,7 @@ from counterfoil.acceleration.settings import Acceleration
 from counterfoil.engine import Engine
 from counterfoil.parts import Generator, State
 from counterfoil.sparse import Mask, SparseGenerator, WindowedGenerator, load, masked
-from counterfoil.sparse.saving import PARTS, Saving, measure
+from counterfoil.sparse.saving import PARTS, Saving, in_turn, measure
 from counterfoil.spec import EngineSpec, SearchSpec
 
 WINDOWS = [12, 11, 8]
@@ -82,14 +81,14 @@ def full_size(asked: argparse.Namespace, write: Any) -> None:
     differs = {name: agreement(way, picture) for name, way in ways.items() if isinstance(way, WindowedGenerator)}
     print(f"fused windows differ from the network's own by {differs}", flush=True)
     engines = {name: engine_of(given, way, asked) for name, way in ways.items()}
-    search = SearchSpec(budget=asked.iterations, control=False)
     work, seconds = jobs(asked.slots, given.size), {name: list[float]() for name in ways}
-    warm = {name: timed(lambda engine=engine: list(engine.run(work)), asked.device) for name, engine in engines.items()}
+    warm = dict(zip(engines, next(in_turn([*engines.values()], work, 1)), strict=True))
     print(f"warming up took { ({name: round(each, 1) for name, each in warm.items()}) } seconds", flush=True)
-    for _ in range(asked.rounds):
-        for name, engine in engines.items():
-            engine.search = search
-            seconds[name].append(timed(lambda engine=engine: list(engine.run(work)), asked.device))
+    for engine in engines.values():
+        engine.search = SearchSpec(budget=asked.iterations, control=False)
+    for round_ in in_turn([*engines.values()], work, asked.rounds):
+        for name, each in zip(engines, round_, strict=True):
+            seconds[name].append(each)
         rows = [_row(name, seconds, asked, way=ways[name], engine=engines[name]) for name in ways]
         print("\n".join(str(row) for row in rows), end="\n\n", flush=True)
         write(rows, {"warm_up_seconds": warm, "fused_differs_by": differs, "seconds": seconds})

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import pytest
 import torch
 from torch import nn
 
 from counterfoil import registry
+from counterfoil.engine import Finished, Job
 from counterfoil.generators.autoencoders import GaussianAutoencoder, TinyAutoencoder
 from counterfoil.generators.latent import LatentGenerator
 from counterfoil.generators.vqgan.configuration import Architecture
@@ -14,7 +17,7 @@ from counterfoil.generators.vqgan.generator import GumbelVqganAutoencoder, Vqgan
 from counterfoil.generators.vqgan.network import Vqgan
 from counterfoil.sparse import Mask, SparseGenerator, WindowedGenerator, masked
 from counterfoil.sparse.box import Box
-from counterfoil.sparse.saving import measure, psnr
+from counterfoil.sparse.saving import in_turn, measure, psnr
 from counterfoil.sparse.submodel import CannotCrop, Submodel
 from counterfoil.testing import check_generator, pictures
 from tests.fakes import TinyAutoencoder as PlainModule
@@ -220,3 +223,21 @@ def test_the_saving_is_measured_in_turns_with_the_whole_decoder():
     assert found.dense.shape == found.sparse.shape == (2, 5) and (found.dense > 0).any() and found.psnr.shape == (2,)
     low, middle, high = found.ratio(10)
     assert 0 < low <= middle <= high
+
+
+def test_engines_climb_in_turn_for_the_same_images():
+    ran: list[tuple[str, int]] = []
+
+    class Noted:
+        device = torch.device("cpu")
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def run(self, jobs: Sequence[Job]) -> Iterator[Finished]:
+            ran.append((self.name, len(jobs)))
+            return iter(())
+
+    rounds = list(in_turn([Noted("whole"), Noted("masked")], [None] * 5, 2))  # type: ignore[list-item]
+    assert ran == 2 * [("whole", 5), ("masked", 5)]
+    assert [len(seconds) for seconds in rounds] == [2, 2]

@@ -3,12 +3,15 @@
 Most of a step's time goes into decoding and into the gradient back through the decoder. Where the kept coordinates lie in a
 window, both are done for the window alone; the tested model and the oracle still look at whole pictures. A climb also has a
 start, and the masked one is the longer of the two: it decodes the picture once, whole, and notes what the window needs of it.
+
+Steps taken apart tell where time goes. On a GPU they are not what a run does, which records steps and has many images under way:
+there, whole climbs of engines are timed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +22,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from counterfoil.engine import EightBits
+from counterfoil.engine import EightBits, Engine, Job
 from counterfoil.guidance import GradientAscent, StepLength
 from counterfoil.parts import Generator, Model, Oracle, State
 from counterfoil.sparse.generator import SparseGenerator
@@ -62,6 +65,20 @@ def measure(sparse: SparseGenerator, model: Model, images: Tensor, *, oracle: Or
         drawn = sparse.render(state)
         whole = sparse.inner.render({**state, sparse.inner.moving: sparse.filled(state)})
     return Saving(times[:, 0], times[:, 1], psnr(drawn, whole))
+
+
+def in_turn(engines: Sequence[Engine], jobs: Sequence[Job], rounds: int) -> Iterator[list[float]]:
+    """Seconds in which each of the engines climbs for all the jobs, a round at a time."""
+    for _ in range(rounds):
+        seconds = []
+        for engine in engines:
+            settle(engine.device)
+            began = time.perf_counter()
+            for _ in engine.run(jobs):
+                pass
+            settle(engine.device)
+            seconds.append(time.perf_counter() - began)
+        yield seconds
 
 
 def psnr(first: Tensor, second: Tensor) -> NDArray[np.float64]:
