@@ -52,7 +52,7 @@ app.command("log", short_help="Send results to an experiment tracker.")(log.log)
 app.add_typer(lance.app, name="lance")
 
 study = typer.Typer(help="Experiments on the instrument itself, and published figures to hold against.", no_args_is_help=True)
-study.command("paper")(paper.paper)
+study.command("paper", short_help="Print a table of the FMR paper, with runs beside the published rows.")(paper.paper)
 studies.register(study)
 app.add_typer(study, name="study", short_help="Experiments on the instrument itself.")
 

@@ -85,10 +85,12 @@ def _one(run: Path, entries: list[Entry], model: str | None) -> Entry:
     return wanted[0]
 
 
-@app.command("check")
+@app.command("check", short_help="Say whether results fit the schema and their numbers follow from their answers.")
 def check(files: Annotated[list[Path], typer.Argument(metavar="RESULT.json...", help="Result files.")]) -> None:
     """Say whether results fit the schema, and whether their numbers follow from their answers."""
     from counterfoil.board import read_entry
+    from counterfoil.metrics.estimate import Estimate
+    from counterfoil.metrics.verdicts import interval_text
 
     problems = 0
     for path in files:
@@ -98,8 +100,7 @@ def check(files: Annotated[list[Path], typer.Argument(metavar="RESULT.json...", 
             problems += 1
             typer.echo(f"counterfoil: {error}", err=True)
         else:
-            fmr = entry.numbers["FMR"]
-            said = "undefined" if fmr.value is None else f"{fmr.value:.1f} ({fmr.low:.1f} to {fmr.high:.1f})"
-            typer.echo(f"{path}: fits; {entry.model.name}, {len(entry.answers.images)} images, FMR {said}")
+            fmr = interval_text(Estimate.from_dict(entry.numbers["FMR"].model_dump()))
+            typer.echo(f"{path}: fits; {entry.model.name}, {len(entry.answers.images)} images, FMR {fmr}")
     if problems:
         raise typer.Exit(1)

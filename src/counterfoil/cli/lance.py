@@ -22,7 +22,7 @@ def lance() -> None:
     """Tools for the LANCE protocol."""
 
 
-@app.command("train-rewriter")
+@app.command("train-rewriter", short_help="Fine-tune a LoRA adapter for a rewriter.")
 def train_rewriter(
     pairs: Annotated[Path, typer.Argument(help="JSON Lines with caption, factor and edit, one pair a line.")],
     base: Annotated[str, typer.Option(help="The language model: a folder, a hub repository, or lab:rewriter.")],

@@ -31,8 +31,9 @@ Settings = Annotated[Texts, typer.Option("--set", help="KEY=VALUE for an option 
 def register(app: typer.Typer) -> None:
     """Add every study as a command, and `all`."""
     for name, shows in NAMES.items():
-        app.command(name, help=f"{shows[0].upper()}{shows[1:]}.")(_command(name))
-    app.command("all")(every)
+        says = f"{shows[0].upper()}{shows[1:]}."
+        app.command(name, help=says, short_help=says)(_command(name))  # given as short, it is listed whole
+    app.command("all", short_help="Run all studies on the lab and say whether what must hold there does.")(every)
 
 
 def _command(name: str) -> Callable[..., None]:
