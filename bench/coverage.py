@@ -237,12 +237,14 @@ def tally(population: Population, images: int, *, repetitions: int, seed: int = 
         drawn = Resamples(columns, seed=(seed, repetition), resamples=resamples)
         for name, statistic in STATISTICS.items():
             found = estimate_one(drawn, statistic)
-            if found.low is None or found.high is None:  # nothing accepted, or nothing right: no interval to judge
+            if found.value is None:  # nothing accepted, or nothing right
+                continue
+            if name in p_values:
+                p_values[name].append(drawn.p_value(statistic))
+            if found.low is None or found.high is None:  # a ratio of few images: no interval to judge, see few_images.py
                 continue
             below[name] += 100 * (found.high < truth[name] - 1e-9) / repetitions
             above[name] += 100 * (found.low > truth[name] + 1e-9) / repetitions
-            if name in p_values:
-                p_values[name].append(drawn.p_value(statistic))
         if population.null:
             p_values[EXACT].append(sign_flip(columns["A clean_right"] - columns["B clean_right"]))
     return Tally(population, images, repetitions, below, above, {name: np.array(values) for name, values in p_values.items()})

@@ -48,12 +48,12 @@ def numbers(content: Any) -> Iterator[dict[str, Any]]:
 
 
 def told(content: Any, *, some: bool = True) -> list[dict[str, Any]]:
-    """The estimates, each of which has a value within its interval or a reason."""
+    """The estimates, each of which has a value within its interval or a reason why the one or the other is missing."""
     json.dumps(content, allow_nan=False, default=str)
     found = list(numbers(content))
     assert found or not some
     for each in found:
-        if each["value"] is None:
+        if each["value"] is None or each["low"] is None:
             assert each["note"] and each["low"] is each["high"] is None
         else:
             assert all(math.isfinite(each[name]) for name in ("value", "low", "high"))
@@ -74,7 +74,9 @@ def test_reasons_name_what_is_missing() -> None:
     assert notes["SA of zero"].startswith("SA is 0")
     assert notes["no accepted image"] == "the oracle accepted no image"
     assert notes["no image"]
-    assert notes["one class"] == notes["one image"] == ""
+    assert notes["one class"] == "too few images for an interval, 4 right ones to divide by where 5 are needed"
+    assert notes["one image"] == "too few images for an interval, 1 where 5 are needed"
+    assert notes["all right throughout"] == ""
     assert easier_when_rejected(CASES["one class"]).note == "one class has nothing to be compared with"
     one = fmr_results(CASES["one image"])["SA"]
     assert (one["value"], one["low"]) == (100, pytest.approx(2.5))  # a single success shows next to nothing
@@ -109,12 +111,13 @@ def test_models_against_others(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_IMAGES)
-def test_a_gate_answers_and_does_not_pass_what_is_undefined(name: str) -> None:
+def test_a_gate_answers_and_does_not_pass_what_is_undefined_or_not_shown(name: str) -> None:
     case = CASES[name]
     bars = [parse_bar("fmr=0", "min"), parse_bar("drop=100", "max")]
     for check, measure in zip(check_bars(case, bars), ("FMR", "drop"), strict=True):
-        undefined = "undefined" in check.answer
-        assert check.passed is not undefined
-        assert undefined is (fmr_results(case)["FMR" if measure == "FMR" else "PA"]["value"] is None)
+        found = fmr_results(case)["FMR" if measure == "FMR" else "PA"]
+        assert check.passed is (found["low"] is not None)
+        assert ("undefined" in check.answer) is (found["value"] is None)
+        assert found["note"] in check.answer if found["low"] is None else "confidence" in check.answer
     against = check_against(case, case, [MEASURES["FMR"]])[0]
     assert against.passed is not ("undefined" in against.answer)

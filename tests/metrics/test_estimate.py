@@ -202,6 +202,9 @@ def test_intervals_hold_their_value_and_stay_in_range(rows: list, seed: int) -> 
             assert (each.low, each.high) == (None, None)
             assert each.note
             continue
+        if each.low is None:  # a ratio of few images
+            assert name == "FMR" and each.high is None and each.note.startswith("too few images for an interval")
+            continue
         assert 0 <= each.low <= each.value <= each.high < float("inf")
         assert each.high <= {"SA": 100, "PA": 100, "steps": 10}.get(name, float("inf"))
     defined = {name for name, each in found.items() if each.value is not None}

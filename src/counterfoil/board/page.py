@@ -67,7 +67,7 @@ def chart(table: Table) -> Figure | None:
         for row in table.rows
     ]
     words = "Accuracy on the set in per cent, with 95 % intervals; surrogates have a ring: " + "; ".join(
-        f"{title} {found.text} ({found.interval})" for title, found, _, _ in lines[:SPOKEN]
+        f"{title} {found.words}" for title, found, _, _ in lines[:SPOKEN]
     )
     return rows.rows(f"accuracy-{table.identity}", "Accuracy on the set", lines, words=f"{words}.")
 

@@ -84,6 +84,8 @@ def _agree(said: Number, true: Number) -> bool:
 
 
 def _text(number: Number) -> str:
-    if number.value is None or number.low is None or number.high is None:
+    if number.value is None:
         return "no value"
+    if number.low is None or number.high is None:
+        return f"{number.value:.4g} (no interval, n = {number.n})"
     return f"{number.value:.4g} ({number.low:.4g} to {number.high:.4g}, n = {number.n})"

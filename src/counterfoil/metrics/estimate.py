@@ -6,27 +6,32 @@ intervals hold the truth.
 
 An interval always holds its value. A share of 0 or 100 % reaches as far as the exact (Clopper-Pearson) bound,
 100 × (1 − (α/2)^(1/n)) away from its value. Means of equal numbers have a width of zero and say so in a note.
+
+A ratio is no surer than what it divides by. With fewer than five source images that count on either side, or that are right
+below, anything from next to nothing to many times the value would fit the images; such a ratio has its value and, in place of
+an interval, a note. So has a difference of which it is a part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from counterfoil.metrics.resample import RESAMPLES, Resamples
-from counterfoil.metrics.statistic import Share, Statistic
+from counterfoil.metrics.statistic import Difference, Ratio, Share, Statistic
 
 LEVEL = 0.95
+FEWEST = 5  # source images that a ratio's interval takes: on either side, and right ones to divide by
 
-__all__ = ["LEVEL", "RESAMPLES", "Estimate", "estimate", "estimate_one"]
+__all__ = ["FEWEST", "LEVEL", "RESAMPLES", "Estimate", "estimate", "estimate_one"]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, its interval and how many images it averages over. `value` is None, and `note` says why, if undefined."""
+    """A number, its interval and how many images it averages over. If it or its interval is undefined, `note` says why."""
 
     value: float | None
     low: float | None
@@ -69,6 +74,8 @@ def estimate_one(drawn: Resamples, statistic: Statistic, *, level: float = LEVEL
     if reason := statistic.undefined(drawn.observed):
         return Estimate(None, None, None, n, reason)
     value = float(statistic.of(drawn.observed)[0])
+    if few := _too_few(drawn, statistic):
+        return Estimate(value, None, None, n, few)
     low, high = drawn.interval(statistic, alpha)
     if isinstance(statistic, Share) and value in (0, 100):
         reach = 100 * (1 - (alpha / 2) ** (1 / drawn.clusters[statistic.whole]))
@@ -76,6 +83,26 @@ def estimate_one(drawn: Resamples, statistic: Statistic, *, level: float = LEVEL
     low, high = min(_rounded(low, value), value), max(_rounded(high, value), value)
     note = "all images alike, so the interval has no width" if low == high else ""
     return Estimate(value, low, high, n, note)
+
+
+def _too_few(drawn: Resamples, statistic: Statistic) -> str:
+    """Why there is no interval, or nothing."""
+    for ratio in _ratios(statistic):
+        images, right = min(drawn.clusters[whole] for whole in ratio.wholes), drawn.clusters[ratio.below.part]
+        if images < FEWEST:
+            return f"too few images for an interval, {images} where {FEWEST} are needed"
+        if right < FEWEST:
+            return f"too few images for an interval, {right} right ones to divide by where {FEWEST} are needed"
+    return ""
+
+
+def _ratios(statistic: Statistic) -> Iterator[Ratio]:
+    """The ratios that a statistic is, or is made of."""
+    if isinstance(statistic, Ratio):
+        yield statistic
+    elif isinstance(statistic, Difference):
+        yield from _ratios(statistic.above)
+        yield from _ratios(statistic.below)
 
 
 def _rounded(bound: float, value: float) -> float:

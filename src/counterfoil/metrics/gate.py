@@ -109,13 +109,15 @@ def _group(outcomes: Outcomes, bar: Bar) -> Outcomes:
 def _check(outcomes: Outcomes, bar: Bar, *, alpha: float, point: bool, seed: int) -> Check:
     statistic = {"": bar.measure.statistic}
     found = estimate(columns_of(outcomes), statistic, seed=seed, clusters=outcomes.source, level=1 - 2 * alpha)[""]
-    if found.value is None or found.low is None or found.high is None:
+    if found.value is None:
         return Check(str(bar), False, f"undefined: {found.note}")
     unit, minimum = bar.measure.unit, bar.sense == "min"
     clears = found.value >= bar.bound if minimum else found.value <= bar.bound
     value = f"{_signed(found.value)}{unit} (n {found.n})"
     if point:
         return Check(str(bar), clears, f"{value}, by its value alone")
+    if found.low is None or found.high is None:
+        return Check(str(bar), False, f"{value}, which shows nothing; {found.note}")
     bound = found.low if minimum else found.high
     shown = bound >= bar.bound if minimum else bound <= bar.bound
     sure = f"at {'least' if minimum else 'most'} {_signed(bound)}{unit} with {100 * (1 - alpha):g} % confidence"
@@ -143,8 +145,8 @@ def _not_worse(pair: Pair, measure: Measure, alpha: float) -> Check:
 def _close(pair: Pair, measure: Measure, margin: float, alpha: float) -> Check:
     asked = f"{measure.name} at most {margin:g}{measure.difference_unit} worse than the baseline"
     found = pair.difference
-    if found.value is None or found.low is None or found.high is None:
-        return Check(asked, False, f"undefined: {found.note}")
-    loss = -found.low if measure.higher_is_better else found.high
     difference = interval_text(found, sign=True, unit=measure.difference_unit)
+    if found.low is None or found.high is None:
+        return Check(asked, False, difference)
+    loss = -found.low if measure.higher_is_better else found.high
     return Check(asked, loss <= margin, f"{difference}, at most {max(loss, 0):.1f} worse with {100 * (1 - alpha):g} % confidence")

@@ -42,9 +42,11 @@ def rows(results: Mapping[str, Any]) -> list[Row]:
 
 def row(name: str, found: Estimate) -> Row:
     """One estimate in words; where it is undefined, the reason stands in the place of its meaning."""
-    if found.value is None or found.low is None or found.high is None:
+    if found.value is None:
         return Row(name, "–", "", str(found.n), f"undefined: {found.note}")
     unit = "" if name.startswith("steps") else " %"
+    if found.low is None or found.high is None:
+        return Row(name, f"{found.value:.1f}{unit}", "–", str(found.n), f"{MEANINGS.get(name, '')} ({found.note})".strip())
     return Row(name, f"{found.value:.1f}{unit}", f"{found.low:.1f} to {found.high:.1f}", str(found.n), MEANINGS.get(name, ""))
 
 

@@ -21,6 +21,7 @@ from counterfoil.metrics.estimate import Estimate, estimate
 from counterfoil.metrics.fmr import STATISTICS, columns_of
 from counterfoil.metrics.outcomes import Outcomes, model_names, part_name, read_outcomes
 from counterfoil.metrics.statistic import Difference, Share, Statistic
+from counterfoil.metrics.verdicts import interval_text
 from counterfoil.store import Run
 
 _NONE = "no accepted image that the model was scored on"
@@ -143,7 +144,7 @@ def _cell(cell: Cell | None, measure: str) -> str:
         return ""
     if found.value is None:
         return f"– ({found.note})"
-    return f"{found.value:.1f} ({found.low:.1f} to {found.high:.1f})".replace("-", "−") + (" own" if cell.own else "")
+    return interval_text(found) + (" own" if cell.own else "")
 
 
 def pooled(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> dict[str, Estimate]:

@@ -29,11 +29,14 @@ def p_text(p: float) -> str:
 
 
 def interval_text(found: Estimate, *, sign: bool = False, unit: str = "") -> str:
-    """A value with its interval, or why there is none."""
+    """A value with its interval, or why the one or the other is missing."""
     if found.value is None:
         return f"undefined: {found.note}"
     form = "+.1f" if sign else ".1f"
-    return f"{found.value:{form}}{unit} ({found.low:{form}} to {found.high:{form}})".replace("-", "−")
+    value = f"{found.value:{form}}{unit}".replace("-", "−")
+    if found.low is None or found.high is None:
+        return f"{value} ({found.note})"
+    return f"{value} ({found.low:{form}} to {found.high:{form}})".replace("-", "−")
 
 
 def tau_text(found: Estimate) -> str:

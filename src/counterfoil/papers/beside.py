@@ -11,6 +11,7 @@ import numpy as np
 from counterfoil.errors import UsageError
 from counterfoil.metrics.estimate import Estimate
 from counterfoil.metrics.ranking import kendall
+from counterfoil.metrics.verdicts import interval_text
 from counterfoil.papers.ours import Row, same_words
 from counterfoil.papers.tables import Cell, Paper, Published
 
@@ -86,11 +87,7 @@ def _published(table: Published, place: int, column: str) -> str:
 
 
 def _ours(found: Estimate | None) -> str:
-    if found is None:
-        return _NONE
-    if found.value is None:
-        return f"undefined: {found.note}"
-    return f"{found.value:.1f} ({found.low:.1f} to {found.high:.1f})"
+    return _NONE if found is None else interval_text(found)
 
 
 def _mark(marks: dict[str, str], text: str) -> str:

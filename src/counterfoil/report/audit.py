@@ -80,8 +80,8 @@ def bounds(results: Mapping[str, Any] | None, *, name: str) -> Figure | None:
             ("as published", fmr, "disc", "guided"),
             ("all lost ones keep their answer", high, "square", "plain"),
         ],
-        words=f"FMR with 95 % intervals: {low.text} % ({low.interval}) if every image that was turned away counts as wrong, "
-        f"{fmr.text} % ({fmr.interval}) as published, {high.text} % ({high.interval}) if each keeps the answer on its source.",
+        words=f"FMR in per cent with 95 % intervals: {low.words} if every image that was turned away counts as wrong, "
+        f"{fmr.words} as published, {high.words} if each keeps the answer on its source.",
     )
 
 

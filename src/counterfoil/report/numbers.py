@@ -12,7 +12,7 @@ FEWEST = 3  # images of a class from which its rates are drawn, and its ratios s
 
 @dataclass(frozen=True)
 class Number:
-    """One estimate; `value` is None when it is not defined, and `note` then says why."""
+    """One estimate; where it or its interval is not defined, `note` says why."""
 
     value: float | None = None
     low: float | None = None
@@ -31,6 +31,11 @@ class Number:
         if self.low is None or self.high is None:
             return NONE
         return f"{decimal(self.low)} to {decimal(self.high)}"
+
+    @property
+    def words(self) -> str:
+        """The value with its interval, for a sentence."""
+        return f"{self.text} ({'no interval' if self.interval == NONE else self.interval})"
 
     @property
     def width(self) -> float:

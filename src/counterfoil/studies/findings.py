@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil.metrics.estimate import Estimate
+from counterfoil.metrics.verdicts import interval_text
 
 
 @dataclass(frozen=True)
@@ -84,19 +85,17 @@ def apart(claim: str, higher: Estimate, lower: Estimate, *, required: bool = Tru
     if higher.value is None or lower.value is None:
         missing = higher if higher.value is None else lower
         return Check(claim, None, f"undefined: {missing.note}", required)
-    assert higher.low is not None and lower.high is not None and higher.high is not None and lower.low is not None
+    evidence = f"{interval_text(higher, unit=unit)} against {interval_text(lower, unit=unit)}"
+    if higher.low is None or higher.high is None or lower.low is None or lower.high is None:
+        return Check(claim, None, evidence, required)
     holds = True if higher.low > lower.high else False if higher.high < lower.low else None
-    return Check(claim, holds, f"{_text(higher, unit)} against {_text(lower, unit)}", required)
+    return Check(claim, holds, evidence, required)
 
 
 def positive(claim: str, difference: Estimate, *, required: bool = True, unit: str = " points") -> Check:
     """That a difference is above zero, shown by an interval that leaves zero out."""
-    if difference.value is None or difference.low is None or difference.high is None:
-        return Check(claim, None, f"undefined: {difference.note}", required)
+    evidence = interval_text(difference, sign=True, unit=unit)
+    if difference.low is None or difference.high is None:
+        return Check(claim, None, evidence, required)
     holds = True if difference.low > 0 else False if difference.high < 0 else None
-    return Check(claim, holds, _text(difference, unit, sign=True), required)
-
-
-def _text(found: Estimate, unit: str, *, sign: bool = False) -> str:
-    form = "+.1f" if sign else ".1f"
-    return f"{found.value:{form}}{unit} ({found.low:{form}} to {found.high:{form}})".replace("-", "−")
+    return Check(claim, holds, evidence, required)

@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import Any
 
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
+from counterfoil.metrics.verdicts import interval_text
 from counterfoil.spec import PartSpec
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
@@ -70,8 +71,8 @@ def _place(generator: str, rows: Mapping[str, Row]) -> Iterator[str]:
             return
         between = min(low.value, high.value) <= middle.value <= max(low.value, high.value)
         place = "between narrow and diverse" if between else "below both" if middle.value < low.value else "above both"
-        own = f"augmented {middle.value:.1f} ({middle.low:.1f} to {middle.high:.1f})"
-        yield f"{generator}: augmented falls {place} in FMR: narrow {low.value:.1f}, {own}, diverse {high.value:.1f}"
+        values = f"narrow {low.value:.1f}, augmented {interval_text(middle)}, diverse {high.value:.1f}"
+        yield f"{generator}: augmented falls {place} in FMR: {values}"
 
 
 STUDY = Study(

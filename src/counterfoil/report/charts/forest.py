@@ -17,7 +17,7 @@ KINDS: tuple[tuple[str, str, Shape, str], ...] = (
     ("FMR_matched", "matched", "diamond", "guided"),
     ("FMR_random", "random control", "square", "random"),
 )
-MOST = 200.0  # where the axis ends at the latest; of a few images an interval can reach into the thousands
+MOST = 200.0  # where the axis ends at the latest; of a few images an interval can reach beyond it
 SPOKEN = 6  # runs whose numbers are also put in words
 
 
@@ -71,7 +71,7 @@ def forest(runs: Sequence[Named], *, name: str) -> Figure | None:
         return drawing(box, *parts)
 
     spoken = [
-        ("" if alone else f"{title}: ") + ", ".join(f"{kind} {each.text} ({each.interval})" for (_, kind, _, _), each in found)
+        ("" if alone else f"{title}: ") + ", ".join(f"{kind} {each.words}" for (_, kind, _, _), each in found)
         for title, found in rows
     ]
     more = f"; and {len(rows) - SPOKEN} more in the table" if len(rows) > SPOKEN else ""

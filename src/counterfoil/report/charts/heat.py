@@ -84,4 +84,4 @@ def _shade(found: Number, ends: tuple[float, float], dark: Literal["low", "high"
 
 
 def _cell(found: Number | None) -> str:
-    return "–" if found is None or found.value is None else f"{found.text} ({found.interval})"
+    return "–" if found is None or found.value is None else found.words
