@@ -11,6 +11,7 @@ from counterfoil.errors import LabelMismatch
 from counterfoil.metrics.fmr import fmr_results
 from counterfoil.protocols import fmr
 from counterfoil.spec import PartSpec
+from counterfoil.store.asked import asked_of
 from tests.worlds import FAKES, arrays, spec
 
 
@@ -59,13 +60,45 @@ def test_a_model_of_other_classes_is_refused(run):
         rescoring.score(run, PartSpec(name=f"python:{FAKES}:OtherClasses"))
 
 
-def test_an_oracle_that_is_the_tested_model_is_told_of(tmp_path):
+@pytest.fixture
+def twin(tmp_path):
+    """A run against a model whose weights have a hash, and an oracle with the same weights."""
     file = tmp_path / "plain.py"
     file.write_text("from tests.fakes import CLASSES, TinyModel\n\ndef plain():\n    return TinyModel().body, list(CLASSES)\n")
     data = f"tensors:{arrays(tmp_path / 'data.npz', 4)}"
     run = fmr.run(spec(data, model=f"python:{file}:plain", search={"budget": 1}), tmp_path / "run")
+    return run, PartSpec(name=f"classifier:python:{file}:plain")
+
+
+def test_an_oracle_that_is_the_tested_model_is_told_of_and_recorded(twin):
+    run, oracle = twin
     said: list[str] = []
-    rescoring.judge(run, PartSpec(name=f"classifier:python:{file}:plain"), tell=said.append)
+    rescoring.judge(run, oracle, tell=said.append)
     assert len(said) == 1 and "is not independent" in said[0] and "the run's model" in said[0]
     rescoring.judge(run, PartSpec(name="daylight:"), tell=said.append)
     assert len(said) == 1
+    recorded = {each.name: each for each in asked_of(run.path)}
+    assert {each.role for each in recorded.values()} == {"oracle"}
+    assert recorded["daylight:"].caution == ""
+    assert said[0] == f"oracle {oracle.name} is {recorded[oracle.name].caution}"
+    assert recorded[oracle.name].provenance["weights"] == run.provenance["parts"]["model"]["weights"]
+
+
+@pytest.mark.parametrize(
+    ("role", "told"),
+    [("generator", "so it judges what it helped to make"), ("model 2", "so the one fails"), ("encoder", ""), ("oracle", "")],
+)
+def test_an_oracle_may_not_have_the_weights_of_other_models_or_of_what_made_the_pictures(twin, role, told):
+    run, oracle = twin
+    parts = dict(run.provenance["parts"])
+    run.provenance = {**run.provenance, "parts": {role: {"guide.weights": parts["model"]["weights"]}}}
+    rescoring.judge(run, oracle)
+    caution = asked_of(run.path)[0].caution
+    assert (f"is that of the run's {role}, {told}" in caution) if told else caution == ""
+
+
+def test_a_model_that_is_the_runs_oracle_is_recorded(twin):
+    run, oracle = twin
+    run.provenance = {**run.provenance, "parts": {"oracle": run.provenance["parts"]["model"]}}
+    rescoring.score(run, PartSpec(name=oracle.name.removeprefix("classifier:")))
+    assert [(each.role, "the run's oracle" in each.caution) for each in asked_of(run.path)] == [("model", True)]

@@ -18,6 +18,8 @@ from counterfoil.errors import BadPart
 
 SHARE = 0.05  # of the smaller one's weights; below it are fixed filters and tables that many networks have alike
 SMALLEST = 256  # values; smaller tensors may be equal by chance of their making
+MAKERS = ("generator", "editor", "painter")
+"""The roles whose parts make pictures, some of them led by a network that also judges."""
 _LOOKED_AT = 64  # values of a tensor that are compared first
 _DEEPEST = 6  # parts within parts that are looked into
 _NO_PARTS = (type, ModuleType, FunctionType, MethodType, Tensor, str, bytes)  # and what hangs on them is not theirs
@@ -40,14 +42,17 @@ def check(model: Any, oracle: Any, *, force: bool = False) -> str | None:
 
 def same_source(model: Any, oracle: Any) -> str | None:
     """What says that both have the very same weights or come from one endpoint, or None."""
-    found = _in_common(_told(model), _told(oracle))
+    found = _in_common(told(model), told(oracle))
     return f"{found} is that of the model under test" if found else None
 
 
 def caution_later(part: Any, recorded: Mapping[str, str], *, role: str) -> str | None:
     """What is to be said of a part that is asked later, if its weights or endpoint are those `recorded` of the run's `role`."""
-    found = _in_common(recorded, _told(part))
-    return f"not independent: {found} is that of the run's {role}, so the one fails where the other fails" if found else None
+    found = _in_common(recorded, told(part))
+    if found is None:
+        return None
+    follows = "it judges what it helped to make" if role in MAKERS else "the one fails where the other fails"
+    return f"not independent: {found} is that of the run's {role}, so {follows}"
 
 
 def _in_common(first: Mapping[str, str], second: Mapping[str, str]) -> str | None:
@@ -73,9 +78,10 @@ def _shared(model: Any, oracle: Any) -> str | None:
     return f"it shares {min(share, 1):.0%} of its weights with the model under test" if share >= SHARE else None
 
 
-def _told(part: Any) -> Mapping[str, str]:
-    told: Mapping[str, str] = part.provenance() if hasattr(part, "provenance") else {}
-    return told
+def told(part: Any) -> Mapping[str, str]:
+    """What a part says of itself."""
+    found: Mapping[str, str] = part.provenance() if hasattr(part, "provenance") else {}
+    return found
 
 
 def _marks(told: Mapping[str, str]) -> dict[str, str]:

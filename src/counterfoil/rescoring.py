@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -15,11 +15,14 @@ from counterfoil.parts import Model
 from counterfoil.records import Picture, Prediction, Trial, Verdict
 from counterfoil.spec import PartSpec
 from counterfoil.store import Run
+from counterfoil.store.asked import Asked, Role, record
 
 Stored = tuple[Trial, Picture]
 Watch = Callable[[int], None]
 Tell = Callable[[str], None]
 BATCH = 8
+_NO_RIVALS = ("oracle", "dataset", "encoder", "captioner", "rewriter")
+"""Roles whose weights an oracle may have. All others are tested models, one of them a role of its own, and makers of pictures."""
 
 
 def score(
@@ -33,7 +36,7 @@ def score(
 ) -> None:
     """Put a model's predictions beside the run's own. `built` is the model itself where `asked` only names it."""
     model = _part("model", asked, device) if built is None else built
-    _warn(run, model, "oracle", f"model {asked.name}", tell)
+    later = _asked(run, model, "model", asked.name, tell)
     # A class of the run may stand for several of a model's; each goes by its own name where the run says nothing else.
     ids = run.provenance.get("class_ids") or {name: [name] for name in run.classes}
     reader = reading(asked.name, model, {name: ids[name] for name in run.classes})
@@ -43,6 +46,7 @@ def score(
         return [recorded(trial.trial_id, picture, asked.name, look) for (trial, picture), look in zip(stored, looks, strict=True)]
 
     with run.appending() as part:
+        record(run.path, later)
         for stored, pictures in _batches(run):
             part.add(predictions=predict(stored, pictures.to(device)))
             watch(len(stored))
@@ -58,7 +62,7 @@ def judge(
 ) -> None:
     """Put an oracle's verdicts beside the run's own."""
     oracle = _part("oracle", asked, device).bind(run.classes)
-    _warn(run, oracle, "model", f"oracle {asked.name}", tell)
+    later = _asked(run, oracle, "oracle", asked.name, tell)
 
     def decide(stored: list[Stored], pictures: Tensor) -> list[Verdict]:
         truth = [trial.label for trial, _ in stored]
@@ -71,16 +75,27 @@ def judge(
         ]
 
     with run.appending() as part:
+        record(run.path, later)
         for stored, pictures in _batches(run):
             part.add(verdicts=decide(stored, pictures.to(device)))
             watch(len(stored))
 
 
-def _warn(run: Run, part: Any, role: str, who: str, tell: Tell) -> None:
-    """Say so if a part that is asked later has the weights of the run's part in the other `role`."""
-    recorded = (run.provenance.get("parts") or {}).get(role) or {}
-    if caution := independence.caution_later(part, recorded, role=role):
-        tell(f"{who} is {caution}")
+def _asked(run: Run, part: Any, role: Role, name: str, tell: Tell) -> Asked:
+    """The record of a part that is asked later; says so if it has the weights of a part of the run that it must not have."""
+    cautions = [independence.caution_later(part, its, role=other) for other, its in _rivals(run, role)]
+    caution = "; ".join(filter(None, cautions))
+    if caution:
+        tell(f"{role} {name} is {caution}")
+    return Asked(role, name, dict(independence.told(part)), caution)
+
+
+def _rivals(run: Run, role: Role) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """The parts whose weights it must not have, by role: a model the oracle's, an oracle those of tested models and makers."""
+    recorded: Mapping[str, Mapping[str, str]] = run.provenance.get("parts") or {}
+    for other, its in recorded.items():
+        if (other == "oracle") if role == "model" else other not in _NO_RIVALS:
+            yield other, its
 
 
 def pictures_of(run: Run) -> int:

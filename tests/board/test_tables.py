@@ -13,6 +13,7 @@ from counterfoil.board.tables import tables
 from counterfoil.errors import UsageError
 from counterfoil.records import Prediction
 from counterfoil.store import open_run
+from counterfoil.store.asked import Asked, record
 from tests.cli.stored import stored
 
 
@@ -82,6 +83,10 @@ def test_on_a_fixed_set_the_model_it_was_made_against_is_marked(tmp_path: Path) 
     assert table.rows[0].label == "python:b c"
     assert found[1].command.endswith("--out RUN && counterfoil score RUN --model 'python:b c'")
     assert table.identity != tables(entries_of(open_run(run.path)), {})[0].identity
+    record(run.path, Asked("model", "python:b c", {}, "not independent: …"))
+    marked = entries_of(open_run(run.path), scored=True)
+    assert [entry.caution for entry in marked] == ["", "the model is not independent: …"]
+    assert tables(marked, {})[0].rows[0].marks == ("shares weights with the oracle",)
 
 
 def test_size_and_speed_come_from_the_run(tmp_path: Path) -> None:

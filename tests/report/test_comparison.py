@@ -60,6 +60,12 @@ def test_runs_that_differ_in_more_than_the_model_are_marked(pair: Path, run: Run
     assert "differ in more than the model" not in read(alike).words
 
 
+def test_what_holds_for_every_run_is_said_once(pair: Path) -> None:
+    words = read(pair / "index.html").words
+    few = "18 images were accepted by the oracle. Intervals are wide, and numbers for parts of them say little."
+    assert words.count(few) == 1 and f"Every run: Only {few}" in words
+
+
 def test_runs_that_cannot_be_told_apart_share_a_range_of_ranks(tmp_path: Path) -> None:
     shares = {"a": 0.3, "b": 0.95, "c": 0.33}
     runs = [open_run(stored(tmp_path / name, name, kept=kept, images=90)) for name, kept in shares.items()]

@@ -11,6 +11,7 @@ from counterfoil.metrics.imagenet_d_transfer import BIAS
 from counterfoil.protocols import imagenet_d
 from counterfoil.records import Verdict
 from counterfoil.report import write_report
+from counterfoil.store.asked import Asked, record
 from tests.protocols.imagenet_d.world import Scripted, given, spec
 from tests.report.pages import read
 
@@ -71,6 +72,12 @@ def test_votes_that_came_later_are_on_the_page(tmp_path: Path) -> None:
     run.append(verdicts=[Verdict(kept[0], "made", "human", False, 0.0, -1), Verdict(kept[1], "made", "human", True, 1.0, -1)])
     text = page(store.open_run(run.path), tmp_path / "report")
     assert f"1 accepted, 1 rejected, {len(kept) - 2} pending" in text and "people: no" in text
+
+
+def test_an_oracle_asked_later_that_shares_weights_is_marked(tmp_path: Path) -> None:
+    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    record(run.path, Asked("oracle", "classifier:twin", {}, "not independent: …"))
+    assert "The oracle classifier:twin, which was asked later, is not independent: …." in page(run, tmp_path / "report")
 
 
 def test_an_unfinished_run_says_so(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from counterfoil.errors import UsageError
 from counterfoil.protocols import lance
 from counterfoil.report import write_report
 from counterfoil.spec import PartSpec
+from counterfoil.store.asked import Asked, record
 from tests.protocols.lance import world
+from tests.report.pages import read
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +67,36 @@ def test_models_scored_later_have_pages_of_their_own(run, tmp_path):
     words = text.split('class="chart-words"')[1].split("</p>")[0]
     assert words.count("background") == 2 and name in words  # what is said of each model names it
     assert name in (tmp_path / "report" / "run-2.html").read_text()
+
+
+def test_side_by_side_says_what_each_page_says_before_its_numbers(run, tmp_path):
+    shutil.copytree(run.path, tmp_path / "run")
+    copy = store.open_run(tmp_path / "run")
+    name = f"python:{world.__file__}:Looking"
+    rescoring.score(copy, PartSpec(name=name))
+    record(copy.path, Asked("model", name, {}, "not independent: …"))
+    pictures = run.results["counts"]["validated"]
+    few = f"Only {pictures} source pictures have an accepted edit. Intervals are wide, and numbers for parts of them say little."
+    marked = f"The model {name}, which was asked later, is not independent: …."
+    index = read(write_report([copy], tmp_path / "report")).words
+    assert f"Take care Every model: {few}" in index
+    assert f"Take care {name}: {marked}" in index
+    own, other = (read(tmp_path / "report" / f"run-{number}.html").words for number in (1, 2))
+    assert f"Take care {few}" in own and f"Take care {few}" in other
+    assert marked in other and marked not in own
+    assert "differ in more than the model" not in index
+
+
+def test_runs_with_other_settings_are_not_set_side_by_side_without_a_word(run, tmp_path):
+    other = lance.run(world.spec(limit=12), tmp_path / "other", given=world.given())
+    index = read(write_report([run, other], tmp_path / "report")).words
+    assert "These runs differ in more than the model" in index and "limit (16 / 12)" in index
+
+
+def test_an_unfinished_run_beside_a_finished_one(run, tmp_path):
+    half = lance.run(world.spec(limit=16), tmp_path / "half", given=world.given(), stage="captions")
+    index = read(write_report([run, half], tmp_path / "report")).words
+    assert "not finished" in index and "source pictures have an accepted edit" in index
 
 
 def test_a_run_that_is_not_finished_says_so(tmp_path):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 from counterfoil.metrics.table import MEANINGS
+from counterfoil.records import Prediction, Verdict
 from counterfoil.report import write_report
-from counterfoil.store import Run
+from counterfoil.store import Run, open_run
+from counterfoil.store.asked import Asked, record
 
 from .made import Plan, build, replace_results
 from .pages import read
@@ -109,8 +113,6 @@ def test_the_table_of_classes_holds_exact_values_to_sort_by(run: Run, report: Pa
 
 
 def test_models_and_oracles_asked_later_have_a_table(tmp_path: Path) -> None:
-    from counterfoil.records import Prediction, Verdict
-
     run = build(tmp_path / "run")
     trials = [trial for trial in run.trials if trial.ending != "skipped"]
     made = [trial for trial in trials if trial.image]
@@ -121,3 +123,42 @@ def test_models_and_oracles_asked_later_have_a_table(tmp_path: Path) -> None:
     rows = read(write_report([run], tmp_path / "report")).rows
     assert any(row.startswith("python:later model 100.0") and " 0.0 0.0 to " in row for row in rows)
     assert any(row.startswith("human:panel oracle") and " 0.0 0.0 to " in row for row in rows)
+
+
+def test_judges_that_are_not_independent_are_marked(run: Run, report: Path, tmp_path: Path) -> None:
+    own = "the oracle is not independent: it shares 80% of its weights with the model under test; the run was forced"
+    forced = copied(run, tmp_path / "run", caution=own)
+    made = [trial for trial in forced.trials if trial.image]
+    names = ("classifier:twin", "clip:other")
+    forced.append(verdicts=[Verdict(trial.trial_id, "made", name, True, 1.0, trial.label) for name in names for trial in made])
+    caution = (
+        "not independent: the hash of its weights (weights) is that of the run's model, so the one fails where the other fails"
+    )
+    record(forced.path, Asked("oracle", "classifier:twin", {"weights": "a" * 64}, caution))
+    record(forced.path, Asked("oracle", "clip:other", {"weights": "b" * 64}))
+    page = read(write_report([forced], tmp_path / "report"))
+    assert "Take care The oracle is not independent: it shares 80% of its weights" in page.words
+    assert f"Take care The oracle classifier:twin, which was asked later, is {caution}." in page.words
+    assert any(row.startswith(f"classifier:twin {caution} oracle") for row in page.rows)
+    assert any(row.startswith("clip:other oracle") for row in page.rows)
+    assert "clip:other, which was asked later" not in page.words
+    assert any(row.startswith("clip:other: weights") and row.endswith("b" * 64) for row in page.rows)
+    assert "not independent" not in read(report / "index.html").words
+
+
+def test_a_ratio_of_few_images_stands_without_an_interval(tmp_path: Path) -> None:
+    run = build(tmp_path / "run", Plan(images=4))
+    assert run.results["FMR"]["low"] is None
+    page = read(write_report([run], tmp_path / "report"))
+    assert "stands without an interval, so it shows nothing yet: too few images for an interval" in page.words
+    assert "no interval, 4 images" in page.words
+    assert "None" not in page.words
+
+
+def copied(run: Run, path: Path, **provenance: str) -> Run:
+    """A run like it, of which more is known."""
+    shutil.copytree(run.path, path)
+    content = json.loads((path / "run.json").read_text())
+    content["provenance"] |= provenance
+    (path / "run.json").write_text(json.dumps(content))
+    return open_run(path)

@@ -18,6 +18,7 @@ from counterfoil.metrics.outcomes import model_names, part_name, read_outcomes
 from counterfoil.metrics.sameness import described
 from counterfoil.report.making import command, repeatable
 from counterfoil.store import Run
+from counterfoil.store.asked import asked_of
 from counterfoil.store.files import key_of
 
 _NOT_THE_TEST = ("classes", "models", "chats")
@@ -98,6 +99,9 @@ def _caution(run: Run, name: str, own: str) -> str:
     told = run.provenance.get("caution")
     if name == own:
         return str(told or "")
+    later = next((each.caution for each in asked_of(run.path) if (each.role, each.name) == ("model", name)), "")
+    if later:
+        return f"the model is {later}"
     oracle = part_name(run.spec.get("oracle"))
     return f"the oracle {oracle} is this model" if name == oracle else ""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from counterfoil.report.collect import Collected
 from counterfoil.report.numbers import Number, count, decimal, number
+from counterfoil.store import Run
+from counterfoil.store.asked import asked_of
 
 FEW_IMAGES = 100
 WIDE_INTERVAL = 15.0  # percentage points
@@ -29,6 +31,7 @@ def cautions(collected: Collected, *, missing: int = 0) -> list[Caution]:
     found = [Caution("stop", text) for text in _no_result(collected)]
     if not found and collected.results is not None:
         found = about_results(collected.results, classes=len(collected.run.classes), validated=collected.validated)
+        found = about_parts(collected.run) + found
     return found + [Caution("note", text) for text in _about_records(collected, missing)]
 
 
@@ -38,16 +41,30 @@ def about_results(results: Mapping[str, Any], *, classes: int, validated: int) -
     return [*(Caution("care", text) for text in care), *(Caution("note", text) for text in _about_controls(results))]
 
 
-def about_pictures(pictures: int, few: str, *, missing: int, told: str | None) -> list[Caution]:
-    """What is to be said of a run's pictures: if so many are few, what could not be shown, and what the run itself was told."""
-    found = []
-    if told:
-        found.append(Caution("care", told))
-    if pictures < FEW_IMAGES:
-        found.append(Caution("care", f"Only {few}. Intervals are wide, and numbers for parts of them say little."))
+def about_pictures(pictures: int, said: str, *, missing: int) -> list[Caution]:
+    """What is to be said of a run's pictures: if so many, of which this is `said`, are few, and what could not be shown."""
+    found = [Caution("care", text) for text in _few(pictures, said)]
     if missing:
         found.append(Caution("note", f"{count(missing, 'picture')} could not be shown: missing or damaged."))
     return found
+
+
+def about_parts(run: Run, *, models: Collection[str] | None = None) -> list[Caution]:
+    """Which of a run's judges are not independent: its own oracle, where that was forced, and parts that were asked later.
+
+    Of models that were asked later, those of `models`, or all.
+    """
+    told = run.provenance.get("caution")
+    texts = [f"{told[:1].upper()}{told[1:]}."] if told else []
+    for each in asked_of(run.path):
+        if each.caution and (each.role == "oracle" or models is None or each.name in models):
+            texts.append(f"The {each.role} {each.name}, which was asked later, is {each.caution}.")
+    return [Caution("care", text) for text in texts]
+
+
+def _few(images: int, said: str) -> Iterator[str]:
+    if images < FEW_IMAGES:
+        yield f"Only {said}. Intervals are wide, and numbers for parts of them say little."
 
 
 def _no_result(collected: Collected) -> Iterator[str]:
@@ -80,11 +97,7 @@ def _about_images(results: Mapping[str, Any], classes: int, validated: int) -> I
             "The model may not be made for these classes, its input may be prepared wrongly, or class names are matched "
             "wrongly. 'counterfoil doctor' looks for the cause."
         )
-    if validated < FEW_IMAGES:
-        yield (
-            f"Only {count(validated, 'image was', 'images were')} accepted by the oracle. Intervals are wide, and "
-            "numbers for single classes say little."
-        )
+    yield from _few(validated, f"{count(validated, 'image was', 'images were')} accepted by the oracle")
     if rate.value is not None and rate.value < LOW_VALIDATION:
         yield (
             f"The oracle accepts only {rate.text} % of the plain reconstructions. The numbers speak of these images, not of "
@@ -105,6 +118,8 @@ def _about_numbers(results: Mapping[str, Any]) -> Iterator[str]:
             f"The FMR's interval spans {decimal(fmr.width)} points; smaller differences between models can't be seen with "
             "so few images."
         )
+    if fmr.value is not None and fmr.low is None and fmr.note:
+        yield f"The FMR of {fmr.text} stands without an interval, so it shows nothing yet: {fmr.note}."
     if clean.value is not None and plain.value is not None and clean.value - plain.value > GENERATOR_COST:
         yield (
             f"The plain reconstruction alone takes accuracy from {clean.text} % to {plain.text} %: that part of the loss is "

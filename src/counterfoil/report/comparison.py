@@ -19,7 +19,7 @@ from counterfoil.store import Run
 
 MEASURE = "FMR_matched"
 ALPHA = 0.05
-_LAYOUT = ("model", "device", "strict", "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images")
+_LAYOUT = ("model", "others", "device", "strict", "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images")
 """What may differ between comparable runs: the model, and what changes no number."""
 
 _FILES = frozenset({".py", ".onnx", ".pt", ".pt2", ".pth", ".safetensors"})
@@ -57,24 +57,24 @@ def _is_path(part: str) -> bool:
     return "/" in part.rstrip("/") and (part.startswith(("/", "~", ".")) or PurePath(part).suffix in _FILES)
 
 
-def together(found: Sequence[tuple[Collected, Sequence[Caution]]]) -> list[Caution]:
-    """What to know of all runs as one list: first whether they may be compared, then each caution once, with its runs."""
+def together(found: Sequence[tuple[str, Run, Sequence[Caution]]], *, each_is: str = "run") -> list[Caution]:
+    """What to know of all by their labels, as one list: whether they may be compared, then each caution once, with whose."""
     about: dict[Caution, list[str]] = {}
-    for run, own in found:
+    for label, _, own in found:
         for each in own:
-            about.setdefault(each, []).append(run.label)
+            about.setdefault(each, []).append(label)
     ordered = sorted(about.items(), key=lambda item: ("stop", "care", "note").index(item[0].kind))
     return [
-        *_comparable([run for run, _ in found]),
+        *_comparable(list({run.path: run for _, run, _ in found}.values())),
         *(
-            Caution(each.kind, f"{'Every run' if len(names) == len(found) else ', '.join(names)}: {each.text}")
+            Caution(each.kind, f"{f'Every {each_is}' if len(names) == len(found) else ', '.join(names)}: {each.text}")
             for each, names in ordered
         ),
     ]
 
 
-def _comparable(runs: Sequence[Collected]) -> list[Caution]:
-    unlike = [f"{key} ({' / '.join(values)})" for key, values in _differences([run.run for run in runs])]
+def _comparable(runs: Sequence[Run]) -> list[Caution]:
+    unlike = [f"{key} ({' / '.join(values)})" for key, values in _differences(runs)]
     if not unlike:
         return []
     more = f" and {len(unlike) - 6} more" if len(unlike) > 6 else ""

@@ -8,6 +8,7 @@ from typing import Any
 from counterfoil.errors import BadRun
 from counterfoil.metrics import read_outcomes, scores
 from counterfoil.report.collect import Collected
+from counterfoil.store.asked import asked_of
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Later:
     who: str
     role: str  # model or oracle
     numbers: dict[str, Any]
+    caution: str = ""  # why it is not independent of the run
 
 
 def asked_later(collected: Collected) -> list[Later]:
@@ -27,11 +29,12 @@ def asked_later(collected: Collected) -> list[Later]:
     seed = collected.run.spec.get("seed", 0)
     asked = [("model", name) for name in sorted(collected.answers.other_models)]
     asked += [("oracle", name) for name in sorted(collected.answers.other_oracles)]
+    cautions: dict[tuple[str, str], str] = {(each.role, each.name): each.caution for each in asked_of(collected.run.path)}
     for role, name in asked:
         try:
             outcomes = read_outcomes(collected.run, **{role: name})
         except BadRun:
             continue
         numbers = {key: each.to_dict() for key, each in scores(outcomes, seed=seed if isinstance(seed, int) else 0).items()}
-        found.append(Later(name, role, numbers))
+        found.append(Later(name, role, numbers, cautions.get((role, name), "")))
     return found

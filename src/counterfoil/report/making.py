@@ -15,6 +15,7 @@ from counterfoil.report.collect import part_name
 from counterfoil.spec import FmrSpec, RunSpec, sections
 from counterfoil.spec.reading import PROTOCOLS
 from counterfoil.store import Run
+from counterfoil.store.asked import asked_of
 
 PARTS = {"model": "Tested model", "generator": "Generator", "oracle": "Oracle", "data": "Data"}
 FLAGS = ("model", "data", "generator", "oracle", "captioner", "rewriter", "editor", "encoder", "painter")
@@ -47,7 +48,7 @@ class Fact:
 
 def facts(run: Run) -> list[Fact]:
     """Everything known of how the run was made, group by group."""
-    return [*_parts(run), *_search(run), *_sections(run), *_run(run), *_machine(run.provenance), *_later(run)]
+    return [*_parts(run), *_search(run), *_sections(run), *_run(run), *_machine(run.provenance), *_later(run), *_asked(run)]
 
 
 def command(run: Run) -> str:
@@ -209,6 +210,14 @@ def _later(run: Run) -> Iterator[Fact]:
         for name, value in _flat(provenance):
             if began.get(name) != value:
                 yield Fact("Resumed", f"sitting {sitting + 1}: {name}", f"{_text(value)} (began with {_text(began.get(name))})")
+
+
+def _asked(run: Run) -> Iterator[Fact]:
+    """What models and oracles that were asked later said of themselves."""
+    for part in asked_of(run.path):
+        yield Fact("Asked later", part.role.capitalize(), part.name)
+        for name, value in part.provenance.items():
+            yield Fact("Asked later", f"{part.name}: {name}", _text(value), "recorded from the part itself")
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -100,7 +100,7 @@ class Part:
         for name, entry in (found if isinstance(found, Mapping) else {}).items():
             images = entry.get("images")
             numbers = {key: number(entry, key) for key in CLASS_COLUMNS}
-            for key in RATIOS:  # of one image against another: their intervals reach from nothing to thousands of per cent
+            for key in RATIOS:  # of one image against another: they say nothing
                 if numbers[key].rests_on_few:
                     numbers[key] = Number(note=f"fewer than {FEWEST} accepted images")
             numbers[ORACLE] = audit.by_class(self.collected.results, str(name))
@@ -190,7 +190,7 @@ def _cautions(page: Page) -> list[Caution]:
     """What to know before reading the page's numbers."""
     if not page.compares:
         return page.parts[0].cautions
-    return comparison.together([(part.collected, part.cautions) for part in page.parts])
+    return comparison.together([(part.label, part.collected.run, part.cautions) for part in page.parts])
 
 
 @lru_cache(maxsize=1)

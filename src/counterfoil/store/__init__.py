@@ -6,6 +6,7 @@
     images/3f/3f….png        the pictures that were made, named by their content; in a run of very many,
     images/part-000000.pack  those of a part in one file
     results.json             the numbers
+    asked.json               models and oracles that were asked later, and whether they are independent
     review.json              how people's review went, once their verdicts were written
     run.lock                 held by the process that writes
 

@@ -13,7 +13,7 @@ from counterfoil.metrics.imagenet_d import results
 from counterfoil.metrics.imagenet_d_columns import HUMAN, chats_of
 from counterfoil.metrics.imagenet_d_text import in_order
 from counterfoil.records import Trial
-from counterfoil.report.cautions import Caution, about_pictures
+from counterfoil.report.cautions import Caution, about_parts, about_pictures
 from counterfoil.report.collect import answer_name
 from counterfoil.report.numbers import count
 from counterfoil.report.pictures import Album, Stored
@@ -64,8 +64,8 @@ class Content:
     def cautions(self) -> list[Caution]:
         """What to know before reading the numbers."""
         pictures = int((self.results or {})["counts"]["validated"])
-        few = f"{count(pictures, 'picture is', 'pictures are')} in the set"
-        return about_pictures(pictures, few, missing=self.missing, told=self.run.provenance.get("caution"))
+        said = f"{count(pictures, 'picture is', 'pictures are')} in the set"
+        return [*about_parts(self.run), *about_pictures(pictures, said, missing=self.missing)]
 
     def facts(self) -> list[tuple[str, str]]:
         """How the pictures came about, for people."""

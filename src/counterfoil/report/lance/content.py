@@ -12,7 +12,7 @@ from counterfoil.metrics.bias import parted
 from counterfoil.metrics.lance import lance_results
 from counterfoil.metrics.outcomes import model_names
 from counterfoil.records import Prediction, Trial, Verdict
-from counterfoil.report.cautions import Caution, about_pictures
+from counterfoil.report.cautions import Caution, about_parts, about_pictures
 from counterfoil.report.collect import answer_name, part_name
 from counterfoil.report.numbers import count
 from counterfoil.report.pictures import Album, Stored
@@ -93,9 +93,11 @@ class Content:
     @property
     def cautions(self) -> list[Caution]:
         """What to know before reading the numbers; edits of one source picture say less than those of several."""
-        pictures = int((self.results or {})["counts"]["validated"])
-        few = f"{count(pictures, 'source picture has', 'source pictures have')} an accepted edit"
-        return about_pictures(pictures, few, missing=self.missing, told=self.run.provenance.get("caution"))
+        if self.results is None:
+            return []
+        pictures = int(self.results["counts"]["validated"])
+        said = f"{count(pictures, 'source picture has', 'source pictures have')} an accepted edit"
+        return [*about_parts(self.run, models=[self.model]), *about_pictures(pictures, said, missing=self.missing)]
 
 
 def tested(run: Run) -> list[str]:

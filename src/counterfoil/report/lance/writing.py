@@ -11,9 +11,10 @@ from counterfoil.metrics.lance import MEANINGS
 from counterfoil.metrics.lance_table import chance
 from counterfoil.quality.rule import CHECKS
 from counterfoil.report import browse, making
+from counterfoil.report.cautions import Caution
 from counterfoil.report.charts.svg import Figure
 from counterfoil.report.collect import part_name
-from counterfoil.report.comparison import labels
+from counterfoil.report.comparison import labels, together
 from counterfoil.report.folder import STYLES, copy_static, prepare, write_pages, writing
 from counterfoil.report.lance import charts
 from counterfoil.report.lance.content import LEVEL, Content, collect, tested
@@ -56,6 +57,12 @@ class Page:
     @property
     def title(self) -> str:
         return f"{len(self.contents)} models compared" if self.compares else self.contents[0].label
+
+    def cautions(self) -> list[Caution]:
+        """What to know before reading the page's numbers."""
+        if not self.compares:
+            return self.contents[0].cautions
+        return together([(each.label, each.run, each.cautions) for each in self.contents], each_is="model")
 
     def figures(self) -> dict[str, Figure]:
         """The charts this page has numbers for."""
