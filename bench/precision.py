@@ -174,9 +174,9 @@ def compared(generator: str, model: str, asked: argparse.Namespace) -> Iterator[
         runs.setdefault(how.precision, []).append(found)
         same = {f"same {key}": share for key, share in agreement(found, exact).items()}
         yield {**about, "way": way, **ran, **numbers(found), **difference([found], [exact]), **same}
-    if runs["bf16"]:
-        counts = {f"{precision} runs": len(runs[precision]) for precision in ("bf16", "float32")}
-        yield {**about, "way": BF16, **counts, **difference(runs["bf16"], runs["float32"])}
+        if runs["bf16"]:
+            counts = {f"{precision} runs": len(runs[precision]) for precision in ("bf16", "float32")}
+            yield {**about, "way": BF16, **counts, **difference(runs["bf16"], runs["float32"])}
 
 
 _arriving: Any = None  # where a process of the pool puts its rows
@@ -252,7 +252,8 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for row in together(pairs, asked):
         print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-        rows.append(row)
+        rows = [each for each in rows if any(each[key] != row[key] for key in ("generator", "model", "way"))]
+        rows.append(row)  # in the place of the same with fewer runs
         rows.sort(key=lambda each: pairs.index((each["generator"], each["model"])))
         if asked.keep:
             keep(asked.keep, rows, command=command("bench.precision"), about=about)
