@@ -94,6 +94,15 @@ def test_a_set_that_was_only_tested_on_has_no_surrogates_on_its_page(run: store.
     assert "Accuracy on the set" in text and "Selection bias" not in text and "Leave one" not in text
 
 
+def test_a_model_without_a_mistake_has_none_to_sort(run: store.Run, tmp_path: Path) -> None:
+    from counterfoil.export.writing import export
+
+    export(run, tmp_path / "set")
+    changes = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set"), "models": ["fake:good"]}
+    text = page(imagenet_d.run(spec(**changes), tmp_path / "later", given=given()), tmp_path / "report")
+    assert "There are no mistakes to sort." in text
+
+
 def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
     evil = '<script>alert("x")</script>'
     parts = given(**{evil: given().parts["fake:good"]})
