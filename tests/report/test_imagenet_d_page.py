@@ -92,6 +92,7 @@ def test_a_set_that_was_only_tested_on_has_no_surrogates_on_its_page(run: store.
     changes = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set"), "models": ["fake:unseen"]}
     text = page(imagenet_d.run(spec(**changes), tmp_path / "later", given=given()), tmp_path / "report")
     assert "Accuracy on the set" in text and "Selection bias" not in text and "Leave one" not in text
+    assert "before and after mining" not in text and "What mistakes follow" in text and "Strongest pulls" in text
 
 
 def test_a_model_without_a_mistake_has_none_to_sort(run: store.Run, tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_a_model_without_a_mistake_has_none_to_sort(run: store.Run, tmp_path: Pa
     export(run, tmp_path / "set")
     changes = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set"), "models": ["fake:good"]}
     text = page(imagenet_d.run(spec(**changes), tmp_path / "later", given=given()), tmp_path / "report")
-    assert "There are no mistakes to sort." in text
+    assert "There are no mistakes to sort." in text and "Strongest pulls" not in text and "Confusions on the set" not in text
 
 
 def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:

@@ -15,19 +15,22 @@ ROLES = {"unseen": "took no part", "surrogate": "surrogate", "chat": "two choice
 
 
 def before_and_after(models: Sequence[tuple[str, Any]], *, name: str) -> Figure | None:
-    """Each model's accuracy on what was painted and on what was kept."""
+    """Each model's accuracy on what was painted and on what was kept; of a set that was only tested on, on the set."""
     rows = [(model, entry["role"], number(entry, "painted"), number(entry, "mined")) for model, entry in models]
     rows = [row for row in rows if row[3].value is not None]
     if not rows:
         return None
+    mining = any(painted.value is not None for _, _, painted, _ in rows)
 
     def draw(width: int) -> Markup:
         wide = width > 500
         row = 34 if wide else 50
         box = Box(width, 26 + row * len(rows) + 34, left=210 if wide else 8, right=16, top=26)
         scale = Scale(0, 100, box.left, box.plot_right)
-        parts = [mark("ring", box.left + 6, 12, "random"), label("painted", box.left + 16, 16, kind="faint")]
-        parts += [mark("disc", box.left + 86, 12, "guided"), label("mined", box.left + 96, 16, kind="faint")]
+        parts = []
+        if mining:
+            parts += [mark("ring", box.left + 6, 12, "random"), label("painted", box.left + 16, 16, kind="faint")]
+            parts += [mark("disc", box.left + 86, 12, "guided"), label("mined", box.left + 96, 16, kind="faint")]
         for value in range(0, 101, 20):
             parts.append(line(scale(value), box.top, scale(value), box.plot_bottom, "grid"))
             parts.append(label(str(value), scale(value), box.height - 14, anchor="middle", kind="faint"))
@@ -44,6 +47,15 @@ def before_and_after(models: Sequence[tuple[str, Any]], *, name: str) -> Figure 
                 parts.append(mark("disc", scale(mined.value), y + 5, "guided"))
         return drawing(box, *parts)
 
+    if not mining:
+        return figure(
+            name,
+            "Accuracy on the set",
+            description=f"Per cent right. {'; '.join(f'{model} {found.words}' for model, _, _, found in rows)}.",
+            draw=draw,
+            head=("model", "accuracy", "95 % interval"),
+            rows=[(model, found.text, found.interval) for model, _, _, found in rows],
+        )
     spoken = "; ".join(
         f"{model} ({ROLES[role]}) {f'{painted.text} to ' if painted.value is not None else ''}{mined.text}"
         for model, role, painted, mined in rows

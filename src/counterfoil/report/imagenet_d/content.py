@@ -51,6 +51,12 @@ class Content:
         return bool(self.results and "leave_one_out" in self.results)
 
     @property
+    def mistaken(self) -> bool:
+        """Whether any model made a mistake, on the set or on what was painted."""
+        sorted_ = ((entry.get("failure_modes") or {}).get("painted") or {} for _, entry in self.models)
+        return any(entry.get("confusions") for _, entry in self.models) or any(each.get("mistakes") for each in sorted_)
+
+    @property
     def kinds(self) -> list[str]:
         """The kinds of nuisance that the numbers tell apart."""
         return list(dict.fromkeys(kind for _, entry in self.models for kind in entry["by_nuisance"]))
