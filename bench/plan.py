@@ -39,7 +39,7 @@ def plan(seconds: float | None, price: float | None) -> tuple[list[dict[str, Any
     runs = [("FMR", name, images, climbing) for name, images in SETS.items()]
     runs += [("LANCE, five edits each", name, SETS[name], editing) for name in EDITED if editing]
     runs += [("ImageNet-D, a picture a prompt", "the paper's prompts", PAIRS, painting)] if painting else []
-    size, rate = _measured("scale_pictures", "bytes on the disk an image"), _measured("scale", "finished images a second")
+    (size, where), rate = _stored(), _measured("scale", "finished images a second")
     rows = [
         {
             "protocol": protocol,
@@ -57,7 +57,7 @@ def plan(seconds: float | None, price: float | None) -> tuple[list[dict[str, Any
     ]
     said = [_said("FMR", climbing), *([_said("LANCE's editor", editing)] if editing else [])]
     said += [_said("ImageNet-D's painter", painting)] if painting else []
-    said += [f"an FMR image takes {size / 1e3:,.0f} kB of disk (scale_pictures)"] if size else []
+    said += [f"an FMR image takes {size / 1e3:,.0f} kB of disk ({where})"] if size else []
     said += [f"driver and store pass on {rate:,.0f} images/s with tiny pictures (scale)"] if rate else []
     said += [f"{price:g} a GPU and hour"] if price is not None else []
     return rows, f"{'; '.join(said)}."
@@ -65,7 +65,11 @@ def plan(seconds: float | None, price: float | None) -> tuple[list[dict[str, Any
 
 def room() -> tuple[list[dict[str, Any]], str]:
     """A row a data set: what an FMR run over it needs beside GPUs; and what that was worked out from."""
-    size = _needed("scale_pictures", "bytes on the disk an image")
+    size, where = _stored()
+    if size is None:
+        sys.exit(
+            "no 'bytes on the disk an image' in bench/results/scale_pictures.json; run bench.scale with --keep scale_pictures"
+        )
     images = _needed("scale", "images")
     quarter, end = (_needed("scale", f"MiB of the driver {when}") for when in ("after a quarter", "at the end"))
     scan = _needed("scale", "seconds to list what is left") / images
@@ -82,7 +86,7 @@ def room() -> tuple[list[dict[str, Any]], str]:
         for name, count in SETS.items()
     ]
     about = (
-        f"{size:,.0f} bytes of disk an image (scale_pictures); {end:,.0f} MiB of the driver at {images:,.0f} images and "
+        f"{size:,.0f} bytes of disk an image ({where}); {end:,.0f} MiB of the driver at {images:,.0f} images and "
         f"{growth:.1f} bytes more for each beyond them, {1e6 * scan:.1f} µs an image to list what is left (scale)."
     )
     return rows, about
@@ -90,13 +94,23 @@ def room() -> tuple[list[dict[str, Any]], str]:
 
 def _climbing() -> Pace:
     """The whole run with its control arm where that was measured on a GPU; else the engine alone, without control and store."""
-    whole = _best("fmr_whole", "seconds an image", lambda row: row["what"] == "whole run" and row["control"])
-    if whole:
-        return Pace(*whole, "fmr_whole, control arm and store included")
     alone = _best("fmr_speed", "seconds_an_image", lambda row: str(row["what"]).startswith("engine"))
+    whole = _best("fmr_whole", "seconds an image", lambda row: row["what"] == "whole run" and row["control"])
+    if alone and whole:
+        return Pace(whole[0], alone[1], "fmr_whole, control arm and store included; warming up as in fmr_speed")
     if alone:
         return Pace(*alone, "fmr_speed, the engine alone, neither control arm nor store")
     sys.exit("no measured seconds an image in bench/results/fmr_speed.json; run bench/fmr_speed.py, or give --seconds-per-image")
+
+
+def _stored() -> tuple[float | None, str]:
+    """Bytes on the disk an image, of a whole run where one was timed on a GPU, else of the simulation; and where that is from."""
+    content = read("fmr_whole")
+    rows = content["rows"] if content and "gpu" in content["hardware"] else []
+    whole = next(
+        (float(row["MB stored an image"]) * 1e6 for row in rows if row.get("control") and "MB stored an image" in row), None
+    )
+    return (whole, "fmr_whole") if whole else (_measured("scale_pictures", "bytes on the disk an image"), "scale_pictures")
 
 
 def _diffusion(name: str) -> Pace | None:
