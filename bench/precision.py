@@ -1,6 +1,6 @@
 """What lower precision does to the science: FMR and VR on the lab in bf16 and TF32 against float32, and image by image.
 
-    python -m bench.precision [--device cuda] [--images 600] [--ways rounding,bf16] [--tile 1024] [--at-once 4] [--keep NAME]
+    python -m bench.precision [--device cuda] [--images 600] [--ways rounding,bf16] [--tile 512] [--at-once 4] [--keep NAME]
 
 The same images, seeds and steps each time; only the number format differs, and with it the layers that are fused. A climb goes
 through nearest codes and a verdict at every step, so that the last digit can send an image another way. How many go another way
@@ -12,8 +12,9 @@ larger than that, or lean to one side; the 95 % interval of a difference is pair
 images were sent this way and that, so the last row sets the mean of all runs in bf16 against the mean of all in float32.
 
 Calls for 64 images, a run's default, leave a GPU idle with models as small as the lab's: hence `--tile`, and `--at-once` pairs
-of a generator and a model that share it. Rows are printed and kept as they come. It ends with 1 if bf16, by that last row, moves
-FMR or VR by more than half a point.
+of a generator and a model that share it. Images go through all ways a block at a time, and after every block the rows are printed
+and kept for all images so far, so that a stop in between leaves fewer images and nothing lopsided. It ends with 1 if bf16, by
+that last row, moves FMR or VR by more than half a point.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import islice
 from multiprocessing import get_context
 from queue import Empty
 from typing import Any, NamedTuple
@@ -32,7 +34,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from bench.results import add_keep, command, keep
-from torch import Tensor
 
 from counterfoil import spec as specs
 from counterfoil.acceleration.settings import Acceleration
@@ -40,6 +41,7 @@ from counterfoil.assembly import Assembly, assemble
 from counterfoil.engine import CPU_TILE, Engine, Finished, Job
 from counterfoil.spec import EngineSpec
 
+FLOAT32 = "float32"
 OTHER_TILES = "other tiles"
 BF16 = "all bf16 against all float32"
 WAYS = {
@@ -50,7 +52,7 @@ WAYS = {
     "bf16 compiled": Acceleration("bf16", fused=True, compile=True, graphs=True),
 }
 LIMIT = 0.5  # points of FMR or VR that bf16 may make
-GPU_TILE = 1024
+GPU_TILE = 512
 RESAMPLES = 2000
 
 
@@ -63,40 +65,31 @@ class Outcome(NamedTuple):
     steps: int
 
 
-@dataclass(frozen=True)
-class Work:
-    """The images, as bytes: there are many, and every way goes through all of them again."""
+class Runs:
+    """The same images through one engine for every way, block after block."""
 
-    names: list[str]
-    pictures: Tensor  # (N, 3, H, W) uint8
-    labels: list[int]
-    seeds: list[int]
+    def __init__(self, assembly: Assembly, ways: dict[str, Acceleration], tile: int) -> None:
+        self.engines = {way: _engine(assembly, how, tile // 2 if way == OTHER_TILES else tile) for way, how in ways.items()}
+        self.found: dict[str, dict[str, Outcome]] = {way: {} for way in ways}
+        self.seconds = dict.fromkeys(ways, 0.0)
 
-    @classmethod
-    def of(cls, jobs: Iterator[Job], count: int, size: int) -> Work:
-        """What the jobs hold."""
-        work = cls([], torch.empty(count, 3, size, size, dtype=torch.uint8), [], [])
-        for place, job in enumerate(jobs):
-            work.pictures[place] = (job.image * 255).round()
-            work.names.append(job.image_id)
-            work.labels.append(job.label)
-            work.seeds.append(job.seed)
-        return work
+    def take(self, block: list[Job]) -> None:
+        """Every image's outcome in every way, and nothing else of it."""
+        for way, engine in self.engines.items():
+            began = time.perf_counter()
+            self.found[way] |= {done.job.image_id: outcome(done) for done in engine.run(block)}
+            self.seconds[way] += time.perf_counter() - began
 
-    def __iter__(self) -> Iterator[Job]:
-        for name, picture, label, seed in zip(self.names, self.pictures, self.labels, self.seeds, strict=True):
-            yield Job(name, picture.float() / 255, label, seed)
+    def about(self, way: str) -> dict[str, Any]:
+        """Images so far, the tile as it is now, which an engine short of memory halves, and seconds, compiling included."""
+        return {"images": len(self.found[way]), "tile": self.engines[way].tile, "seconds": round(self.seconds[way], 1)}
 
 
-def climbs(assembly: Assembly, work: Work, how: Acceleration, tile: int) -> tuple[dict[str, Outcome], dict[str, Any]]:
-    """Every image's outcome, and nothing else of it; the tile at the end, as an engine short of memory halves it; seconds."""
-    began = time.perf_counter()
-    engine = Engine(
+def _engine(assembly: Assembly, how: Acceleration, tile: int) -> Engine:
+    return Engine(
         assembly.model, assembly.generator, assembly.oracle, columns=assembly.columns, search=assembly.spec.search,
         layout=EngineSpec(tile=tile, slots=2 * tile), device=assembly.spec.device, acceleration=how,
     )  # fmt: skip
-    found = {done.job.image_id: outcome(done) for done in engine.run(work)}
-    return found, {"tile": engine.tile, "seconds": round(time.perf_counter() - began, 1)}
 
 
 def outcome(done: Finished) -> Outcome:
@@ -163,20 +156,27 @@ def compared(generator: str, model: str, asked: argparse.Namespace) -> Iterator[
         }
     )
     assembly = assemble(spec)
-    work = Work.of(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None), len(assembly.dataset), assembly.size)
-    exact, ran = climbs(assembly, work, Acceleration(), asked.tile)
-    about = {"generator": generator, "model": model}
-    yield {**about, "way": "float32", **ran, **numbers(exact)}
-    runs = {"float32": [exact], "bf16": []}
-    for way in asked.ways.split(","):
-        how = WAYS[way] if asked.device.startswith("cuda") else replace(WAYS[way], graphs=False)
-        found, ran = climbs(assembly, work, how, asked.tile // 2 if way == OTHER_TILES else asked.tile)
-        runs.setdefault(how.precision, []).append(found)
-        same = {f"same {key}": share for key, share in agreement(found, exact).items()}
-        yield {**about, "way": way, **ran, **numbers(found), **difference([found], [exact]), **same}
-        if runs["bf16"]:
-            counts = {f"{precision} runs": len(runs[precision]) for precision in ("bf16", "float32")}
-            yield {**about, "way": BF16, **counts, **difference(runs["bf16"], runs["float32"])}
+    named = {FLOAT32: Acceleration(), **{way: WAYS[way] for way in asked.ways.split(",")}}
+    on_gpu = asked.device.startswith("cuda")
+    runs = Runs(assembly, named if on_gpu else {way: replace(how, graphs=False) for way, how in named.items()}, asked.tile)
+    jobs = assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)
+    while block := list(islice(jobs, asked.block)):
+        runs.take(block)
+        yield from ({"generator": generator, "model": model, **row} for row in told(runs, named))
+
+
+def told(runs: Runs, ways: dict[str, Acceleration]) -> Iterator[dict[str, Any]]:
+    """A row for every way, and one for bf16 as a whole, over the images so far."""
+    exact = runs.found[FLOAT32]
+    yield {"way": FLOAT32, **runs.about(FLOAT32), **numbers(exact)}
+    for way, found in runs.found.items():
+        if way != FLOAT32:
+            same = {f"same {key}": share for key, share in agreement(found, exact).items()}
+            yield {"way": way, **runs.about(way), **numbers(found), **difference([found], [exact]), **same}
+    half, whole = ([runs.found[way] for way, how in ways.items() if how.precision == kind] for kind in ("bf16", "float32"))
+    if half:
+        counts = {"images": len(exact), "bf16 runs": len(half), "float32 runs": len(whole)}
+        yield {"way": BF16, **counts, **difference(half, whole)}
 
 
 _arriving: Any = None  # where a process of the pool puts its rows
@@ -239,9 +239,11 @@ def main() -> None:
     parser.add_argument("--ways", default="rounding,bf16", help=f"of {', '.join(WAYS)}; tf32 is a GPU's")
     parser.add_argument("--tile", type=int, help=f"images a call; {GPU_TILE} on a GPU, {CPU_TILE} on a CPU; twice as many slots")
     parser.add_argument("--at-once", type=int, default=1, help="pairs of a generator and a model that run at a time")
+    parser.add_argument("--block", type=int, help="images that go through all ways before others; eight tiles")
     add_keep(parser)
     asked = parser.parse_args()
     asked.tile = asked.tile or (GPU_TILE if asked.device.startswith("cuda") else CPU_TILE)
+    asked.block = asked.block or 8 * asked.tile
     if unknown := [way for way in asked.ways.split(",") if way not in WAYS]:
         sys.exit(f"--ways: no way is called {unknown[0]!r}; there are {', '.join(WAYS)}")
     pairs = [(generator, model) for generator in asked.generators.split(",") for model in asked.models.split(",")]
@@ -253,7 +255,7 @@ def main() -> None:
     for row in together(pairs, asked):
         print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
         rows = [each for each in rows if any(each[key] != row[key] for key in ("generator", "model", "way"))]
-        rows.append(row)  # in the place of the same with fewer runs
+        rows.append(row)  # in the place of the same for fewer images
         rows.sort(key=lambda each: pairs.index((each["generator"], each["model"])))
         if asked.keep:
             keep(asked.keep, rows, command=command("bench.precision"), about=about)

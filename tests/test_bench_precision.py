@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from argparse import Namespace
 
 import pytest
 import torch
-from bench.precision import BF16, Outcome, Work, agreement, difference, intervals, numbers, too_far
-
-from counterfoil.engine import Job
+from bench.precision import BF16, Outcome, agreement, compared, difference, intervals, numbers, too_far
 
 EXACT = {str(at): Outcome(known=at % 10 != 0, validated=at % 20 != 1, right=at % 4 == 0, steps=3) for at in range(400)}
 
@@ -44,15 +42,15 @@ def test_half_a_point_is_too_far_for_the_mean_of_bf16_alone() -> None:
     assert too_far([{**row, "way": "rounding"}, {**row, "way": "bf16"}, {**row, "way": BF16, "FMR off by": 0.5}]) == []
 
 
-def test_pictures_held_as_bytes_are_the_same_ones() -> None:
-    pictures = (torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 255).round() / 255
-
-    def jobs() -> Iterator[Job]:
-        yield from (Job(f"{at}", picture, at, 2**61 + at) for at, picture in enumerate(pictures))
-
-    for given, held in zip(jobs(), Work.of(jobs(), 3, 8), strict=True):
-        assert (given.image_id, given.label, given.seed) == (held.image_id, held.label, held.seed)
-        assert torch.equal(given.image, held.image)
+def test_rows_after_every_block_are_of_all_images_so_far() -> None:
+    asked = Namespace(device="cpu", images=4, budget=1, ways="bf16", tile=2)
+    whole = list(compared("kl", "narrow", Namespace(**vars(asked), block=4)))
+    parts = list(compared("kl", "narrow", Namespace(**vars(asked), block=2)))
+    assert [row["way"] for row in whole] == ["float32", "bf16", BF16]
+    assert [row["images"] for row in parts] == [2, 2, 2, 4, 4, 4]
+    for row in [*whole, *parts]:
+        row.pop("seconds", None)
+    assert parts[3:] == whole
 
 
 def test_kernels_are_compared_pass_by_pass() -> None:
