@@ -73,7 +73,9 @@ def test_a_plan_takes_the_best_row_of_the_engine_until_a_whole_run_was_timed(mon
     assert rows[2]["images/s"] == 2560 and rows[2]["of the driver's rate, %"] == 50.0 and rows[2]["MB/s to store"] == 1024.0
     whole = [{"what": "whole run", "control": control, "seconds an image": 0.1 + control} for control in (False, True)]
     found["fmr_whole"] = kept(whole, gpu=["H200"])
-    assert plan.plan(None, 1.0)[1].startswith("FMR: 1.1 seconds an image and GPU (fmr_whole, control arm and store included)")
+    assert plan.plan(None, 1.0)[1].startswith(
+        "FMR: 1.1 seconds an image and GPU, 60 to warm up (fmr_whole, control arm and store"
+    )
     found["fmr_whole"] = kept(whole)  # a rehearsal on a CPU says nothing
     assert "0.1 seconds" in plan.plan(None, 1.0)[1]
 

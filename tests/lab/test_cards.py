@@ -9,8 +9,10 @@ import pytest
 
 from counterfoil.errors import BadData
 from counterfoil.lab import cards
-from counterfoil.lab.cards import card, keep_again
-from counterfoil.lab.measures.record import Record
+from counterfoil.lab.cards import AGAIN, card, keep_again
+from counterfoil.lab.measure import MEASURES
+from counterfoil.lab.measures.record import FILES, Record
+from counterfoil.lab.places import WEIGHTS
 from counterfoil.lab.readings import Reading, median
 
 
@@ -75,7 +77,7 @@ def test_training_is_told_as_it_was_recorded(tmp_path: Path) -> None:
     told = card("diffusion", tmp_path)
     own = "**Training**: 7,400 steps of 512 in 90 s on one NVIDIA H200 (seed 3); resumed twice"
     assert (
-        f"{own}; its autoencoder before it: 7,400 steps of 512 in 90 s on one NVIDIA H200, shared with other runs (seed 3)."
+        f"{own}; before it, its autoencoder: 7,400 steps of 512 in 90 s on one NVIDIA H200, shared with other runs (seed 3)."
         in told
     )
     recipe = "`python -m counterfoil.lab.train {} --device cuda --compile`"
@@ -106,9 +108,21 @@ def test_a_card_tells_of_the_model_that_the_recipe_made_again(tmp_path: Path) ->
     told = card("diverse", shipped).split("## Made again by its recipe, from the start")[1]
     assert "7,400 steps of 512 in 90 s on one NVIDIA H200 (seed 3), where the recipe has 7,500 steps." in told
     assert told.index("| accuracy, full | 94.0 %") < told.index("On `fresh`") < told.index("| accuracy, full | 92.0 %")
-    put_training(made, minutes=1.6)
+    put_training(made / "vae")
+    put_training(made, minutes=1.6, note="tried twice")
     keep_again("diverse", made, weights=tmp_path)
-    assert "(seed 3), for 1.6 minutes, over which its schedule was stretched." in card("diverse", shipped)
+    told = card("diverse", shipped)
+    assert "(seed 3), for 1.6 minutes, over which its schedule was stretched; tried twice." in told
+    assert "Before it, its autoencoder: 7,400 steps of 512 in 90 s on one NVIDIA H200 (seed 3)." in told
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_what_ships_and_what_was_made_again_meets_its_targets(name: str) -> None:
+    kept = [json.loads((WEIGHTS / name / file).read_text()) for file in FILES.values() if (WEIGHTS / name / file).is_file()]
+    again = WEIGHTS / name / AGAIN
+    kept += [part for part in json.loads(again.read_text()).values() if "readings" in part] if again.is_file() else []
+    readings = [reading for record in kept for reading in Record.parse(record).readings]
+    assert readings and [reading.name for reading in readings if reading.holds is False] == []
 
 
 def test_a_card_of_what_was_not_measured_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

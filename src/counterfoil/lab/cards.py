@@ -24,6 +24,8 @@ from counterfoil.lab.places import WEIGHTS, known
 from counterfoil.lab.readings import Reading
 
 AGAIN = "again.json"
+SLOW_START = 10  # seconds until the first step that a card speaks of
+_WHOSE = {"vae": "its autoencoder: "}
 TITLES = {
     REPORT: "Measured on unseen {} (`report`)",
     FRESH: "Measured again on others (`fresh`)",
@@ -70,6 +72,8 @@ def keep_again(name: str, made: Path, *, weights: Path) -> None:
             f"train lab:{name} into it and measure it on {REPORT} and {FRESH} with --keep"
         )
     record = {part: json.loads((made / file).read_text(encoding="utf-8")) for part, file in files.items()}
+    inside = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in made.glob("*/training.json")}
+    record |= {"inside": inside} if inside else {}
     (weights / name / AGAIN).write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -133,10 +137,12 @@ def _times(name: str, record: dict[str, Any]) -> list[str]:
 
 def _made_again(name: str, record: dict[str, Any]) -> list[str]:
     training = record["training"]
+    took = f"{_trained(training)}{_shortened(training)}{_note(training)}"
     lines = [
         "## Made again by its recipe, from the start",
         "",
-        f"Not the weights that ship, but others that the recipe gave: {_trained(training)}{_shortened(training)}.",
+        f"Not the weights that ship, but others that the recipe gave: {took}.",
+        *(f"Before it, {_WHOSE[part]}{_trained(inner)}{_note(inner)}." for part, inner in record.get("inside", {}).items()),
     ]
     for split in (REPORT, FRESH):
         if split in record:
@@ -151,15 +157,26 @@ def _training(folder: Path) -> Iterator[str]:
     for path in [own, *sorted(set(folder.rglob("training.json")) - {own})]:
         if path.is_file():
             record = json.loads(path.read_text(encoding="utf-8"))
-            whose = {"vae": "its autoencoder before it: "}.get(path.parent.name, "")
-            note = f"; {record['note']}" if "note" in record else ""
-            yield f"{whose}{_trained(record)}{note}"
+            whose = f"before it, {_WHOSE[path.parent.name]}" if path != own else ""
+            yield f"{whose}{_trained(record)}{_note(record)}"
+
+
+def _note(record: dict[str, Any]) -> str:
+    return f"; {record['note']}" if "note" in record else ""
 
 
 def _trained(record: dict[str, Any]) -> str:
-    stages = ", then ".join(f"{stage['steps']:,} steps of {stage['batch']} in {stage['seconds']} s" for stage in record["stages"])
+    stages = ", then ".join(
+        f"{stage['steps']:,} steps of {stage['batch']} in {stage['seconds']} s{_slow_start(stage)}" for stage in record["stages"]
+    )
     shared = ", shared with other runs" if record.get("shared") else ""
     return f"{stages} on one {record['machine']}{shared} (seed {record['seed']})"
+
+
+def _slow_start(stage: dict[str, Any]) -> str:
+    """What compiling and reading took before the first step, which the seconds leave out, if it is worth a word."""
+    first = stage.get("first_step_seconds", 0)
+    return f" (and {first} s until the first step)" if first >= SLOW_START else ""
 
 
 def _shortened(record: dict[str, Any]) -> str:

@@ -57,7 +57,7 @@ RECIPES = {
     "adversarial": Classifier("narrow", _schedule(4_150), attack_size=6 / 255),
     # Trained briefly, as a shortcut is what is learnt first.
     "background-shortcut": Classifier("background-shortcut", Schedule(steps=1_100, batch=256)),
-    "colour-shortcut": Classifier("colour-shortcut", Schedule(steps=800, batch=256)),
+    "colour-shortcut": Classifier("colour-shortcut", Schedule(steps=830, batch=256)),
 }
 
 
