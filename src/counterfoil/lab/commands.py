@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -29,6 +31,23 @@ def above_zero(text: str) -> float:
     if not 0 < amount < math.inf:
         raise argparse.ArgumentTypeError(f"a number above 0 is needed, got {text!r}")
     return amount
+
+
+def a_seed(text: str) -> int:
+    """An argument that seeds something, as large as torch takes it, with room for what is added to it."""
+    if not text.isdecimal() or int(text) >= 2**62:
+        raise argparse.ArgumentTypeError(f"a whole number from 0 on and below 2^62 is needed, got {text!r}")
+    return int(text)
+
+
+def writable(folder: Path) -> Path:
+    """The folder, made if it is not there, if files can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise UsageError(f"{folder}: nothing can be written there ({error.strerror}); give another folder") from None
 
 
 def usable_device(name: str) -> str:

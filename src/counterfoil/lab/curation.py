@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.lab.commands import errors_in_a_line
+from counterfoil.lab.commands import errors_in_a_line, writable
 from counterfoil.lab.garments import clean, read_split
 from counterfoil.lab.randomness import bits
 from counterfoil.lab.vocabulary import GARMENTS
@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "data")
     options = parser.parse_args()
     with errors_in_a_line():
-        rebuild(options.data, options.out)
+        rebuild(options.data, writable(options.out))
 
 
 def rebuild(folder: Path | None, out: Path) -> None:

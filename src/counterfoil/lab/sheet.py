@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from counterfoil.errors import UsageError
-from counterfoil.lab.commands import at_least_one, errors_in_a_line
+from counterfoil.lab.commands import a_seed, at_least_one, errors_in_a_line
 from counterfoil.lab.garments import Garments, shipped
 from counterfoil.lab.scenes import DISTRIBUTIONS, Scenes, render, sample
 from counterfoil.lab.vocabulary import FACTORS
@@ -42,13 +42,13 @@ def crossed(garments: Garments, *, down: str, across: str, seed: int, base: Scen
 
 def main() -> None:
     """Draw a contact sheet of random scenes, or of two factors crossed."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m counterfoil.lab.sheet", description=main.__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--distribution", choices=DISTRIBUTIONS, default="full")
     parser.add_argument("--count", type=at_least_one, default=160)
     parser.add_argument("--columns", type=at_least_one, default=16)
     parser.add_argument("--enlarge", type=at_least_one, default=1)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=a_seed, default=0)
     parser.add_argument("--cross", nargs=2, metavar=("DOWN", "ACROSS"), choices=[name for name in FACTORS if name != "garment"])
     options = parser.parse_args()
     garments = shipped("report")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.errors import BadWeights, UsageError
-from counterfoil.lab.commands import above_zero, at_least_one, errors_in_a_line, usable_device
+from counterfoil.lab.commands import a_seed, above_zero, at_least_one, errors_in_a_line, usable_device, writable
 from counterfoil.lab.places import WEIGHTS
 from counterfoil.lab.train import attributes, autoencoder, blip, classifiers, clip, ddpm, diffusion, record, rewriter, vqgan
 from counterfoil.lab.train.recipe import Recipe, rescheduled
@@ -52,7 +52,7 @@ def _run(given: argparse.Namespace) -> Run:
     folders = (given.weights, None if given.alone else WEIGHTS)
     return Run(
         name=given.name,
-        out=out,
+        out=writable(out),
         weights=tuple(folder for folder in folders if folder is not None),
         data=given.data,
         device=usable_device(given.device),
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     length.add_argument("--steps", type=at_least_one, help="steps to take; the recipe's own number by default")
     length.add_argument("--minutes", type=above_zero, help="train for so long instead; the schedule is fitted to the time")
     parser.add_argument("--batch", type=at_least_one, help="samples a step; the recipe's own number by default")
-    parser.add_argument("--seed", type=int, default=0, help="of weights, scenes and captions; 0 by default")
+    parser.add_argument("--seed", type=a_seed, default=0, help="of weights, scenes and captions; 0 by default")
     parser.add_argument("--data", type=Path, help="folder with Fashion-MNIST's idx files")
     parser.add_argument("--weights", type=Path, help="folder of models to build on, before those of the package")
     parser.add_argument("--alone", action="store_true", help="build on none of the package's models")
