@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 from functools import cache
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from counterfoil import memory
+from counterfoil import engine as engine_module
 from counterfoil.climb import Climb, Look, Rules
 from counterfoil.engine import Engine, Finished, Job
 from counterfoil.errors import RunFailed
@@ -17,7 +16,7 @@ from counterfoil.generators.latent import LatentGenerator
 from counterfoil.generators.pixels import pixels as pixel_generator
 from counterfoil.generators.transforms import transforms
 from counterfoil.guidance import draw, draw_patch
-from counterfoil.memory import Fit, bytes_an_image, plan_rows
+from counterfoil.memory import Fit
 from counterfoil.parts import Verdicts
 from counterfoil.spec import EngineSpec, SearchSpec
 from counterfoil.testing import pictures
@@ -261,9 +260,9 @@ class Cramped(LatentGenerator):
 
     room = 3
 
-    def __init__(self, *, starting: bool = False) -> None:
+    def __init__(self, *, starting: bool = False, stepping: bool = False) -> None:
         super().__init__(TinyAutoencoder())
-        self.starting = starting
+        self.starting, self.stepping = starting, stepping
 
     def start(self, images, labels, seeds):
         if self.starting and len(images) > self.room:
@@ -271,15 +270,21 @@ class Cramped(LatentGenerator):
         return super().start(images, labels, seeds)
 
     def render(self, state):
-        if len(state["latent"]) > self.room:
+        if not self.stepping and len(state["latent"]) > self.room:
             raise torch.OutOfMemoryError
         return super().render(state)
 
+    def step(self, state, signal):
+        if self.stepping and len(state["latent"]) > self.room:
+            raise torch.OutOfMemoryError
+        return super().step(state, signal)
 
-@pytest.mark.parametrize(("starting", "pipelined"), [(False, False), (True, False), (False, True)])
-def test_out_of_memory_is_survived_by_working_on_fewer_images_at_a_time(starting, pipelined, caplog):
+
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize("where", [{}, {"starting": True}, {"stepping": True}])
+def test_out_of_memory_is_survived_by_working_on_fewer_images_at_a_time(where, pipelined, caplog):
     search = SearchSpec(budget=3, step=0.1)
-    found = climb(Cramped(starting=starting), CommandedOracle(), search, slots=7, tile=8, pipelined=pipelined)
+    found = climb(Cramped(**where), CommandedOracle(), search, slots=7, tile=8, pipelined=pipelined)
     wanted = climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(), search, slots=7, tile=2)
     assert found.keys() == wanted.keys()
     for name, done in found.items():
@@ -297,32 +302,21 @@ def test_a_single_image_that_does_not_fit_ends_the_run():
         climb(Full(), CommandedOracle(), SearchSpec(budget=1))
 
 
-def test_rows_are_planned_by_the_memory_an_image_needs():
-    assert plan_rows(140e9, 0.3e9, most=64, fused=True) == Fit(64, recompute=False)
-    assert plan_rows(20e9, 0.3e9, most=64, fused=True) == Fit(32, recompute=False)
-    assert plan_rows(10e9, 0.3e9, most=64, fused=True) == Fit(32, recompute=True)
-    assert plan_rows(10e9, 0.3e9, most=64, fused=False) == Fit(16, recompute=False)
-    assert plan_rows(0.1e9, 0.3e9, most=64, fused=True).rows == 1
+@pytest.mark.parametrize(("differentiable", "budget", "climbing"), [(True, 3, True), (False, 3, False), (True, 0, False)])
+def test_slots_are_sized_by_steps_such_as_the_run_takes(monkeypatch, differentiable, budget, climbing):
+    asked = []
 
+    def fit(ascent, image, *, most, climbing):
+        asked.append(climbing)
+        return Fit(4, recompute=False)
 
-def test_what_does_not_grow_with_the_images_is_not_counted_for_each():
-    assert bytes_an_image(2.2e9, 3.4e9) == pytest.approx(0.3e9)  # 1 GB of it once
-    assert bytes_an_image(5e9, 5e9) == 1
-
-
-@pytest.mark.parametrize(("room", "rows"), [(8, 64), (7, 4), (3, 1)])
-def test_a_trial_that_does_not_fit_says_how_many_do(monkeypatch, room, rows):
-    def peak(ascent, image, count):
-        if count > room:
-            raise torch.OutOfMemoryError
-        return 1e9 + 0.3e9 * count
-
-    monkeypatch.setattr(memory, "_peak_bytes", peak)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100e9, 140e9))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
-    ascent = SimpleNamespace(device="cuda", fused=True)
-    assert memory.rows_that_fit(ascent, torch.zeros(3, 8, 8), most=64) == Fit(rows, recompute=rows < 64)
+    monkeypatch.setattr(engine_module, "rows_that_fit", fit)
+    model = TinyModel(differentiable=differentiable)
+    parts = (model, LatentGenerator(TinyAutoencoder()), CommandedOracle())
+    engine = Engine(*parts, columns=[2, 0, 3, 1], search=SearchSpec(budget=budget), layout=EngineSpec())
+    engine.sized = False  # as on a GPU
+    engine._size(jobs(1)[0])
+    assert asked == [climbing] and (engine.slots, engine.tile) == (8, 4)
 
 
 def test_an_oracle_whose_scores_are_not_finite_is_named():

@@ -91,6 +91,11 @@ class Engine:
             arms["random"] = RandomSteps(length)
         return arms
 
+    @property
+    def climbing(self) -> bool:
+        """Whether any arm's steps follow a gradient."""
+        return self.search.budget > 0 and any(guidance.needs_gradient for guidance in self.arms().values())
+
     def rules(self, guidance: Guidance) -> Rules:
         """When a climb under `guidance` ends."""
         proposals = 20 if guidance.climbs_only else 1  # a random step raises the loss about every other time
@@ -147,8 +152,9 @@ class Engine:
 
     def _launched(self, tile: Tile, lane: Lane) -> bool:
         """Whether there was memory enough for the tile's next iteration."""
-        tile.refill(lane.waiting)
         try:
+            tile.propose()
+            tile.refill(lane.waiting)
             tile.launch()
         except torch.OutOfMemoryError:
             self._halve(tile.rows)
@@ -188,7 +194,7 @@ class Engine:
         if self.sized:
             return
         self.sized = True
-        fit = rows_that_fit(self.ascent, job.image, most=self.tile)
+        fit = rows_that_fit(self.ascent, job.image, most=self.tile, climbing=self.climbing)
         if fit.recompute:
             self.ascent.recompute()
         self.slots, self.tile = 2 * fit.rows, fit.rows

@@ -44,12 +44,15 @@ class Fit:
     recompute: bool
 
 
-def rows_that_fit(ascent: Ascent, image: Tensor, *, most: int) -> Fit:
-    """A power of two of rows, up to `most`, by the memory that steps of a few images take on the GPU."""
+def rows_that_fit(ascent: Ascent, image: Tensor, *, most: int, climbing: bool) -> Fit:
+    """A power of two of rows, up to `most`, by the memory that steps of a few images take on the GPU.
+
+    `climbing`: whether steps have a gradient; models that cannot be differentiated have none.
+    """
     peaks: list[float] = []
     for rows in TRIED:
         try:
-            peaks.append(_peak_bytes(ascent, image, rows))
+            peaks.append(_peak_bytes(ascent, image, rows, climbing=climbing))
         except torch.OutOfMemoryError:
             return Fit(TRIED[0] if peaks else 1, recompute=ascent.fused)
     free = torch.cuda.mem_get_info(ascent.device)[0] + torch.cuda.memory_reserved(ascent.device)
@@ -70,7 +73,7 @@ def plan_rows(free: float, needed: float, *, most: int, fused: bool) -> Fit:
     return Fit(_power_of_two(free * SHARE / (0.6 * needed), most), recompute=True)  # about half of what is kept is left out
 
 
-def _peak_bytes(ascent: Ascent, image: Tensor, rows: int) -> float:
+def _peak_bytes(ascent: Ascent, image: Tensor, rows: int, *, climbing: bool) -> float:
     """Bytes that a start and a step of so many images take at most, without compiler and graphs, which take no more.
 
     Algorithms are not searched for either: the search takes memory that no step takes again.
@@ -84,7 +87,7 @@ def _peak_bytes(ascent: Ascent, image: Tensor, rows: int) -> float:
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     _, state = plain.start(images, zeros, zeros, names=names)
-    plain.step(state, zeros, climbing=True, names=names)
+    plain.step(state, zeros, climbing=climbing, names=names)
     settle(device)
     return torch.cuda.max_memory_allocated(device) - before
 

@@ -72,6 +72,8 @@ class Tile:
         self.labels = torch.zeros(rows, dtype=torch.long, device=way.ascent.device)
         self.base: State = {}  # where every image stands
         self.trial: State = {}  # what is rendered next: one step from there
+        self.due = False  # whether a step from where images stand has to be taken first
+        self.gradient: Tensor | None = None  # of the loss there, for that step
         self.first = self.last = torch.empty(0)  # the pictures rendered first and kept last  # (N, 3, H, W)
         self.under_way: Outcome | None = None
         self.leaving: list[Callable[[], Ended]] = []
@@ -80,18 +82,34 @@ class Tile:
     def busy(self) -> bool:
         return any(slot is not None for slot in self.slots)
 
+    def propose(self) -> None:
+        """The next pictures, one step from where images stand, if they are due. Without memory for it nothing has changed."""
+        if not self.due:
+            return
+        generator = self.way.ascent.generator
+        idle = [None] * (self.rows - len(self.slots))
+        seeds = [slot[0].seed if slot else 0 for slot in [*self.slots, *idle]]
+        draws = [slot[1].draw if slot else 0 for slot in [*self.slots, *idle]]
+        with torch.no_grad():
+            signal = self.way.guidance.direction(
+                self.gradient, moving=self.base[generator.moving], scale=self.base["scale"], seeds=seeds, draws=draws
+            )
+            self.trial = dict(generator.step(self.base, signal))
+        self.due, self.gradient = False, None
+
     def refill(self, waiting: deque[tuple[Job, State]]) -> None:
-        """Put waiting images into free slots."""
+        """Put waiting images into free slots. One for which there is no memory goes on waiting."""
         for index, slot in enumerate(self.slots):
             if slot is None and waiting:
-                job, row = waiting.popleft()
-                self.slots[index] = (job, Climb(self.way.arm, self.way.rules))
+                job, row = waiting[0]
                 self.labels[index] = job.label
                 if not self.trial:  # the first image fills every row, so that idle ones hold something harmless
                     self.trial = {name: values.expand(self.rows, *values.shape).clone() for name, values in row.items()}
                     self.base = dict(self.trial)
                 for name, values in row.items():
                     self.trial[name][index] = values
+                self.slots[index] = (job, Climb(self.way.arm, self.way.rules))
+                waiting.popleft()
 
     def launch(self) -> None:
         """Begin an iteration, if there is anything in the slots."""
@@ -100,7 +118,7 @@ class Tile:
             self.under_way = self.way.ascent.step(self.trial, self.labels, climbing=climbing, names=self._names())
 
     def collect(self) -> list[Ended]:
-        """Take in the iteration that was begun, and propose the next pictures. The climbs that have left.
+        """Take in the iteration that was begun. The climbs that have left.
 
         Where work is pipelined a climb is handed out a turn after it ended, when its pictures have arrived.
         """
@@ -108,8 +126,8 @@ class Tile:
         outcome, self.under_way = self.under_way, None
         if outcome is not None:
             self._take(outcome.looks(), outcome.images)
-            if self.busy:
-                self._propose(None if outcome.gradient is None else outcome.gradient())
+            self.due = self.busy
+            self.gradient = outcome.gradient() if self.due and outcome.gradient is not None else None
         if not self.way.pipelined:
             left, self.leaving = [*left, *self.leaving], []
         return [one() for one in left]
@@ -123,6 +141,7 @@ class Tile:
             part.labels = _rows(self.labels, at, rows)
             part.base = {name: _rows(values, at, rows) for name, values in self.base.items()}
             part.trial = {name: _rows(values, at, rows) for name, values in self.trial.items()}
+            part.due, part.gradient = self.due, None if self.gradient is None else _rows(self.gradient, at, rows)
             if self.last.numel():
                 part.first, part.last = _rows(self.first, at, rows), _rows(self.last, at, rows)
             parts.append(part)
@@ -152,17 +171,6 @@ class Tile:
                 kept = fetched([self.first[index], self.last[index], place[index]])
                 self.leaving.append(_leaving(*slot, kept))
                 self.slots[index] = None
-
-    def _propose(self, gradient: Tensor | None) -> None:
-        generator = self.way.ascent.generator
-        idle = [None] * (self.rows - len(self.slots))
-        seeds = [slot[0].seed if slot else 0 for slot in [*self.slots, *idle]]
-        draws = [slot[1].draw if slot else 0 for slot in [*self.slots, *idle]]
-        with torch.no_grad():
-            signal = self.way.guidance.direction(
-                gradient, moving=self.base[generator.moving], scale=self.base["scale"], seeds=seeds, draws=draws
-            )
-            self.trial = dict(generator.step(self.base, signal))
 
 
 def _leaving(job: Job, climb: Climb, kept: Arriving) -> Callable[[], Ended]:
