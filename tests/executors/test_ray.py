@@ -44,6 +44,8 @@ class Echo:
             os.kill(os.getpid(), signal.SIGKILL)
         if "raise" in order.give:
             raise BadPart("a part that cannot be used")
+        if "hang" in order.give:
+            time.sleep(3600)
         return Report([Finished(item) for item in order.give])
 
 
@@ -70,6 +72,16 @@ def test_the_pool_tells_answers_errors_and_deaths_apart(cluster) -> None:
     assert isinstance(death, Death) and death.cause and "\n" not in death.cause
     other = cluster.start(replacing=True)
     assert next_of(cluster) == [(other, Ready("check False"))]
+    cluster.stop()
+
+
+def test_a_worker_that_hangs_counts_as_dead(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("counterfoil.executors.ray.SILENCE", 0.0)
+    cluster.employ(Echo)
+    name = cluster.start()
+    assert next_of(cluster) == [(name, Ready("check True"))]  # building takes as long as it takes
+    cluster.turn(name, Order(give=["hang"]))
+    assert next_of(cluster) == [(name, Death("it has not answered for 0 seconds"))]
     cluster.stop()
 
 

@@ -30,12 +30,17 @@ class Feed:
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="read")
 
     def put(self, samples: Iterable[Sample]) -> None:
-        """Take in samples; their pictures are read at once."""
+        """Take in samples; their pictures are read at once.
+
+        One that was dropped may come again, if whoever finished it is gone. Those that are still here are not begun twice.
+        """
         dataset, size = self._assembly.dataset, self._assembly.size
         with self._changed:
+            here = {sample.image_id for sample, _ in self._coming} | self._sources.keys()
             for sample in samples:
                 self._dropped.discard(sample.image_id)
-                self._coming.append((sample, self._pool.submit(dataset.load, sample, size)))
+                if sample.image_id not in here:
+                    self._coming.append((sample, self._pool.submit(dataset.load, sample, size)))
             self._changed.notify_all()
 
     def drop(self, keys: Iterable[str]) -> None:
@@ -65,9 +70,9 @@ class Feed:
                 if sample.image_id in self._dropped:
                     self._dropped.discard(sample.image_id)
                     continue
-            try:
-                job = self._assembly.job(sample, picture.result())
                 self._sources[sample.image_id] = sample.source
-                return job
+            try:
+                return self._assembly.job(sample, picture.result())
             except BadImage as problem:
+                del self._sources[sample.image_id]
                 self._on_bad(sample, problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,7 @@ from counterfoil.executors.execution import Execution
 from counterfoil.extras import require
 
 WAIT = 1.0  # seconds after which `wait` answers with nothing
+SILENCE = 600.0  # seconds after which a worker that owes the answer of a turn, which takes a fraction of one, counts as dead
 KNOCK = 10.0  # seconds that a cluster's address is given to answer
 LINE = 200  # characters of Ray's own words that a message repeats
 _MODE = "RAY_AUTH_MODE"  # what Ray reads, as it is imported, to know whether to show a token
@@ -31,7 +33,7 @@ class RayPool:
         self._ray: Any = require("ray", extra="ray", what="--executor ray")
         self._execution = execution
         self._actors: dict[str, Any] = {}
-        self._calls: dict[Any, str] = {}  # the call that each worker is at
+        self._calls: dict[Any, tuple[str, float]] = {}  # the call that each worker is at, and since when
         self._building: set[str] = set()
         self._started = 0
 
@@ -85,13 +87,13 @@ class RayPool:
         name = f"worker {self._started}"
         self._started += 1
         self._actors[name] = actor = kind.remote(*arguments, **options)
-        self._calls[actor.begin.remote(check=not replacing)] = name
+        self._calls[actor.begin.remote(check=not replacing)] = (name, time.monotonic())
         self._building.add(name)
         return name
 
     def turn(self, worker: str, order: Order[Any]) -> None:
         """Give a worker its next order."""
-        self._calls[self._actors[worker].turn.remote(order)] = worker
+        self._calls[self._actors[worker].turn.remote(order)] = (worker, time.monotonic())
 
     def wait(self) -> list[tuple[str, Event]]:
         """What has come in by now."""
@@ -101,9 +103,9 @@ class RayPool:
         more, _ = self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0, fetch_local=True)
         found: list[tuple[str, Event]] = []
         for call in dict.fromkeys([*done, *more]):
-            worker = self._calls.pop(call)
+            worker, _ = self._calls.pop(call)
             found.append((worker, self._event(worker, call)))
-        return found
+        return found + self._silent()
 
     def ask(self, method: str) -> None:
         """Have one of the workers do something, and wait for it; without any, it is left undone."""
@@ -119,6 +121,23 @@ class RayPool:
                 self._ray.kill(actor)
         self._actors, self._calls = {}, {}
 
+    def _silent(self) -> list[tuple[str, Event]]:
+        """The deaths of workers that hang: they keep what they have finished from the disk, and would be waited for for ever."""
+        now = time.monotonic()
+        silent = {
+            call: worker
+            for call, (worker, since) in self._calls.items()
+            if worker not in self._building and now - since > SILENCE
+        }
+        for call, worker in silent.items():
+            del self._calls[call]
+            self._kill(worker)
+        return [(worker, Death(f"it has not answered for {SILENCE:.0f} seconds")) for worker in silent.values()]
+
+    def _kill(self, worker: str) -> None:
+        with suppress(Exception):
+            self._ray.kill(self._actors.pop(worker))
+
     def _event(self, worker: str, call: Any) -> Event:
         failures = self._ray.exceptions
         try:
@@ -127,8 +146,7 @@ class RayPool:
             cause = getattr(error, "cause", None)
             return Report(error=cause if isinstance(cause, CounterfoilError) else error)
         except failures.RayError as error:
-            with suppress(Exception):  # one that cannot be reached may still be at work
-                self._ray.kill(self._actors.pop(worker))
+            self._kill(worker)  # one that cannot be reached may still be at work
             return Death(_line(error))
         if worker in self._building:
             self._building.discard(worker)

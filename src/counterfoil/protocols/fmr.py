@@ -123,6 +123,7 @@ def _make(assembly: Assembly, writer: Writer, watch: Watch, tell: Tell) -> None:
             yield sample
 
     def skip(sample: Sample, problem: BadImage) -> None:
+        del sources[sample.image_id]
         write_down(skipped(assembly.spec, sample, problem))
 
     on_gpu = assembly.spec.device.startswith("cuda")  # a processor has nothing to wait for

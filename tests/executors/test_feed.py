@@ -1,0 +1,73 @@
+"""Samples come and go; the engine gets each once, however often it was given out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from counterfoil.assembly import Assembly
+from counterfoil.engine import Job
+from counterfoil.errors import BadImage
+from counterfoil.executors.feed import Feed
+from counterfoil.parts import Sample
+
+X, Y, BAD = (Sample(name, 0, f"{name}.png") for name in ("x", "y", "bad"))
+
+
+def load(sample: Sample, size: int) -> Tensor:
+    if sample == BAD:
+        raise BadImage("bad.png: not a picture")
+    return torch.zeros(3, size, size)
+
+
+def feed() -> tuple[Feed, list[Sample]]:
+    """A feed, and the samples it could not read."""
+    bad: list[Sample] = []
+    made = SimpleNamespace(
+        dataset=SimpleNamespace(load=load), size=4, job=lambda sample, picture: Job(sample.image_id, picture, 0, 0)
+    )
+    return Feed(cast(Assembly, made), lambda sample, problem: bad.append(sample)), bad
+
+
+def taken(source: Feed) -> list[str]:
+    return [job.image_id for job in source]
+
+
+def test_what_was_dropped_and_given_again_comes_once() -> None:
+    source, _ = feed()
+    source.put([X, Y])
+    source.drop(["x"])
+    source.put([X])
+    assert taken(source) == ["x", "y"]
+
+
+def test_what_was_dropped_does_not_come() -> None:
+    source, _ = feed()
+    source.put([X, Y])
+    source.drop(["x"])
+    assert taken(source) == ["y"]
+    source.put([X])
+    assert taken(source) == ["x"]
+
+
+def test_what_the_engine_has_is_not_given_to_it_again_before_it_is_through() -> None:
+    source, _ = feed()
+    source.put([X])
+    assert taken(source) == ["x"]
+    source.drop(["x"])  # too late
+    source.put([X, Y])
+    assert taken(source) == ["y"]
+    assert source.source("x") == "x.png"
+    source.put([X])
+    assert taken(source) == ["x"]
+
+
+def test_what_cannot_be_read_is_told_each_time() -> None:
+    source, bad = feed()
+    for _ in range(2):
+        source.put([BAD, X])
+        taken(source)
+    assert bad == [BAD, BAD]
