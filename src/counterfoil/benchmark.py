@@ -50,7 +50,10 @@ class Measured:
 
 
 def measured(spec: RunSpec, images: int | None = None) -> Measured:
-    """A protocol over a few images, by default as many as it needs. The first ones warm up and are not counted."""
+    """A protocol over a few images, by default as many as it needs, or as many as there are.
+
+    FMR: the engine alone, warmed up; what reads and stores works beside it. Other protocols: every stage from its first image on.
+    """
     return _climbing(spec, images) if isinstance(spec, FmrSpec) else _staged(spec, images or STAGED_IMAGES[spec.protocol])
 
 
@@ -78,7 +81,8 @@ def _climbing(spec: FmrSpec, images: int | None) -> Measured:
     finished = list(engine.run(jobs))
     settle(spec.device)
     seconds = (time.perf_counter() - began) / len(jobs)
-    alone = measure(assembly, handful(assembly, min(len(jobs), engine.tile)), climbs=assembly.model.differentiable)
+    few = handful(assembly, min(len(jobs), engine.tile))
+    alone = measure(assembly, few, climbs=engine.climbing, engine=engine)
     guided = sum(one.climbs[0].queries for one in finished) / len(jobs)
     others = sum(climb.queries for one in finished for climb in one.climbs[1:]) / len(jobs)
     steps = guided if alone.climbing else 0.0
@@ -105,5 +109,8 @@ def _staged(spec: RunSpec, images: int) -> Measured:
     limited = spec.model_copy(update={"limit": images})
     with tempfile.TemporaryDirectory(prefix="counterfoil-bench-") as folder:
         protocols.run(limited, Path(folder) / "run", watch=watch)
-    shares = [Share(name, counts[name] / images, (ends[name] - start) / images) for name, start in starts.items()]
-    return Measured(spec.protocol, images, sum(share.seconds for share in shares), shares)
+    there = next(iter(counts.values()), 0)  # what the first stage takes in: with little data fewer than asked for
+    if not there:
+        raise BadData(f"{spec.protocol}: there are no images to time; check its data or grid")
+    shares = [Share(name, counts[name] / there, (ends[name] - start) / there) for name, start in starts.items()]
+    return Measured(spec.protocol, there, sum(share.seconds for share in shares), shares)

@@ -17,6 +17,7 @@ from counterfoil.benchmark import enough
 from counterfoil.cli.app import app
 from counterfoil.cli.bench import lab, lines
 from counterfoil.engine import CPU_TILE
+from counterfoil.errors import BadSpec, UsageError
 from tests.worlds import arrays, values
 
 
@@ -28,6 +29,7 @@ def test_a_climb_is_taken_apart_and_a_run_predicted(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert "images a second (12 timed); 1,000 images take" in done.output
+    assert "not counted: reading and storing pictures, and warming up" in done.output
     (found,) = json.loads((tmp_path / "out.json").read_text())
     assert found["images"] == 12 and found["seconds"] > 0
     assert found["slots"] == 32 and "fewer than its 32 slots, so some were idle" in done.output
@@ -36,6 +38,13 @@ def test_a_climb_is_taken_apart_and_a_run_predicted(tmp_path: Path) -> None:
         by_name["a guided step: render, ask the model, gradient"]["times"] + by_name["ask the model without a gradient"]["times"]
     )
     assert all(share["seconds"] > 0 for share in found["shares"])
+
+
+def test_a_search_by_random_steps_has_no_guided_ones_though_the_model_could_be_differentiated(tmp_path: Path) -> None:
+    chosen = specs.parse({**values(f"tensors:{arrays(tmp_path / 'data.npz', 4)}"), "search": {"budget": 1, "guidance": "random"}})
+    times = {share.name: share.times for share in benchmark.measured(chosen, 4).shares}
+    assert times["a guided step: render, ask the model, gradient"] == 0
+    assert times["ask the oracle"] == times["ask the model without a gradient"] > 1
 
 
 def test_what_is_timed_fills_the_slots_of_a_gpu_several_times() -> None:
@@ -58,6 +67,49 @@ def test_without_a_number_as_many_images_are_timed_as_it_needs(tmp_path: Path, m
     assert not any("slots" in line for line in lines(full, 1000))
 
 
+def written(folder: Path, **changes: object) -> Path:
+    """A specification's file over a few pictures."""
+    path = folder / "spec.yaml"
+    path.write_text(yaml.safe_dump(values(f"tensors:{arrays(folder / 'data.npz', 8)}", **changes)))
+    return path
+
+
+def test_the_section_that_says_where_to_work_is_taken_as_run_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def timed(spec: object, images: int | None) -> benchmark.Measured:
+        seen.append(torch.get_num_threads())
+        return benchmark.Measured("fmr", 8, 1.0, [benchmark.Share("all", 1, 1.0)])
+
+    monkeypatch.setattr(benchmark, "measured", timed)
+    before = torch.get_num_threads()
+    done = CliRunner().invoke(app, ["bench", str(written(tmp_path, execution={"threads": before + 1}))])
+    assert done.exit_code == 0, done.output
+    assert seen == [before + 1] and torch.get_num_threads() == before
+    spread = CliRunner().invoke(app, ["bench", str(written(tmp_path, execution={"executor": "ray", "workers": 2}))])
+    assert "timed in this process alone, not by the workers of ray" in spread.output
+    wrong = CliRunner().invoke(app, ["bench", str(written(tmp_path, execution={"cores": 1}))])
+    assert isinstance(wrong.exception, BadSpec) and "execution: keys are" in str(wrong.exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--json", "nowhere/x.json"], "nowhere/x.json: cannot be written (No such file or directory)"),
+        (["--json", "."], "is a folder"),
+        (["--protocol", "lance"], "--protocol lance: spec.yaml is a specification of fmr"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    monkeypatch.setattr(benchmark, "measured", lambda *given: pytest.fail("timed"))
+    written(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(app, ["bench", "spec.yaml", *words])
+    assert isinstance(refused.exception, UsageError) and said in str(refused.exception)
+
+
 @pytest.mark.xdist_group("lab")
 def test_a_staged_protocol_is_timed_stage_by_stage(tmp_path: Path) -> None:
     values = {**lab("imagenet-d"), "painter": "lab:scenes", "surrogates": ["lab:narrow"], "models": ["lab:diverse"]}
@@ -69,3 +121,19 @@ def test_a_staged_protocol_is_timed_stage_by_stage(tmp_path: Path) -> None:
     times = {share["name"]: share["times"] for share in found["shares"]}
     assert times["paintings"] == 1 and times["objects"] == 1
     assert found["seconds"] == pytest.approx(sum(share["seconds"] for share in found["shares"]))
+
+
+@pytest.mark.xdist_group("lab")
+def test_a_staged_protocol_with_few_images_is_divided_by_those_there_are(tmp_path: Path) -> None:
+    values = {**lab("imagenet-d"), "painter": "lab:scenes", "surrogates": ["lab:narrow"], "models": ["lab:diverse"]}
+    words = {"templates": ["a photo of {a} red wool {object} {nuisance}"], "words": {"city": "in a city", "road": "on a road"}}
+    values["grid"] = {
+        "images": 1,
+        "objects": {"t-shirt": {}, "trousers": {"lead": "a pair of"}},
+        "nuisances": {"background": words},
+    }
+    found = benchmark.measured(specs.parse(values), 100)
+    assert found.images == 4
+    times = {share.name: share.times for share in found.shares}
+    assert times["prompts"] == 1 and times["paintings"] == 1
+    assert found.seconds == pytest.approx(sum(share.seconds for share in found.shares))

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+import yaml
 from scipy.ndimage import gaussian_filter
 from typer.testing import CliRunner
 
@@ -14,9 +15,9 @@ from counterfoil.doctor.evidence import calibrated, compare
 from counterfoil.doctor.outputs import softened
 from counterfoil.doctor.similarity import psnr, ssim
 from counterfoil.doctor.speed import duration
-from counterfoil.errors import BadRun
+from counterfoil.errors import BadRun, RunFailed
 from counterfoil.testing import pictures
-from tests.worlds import FAKES, arrays
+from tests.worlds import FAKES, arrays, spec, values
 
 
 def test_psnr_of_a_known_difference():
@@ -105,7 +106,6 @@ def test_an_oracle_that_abstains_is_not_counted_as_one_that_disagrees(tmp_path):
     from counterfoil.assembly import Given, assemble
     from counterfoil.doctor import examine
     from tests.fakes import CommandedOracle, TinyModel
-    from tests.worlds import spec
 
     parts = Given({"model": TinyModel(), "oracle": CommandedOracle(abstains=True)})
     found = examine(assemble(spec(f"tensors:{arrays(tmp_path / 'a.npz', 12)}"), parts), images=12)
@@ -113,3 +113,45 @@ def test_an_oracle_that_abstains_is_not_counted_as_one_that_disagrees(tmp_path):
     assert accuracy["oracle abstains"] == "on 12 of 12" and accuracy["oracle agrees with the labels"].startswith("–")
     assert "oracle" not in [finding.mistake for finding in found.findings]
     assert "few pictures" in [finding.mistake for finding in found.findings]
+
+
+def test_a_file_with_a_section_on_where_to_work_is_looked_over(tmp_path):
+    from counterfoil.cli.app import app
+
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(values(f"tensors:{arrays(tmp_path / 'a.npz', 8)}", execution={"threads": 1}, engine=None)))
+    shown = CliRunner().invoke(app, ["doctor", str(path), "--images", "8"])
+    assert "predicted time of the run" in shown.output, shown.exception
+
+
+def test_speed_is_measured_with_the_numbers_of_the_run_on_what_fits(tmp_path):
+    from counterfoil.assembly import Given, assemble
+    from counterfoil.doctor.sample import handful
+    from counterfoil.doctor.speed import measure
+    from tests.fakes import TinyModel
+
+    class Tight(TinyModel):
+        """Notes how it is asked, and has memory for few pictures."""
+
+        room = 2
+
+        def __init__(self):
+            super().__init__()
+            self.asked: list[tuple[int, bool]] = []
+
+        def logits(self, images):
+            if len(images) > self.room:
+                raise torch.OutOfMemoryError("no more")
+            self.asked.append((len(images), torch.is_autocast_enabled("cpu")))
+            return super().logits(images)
+
+    model, data = Tight(), f"tensors:{arrays(tmp_path / 'a.npz', 12)}"
+    for precision, half in (("float32", False), ("bf16", True)):
+        model.asked.clear()
+        assembly = assemble(spec(data, engine={"tile": 6, "precision": precision}), Given({"model": model}))
+        found = measure(assembly, handful(assembly, 12), climbs=True)
+        assert min(found.model, found.climbing, found.rendering, found.oracle) > 0
+        assert set(model.asked) == {(2, half)} and len(model.asked) == 4  # 6 and 3 do not fit; warmed up and timed, twice
+    model.room = 0
+    with pytest.raises(RunFailed, match="a single image does not fit"):
+        measure(assembly, handful(assembly, 12), climbs=False)

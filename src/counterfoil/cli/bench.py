@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from counterfoil import spec as specs
-from counterfoil.acceleration import cards
+from counterfoil.cli.runs import read, resolve
+from counterfoil.errors import UsageError
 
 if TYPE_CHECKING:
     from counterfoil.benchmark import Measured
@@ -33,24 +37,31 @@ def bench(
     out: Annotated[Path | None, typer.Option("--json", help="Also write what was measured to this file.")] = None,
 ) -> None:
     """Time a few images through a protocol, part by part, and predict the time of a run on this machine."""
-    chosen = [specs.read(file)] if file else [lab(name) for name in ([protocol] if protocol else PROTOCOLS)]
+    if out is not None:
+        with _writing(out), tempfile.TemporaryFile(dir=out.parent):  # before anything is timed
+            pass
+    chosen = [_values(file, protocol)] if file else [lab(name) for name in ([protocol] if protocol else PROTOCOLS)]
     resolved = []
     for values in chosen:
         if device is not None:
             values["device"] = device
         for assignment in settings or []:
             specs.override(values, assignment)
-        resolved.append(specs.parse(cards.suited(values)))
+        resolved.append(resolve(values))
 
     from counterfoil.benchmark import measured
 
     found = []
-    for spec in resolved:
-        found.append(measured(spec, images))
+    for spec, execution in resolved:
+        with execution.computing():
+            found.append(measured(spec, images))
+        if execution.executor != "local":
+            typer.echo(f"{spec.protocol}: timed in this process alone, not by the workers of {execution.executor}")
         for line in lines(found[-1], predict):
             typer.echo(line)
     if out is not None:
-        out.write_text(json.dumps([asdict(each) for each in found], indent=2) + "\n", encoding="utf-8")
+        with _writing(out):
+            out.write_text(json.dumps([asdict(each) for each in found], indent=2) + "\n", encoding="utf-8")
 
 
 def lab(protocol: str) -> dict[str, Any]:
@@ -73,6 +84,28 @@ def lines(found: Measured, predict: int) -> list[str]:
     text = [f"{said}{predict:,} images take {duration(found.predicted(predict))}"]
     if found.images < found.slots:
         text.append(f"  fewer than its {found.slots} slots, so some were idle: a longer run takes less for an image")
+    if found.protocol == "fmr":
+        text.append("  not counted: reading and storing pictures, and warming up")
     width = max(len(share.name) for share in found.shares)
     text += [f"  {share.name:<{width}}  {share.times:6.1f} an image  {share.seconds * 1e3:9.1f} ms" for share in found.shares]
     return [*text, ""]
+
+
+def _values(file: Path, protocol: str | None) -> dict[str, Any]:
+    """What a specification's file says, which is of the protocol asked for, if one is."""
+    values = read(file)
+    own = values.get("protocol", "fmr")
+    if protocol not in (None, own):
+        raise UsageError(f"--protocol {protocol}: {file} is a specification of {own}; leave one of the two out")
+    return values
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Say in a line why a file cannot be written."""
+    try:
+        if out.is_dir():
+            raise UsageError(f"--json {out}: is a folder; name a file in it")
+        yield
+    except OSError as error:
+        raise UsageError(f"--json {out}: cannot be written ({error.strerror}); choose another file") from None

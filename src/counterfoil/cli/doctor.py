@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from counterfoil import spec as specs
-from counterfoil.acceleration import cards
+from counterfoil.cli.runs import read, resolve
 from counterfoil.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def doctor(
     out: Annotated[Path | None, typer.Option("--json", help="Also write what was found to this file.")] = None,
 ) -> None:
     """Look a set-up over: labels, accuracy, gradients, reconstruction, cost, classic mistakes. Exit code 1 if it suspects one."""
-    values: dict[str, Any] = specs.read(file) if file else {}
+    values = read(file)
     given = {
         "model": model, "data": data, "generator": generator, "oracle": oracle,
         "size": size, "limit": limit, "seed": seed, "device": device,
@@ -43,7 +43,7 @@ def doctor(
     values.update({key: value for key, value in given.items() if value is not None})
     for assignment in settings or []:
         specs.override(values, assignment)
-    resolved = specs.parse(cards.suited(values))
+    resolved, execution = resolve(values)
     if not isinstance(resolved, specs.FmrSpec):
         raise UsageError(
             f"doctor: looks over set-ups of the protocol fmr, got {resolved.protocol}; name a generator and an oracle"
@@ -54,11 +54,12 @@ def doctor(
     from counterfoil.store.files import write_whole, writing
 
     console = Console(stderr=True)
-    if console.is_terminal:
-        with console.status("loading") as status:
-            found = examine(assemble(resolved), images=images, watch=lambda doing: status.update(doing))
-    else:
-        found = examine(assemble(resolved), images=images)
+    with execution.computing():
+        if console.is_terminal:
+            with console.status("loading") as status:
+                found = examine(assemble(resolved), images=images, watch=lambda doing: status.update(doing))
+        else:
+            found = examine(assemble(resolved), images=images)
     for line in lines(found):
         typer.echo(line)
     if out is not None:

@@ -13,6 +13,7 @@ from counterfoil.acceleration import cards
 from counterfoil.errors import UsageError
 from counterfoil.executors.execution import Execution
 from counterfoil.naming import default_folder
+from counterfoil.spec.reading import PROTOCOLS
 
 Text = str | None
 Number = int | None
@@ -67,7 +68,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved specification and its cost, then stop.")] = False,
 ) -> None:
     """Make test images against a model and measure how much accuracy it keeps. The same command goes on after an interruption."""
-    values: dict[str, Any] = specs.read(file) if file else {}
+    values = read(file)
     given = {
         "protocol": protocol, "preset": preset, "model": model, "data": data, "generator": generator, "oracle": oracle,
         "captioner": captioner, "rewriter": rewriter, "editor": editor, "encoder": encoder, "painter": painter,
@@ -78,12 +79,10 @@ def run(
         specs.override(values, assignment)
     for key, value in (("precision", precision), ("compile", compiled)):
         if value is not None:
-            values.setdefault("engine", {})[key] = value
+            _put(values, "engine", key, value)
     if mask is not None:
-        values.setdefault("search", {})["mask"] = mask
-    asked = {"executor": executor, "workers": workers, "address": ray_address, "threads": threads}
-    execution = Execution.of(values.pop("execution", None), **asked)
-    resolved = specs.parse(cards.suited(values))
+        _put(values, "search", "mask", mask)
+    resolved, execution = resolve(values, executor=executor, workers=workers, address=ray_address, threads=threads)
     out = out or default_folder(resolved)
     if dry_run:
         return _explain(resolved, out)
@@ -101,6 +100,25 @@ def run(
         return typer.echo(f"{out / 'stages' / stage}.jsonl")
     show(finished)
     typer.echo(f"\n{out}  (counterfoil report {out} makes a page of it)")
+
+
+def read(file: Path | None) -> dict[str, Any]:
+    """The values of a specification's file, if one is named; a section with nothing in it has no settings."""
+    values = specs.read(file) if file else {}
+    sections = {name for kind in PROTOCOLS.values() for name in specs.sections(kind)}
+    return {key: {} if value is None and key in sections else value for key, value in values.items()}
+
+
+def resolve(values: dict[str, Any], **asked: Any) -> tuple[Any, Execution]:
+    """The specification that values come to, and where its work is to be done: by their `execution`, and what is `asked`."""
+    execution = Execution.of(values.get("execution"), **asked)
+    return specs.parse(cards.suited({key: value for key, value in values.items() if key != "execution"})), execution
+
+
+def _put(values: dict[str, Any], section: str, key: str, value: Any) -> None:
+    settings = values.setdefault(section, {})
+    if isinstance(settings, dict):  # anything else is refused when the whole is read
+        settings[key] = value
 
 
 def _explain(resolved: Any, out: Path) -> None:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from counterfoil.assembly import Assembly
 from counterfoil.cost import cost
 from counterfoil.doctor.sample import Handful
-from counterfoil.engine import CPU_TILE, EightBits
-from counterfoil.memory import GPU_TILE
+from counterfoil.engine import EightBits, Engine
+from counterfoil.errors import RunFailed
 from counterfoil.transfers import settle
 
 
@@ -29,27 +30,51 @@ class Speed:
     oracle: float
 
 
-def measure(assembly: Assembly, few: Handful, *, climbs: bool) -> Speed:
-    """The parts' speed on one tile, after a first call that warms them up; that of a guided step if it `climbs`."""
-    device = few.images.device
-    rows = min(len(few), CPU_TILE if device.type == "cpu" else assembly.spec.engine.tile or GPU_TILE)
-    some = few.rows(slice(0, rows))
-    model, generator, oracle = assembly.model, assembly.generator, assembly.oracle
-    with torch.no_grad():
+def measure(assembly: Assembly, few: Handful, *, climbs: bool, engine: Engine | None = None) -> Speed:
+    """The parts' speed on one tile of an engine, after a first call that warms them up; that of a guided step if it `climbs`.
+
+    They compute as the engine has them compute, but for compiler and graphs, which take their time before the first step.
+    """
+    engine = engine or assembly.engine()
+    rows = min(len(few), engine.tile)
+    while True:
+        try:
+            return _measured(engine, few.rows(slice(0, rows)), climbs=climbs)
+        except torch.OutOfMemoryError:
+            if rows == 1:
+                raise RunFailed(
+                    f"a single image does not fit into the memory of {engine.device}; use smaller parts or another device"
+                ) from None
+            rows = -(-rows // 2)
+        if engine.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _measured(engine: Engine, some: Handful, *, climbs: bool) -> Speed:
+    model, generator, oracle = engine.ascent.model, engine.ascent.generator, engine.ascent.oracle
+    numbers = engine.ascent.acceleration.numbers
+    with torch.no_grad(), numbers(engine.device, half=False):
         state = generator.start(some.images, some.labels, some.seeds)
 
-    def climb() -> None:
+    def climb() -> Tensor | None:
         leaf = state[generator.moving].detach().requires_grad_()
-        with torch.enable_grad():
-            pictures = EightBits.apply(generator.render({**state, generator.moving: leaf}).float())
-            loss = F.cross_entropy(model.logits(pictures).float(), some.truth)
-            torch.autograd.grad(loss, leaf, allow_unused=True)
+        pictures = EightBits.apply(generator.render({**state, generator.moving: leaf}).float())
+        loss = F.cross_entropy(model.logits(pictures).float(), some.truth)
+        return torch.autograd.grad(loss, leaf, allow_unused=True)[0]
 
-    with torch.no_grad():
-        asked = _seconds(lambda: model.logits(some.images), device) / rows
-        judged = _seconds(lambda: oracle.judge(some.images, some.labels), device) / rows
-        rendered = _seconds(lambda: generator.render(state), device) / rows
-    return Speed(asked, _seconds(climb, device) / rows if climbs else 0.0, rendered, judged)
+    def seconds(work: Callable[[], object], *, slopes: bool = False) -> float:
+        def once() -> None:
+            with torch.set_grad_enabled(slopes), numbers(engine.device):  # entered anew for each call, as in a run
+                work()
+
+        return _seconds(once, engine.device) / len(some)
+
+    return Speed(
+        model=seconds(lambda: model.logits(some.images)),
+        climbing=seconds(climb, slopes=True) if climbs else 0.0,
+        rendering=seconds(lambda: generator.render(state)),
+        oracle=seconds(lambda: oracle.judge(some.images, some.labels)),
+    )
 
 
 def predicted(assembly: Assembly, speed: Speed) -> float:
