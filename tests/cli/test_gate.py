@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from counterfoil.store import open_run
 from tests.cli.stored import call, stored
 
 
@@ -28,6 +30,24 @@ def test_a_baseline_is_compared_image_by_image(tmp_path: Path) -> None:
     assert "FAIL  FMR no worse than the baseline: worse" in output
     assert call("gate", firm, "--against", frail)[0] == 0
     assert call("gate", firm, "--against", stored(tmp_path / "c", "lab:diverse", kept=0.9), "--margin", "20")[0] == 0
+
+
+def test_a_baseline_is_held_to_the_word_of_the_same_oracle(tmp_path: Path) -> None:
+    runs = [stored(tmp_path / name, kept=0.7) for name in ("a", "b")]
+    strict = ["--oracle", "strict", "--min", "fmr=0", "--point", "--against", runs[1]]
+    for run in map(open_run, runs):
+        with run.appending() as rows:
+            rows.add(verdicts=[replace(each, oracle="strict", keeps_label=each.trial_id < "image 3") for each in run.verdicts()])
+        if run.path == runs[0]:
+            assert "no verdicts by oracle 'strict'" in call("gate", runs[0], *strict)[1]  # of the baseline
+    code, output = call("gate", runs[0], *strict)
+    assert code == 0 and "FMR no worse than the baseline: cannot be told apart from it: +0.0 points" in output
+
+
+def test_a_bar_on_a_group_is_held_against_that_group_of_the_baseline(tmp_path: Path) -> None:
+    runs = [stored(tmp_path / name, kept=0.7) for name in ("a", "b")]
+    _, output = call("gate", runs[0], "--min", "fmr.Bee=0", "--point", "--against", runs[1])
+    assert "FMR.Bee no worse than the baseline: cannot be told apart" in output and "FMR no worse" not in output
 
 
 def test_a_baseline_of_another_test_is_refused(tmp_path: Path) -> None:

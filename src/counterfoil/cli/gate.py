@@ -45,10 +45,10 @@ def gate(
         raise UsageError("--margin is a distance from a baseline; name it with --against RUN")
     opened = open_run(run)
     outcomes = read_outcomes(opened, model=model, oracle=oracle)
-    _check_took_no_part(opened, outcomes.model, _measures(opened, bars))
+    _check_took_no_part(opened, outcomes.model, [bar.measure for bar in bars] or _usual(opened))
     checks = check_bars(outcomes, bars, alpha=alpha, point=point, seed=int(opened.spec.get("seed", 0)))
     if against is not None:
-        checks += _against(opened, outcomes, open_run(against), bars, model=model, alpha=alpha, margin=margin)
+        checks += _against(opened, outcomes, open_run(against), bars, model=model, oracle=oracle, alpha=alpha, margin=margin)
     if junit_file is not None:
         _write(junit_file, junit(checks, subject=run.resolve().name))
     for check in checks:
@@ -59,23 +59,32 @@ def gate(
 
 
 def _against(
-    run: Run, outcomes: Outcomes, baseline: Run, bars: list[Bar], *, model: str | None, alpha: float, margin: float | None
+    run: Run,
+    outcomes: Outcomes,
+    baseline: Run,
+    bars: list[Bar],
+    *,
+    model: str | None,
+    oracle: str | None,
+    alpha: float,
+    margin: float | None,
 ) -> list[Check]:
     """The run's numbers set against the baseline's. Only for the same test."""
     unlike = differences([run, baseline])
     if unlike:
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {'; '.join(unlike[:4])}; run the baseline anew")
-    theirs = read_outcomes(baseline, model=model if len(own_models(baseline)) > 1 else None)
+    theirs = read_outcomes(baseline, model=model if len(own_models(baseline)) > 1 else None, oracle=oracle)
     keys = shared_keys({str(run.path): outcomes, str(baseline.path): theirs})
     if pixels := check_sources([run, baseline], keys):
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {pixels} differ; run the baseline anew")
-    return check_against(outcomes, theirs, _measures(run, bars), alpha=alpha, margin=margin)
+    asked = list({bar.name: bar for bar in bars}.values())
+    return check_against(outcomes, theirs, asked or _usual(run), alpha=alpha, margin=margin)
 
 
-def _measures(run: Run, bars: list[Bar]) -> list[Measure]:
-    """What the bars are about, or else what a baseline is usually held against."""
+def _usual(run: Run) -> list[Measure]:
+    """What a baseline is held against where no bar says it."""
     usual = ("accuracy",) if run.spec.get("protocol") == "imagenet-d" else ("SA", "FMR")
-    return list({bar.measure.name: bar.measure for bar in bars}.values()) or [MEASURES[name] for name in usual]
+    return [MEASURES[name] for name in usual]
 
 
 def _check_took_no_part(run: Run, model: str, measures: list[Measure]) -> None:

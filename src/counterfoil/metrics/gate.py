@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from counterfoil.errors import UsageError
 from counterfoil.metrics.comparison import Pair, Paired, pair_of
 from counterfoil.metrics.estimate import estimate
@@ -76,15 +78,20 @@ def check_bars(
 def check_against(
     outcomes: Outcomes,
     baseline: Outcomes,
-    measures: Sequence[Measure],
+    about: Sequence[Bar | Measure],
     *,
     alpha: float = 0.05,
     margin: float | None = None,
     seed: int = 0,
 ) -> list[Check]:
-    """Whether a run has not fallen behind a baseline, measure by measure."""
-    paired = Paired({_OURS: outcomes, _THEIRS: baseline}, seed=seed)
-    pairs = [pair_of(paired, each, _OURS, _THEIRS, level=1 - alpha if margin is None else 1 - 2 * alpha) for each in measures]
+    """Whether a run has not fallen behind a baseline, in what each bar is `about` or in a measure over all images."""
+    level = 1 - alpha if margin is None else 1 - 2 * alpha
+    measures, pairs = [], []
+    for each in about:
+        grouped = each if isinstance(each, Bar) else Bar("min", each, 0.0)
+        paired = Paired({_OURS: _group(outcomes, grouped), _THEIRS: _group(baseline, grouped)}, seed=seed)
+        measures.append(replace(grouped.measure, name=grouped.name))
+        pairs.append(pair_of(paired, measures[-1], _OURS, _THEIRS, level=level))
     if margin is not None:  # all must pass, so no correction
         return [_close(pair, each, margin, alpha) for pair, each in zip(pairs, measures, strict=True)]
     corrected = iter(holm([pair.p for pair in pairs if pair.p is not None]))
@@ -96,8 +103,10 @@ def _group(outcomes: Outcomes, bar: Bar) -> Outcomes:
     """The images the bar is about."""
     if not bar.group:
         return outcomes
-    if outcomes.factor is not None and (outcomes.factor == bar.group.lower()).any():
-        return outcomes.take(outcomes.factor == bar.group.lower())
+    if outcomes.factor is not None:
+        named = np.array([str(factor).lower() == bar.group.lower() for factor in outcomes.factor], dtype=bool)
+        if named.any():
+            return outcomes.take(named)
     labels = {name.lower(): label for label, name in outcomes.class_names.items()}
     if bar.group.lower() not in labels:
         near = difflib.get_close_matches(bar.group.lower(), labels, n=1)
