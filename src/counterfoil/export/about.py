@@ -10,6 +10,7 @@ from typing import Any
 
 from counterfoil.export.pictures import Picture, folders_of
 from counterfoil.export.reading import FORMAT, VERSION
+from counterfoil.metrics.imagenet_d_columns import surrogates_of
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.store import Run
 from counterfoil.store.reviewed import review_of
@@ -78,7 +79,7 @@ def about(run: Run, pictures: Sequence[Picture], *, name: str | None, licence: s
         protocol=protocol,
         classes=classes,
         labels=list(run.classes),
-        surrogates=tuple(part_name(part) for part in run.spec.get("surrogates") or ()),
+        surrogates=tuple(surrogates_of(run)),
         parts=parts,
         seed=int(run.spec.get("seed", 0)),
         program=f"counterfoil {_version()}",

@@ -36,11 +36,13 @@ def results(run: Run, seed: int = 0, *, model: str | None = None, oracle: str | 
     chats = chats_of(run)
     surrogates = [name for name in surrogates_of(run) if name in paintings.models]
     unseen = [name for name in paintings.models if name not in surrogates and name not in chats and model in (None, name)]
+    # One that was asked about some pictures alone, as when asking was interrupted, has its own row and no part in the mean.
+    pooling = [name for name in unseen if (paintings.models[name].known | ~paintings.base).all()] or unseen
     mining, final = mining_of(run), paintings.final
     mined_set = bool(surrogates) and bool(run.spec.get("painter"))
     found: dict[str, Any] = {"protocol": "imagenet-d", "counts": counts(paintings)}
     if unseen:
-        pool = pooled(paintings, unseen, final, seed=(seed, 1))
+        pool = pooled(paintings, pooling, final, seed=(seed, 1))
         found["accuracy"] = pool["mined"]
         if mined_set:
             found |= {"accuracy_painted": pool["painted"], "drop": pool["drop"], "drop_p": pool["p"]}
@@ -56,15 +58,15 @@ def results(run: Run, seed: int = 0, *, model: str | None = None, oracle: str | 
         if name in paintings.models
     }
     if mined_set:
-        found["leave_one_out"] = leave_one_out(paintings, mining, surrogates, unseen, seed=seed)
-        found["by_number"] = by_number(paintings, mining, surrogates, unseen, seed=seed)
+        found["leave_one_out"] = leave_one_out(paintings, mining, surrogates, pooling, seed=seed)
+        found["by_number"] = by_number(paintings, mining, surrogates, pooling, seed=seed)
     if surrogates:
         found["selection_bias"] = BIAS
     clusters = dict(zip(paintings.ids, paintings.clusters.tolist(), strict=True))
     for name in chats:
         if bias := order_bias(open_table(run.path / "stages", answers_table(name)), clusters=clusters, seed=seed):
             found.setdefault("order_bias", {})[name] = bias
-    found["model"] = {"name": ", ".join(unseen) or ", ".join(chats) or "no model"}
+    found["model"] = {"name": ", ".join(pooling) or ", ".join(chats) or "no model"}
     found["oracle"] = {"name": oracle or part_name(run.spec.get("oracle")) or "none"}
     found["interval"] = {"level": LEVEL, "resamples": RESAMPLES, "seed": seed}
     return found

@@ -68,8 +68,12 @@ class Paintings:
 
     @property
     def clusters(self) -> NDArray[np.int64]:
-        """Pictures of one object and nuisance share a number: they are no more independent than their prompt."""
-        prompts = [f"{label}\0{kind}\0{word}" for label, kind, word in zip(self.label, self.kind, self.nuisance, strict=True)]
+        """Pictures of one object and nuisance share a number: they are no more independent than their prompt.
+
+        Those without a nuisance come from no such prompt, and each stands for itself.
+        """
+        about = zip(self.label, self.kind, self.nuisance, self.ids, strict=True)
+        prompts = [f"{label}\0{kind}\0{word}" if word else f"\0{image_id}" for label, kind, word, image_id in about]
         numbers: NDArray[np.int64] = np.unique(prompts, return_inverse=True)[1].astype(np.int64)
         return numbers
 

@@ -52,7 +52,7 @@ def models(results: Entry) -> Iterator[str]:
         rows.append((name, role, *numbers, value_text(entry["top5"])))
     if mined and "drop" in results:
         pool = [value_text(results[key], sign=key == "drop") for key in ("accuracy_painted", "accuracy", "drop")]
-        rows.append(("mean", "took no part", *pool, p_text(results["drop_p"]), ""))
+        rows.append(("mean", "took no part", *pool, "" if results["drop_p"] is None else p_text(results["drop_p"]), ""))
     yield "Accuracy in per cent (95 % interval)"
     yield from aligned(rows)
     if any(entry["role"] == "surrogate" for entry in results["models"].values()):

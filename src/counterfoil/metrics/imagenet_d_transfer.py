@@ -114,8 +114,9 @@ def by_number(
         for subset in subsets:
             chosen = chosen_by(paintings, mining, subset, seed=seed) & paintings.base
             sizes.append(int(chosen.sum()))
-            if sizes[-1]:
-                values.append(float(np.mean([_accuracy(paintings.models[name], chosen) for name in unseen])))
+            accuracies = [_accuracy(paintings.models[name], chosen) for name in unseen]
+            if sizes[-1] and not any(map(math.isnan, accuracies)):
+                values.append(float(np.mean(accuracies)))
         point: dict[str, Any] = {"surrogates": count, "sets": len(subsets), "kept": float(np.mean(sizes))}
         if values:
             point |= {"accuracy": float(np.mean(values)), "lowest": min(values), "highest": max(values)}

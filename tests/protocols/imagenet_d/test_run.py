@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from counterfoil import rescoring, store
+from counterfoil import spec as specs
 from counterfoil.errors import BadData, BadSpec, LabelMismatch, RunFailed
+from counterfoil.images import png
 from counterfoil.metrics.imagenet_d import results, table_text
+from counterfoil.metrics.imagenet_d_columns import read_paintings
 from counterfoil.metrics.imagenet_d_transfer import BIAS
 from counterfoil.protocols import imagenet_d
 from counterfoil.records import Verdict
 from counterfoil.spec import PartSpec
 from counterfoil.stages import open_table
-from tests.protocols.imagenet_d.world import SquareModel, SquarePainter, given, spec, values
+from tests.protocols.imagenet_d.world import THINGS, SquareModel, SquarePainter, _draw, given, spec, values
 
 PICTURES = 4 * (4 + 2) * 3
 FOREST_AND_SNOW = 4 * 2 * 3 - 3  # what both surrogates miss, less the bags in the snow, where the oracle sees none
@@ -199,6 +203,47 @@ def test_another_model_can_be_scored_later(tmp_path: Path) -> None:
     found = results(store.open_run(run.path), model="later")
     assert found["models"]["later"]["role"] == "unseen"
     assert found["accuracy"]["value"] == pytest.approx(found["models"]["later"]["mined"]["value"]) == pytest.approx(100 * 12 / 21)
+
+
+def test_a_model_that_was_scored_on_some_pictures_alone_has_no_part_in_the_mean(tmp_path: Path) -> None:
+    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    before = results(run)
+    kept = {trial.trial_id for trial in run.trials if trial.ending == "made"}
+    some = [each for each in run.predictions("fake:unseen") if each.picture == "made" and each.trial_id not in kept][:3]
+    with run.appending() as rows:
+        rows.add(predictions=[replace(each, model="stopped") for each in some])
+    after = results(store.open_run(run.path))
+    assert after["models"]["stopped"]["painted"]["n"] == len(some)
+    for number in ("accuracy", "drop", "by_number", "leave_one_out", "model"):
+        assert after[number] == before[number]
+
+
+def test_a_run_of_which_nothing_is_kept_prints_its_numbers(tmp_path: Path) -> None:
+    run = imagenet_d.run(spec(), tmp_path / "run", given=given(a=SquareModel(), b=SquareModel()))
+    assert run.results["counts"]["kept"] == 0 and "took no part" in table_text(run.results)
+
+
+def test_pictures_of_a_folder_are_independent_of_each_other(tmp_path: Path) -> None:
+    for number in range(8):
+        for thing in THINGS:
+            place = tmp_path / "photos" / thing / f"{number}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(png(_draw(f"a photo of a {thing} in the forest", number)))
+    asked = {"protocol": "imagenet-d", "data": f"folder:{tmp_path / 'photos'}", "models": ["fake:unseen"]}
+    run = imagenet_d.run(specs.parse(asked), tmp_path / "run", given=given())
+    assert len(set(read_paintings(run).clusters.tolist())) == 8 * len(THINGS)
+
+
+def test_pictures_of_different_sizes_are_refused_in_a_line(tmp_path: Path) -> None:
+    for side in (16, 24):
+        for thing in THINGS:
+            place = tmp_path / "photos" / thing / f"{side}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(png(torch.rand(3, side, side, generator=torch.Generator().manual_seed(side))))
+    asked = {"protocol": "imagenet-d", "data": f"folder:{tmp_path / 'photos'}", "models": ["fake:unseen"]}
+    with pytest.raises(BadData, match=r"such as 16 × 16 and 24 × 24; bring them to one with --size"):
+        imagenet_d.run(specs.parse(asked), tmp_path / "run", given=given())
+    imagenet_d.run(specs.parse({**asked, "size": 16}), tmp_path / "run of one size", given=given())
 
 
 def test_people_are_asked_about_what_was_kept_and_sentinels_are_what_was_too_easy(run: store.Run) -> None:
