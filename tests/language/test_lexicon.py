@@ -10,6 +10,7 @@ from counterfoil.errors import BadPart
 from counterfoil.lab.vocabulary import FACTORS
 from counterfoil.language import lexicon
 from counterfoil.language.lexicon import parse
+from counterfoil.language.lexicon_rewriter import lexicon_rewriter
 
 
 def test_english_has_every_section_and_no_word_twice_in_a_group() -> None:
@@ -34,6 +35,15 @@ def test_lists_of_ones_own(tmp_path: Path) -> None:
     found = lexicon.load(str(file))
     assert found.groups["wren"] == ("great tit", "wren")
     assert "hedge" in found.surroundings
+
+
+def test_lists_of_a_file_that_changed_are_told_from_what_it_had(tmp_path: Path) -> None:
+    file = tmp_path / "birds.yaml"
+    file.write_text("background: [in a hedge]\n")
+    before = lexicon_rewriter(str(file)).provenance()
+    file.write_text("background: [in a tree]\n")
+    assert lexicon_rewriter(str(file)).provenance() != before
+    assert "words_sha256" not in lexicon_rewriter("english").provenance()
 
 
 @pytest.mark.parametrize(

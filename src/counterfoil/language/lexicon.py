@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
@@ -114,6 +115,13 @@ def load(name: str) -> Lexicon:
     if not path.is_file():
         raise BadPart(f"lexicon:{name}: no such word lists; name english, wardrobe or a YAML file (docs/rewriters.md)")
     return parse(path.read_text(encoding="utf-8"), name=name)
+
+
+def fingerprint(name: str) -> dict[str, str]:
+    """What tells word lists of a file from others that the same file had before; nothing of those that come with the program."""
+    path = Path(name).expanduser()
+    own = name in ("", "english", "wardrobe") or not path.is_file()
+    return {} if own else {"words_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 @lru_cache(maxsize=1)

@@ -64,7 +64,8 @@ class LexiconRewriter:
 
     def provenance(self) -> dict[str, str]:
         """Which words it uses."""
-        return {"words": self.lexicon.name, "wordnet": str(self.wordnet.folder) if self.wordnet else "off"}
+        where = str(self.wordnet.folder) if self.wordnet else "off"
+        return {"words": self.lexicon.name, "wordnet": where, **lexicons.fingerprint(self.lexicon.name)}
 
     def _answer(self, wish: Wish) -> Proposals:
         reading = read(wish.caption, self.lexicon)

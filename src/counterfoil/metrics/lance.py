@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.metrics.bias import biases
-from counterfoil.metrics.columns import NO, OPEN, YES
+from counterfoil.metrics.columns import NO, YES
 from counterfoil.metrics.estimate import LEVEL, RESAMPLES, estimate, estimate_one
 from counterfoil.metrics.pairs import Pairs, Sources, read_pairs
 from counterfoil.metrics.resample import Resamples
@@ -193,7 +193,7 @@ def _counts(sources: Sources, pairs: Pairs) -> dict[str, Any]:
         "edits": len(pairs),
         "accepted": int((pairs.accepted == YES).sum()),
         "rejected": int((pairs.accepted == NO).sum()),
-        "pending": int((pairs.accepted == OPEN).sum()),
+        "pending": int((pairs.accepted < NO).sum()),
         "unscored": int(((pairs.accepted == YES) & ((pairs.clean_correct < NO) | (pairs.made_correct < NO))).sum()),
     }
 

@@ -11,6 +11,7 @@ from counterfoil.errors import BadRun
 from counterfoil.language.edits import Checker
 from counterfoil.language.edits import rewrite as ask
 from counterfoil.language.factors import REASONS
+from counterfoil.language.lexicon import fingerprint
 from counterfoil.parts import Wish
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.quality.measure import Ruler
@@ -57,7 +58,7 @@ def rewrite(bench: Bench, stages: Stages, captions: Table) -> Table:
     settings = bench.settings(
         bench.spec.rewriter,
         bench.rewriter,
-        edit={**spec.model_dump(mode="json"), "words": words},
+        edit={**spec.model_dump(mode="json"), "words": words, **fingerprint(words)},
         encoder=bench.settings(bench.spec.encoder, bench.encoder),
         seed=bench.spec.seed,
         version=VERSION,
