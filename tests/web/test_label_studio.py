@@ -50,6 +50,20 @@ def test_pictures_can_be_put_into_the_tasks(here: World) -> None:
     assert task["data"]["image"].startswith("data:image/png;base64,iVBOR")
 
 
+def test_a_name_with_spaces_too_many_is_one_reviewer_however_often_the_file_comes(here: World, tmp_path: Path) -> None:
+    owner, key = start_review(here, votes=2, sentinels=0)
+    tasks = owner.get(f"/api/reviews/{key}/label-studio")
+    result = [{"from_name": "present", "type": "choices", "value": {"choices": ["yes"]}}]
+    who = {"first_name": "Ada ", "last_name": "Lovelace"}
+    tasks[0]["annotations"] = [{"completed_by": who, "result": result}]
+    path = tmp_path / "tasks.json"
+    path.write_text(json.dumps(tasks), encoding="utf-8")
+    for _ in range(2):
+        assert _take(here, key, path).reviewers == {"Ada Lovelace"}
+    came = owner.get(f"/api/reviews/{key}/label-studio")
+    assert sum(len(task["annotations"]) for task in came) == 1
+
+
 def test_annotations_that_cannot_be_used_are_counted(here: World, tmp_path: Path) -> None:
     owner, key = start_review(here, votes=1, sentinels=0)
     tasks = owner.get(f"/api/reviews/{key}/label-studio")

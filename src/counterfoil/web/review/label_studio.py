@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session as Transaction
 from counterfoil.errors import BadData, CounterfoilError
 from counterfoil.web.catalogue import picture_file
 from counterfoil.web.database import Item, Review, Reviewer, Vote
-from counterfoil.web.review.people import invite
+from counterfoil.web.review.people import cleaned, invite
 from counterfoil.web.review.voting import Answer, vote
 
 CONFIG = """<View>
@@ -111,7 +111,7 @@ def import_votes(transaction: Transaction, review: Review, path: Path) -> Import
             continue
         for annotation in _annotations(task):
             try:
-                name, answer = _who(annotation), _answer(annotation)
+                name, answer = cleaned(_who(annotation)), _answer(annotation)
                 if name not in known:
                     known[name], _ = invite(transaction, review, name)
             except CounterfoilError as error:

@@ -19,7 +19,7 @@ MOST = 2000  # reviewers of one review
 
 def invite(transaction: Transaction, review: Review, name: str) -> tuple[Reviewer, str]:
     """A new reviewer and their token, which is shown once: only its hash is kept."""
-    name = _clean(name)
+    name = cleaned(name)
     if (transaction.scalar(select(func.count()).where(Reviewer.review_id == review.id)) or 0) >= MOST:
         raise UsageError(f"this review has {MOST} reviewers, which is all it can have")
     secret = secrets.token_urlsafe(24)
@@ -31,7 +31,7 @@ def invite(transaction: Transaction, review: Review, name: str) -> tuple[Reviewe
 
 def invite_again(transaction: Transaction, review: Review, name: str) -> str:
     """A token for somebody of that name: a new reviewer, or a new token for one who was invited and keeps their votes."""
-    query = select(Reviewer).where(Reviewer.review_id == review.id, Reviewer.name == _clean(name)).limit(1)
+    query = select(Reviewer).where(Reviewer.review_id == review.id, Reviewer.name == cleaned(name)).limit(1)
     known = transaction.scalar(query)
     if known is None:
         return invite(transaction, review, name)[1]
@@ -60,7 +60,7 @@ def _is_key(text: str) -> bool:
     return len(text) == 12 and text.isascii() and text.isalnum()
 
 
-def _clean(name: str) -> str:
+def cleaned(name: str) -> str:
     """The name as one line of printable text."""
     text = " ".join("".join(each if unicodedata.category(each)[0] != "C" else " " for each in name).split())
     if not text or len(text) > LONGEST_NAME:
