@@ -256,3 +256,18 @@ def test_debug_shows_the_traceback(tmp_path):
         text=True,
     )
     assert "Traceback" in answer.stderr
+
+
+def test_an_empty_section_is_one_without_settings(counterfoil, tmp_path):
+    (tmp_path / "spec.yaml").write_text(
+        f"model: {MODEL}\ndata: tensors:{arrays(tmp_path / 'a.npz', 8)}\ngenerator: '{GENERATOR}'\noracle: '{ORACLE}'\nsize: 16\n"
+        "engine:\nsearch:\n"
+    )
+    code, printed, complaint = counterfoil(
+        "run", "spec.yaml", "--precision", "bf16", "--mask", "m.safetensors", "--set", "budget=2", "--dry-run"
+    )
+    assert code == 0, complaint
+    for line in ("precision: bf16", "mask: m.safetensors", "budget: 2"):
+        assert line in printed
+    (tmp_path / "spec.yaml").write_text((tmp_path / "spec.yaml").read_text().replace("engine:", "engine: 5"))
+    refused(counterfoil("run", "spec.yaml", "--precision", "bf16", "--dry-run"), "engine")

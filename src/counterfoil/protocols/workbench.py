@@ -12,6 +12,7 @@ from torch import Tensor
 
 from counterfoil import images
 from counterfoil.assembly import image_seed
+from counterfoil.errors import BadData
 from counterfoil.spec import PartSpec
 from counterfoil.spec.base import StagedSpec
 from counterfoil.stages import Stages
@@ -70,6 +71,9 @@ class Workbench(ABC):
         found: list[Any] = []
         for start in range(0, len(pictures), self.tile):
             some = list(pictures[start : start + self.tile])
+            sizes = sorted({f"{each.shape[-1]} × {each.shape[-2]}" for each in some})
+            if len(sizes) > 1:
+                raise BadData(f"pictures have different sizes, such as {sizes[0]} and {sizes[1]}; bring them to one with --size")
             batch = torch.stack(some + some[-1:] * (self.tile - len(some))).to(self.device)
             found += list(ask(batch, start))[: len(some)]
         return found
