@@ -62,6 +62,10 @@ class Trial:
         """The key that predictions and verdicts refer to."""
         return f"{self.image_id}#{self.variant or self.arm}"
 
+    def shows(self, picture: Picture) -> str:
+        """The name of one of its pictures, relative to the run directory; empty where there is none."""
+        return {"clean": self.clean, "reconstruction": self.reconstruction, "made": self.image}[picture]
+
     @property
     def validated(self) -> bool:
         """Whether the oracle accepted the plain reconstruction, so that a counterfactual exists."""

@@ -2,30 +2,130 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from counterfoil import store
-from counterfoil.records import Prediction
+from counterfoil.records import Prediction, Verdict
+from counterfoil.store import Writer
 
-from .made import CLASSES, PROVENANCE, SPEC, fill, image_id
+from .made import CLASSES, PROVENANCE, SPEC, every_file, fill, image_id, records
 
 
-def written(path: Path, mark: str, numbers: range) -> store.Run:
+def written(path: Path, mark: str, numbers: range, *, other: int | None = None, dropped: Counter | None = None) -> store.Run:
+    """A run of some images; the picture of `other` is not what it usually is."""
     with store.write(path, SPEC, CLASSES, PROVENANCE, part_images=4) as writer:
         writer.begin(mark)
+        _redrawn(writer, other)
         fill(writer, numbers)
+        found = writer.complete()
+        if dropped is not None:
+            dropped.update(found)
         writer.finish({})
     return store.open_run(path)
 
 
-def test_another_mark_replaces_what_was_derived_and_keeps_what_was_said_later(tmp_path: Path) -> None:
+def _redrawn(writer: Writer, number: int | None) -> None:
+    if number is not None and image_id(number) not in writer.done:
+        trials, predictions, verdicts, pictures = records(number)
+        writer.add(trials, predictions, verdicts, {name: b"another picture " + png for name, png in pictures.items()})
+
+
+def trial(number: int) -> str:
+    return f"{image_id(number)}#guided"
+
+
+def said(number: int, model: str = "later") -> Prediction:
+    return Prediction(trial(number), "made", model, 0, True, 0.9, 0.9)
+
+
+def judged(number: int, oracle: str, keeps: bool = False) -> Verdict:
+    return Verdict(trial(number), "made", oracle, keeps, 0.0, -1)
+
+
+def test_another_mark_replaces_what_was_derived_and_keeps_what_was_said_of_the_same_pictures(tmp_path: Path) -> None:
     first = written(tmp_path, "one", range(10))
-    said = Prediction(f"{image_id(0)}#guided", "made", "later", 0, True, 0.9, 0.9)
-    first.append(predictions=[said])
-    second = written(tmp_path, "two", range(6))
+    first.append(predictions=[said(0), said(1), said(8)], verdicts=[judged(1, "human"), judged(2, "human")])
+    first.append(predictions=[said(3)])
+    dropped: Counter = Counter()
+    second = written(tmp_path, "two", range(6), other=1, dropped=dropped)
     assert {trial.image_id for trial in second.trials} == {image_id(number) for number in range(6)}
-    assert list(second.predictions("later")) == [said]
     assert second.counts["images"] == 6
+    assert list(second.predictions("later")) == [said(0), said(3)]  # 1 has another picture, 8 has none
+    assert list(second.verdicts("human")) == [judged(2, "human")]
+    assert dropped == {("model", "later"): 2, ("oracle", "human"): 1}
+    assert not [name for name in every_file(tmp_path) if name.startswith("aside")]
+
+
+def test_what_was_said_later_holds_also_over_trials_that_are_written_anew(tmp_path: Path) -> None:
+    run = written(tmp_path, "one", range(3))
+    run.append(verdicts=[judged(0, "clip:o", keeps=False)])
+    for mark in ("one", "two"):
+        found = [each.keeps_label for each in written(tmp_path, mark, range(3)).verdicts("clip:o") if each.trial_id == trial(0)]
+        assert found[-1] is False
+
+
+def test_an_account_of_a_review_goes_with_the_verdicts_that_it_counts(tmp_path: Path) -> None:
+    written(tmp_path, "one", range(4)).append(verdicts=[judged(1, "human"), judged(2, "clip:o")])
+    account = tmp_path / "review.json"
+    account.write_text("{}")
+    written(tmp_path, "two", range(4), other=2)
+    assert account.exists()
+    written(tmp_path, "three", range(4), other=1)
+    assert not account.exists()
+
+
+def test_what_was_said_later_is_not_seen_while_pictures_are_made_anew(tmp_path: Path) -> None:
+    written(tmp_path, "one", range(6)).append(predictions=[said(0), said(1)])
+    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, part_images=4) as writer:
+        writer.begin("two")
+        _redrawn(writer, 1)
+    run = store.open_run(tmp_path)
+    assert list(run.predictions("later")) == []
+    run.append(predictions=[said(1, "in between")])
+    finished = written(tmp_path, "two", range(6), other=1)
+    assert list(finished.predictions("later")) == [said(0)]
+    assert list(finished.predictions("in between")) == [said(1, "in between")]
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("call", ["replace", "unlink"])
+def test_a_writer_killed_at_any_moment_keeps_what_was_said_of_the_same_pictures(tmp_path: Path, monkeypatch, call: str) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # quicker, and no power is cut here
+    run = written(tmp_path / "before", "one", range(3))
+    run.append(predictions=[said(0), said(1)], verdicts=[judged(2, "human")])
+    run.append(verdicts=[judged(2, "human", keeps=True), judged(1, "human")])
+    real, moment, killed = getattr(os, call), 0, True
+    while killed:
+        path = shutil.copytree(tmp_path / "before", tmp_path / str(moment))
+        left = moment
+
+        def counted(*arguments, **options):
+            nonlocal left
+            if left == 0:
+                raise Killed  # nothing more happens on this disk
+            left -= 1
+            return real(*arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, counted)
+            try:
+                written(path, "two", range(3), other=1)
+                killed = False
+            except Killed:
+                pass
+        finished = written(path, "two", range(3), other=1)
+        assert list(finished.predictions("later")) == [said(0)]
+        assert list(finished.verdicts("human")) == [judged(2, "human"), judged(2, "human", keeps=True)]
+        moment += 1
+    assert moment > 8
 
 
 def test_the_same_mark_goes_on_where_it_was(tmp_path: Path) -> None:

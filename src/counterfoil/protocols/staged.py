@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -16,6 +16,7 @@ from counterfoil.protocols.workbench import Workbench
 from counterfoil.spec.base import StagedSpec
 from counterfoil.stages import Progress, StageReached, Stages
 from counterfoil.store import Run, Writer
+from counterfoil.store.reviewed import by_people
 
 AnySpec = TypeVar("AnySpec", bound=StagedSpec)
 AnyBench = TypeVar("AnyBench", bound=Workbench)
@@ -71,6 +72,15 @@ class StagedProtocol(Generic[AnySpec, AnyBench, Tables]):
                 return store.open_run(out)
             writer.begin(stages.mark())
             self.write(bench, stages, tables, writer)
-            writer.commit()
+            if dropped := writer.complete():
+                tell(_said_of_others(dropped))
             writer.finish(self.results(store.open_run(out), spec.seed))
         return store.open_run(out)
+
+
+def _said_of_others(dropped: Mapping[tuple[str, str], int]) -> str:
+    """What was dropped, and how to have it said again."""
+    names = ", ".join(f"{number} by {name}" for (_, name), number in sorted(dropped.items()))
+    again = {"score" if role == "model" else "review --new" if by_people(name) else "judge" for role, name in dropped}
+    commands = " and ".join(f"'counterfoil {each}'" for each in sorted(again))
+    return f"dropped what was said later of pictures that are others now or gone ({names}); ask again with {commands}"

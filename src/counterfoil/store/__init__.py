@@ -8,6 +8,7 @@
     results.json             the numbers
     asked.json               models and oracles that were asked later, and whether they are independent
     review.json              how people's review went, once their verdicts were written
+    aside/                   what was said later, while trials are written anew
     run.lock                 held by the process that writes
 
 A part exists once its manifest does. The manifest is renamed into place after everything it speaks of, so a writer

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.records import Prediction, Verdict
-from counterfoil.store import lock, parts
+from counterfoil.store import aside, lock, parts
 from counterfoil.store.files import remove, writing
 from counterfoil.store.writer import write_tables
 
@@ -31,7 +31,7 @@ class Appender:
         """Commit the rows taken in since the last part, or leave no trace of them."""
         if not any(self._tables.values()):
             return
-        number = max(parts.numbers(self._root), default=-1) + 1
+        number = max([*parts.numbers(self._root), *aside.numbers(self._root)], default=-1) + 1
         try:
             with writing(self._root):
                 tables = write_tables(self._root, number, self._tables)

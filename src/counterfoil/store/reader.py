@@ -116,7 +116,7 @@ class Run:
 
     def picture(self, trial: Trial, which: Picture = "made") -> PictureFile:
         """One of a trial's pictures, by default the one that was kept: a path, or what reads like one."""
-        name = trial.image if which == "made" else getattr(trial, which)
+        name = trial.shows(which)
         if not name:
             raise BadRun(f"{trial.trial_id}: has no {which} picture ({trial.ending}); ask for validated trials only")
         try:
@@ -137,7 +137,8 @@ class Run:
         self, table: str, *, columns: Sequence[str] | None = None, where: tuple[str, str | None] = ("", None)
     ) -> Iterator[pa.RecordBatch]:
         column, wanted = where
-        for part in self.parts():
+        # What was said later comes last and so holds, also where the trials were written anew after it.
+        for part in sorted(self.parts(), key=lambda each: "trials" not in each.tables):
             if table not in part.tables:
                 continue
             for batch in parts.batches(self.path, table, part.number, columns=columns):

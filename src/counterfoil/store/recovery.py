@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from counterfoil.store import parts
+from counterfoil.store import aside, parts
 from counterfoil.store.done import Done
 from counterfoil.store.files import TEMPORARY, key_of, remove
 from counterfoil.store.schema import SCHEMAS
@@ -54,6 +54,8 @@ def recover(root: Path, *, full: bool) -> Recovered:
             if keys is not None:
                 state.done.add_keys(keys)
     _sweep(root, owned, pictures)
+    aside.sweep(root)
+    state.next_number = max([state.next_number, *(number + 1 for number in aside.numbers(root))])
     return state
 
 

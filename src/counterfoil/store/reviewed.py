@@ -9,6 +9,12 @@ from typing import Any
 from counterfoil.errors import BadRun
 
 NAME = "review.json"
+HUMAN = "human"
+
+
+def by_people(oracle: str) -> bool:
+    """Whether an oracle of that name is people."""
+    return oracle.partition(":")[0] == HUMAN
 
 
 def review_of(run: Path) -> dict[str, Any] | None:

@@ -47,8 +47,13 @@ def to_parquet(table: str, records: Sequence[Any]) -> bytes:
     """The records as the bytes of a Parquet file."""
     schema = SCHEMAS[table]
     columns = {name: [getattr(record, name) for record in records] for name in schema.names}
+    return to_bytes(pa.table(columns, schema=schema))
+
+
+def to_bytes(rows: pa.Table) -> bytes:
+    """Rows as the bytes of a Parquet file."""
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
+    pq.write_table(rows, sink, compression="zstd")
     data: bytes = sink.getvalue().to_pybytes()
     return data
 

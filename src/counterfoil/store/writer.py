@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from counterfoil.errors import BadData
 from counterfoil.records import Prediction, Trial, Verdict
 from counterfoil.store import parts
 from counterfoil.store.adoption import adopt, withdraw
+from counterfoil.store.aside import bring_back, set_aside
 from counterfoil.store.canonical import canonical
 from counterfoil.store.files import remove, write_whole, writing
 from counterfoil.store.recovery import RESULTS, Recovered
@@ -40,18 +42,19 @@ class Writer:
     def begin(self, mark: str) -> None:
         """Drop the images that were derived from something else than `mark` stands for; new ones are written under it.
 
-        What models, oracles and people said later has parts of its own and stays.
+        What models, oracles and people said later is set aside until `complete`, as pictures may be others then.
         """
         self._mark = mark
         self.counts.update(dict.fromkeys(self.counts, 0))
         self.done.clear()
-        for number in parts.numbers(self.path):
-            part = parts.read_part(self.path, number)
-            if "trials" not in part.tables:
-                continue
+        made = [part for number in parts.numbers(self.path) if "trials" in (part := parts.read_part(self.path, number)).tables]
+        if any(part.mark != mark for part in made):
+            remove(self.path / RESULTS)
+            set_aside(self.path)
+        for part in made:
+            number = part.number
             if part.mark != mark:
                 with writing(self.path):
-                    remove(self.path / RESULTS)
                     parts.manifest_path(self.path, number).unlink()
                 for table in part.tables:
                     remove(parts.table_path(self.path, table, number))
@@ -105,6 +108,14 @@ class Writer:
         self._next_number += 1
         committed, self._waiting, self._staged = self._waiting, self._buffer(), None
         committed.hand_over(self._waiting)
+
+    def complete(self) -> Counter[tuple[str, str]]:
+        """Commit what is left. What was said later of pictures that are the same as before is there again.
+
+        Answers how many rows were dropped, because their pictures are others now or gone, by role and name.
+        """
+        self.commit()
+        return bring_back(self.path)
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Commit what is left and write `results.json`."""

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from counterfoil import store
+from counterfoil import rescoring, store
 from counterfoil.errors import BadRun, BadSpec
 from counterfoil.protocols import lance
+from counterfoil.spec import PartSpec
 from tests.protocols.lance import world
 
 
@@ -63,9 +64,7 @@ def test_the_best_of_the_sweep_is_kept(finished):
 def test_another_model_is_scored_on_the_same_pictures(finished, tmp_path):
     import shutil
 
-    from counterfoil import rescoring
     from counterfoil.metrics.lance import lance_results
-    from counterfoil.spec import PartSpec
 
     shutil.copytree(finished.path, tmp_path / "run")
     run = store.open_run(tmp_path / "run")
@@ -109,13 +108,20 @@ def test_a_run_stops_after_a_stage_and_goes_on(tmp_path):
     assert (run.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
 
 
+def _lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _put(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 def test_a_caption_corrected_by_hand_redoes_what_depends_on_it_alone(tmp_path):
     out = tmp_path / "run"
     lance.run(world.spec(limit=8), out, given=world.given())
-    path = out / "stages" / "captions.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = _lines(out / "stages" / "captions.jsonl")
     lines[2]["caption"] = lines[2]["caption"].replace("beach", "road").replace("forest", "road")
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    _put(out / "stages" / "captions.jsonl", lines)
     parts = world.given()
     run = lance.run(world.spec(limit=8), out, given=parts)
     assert {wish.caption for wish in parts.parts["rewriter"].asked} == {lines[2]["caption"]}
@@ -123,6 +129,25 @@ def test_a_caption_corrected_by_hand_redoes_what_depends_on_it_alone(tmp_path):
     trials = {trial.trial_id: trial for trial in run.trials}
     assert len(trials) == sum(1 for _ in run.trials)  # the old ones are gone
     assert trials[f"{lines[2]['id']}#source"].caption == lines[2]["caption"]
+
+
+def test_what_was_said_later_goes_with_the_pictures_that_it_was_said_of(tmp_path):
+    out, name, told = tmp_path / "run", f"python:{world.__file__}:Looking", []
+    run = lance.run(world.spec(limit=8), out, given=world.given())
+    rescoring.score(run, PartSpec(name=name))
+    before = {each.trial_id: each for each in run.predictions(name) if each.picture == "made"}
+    assert list(lance.run(world.spec(limit=8), out, given=world.given()).predictions(name))  # nothing changed, nothing goes
+    lines = _lines(out / "stages" / "captions.jsonl")
+    lines[2]["caption"] = lines[2]["caption"].replace("beach", "road").replace("forest", "road")
+    _put(out / "stages" / "captions.jsonl", lines)
+    run = lance.run(world.spec(limit=8), out, given=world.given(), tell=told.append)
+    after = {each.trial_id: each for each in run.predictions(name) if each.picture == "made"}
+    gone = {trial_id for trial_id in before if trial_id.startswith(lines[2]["id"])}
+    assert gone and after == {trial_id: each for trial_id, each in before.items() if trial_id not in gone}
+    assert told[-1] == (
+        f"dropped what was said later of pictures that are others now or gone ({len(gone)} by {name}); "
+        "ask again with 'counterfoil score'"
+    )
 
 
 def test_wrong_use_is_one_line(tmp_path):
