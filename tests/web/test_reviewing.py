@@ -128,7 +128,7 @@ def test_votes_become_verdicts_and_the_numbers_follow(here: World) -> None:
         owner.post(f"/api/reviews/{key}/settled", {"item": items[place].id, "keep": place == 6})
 
     written = owner.post(f"/api/reviews/{key}/verdicts")
-    assert written == {"oracle": "human", "kept": 9, "rejected": 8, "undecided": 1}
+    assert written == {"oracle": "human", "kept": 9, "rejected": 8, "undecided": 1, "changed": 0}
     run = open_run(here.settings.root / "one")
     verdicts = {verdict.trial_id: verdict for verdict in run.verdicts("human")}
     assert len(verdicts) == 17 and items[9].trial_id not in verdicts

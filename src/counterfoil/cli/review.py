@@ -104,6 +104,8 @@ class _Desk:
         written = publish(self._database, self._run, self._review)
         kept = f"{written.kept} pictures kept, {written.rejected} rejected, {written.undecided} undecided"
         typer.echo(f"{kept}; verdicts of oracle {written.oracle}")
+        if written.note:
+            typer.echo(written.note)
         if written.kept or written.rejected:
             for line in review_lines(review_of(self._run.path) or {})[1:]:
                 typer.echo(line)

@@ -76,6 +76,29 @@ def test_the_final_set_is_what_passed_and_says_how_it_was_checked(reviewed: Run,
     assert "Krippendorff's alpha 1.00" in page and "1 below the bar of 70 % left out" in page
 
 
+def test_votes_on_a_picture_that_was_painted_anew_are_not_taken_for_votes_on_the_new_one(tmp_path: Path) -> None:
+    run = imagenet_d.run(spec(), tmp_path / "mined", given=given())
+    here = world(tmp_path)
+    owner, key = start_review(here, "mined", votes=1, sentinels=0)
+    ada = invited(here, owner, key, "Ada")
+    turn = ada.get(f"/api/reviews/{key}/next")
+    while turn["item"]:
+        turn = ada.post(f"/api/reviews/{key}/votes", {"item": turn["item"]["id"], **YES})
+    judged = owner.post(f"/api/reviews/{key}/verdicts")["kept"]
+    changed = next(trial for trial in run.trials if trial.ending == "made" and "forest" in trial.prompt)
+    prompts = run.path / "stages" / "prompts.jsonl"
+    prompts.write_text(prompts.read_text().replace(f'"{changed.prompt}"', f'"{changed.prompt.replace("forest", "snow")}"', 1))
+    told: list[str] = []
+    run = imagenet_d.run(spec(), run.path, given=given(), tell=told.append)
+    assert next(trial for trial in run.trials if trial.trial_id == changed.trial_id).image != changed.image
+    assert changed.trial_id not in {each.trial_id for each in run.verdicts("human")}
+    assert "(1 by human); ask again with 'counterfoil review --new'" in told[-1]
+    assert not (run.path / "review.json").exists()
+    written = owner.post(f"/api/reviews/{key}/verdicts")
+    assert (written["kept"], written["changed"]) == (judged - 1, 1)
+    assert changed.trial_id not in {each.trial_id for each in run.verdicts("human")}
+
+
 def _look(here: World, item: int) -> dict[str, bool]:
     """What somebody who looks would say."""
     with here.server.database.reading() as transaction:

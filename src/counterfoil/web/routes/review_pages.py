@@ -111,6 +111,7 @@ def write_verdicts(request: Request, key: str, here: Here, visitor: Owner) -> Re
         review = here.review(transaction, key)
     written = publish(here.database, here.catalogue.open(review.run), review)
     said = f"{written.kept} pictures kept and {written.rejected} rejected, as verdicts of the oracle {written.oracle}."
+    said += f" {written.note}." if written.note else ""
     return _review_page(request, here, visitor, key, said=said)
 
 

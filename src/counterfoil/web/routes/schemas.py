@@ -167,6 +167,7 @@ class PublishedOut(BaseModel):
     kept: int
     rejected: int
     undecided: int
+    changed: int
 
 
 class ErrorOut(BaseModel):
