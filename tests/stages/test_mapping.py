@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -121,6 +122,103 @@ def test_lines_can_be_deleted_added_and_copied(tmp_path):
     again = Stages(tmp_path).map("many", items, several, settings={})
     assert again.path.read_bytes() == table.path.read_bytes()
     assert asked == ["000", "001"]
+
+
+class Versions:
+    """Gives two versions of every word, the second of which fails while `down`."""
+
+    def __init__(self, *, down: bool = False) -> None:
+        self.down, self.asked = down, []
+
+    def __call__(self, items):
+        self.asked += [item.id for item in items]
+        failed = turned_away("endpoint", "down", retry=True)
+        return [[Made({"text": item.inputs["word"]}, name="v0"), self._second(item, failed)] for item in items]
+
+    def _second(self, item, failed):
+        return replace(failed, name="v1") if self.down else Made({"text": item.inputs["word"] * 2}, name="v1")
+
+
+def versions(folder, items, work, **options):
+    return Stages(folder).map("many", items, work, settings={}, **options)
+
+
+def changed(table, *more, **texts):
+    """Correct lines of a table by what they say, and add some."""
+    lines = [json.loads(line) for line in table.path.read_text().splitlines()]
+    lines = [{**line, "text": texts[line["text"]]} if line.get("text") in texts else line for line in lines]
+    table.path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *more]))
+
+
+def test_what_a_person_corrected_or_added_stands_when_its_item_is_tried_again(tmp_path):
+    table = versions(tmp_path, words("a", "b"), Versions(down=True))
+    copied = {**json.loads(table.path.read_text().splitlines()[0]), "text": "copied"}
+    changed(table, {"of": "000", "text": "added"}, copied, a="corrected")
+    for second in ([], [], ["aa"]):
+        table = versions(tmp_path, words("a", "b"), Versions(down=not second))
+        texts = [row["text"] for row in table.of("000") if row.goes_on]
+        assert texts[: len(second) + 1] == ["corrected", *second] and sorted(texts[len(second) + 1 :]) == ["added", "copied"]
+    work = Versions()
+    versions(tmp_path, words("a", "b"), work)
+    assert work.asked == []
+
+
+def test_a_failure_that_a_person_has_mended_is_not_tried_again(tmp_path):
+    table = versions(tmp_path, words("a"), Versions(down=True))
+    lines = [json.loads(line) for line in table.path.read_text().splitlines()]
+    del lines[1]["check"], lines[1]["reason"]  # but not "retry"
+    lines[1]["text"] = "mended"
+    table.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    work = Versions()
+    assert [row["text"] for row in versions(tmp_path, words("a"), work).kept()] == ["a", "mended"]
+    assert work.asked == []
+
+
+def test_an_added_line_stays_when_its_item_changes_and_a_corrected_one_is_made_anew(tmp_path):
+    table = versions(tmp_path, words("a"), Versions())
+    copied = {**json.loads(table.path.read_text().splitlines()[0]), "text": "copied"}
+    changed(table, {"of": "000", "text": "added"}, copied, aa="corrected")
+    assert [row["text"] for row in versions(tmp_path, words("a"), Versions())] == ["a", "corrected", "copied", "added"]
+    assert [row["text"] for row in versions(tmp_path, words("b"), Versions())] == ["b", "bb", "copied", "added"]
+
+
+def test_a_line_added_to_nothing_is_named_and_left_where_it_is(tmp_path):
+    table = versions(tmp_path, words("a"), Versions())
+    changed(table, {"of": "0000", "text": "added"})
+    before, work = table.path.read_bytes(), Versions()
+    with pytest.raises(
+        BadRun, match=r"many\.jsonl: a line was added to '0000', which is not there; correct its \"of\", or delete it"
+    ):
+        versions(tmp_path, words("a", "b"), work)
+    assert table.path.read_bytes() == before and work.asked == []
+
+
+def test_a_person_may_write_the_one_result_of_an_item(tmp_path):
+    table, _ = shout(tmp_path, words("a", "b"))
+    table.path.write_text('{"id": "001", "loud": "Bee"}\n')
+    table, work = shout(tmp_path, words("a", "b"))
+    assert [(row.id, row["loud"]) for row in table] == [("000", "A"), ("001", "Bee")]
+    assert work.asked == ["000"]
+    assert [row["loud"] for row in shout(tmp_path, words("a", "c"))[0]] == ["A", "Bee"]
+
+
+def test_what_follows_from_a_corrected_value_is_brought_in_line(tmp_path):
+    def measured(row):
+        return {"length": len(row["text"])}
+
+    table = versions(tmp_path, words("a"), Versions(), follows=measured)
+    changed(table, {"of": "000", "text": "added", "length": 99}, a="corrected")
+    table = versions(tmp_path, words("a"), Versions(), follows=measured)
+    assert [row.values.get("length") for row in table] == [9, None, 5]
+
+
+def test_an_item_tried_again_and_again_has_what_came_last(tmp_path):
+    def line(text, **more):
+        return {"id": "x", "key": "k", "text": text, "seal": "", **more}
+
+    for text in ("first", "second", "third"):
+        open_table(tmp_path, "ask").commit([line(text)])  # and the stage is killed
+    assert [row["text"] for row in open_table(tmp_path, "ask").found("k", Item("x"))] == ["third"]
 
 
 def test_a_line_that_is_no_json_is_named(tmp_path):

@@ -20,7 +20,7 @@ from counterfoil.assembly import Given
 from counterfoil.errors import BadRun
 from counterfoil.executors.crew import Crew, Finished, Order, Report
 from counterfoil.executors.leases import ALONE, Leases
-from counterfoil.stages import Blobs, Item, Items, Stages, Table, open_table, turned_away
+from counterfoil.stages import Blobs, Follows, Item, Items, Stages, Table, open_table, turned_away
 from counterfoil.stages.mapping import FOLDER, Result, Work
 from counterfoil.store import runfile
 
@@ -114,6 +114,7 @@ class ServedStages(Stages):
         blobs: Sequence[str] = (),
         batch: int | None = None,
         parallel: bool = False,
+        follows: Follows = lambda row: {},
     ) -> Table:
         """The table of a stage, once it is complete."""
         self._worker.serve(name, work)

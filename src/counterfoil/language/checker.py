@@ -88,8 +88,11 @@ class Checker:
 
     def changed(self, caption: str, edited: str) -> frozenset[str]:
         """The factors that an edit may be said to change; empty if there is no one factor that explains all of it."""
-        difference = compare(read(caption, self.lexicon), read(edited, self.lexicon))
-        return _explaining(difference.saying)
+        return _explaining(self.difference(caption, edited).saying)
+
+    def difference(self, caption: str, edited: str) -> Difference:
+        """What an edit takes out of a caption and puts in."""
+        return compare(read(caption, self.lexicon), read(edited, self.lexicon))
 
     def _first_problem(self, text: str, seen: dict[str, str]) -> Problem | None:
         """What can be said without reading the proposal word by word."""

@@ -13,10 +13,11 @@ from __future__ import annotations
 from counterfoil.stages.blobs import Blobs
 from counterfoil.stages.items import Item, Items, Made, Row, turned_away
 from counterfoil.stages.mapping import Progress, Spread, StageReached, Stages
-from counterfoil.stages.table import Table, open_table
+from counterfoil.stages.table import Follows, Table, open_table
 
 __all__ = [
     "Blobs",
+    "Follows",
     "Item",
     "Items",
     "Made",

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from counterfoil.errors import BadData
+from counterfoil.errors import BadData, BadRun
 from counterfoil.stages.blobs import Blobs
 from counterfoil.stages.items import Item, Items, Made, key_of, line_of
-from counterfoil.stages.table import Table, digest, open_table
+from counterfoil.stages.table import Follows, Table, digest, open_table
 from counterfoil.store import files
 
 FOLDER = "stages"
@@ -82,15 +82,18 @@ class Stages:
         blobs: Sequence[str] = (),
         batch: int | None = None,
         parallel: bool = False,
+        follows: Follows = lambda row: {},
     ) -> Table:
         """The table of a stage, with a result for every item.
 
         `work` answers a batch of items with one result or several each, in their order. `settings` are what decides a result
         beside the item. `blobs` names values that are blobs, or lists of them: a result whose blob is gone is made again.
         `batch` is for work that costs nothing. `parallel` lets several batches be under way at once, for work that waits for
-        somebody else.
+        somebody else. `follows` answers the values of a line that a person corrected which follow from its others.
         """
         table = open_table(self.root, name)
+        if table.added and (strays := table.added - {item.id for item in items}):
+            raise BadRun(f'{table.path}: a line was added to {min(strays)!r}, which is not there; correct its "of", or delete it')
         progress = Progress(name, 0, items.total if isinstance(items, Items) else len(items), 0, 0)
         self._watch(progress)
 
@@ -103,8 +106,8 @@ class Stages:
                     raise BadData(f"{name}: {item.id!r} occurs twice; every item needs an id of its own")
                 seen.add(short)
                 key = key_of(name, settings, item)
-                rows = table.found(key, item) if table.has(key) else []
-                if rows and not any(row.retry or self._lacks(row.values, blobs) for row in rows):
+                rows = table.found(key, item) if table.has(key, item) else []
+                if rows and not any((row.retry and not row.by_hand) or self._lacks(row.values, blobs) for row in rows):
                     progress = _more(progress, [row.check for row in rows])
                     self._watch(progress)
                 else:
@@ -115,13 +118,15 @@ class Stages:
         else:
             worked = self._worked(left(), work, batch or self._batch, parallel=parallel)
         for some, results in worked:
-            table.commit(
-                [line for item, result in zip(some, results, strict=True) for line in _lines(name, settings, item, result)]
-            )
+            lines = [
+                table.renewed(key_of(name, settings, item), item, _lines(name, settings, item, result))
+                for item, result in zip(some, results, strict=True)
+            ]
+            table.commit([line for each in lines for line in each])
             for result in results:
                 progress = _more(progress, [made.check for made in _several(result)])
             self._watch(progress)
-        table.merge(line for item in items for line in table.lines(key_of(name, settings, item), item))
+        table.merge(line for item in items for line in table.lines(key_of(name, settings, item), item, follows))
         self._tables.append(table)
         if self._spread is not None:
             self._spread.complete(name)
@@ -181,7 +186,7 @@ class Stages:
                     future.cancel()
 
 
-def _lines(name: str, settings: Mapping[str, Any], item: Item, result: Result) -> Iterable[dict[str, Any]]:
+def _lines(name: str, settings: Mapping[str, Any], item: Item, result: Result) -> list[dict[str, Any]]:
     several = _several(result)
     if not several:
         raise ValueError(f"{name}: no result for {item.id}; say with turned_away why there is none")

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from counterfoil.stages.items import Item, Row, row_of
 from counterfoil.store.files import TEMPORARY, remove, settle, write_whole, writing
 
 Place = tuple[Path, int]  # a file and where in it a line begins
+Follows = Callable[[Row], Mapping[str, Any]]
 
 
 def open_table(root: Path, name: str) -> Table:
@@ -32,7 +33,8 @@ class Table:
         self._parts = root / f"{name}.parts"
         self._by_key: dict[str, list[Place]] = {}
         self._by_item: dict[str, list[Place]] = {}
-        self._by_hand: dict[str, list[Place]] = {}  # lines without a key, by the item they were added to
+        self._by_hand: dict[str, list[Place]] = {}  # lines that a person added, by the item they were added to
+        self._instead: set[str] = set()  # items whose one result a person has written
         self._next_part = 0
         self._read(self.path)
         merged = set(self._by_key)
@@ -59,28 +61,44 @@ class Table:
         rows = self.of(item_id)
         return rows[0] if rows else None
 
-    def has(self, key: str) -> bool:
-        """Whether there is a result under a key."""
-        return key in self._by_key
+    def has(self, key: str, item: Item) -> bool:
+        """Whether there is a result under a key, or one that a person wrote for the item."""
+        return key in self._by_key or item.id in self._instead
+
+    @property
+    def added(self) -> set[str]:
+        """The items that a person added lines to."""
+        return set(self._by_hand)
 
     def found(self, key: str, item: Item) -> list[Row]:
         """The rows under a key, and those that a person added to the item."""
         return [row for row, _ in self._pairs(key, item)]
 
-    def lines(self, key: str, item: Item) -> Iterator[dict[str, Any]]:
-        """The lines under a key as they are to be written: `about` brought up to date, added lines given their key."""
-        for row, line in self._pairs(key, item):
-            own = {"id": row.id, **({"of": row.of} if row.of != row.id else {}), "key": key}
-            about = {name: row.values[name] for name in item.about}
-            rest = {name: value for name, value in line.items() if name not in (*own, *about, "of", "again")}
-            yield {**own, **about, **rest}
+    def lines(self, key: str, item: Item, follows: Follows = lambda row: {}) -> Iterator[dict[str, Any]]:
+        """The lines under a key as they are to be written: `about` brought up to date, added lines given their key.
 
-    def _pairs(self, key: str, item: Item) -> Iterator[tuple[Row, dict[str, Any]]]:
+        `follows` answers the values of a corrected line that follow from its others.
+        """
+        for row, line in self._pairs(key, item):
+            yield _written(row, {**line, **follows(row)} if row.by_hand else line, key, item)
+
+    def renewed(self, key: str, item: Item, lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """New lines for what is there under a key; lines that a person has corrected stay in the place of new ones."""
+        found = self._pairs(key, item, added=False)
+        corrected = {row.id: _written(row, line, key, item) for row, line in found if row.by_hand}
+        return [*(corrected.pop(line["id"], line) for line in lines), *corrected.values()]
+
+    def _pairs(self, key: str, item: Item, *, added: bool = True) -> Iterator[tuple[Row, dict[str, Any]]]:
         seen: set[str] = set()
-        for place in [*self._by_key.get(key, []), *self._by_hand.get(item.id, [])]:
-            line = _line(place)
+        lines = [_line(place) for place in self._by_key.get(key, [])]
+        if item.id in self._instead:
+            lines = [line for line in lines if line.get("id") != item.id]
+        if added:
+            lines += map(_line, self._by_hand.get(item.id, []))
+        for line in lines:
             row = row_of(line, item)
-            if row.id in seen:  # a person has copied a line and changed the words
+            if row.id in seen:  # a person has copied a line and changed the words: one that was added, from now on
+                line = {name: value for name, value in line.items() if name != "seal"}
                 row = row_of({**line, "id": None, "of": item.id}, item)
             if row.id not in seen:
                 seen.add(row.id)
@@ -89,7 +107,7 @@ class Table:
     def commit(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Write a batch as a part of its own, whole or not at all. What was there under the same keys is replaced."""
         path = self._parts / f"{self._next_part:06d}.jsonl"
-        again = {line["key"] for line in lines if self.has(line["key"])}
+        again = {line["key"] for line in lines if line["key"] in self._by_key}
         with writing(path):
             write_whole(path, b"".join(_bytes({**line, "again": True} if line["key"] in again else line) for line in lines))
         self._next_part += 1
@@ -121,7 +139,7 @@ class Table:
             yield from places
 
     def _read(self, path: Path, *, merged: Collection[str] = ()) -> None:
-        """Note where each line is; of `merged` keys only what replaces them."""
+        """Note where each line is; of `merged` keys only what replaces them. Lines written `again` replace what is known."""
         try:
             stream = path.open("rb")
         except FileNotFoundError:
@@ -133,7 +151,7 @@ class Table:
                     where = f"{path}, line {number}"
                     line = _parsed(raw, where)
                     key = str(line.get("key"))
-                    if key in merged and line.get("again") and key not in replaced:
+                    if line.get("again") and key in self._by_key and key not in replaced:
                         self._by_key.pop(key)
                         replaced.add(key)
                     if key not in merged or line.get("again"):
@@ -144,12 +162,25 @@ class Table:
         item = line.get("of") or line.get("id")
         if not isinstance(item, str):
             raise BadRun(f'{where}: has neither "id" nor "of", so nobody knows what it belongs to; correct or delete it')
-        key = line.get("key")
-        if isinstance(key, str):
-            self._by_key.setdefault(key, []).append(place)
+        if not _is_added(line):
+            self._by_key.setdefault(line["key"], []).append(place)
         else:
             self._by_hand.setdefault(item, []).append(place)
+            if line.get("id") == item:
+                self._instead.add(item)
         self._by_item.setdefault(item, []).append(place)
+
+
+def _is_added(line: Mapping[str, Any]) -> bool:
+    """Whether a person wrote the line: those of a stage have a key and a seal. It belongs to its item, whatever decides that."""
+    return not (isinstance(line.get("key"), str) and "seal" in line)
+
+
+def _written(row: Row, line: Mapping[str, Any], key: str, item: Item) -> dict[str, Any]:
+    own = {"id": row.id, **({"of": row.of} if row.of != row.id else {}), "key": key}
+    about = {name: row.values[name] for name in item.about}
+    rest = {name: value for name, value in line.items() if name not in (*own, *about, "of", "again")}
+    return {**own, **about, **rest}
 
 
 def digest(path: Path) -> str:

@@ -150,6 +150,33 @@ def test_what_was_said_later_goes_with_the_pictures_that_it_was_said_of(tmp_path
     )
 
 
+def test_the_words_of_an_edit_are_those_of_its_captions_after_a_correction(tmp_path):
+    out = tmp_path / "run"
+    lance.run(world.spec(limit=4), out, given=world.given(), stage="edits")
+    first, *others = _lines(out / "stages" / "edits.jsonl")
+    added = {"of": first["of"], "factor": "background", "edited": first["caption"].replace("on a beach", "under a tree")}
+    corrected = {**first, "edited": first["caption"].replace("beach", "roof")}
+    _put(out / "stages" / "edits.jsonl", [corrected, *others, added])
+    run = lance.run(world.spec(limit=4), out, given=world.given())
+    values = {trial.prompt: trial.value for trial in run.trials}
+    assert values[corrected["edited"]] == "roof" and values[added["edited"]] == "under a tree"
+    assert _lines(out / "stages" / "edits.jsonl")[0]["removed"] == "beach"
+
+
+@pytest.mark.parametrize("own", [{"id": "mine", "of": "pet-000"}, {"id": "pet-000"}, {"id": "pet-001#mine", "of": "pet-000"}])
+def test_an_added_edit_whose_id_says_nothing_of_its_image_is_named(tmp_path, own):
+    pets = world.given(dataset=world.Pets(count=2))
+    lance.run(world.spec(), tmp_path / "run", given=pets, stage="edits")
+    path = tmp_path / "run" / "stages" / "edits.jsonl"
+    added = {"factor": "background", "edited": "a photo of a red dog on a roof"}
+    lines = _lines(path)
+    _put(path, [*lines, {**own, **added}])
+    with pytest.raises(BadRun, match=f'{own["id"]!r} is no id of an edit; give the line its image as "of", and delete the "id"'):
+        lance.run(world.spec(), tmp_path / "run", given=pets)
+    _put(path, [*lines, {"of": "pet-000", **added}])
+    assert added["edited"] in {trial.prompt for trial in lance.run(world.spec(), tmp_path / "run", given=pets).trials}
+
+
 def test_wrong_use_is_one_line(tmp_path):
     with pytest.raises(BadSpec, match="no stage named 'paint'; stages are sources, captions"):
         lance.run(world.spec(), tmp_path / "run", given=world.given(), stage="paint")

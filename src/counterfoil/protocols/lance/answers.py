@@ -11,6 +11,7 @@ from torch import Tensor
 
 from counterfoil.errors import RunFailed
 from counterfoil.protocols.lance.bench import Bench, Tested
+from counterfoil.protocols.lance.edits import image_of
 from counterfoil.protocols.workbench import picture
 from counterfoil.records import Picture
 from counterfoil.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
@@ -59,11 +60,6 @@ class Shown:
                 yield Item(view.id, inputs, {"kind": view.kind, "name": view.name})
 
         return Items(again)
-
-
-def image_of(edit_id: str) -> str:
-    """The image that an edit, `image#factor-number`, is of."""
-    return edit_id.rpartition("#")[0]
 
 
 def judge(bench: Bench, stages: Stages, shown: Shown) -> Table:

@@ -55,6 +55,13 @@ def rewrite(bench: Bench, stages: Stages, captions: Table) -> Table:
             made.append(rows)
         return made
 
+    def follows(row: Row) -> dict[str, str]:
+        caption, edited = row.values.get("caption"), row.values.get("edited")
+        if not (isinstance(caption, str) and isinstance(edited, str)):
+            return {}
+        difference = checker.difference(caption, edited)
+        return {"removed": difference.removed, "added": difference.added}
+
     settings = bench.settings(
         bench.spec.rewriter,
         bench.rewriter,
@@ -64,7 +71,7 @@ def rewrite(bench: Bench, stages: Stages, captions: Table) -> Table:
         version=VERSION,
     )
     with bench.placed(bench.rewriter, bench.encoder):
-        return stages.map("edits", Items(items), work, settings=settings, parallel=True)
+        return stages.map("edits", Items(items), work, settings=settings, parallel=True, follows=follows)
 
 
 def directions(bench: Bench, stages: Stages, edits: Table) -> Table:
@@ -93,10 +100,17 @@ def directions(bench: Bench, stages: Stages, edits: Table) -> Table:
 def checked(edits: Table) -> Iterator[Row]:
     """The edits that go on; a line that a person broke is named."""
     for row in edits.kept():
+        if image_of(row.id) != row.of:
+            raise BadRun(f'{edits.path}: {row.id!r} is no id of an edit; give the line its image as "of", and delete the "id"')
         _text(row, "edited", edits)
         if row.values.get("factor") not in FACTORS:
             raise BadRun(f"{edits.path}: {row.id} has the factor {row.values.get('factor')!r}; factors are {', '.join(FACTORS)}")
         yield row
+
+
+def image_of(edit_id: str) -> str:
+    """The image that an edit, `image#factor-number`, is of."""
+    return edit_id.rpartition("#")[0]
 
 
 def word_list(rewriter: str) -> str:

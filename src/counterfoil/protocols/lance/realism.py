@@ -13,9 +13,8 @@ from torch import Tensor
 
 from counterfoil import registry
 from counterfoil.metrics.frechet import Moments, frechet
-from counterfoil.protocols.lance.answers import image_of
 from counterfoil.protocols.lance.bench import Bench
-from counterfoil.protocols.lance.edits import checked
+from counterfoil.protocols.lance.edits import checked, image_of
 from counterfoil.protocols.lance.trials import Tables
 from counterfoil.protocols.workbench import picture
 from counterfoil.quality.measure import Ruler
