@@ -56,6 +56,25 @@ def test_mistakes_are_named(values, complaint):
     assert "\n" not in str(caught.value)
 
 
+def test_a_run_that_may_make_no_edit_is_refused():
+    parts = dict.fromkeys(("model", "captioner", "editor", "encoder", "oracle"), "x:y")
+    lance = {"protocol": "lance", "data": "photos", **parts}
+    none = "edit: per_factor is 0 for every factor (weather, domain), so no edit can be made; allow one at least"
+    range_ = "edit.per_factor: give 0 to 50 edits, for all factors or by factor as in {adjective: 3}, got "
+    for number, complaint in [
+        (0, none),
+        ({"weather": 0, "domain": 0}, none),
+        ({"weather": -1}, range_ + "{'weather': -1}"),
+        ("many", range_ + "'many'"),
+        ({"wether": 1}, "edit.per_factor: no factor named 'wether'; factors are subject, object"),
+    ]:
+        with pytest.raises(BadSpec) as caught:
+            spec.parse({**lance, "edit": {"factors": ["weather", "domain"], "per_factor": number}})
+        assert str(caught.value).startswith(complaint)
+    some = spec.parse({**lance, "edit": {"factors": ["weather", "domain"], "per_factor": {"weather": 0}}})
+    assert (some.edit.most("weather"), some.edit.most("domain")) == (0, 1)
+
+
 def test_set_finds_the_section_of_a_key():
     values = dict(PARTS)
     spec.override(values, "budget=25")

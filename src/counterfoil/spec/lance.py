@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from counterfoil.spec.base import Data, Part, PartSpec, Presets, StagedSpec, Strict, from_preset
 
 Factor = Literal["subject", "object", "background", "adjective", "domain", "weather"]
 FACTORS: tuple[str, ...] = get_args(Factor)
+MOST = 50  # edits of a factor
 
 PRESETS: Presets = {
     "paper": {"edit": {"factors": list(FACTORS[:5])}, "quality": {"choose": "best"}},
@@ -24,7 +25,7 @@ class EditSpec(Strict):
     factors: tuple[Factor, ...] = Field(
         ("subject", "object", "background", "adjective", "domain"), min_length=1, description="factors of the caption to rewrite"
     )
-    per_factor: Annotated[int, Field(ge=1, le=50)] | dict[Factor, Annotated[int, Field(ge=0, le=50)]] = Field(
+    per_factor: int | dict[Factor, int] = Field(
         1, description="edits an image and factor at most; or by factor, as in {adjective: 3}, and one of the others"
     )
     words: str | None = Field(
@@ -33,6 +34,23 @@ class EditSpec(Strict):
     class_similarity: float = Field(
         0.5, gt=0, le=1, description="an edit is dropped if the words it takes out are this similar to the class name"
     )
+
+    @field_validator("per_factor", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        by_factor = value if isinstance(value, dict) else dict.fromkeys(FACTORS, value)
+        if strange := [factor for factor in by_factor if factor not in FACTORS]:
+            raise ValueError(f"no factor named {strange[0]!r}; factors are {', '.join(FACTORS)}")
+        if not all(type(number) is int and 0 <= number <= MOST for number in by_factor.values()):
+            raise ValueError(f"give 0 to {MOST} edits, for all factors or by factor as in {{adjective: 3}}, got {value!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _some(self) -> EditSpec:
+        if not any(map(self.most, self.factors)):
+            factors = ", ".join(self.factors)
+            raise ValueError(f"per_factor is 0 for every factor ({factors}), so no edit can be made; allow one at least")
+        return self
 
     def most(self, factor: str) -> int:
         """Edits of a factor that an image may have."""

@@ -127,6 +127,8 @@ def _complaint(item: Any, kind: type[RunSpec]) -> str:
             return f"{where} is for the protocol {' or '.join(elsewhere)}; leave it out, or choose that with --protocol"
         section = sections(kind).get(str(item["loc"][0])) if len(item["loc"]) > 1 else kind
         return _unknown(where, list(section.model_fields) if section else [])
+    if item["type"] == "value_error":  # of a specification's own checks, which say all there is to say
+        return ": ".join(filter(None, (where, str(item["ctx"]["error"]))))
     return f"{where}: {item['msg'].lower()}, got {item['input']!r}"
 
 
