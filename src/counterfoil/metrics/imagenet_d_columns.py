@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.errors import BadRun
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.mining import Candidate, Look
 from counterfoil.spec.imagenet_d import MiningSpec
@@ -43,7 +44,7 @@ class Paintings:
     kind: NDArray[np.object_]
     nuisance: NDArray[np.object_]
     kept: Flags  # by mining; all of them where nothing was mined
-    sees: NDArray[np.int8]  # whether the run's oracle sees the object: 1, 0, or -1 where it leaves that open
+    sees: NDArray[np.int8]  # whether the oracle sees the object: 1, 0, or -1 where it leaves that open
     people: NDArray[np.int8]  # whether people accept it: 1, 0, or -1 where nobody has said so
     hashes: tuple[int | None, ...]
     models: Mapping[str, Said]
@@ -110,8 +111,12 @@ def mining_of(run: Run) -> MiningSpec:
 
 
 def read_paintings(run: Run, *, oracle: str | None = None) -> Paintings:
-    """Read a run; `oracle` is whose word says that the object is there, by default the run's own."""
-    asked = oracle or part_name(run.spec.get("oracle"))
+    """Read a run; `oracle` is whose word says that the object is there, by default the run's own.
+
+    People are asked about what was kept alone: on what they have no word on, the run's own oracle has it.
+    """
+    own = part_name(run.spec.get("oracle"))
+    asked = oracle or own
     rows, skipped, turned = [], Counter[str](), Counter[str]()
     for trial in run.trials:
         if not trial.image:
@@ -121,14 +126,23 @@ def read_paintings(run: Run, *, oracle: str | None = None) -> Paintings:
         if trial.ending == "rejected":
             turned[trial.reason.partition(":")[0]] += 1
     place = {trial.trial_id: at for at, trial in enumerate(rows)}
-    sees, people = np.full(len(rows), -1, dtype=np.int8), np.full(len(rows), -1, dtype=np.int8)
+    sees, own_sees, people = (np.full(len(rows), UNKNOWN, dtype=np.int8) for _ in range(3))
+    answered = set()
     for verdict in run.verdicts():
+        answered.add(verdict.oracle)
         at = place.get(verdict.trial_id)
         if at is not None and verdict.keeps_label is not None:
             if verdict.oracle == asked:
                 sees[at] = verdict.keeps_label
-            if verdict.oracle.partition(":")[0] == HUMAN:
+            if verdict.oracle == own:
+                own_sees[at] = verdict.keeps_label
+            if _is_human(verdict.oracle):
                 people[at] = verdict.keeps_label
+    if asked not in {own, *answered}:
+        known = ", ".join(sorted(answered)) or "nobody"
+        raise BadRun(f"{run.path}: no verdicts by oracle {asked!r}; there are some by {known}")
+    if _is_human(asked):
+        sees = np.where(sees == UNKNOWN, own_sees, sees)
     table = open_table(run.path / "stages", "embeddings" if run.spec.get("encoder") else "paintings")
     codes = {row.id: row.values.get("hash") for row in table}
     return Paintings(
@@ -146,6 +160,10 @@ def read_paintings(run: Run, *, oracle: str | None = None) -> Paintings:
         skipped=dict(sorted(skipped.items())),
         object_check=mining_of(run).object_check,
     )
+
+
+def _is_human(oracle: str) -> bool:
+    return oracle.partition(":")[0] == HUMAN
 
 
 def _models(run: Run, place: Mapping[str, int]) -> dict[str, Said]:

@@ -10,11 +10,12 @@ import torch
 
 from counterfoil import rescoring, store
 from counterfoil import spec as specs
-from counterfoil.errors import BadData, BadSpec, LabelMismatch, RunFailed
+from counterfoil.errors import BadData, BadRun, BadSpec, LabelMismatch, RunFailed
 from counterfoil.images import png
 from counterfoil.metrics.imagenet_d import results, table_text
 from counterfoil.metrics.imagenet_d_columns import read_paintings
 from counterfoil.metrics.imagenet_d_transfer import BIAS
+from counterfoil.metrics.outcomes import read_outcomes
 from counterfoil.protocols import imagenet_d
 from counterfoil.records import Verdict
 from counterfoil.spec import PartSpec
@@ -96,6 +97,28 @@ def test_people_decide_on_what_was_kept(tmp_path: Path) -> None:
     counts = results(store.open_run(run.path))["counts"]
     assert (counts["people_accept"], counts["people_reject"], counts["people_pending"]) == (5, 5, FOREST_AND_SNOW - 10)
     assert counts["validated"] == 5
+
+
+def test_what_people_were_not_asked_about_counts_by_the_own_oracle(tmp_path: Path) -> None:
+    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    bags = [trial.trial_id for trial in run.trials if run.classes[trial.label] == "bag" and trial.value == "snow"]
+    kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
+    said = {bags[0]: True, kept[0]: False, kept[1]: True}  # bags in the snow are what the own oracle does not see
+    run.append(verdicts=[Verdict(name, "made", "human", keep, 1.0, -1) for name, keep in said.items()])
+    run = store.open_run(run.path)
+    found = results(run, oracle="human")
+    shown = PICTURES - len(bags)  # by people's word one more than by the oracle's, and one less
+    assert found["counts"]["object_seen"] == shown and found["counts"]["object_open"] == 0
+    assert found["models"]["fake:good"]["painted"]["n"] == shown
+    assert found["models"]["fake:good"]["mined"]["n"] == 1
+    assert len(read_outcomes(run, model="fake:good", oracle="human")) == shown  # what gate and compare read
+    assert found["leave_one_out"][0]["kept"] == run.results["leave_one_out"][0]["kept"]
+
+
+def test_an_oracle_that_nobody_asked_is_refused(run: store.Run) -> None:
+    for read in (results, lambda run, oracle: read_outcomes(run, model="fake:good", oracle=oracle)):
+        with pytest.raises(BadRun, match="no verdicts by oracle 'human'; there are some by fake:oracle"):
+            read(run, oracle="human")
 
 
 def test_it_does_not_hang_on_how_the_work_is_laid_out(run: store.Run, tmp_path: Path) -> None:
