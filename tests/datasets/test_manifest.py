@@ -53,6 +53,15 @@ def test_columns_root_and_names_may_be_given(tmp_path: Path) -> None:
     assert list(data.classes) == ["cat", "dog", "elk"]
 
 
+def test_numbers_count_the_classes_listed_beside_the_table(tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("cat\ndog\nelk\n")
+    assert list(csv_dataset(listed(tmp_path, "path,label\na.png,1\nb.png,0\n")).classes) == ["cat", "dog", "elk"]
+    assert list(csv_dataset(listed(tmp_path, "path,label\na.png,owl\nb.png,ant\n")).classes) == [
+        "ant",
+        "owl",
+    ]  # words name themselves
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -87,11 +87,7 @@ def test_our_own_readers_take_folders_and_shards(run: store.Run, tmp_path: Path)
     export(run, tmp_path / "folder")
     export(run, tmp_path / "shards", layout="webdataset")
     folder = registry.create("dataset", f"folder:{tmp_path / 'folder'}", {})
-    shards = registry.create(
-        "dataset",
-        f"webdataset:{tmp_path / 'shards' / 'pictures-000000.tar'}",
-        {"classes": str(tmp_path / "shards" / "classes.txt")},
-    )
+    shards = registry.create("dataset", f"webdataset:{tmp_path / 'shards' / 'pictures-000000.tar'}", {})
     assert len(folder) == len(shards) == FOREST_AND_SNOW
     assert set(folder.classes) == set(shards.classes) == set(THINGS)
     with tarfile.open(tmp_path / "shards" / "pictures-000000.tar") as tar:

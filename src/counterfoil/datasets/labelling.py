@@ -11,6 +11,9 @@ from pathlib import Path
 from counterfoil import imagenet, labels
 from counterfoil.errors import BadData
 
+LISTED = "classes.txt"
+"""The file beside pictures that says what numbers mean, one name a line."""
+
 _NUMBER = re.compile(r"\d+")
 
 
@@ -23,16 +26,19 @@ class Labelling:
     numbers: dict[str, int]
 
 
-def labelling(written: Iterable[str], classes: str | Sequence[str] | None, *, what: str) -> Labelling:
+def labelling(written: Iterable[str], classes: str | Sequence[str] | None, *, what: str, folder: Path | None = None) -> Labelling:
     """The classes behind the labels as written.
 
     With `classes` (a list, or a file with one a line) labels are names or WordNet ids among them, or numbers counted from 0.
-    Without, numbers name themselves and words are the classes, sorted; WordNet ids are put into words.
+    Without, numbers count the names in a file classes.txt in `folder`, if there is one, or name themselves; words are the
+    classes, sorted; WordNet ids are put into words.
     """
     labels_written = sorted(set(written))
     if not labels_written:
         raise BadData(f"{what}: no images")
     count = all(_NUMBER.fullmatch(label) for label in labels_written)
+    if classes is None and count and folder is not None and (folder / LISTED).is_file():
+        classes = str(folder / LISTED)
     if classes is not None:
         listed = labels.read_names(Path(classes).expanduser()) if isinstance(classes, str) else [str(name) for name in classes]
         names, aliases = imagenet.recognised(listed)

@@ -31,7 +31,8 @@ def csv_dataset(
 
     Columns go by their heading, or by `columns: [path, label, id]`; a file without headings has them in that order. Paths
     count from the file's own folder, or from `root`. Labels are names or WordNet ids, or numbers that count `classes`: a
-    list, or a file with one name a line. A column headed `caption`, if there is one, is what `captions:` takes.
+    list, or a file with one name a line, by default classes.txt in the table's folder. A column headed `caption`, if there is
+    one, is what `captions:` takes.
     """
     if not path:
         raise BadData("csv: name a file, as in csv:photos.csv")
@@ -59,7 +60,7 @@ class ManifestDataset:
         self._file, self._root = file, root
         self._paths = [row[0] for row in rows]
         self._ids = [row[2] if len(row) > 2 and row[2] else row[0] for row in rows]
-        found = labelling((row[1] for row in rows), classes, what=str(file))
+        found = labelling((row[1] for row in rows), classes, what=str(file), folder=file.parent)
         self._labels = [found.numbers[row[1]] for row in rows]
         self.classes: Sequence[str] = found.classes
         self.aliases: labels.Aliases | None = found.aliases

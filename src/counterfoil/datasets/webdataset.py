@@ -27,7 +27,8 @@ def webdataset(
 
     A sample is the files of one name; `image` is the ending of its picture, if it has several, and `label` that of its
     label (cls by default), or `json.FIELD` for a field of its JSON file. Labels are names, or numbers that count
-    `classes`: a list, or a file with one name a line. Shards are plain tar files, not compressed; nothing is unpickled.
+    `classes`: a list, or a file with one name a line, by default classes.txt beside the first shard. Shards are plain tar
+    files, not compressed; nothing is unpickled.
     """
     if not pattern:
         raise BadData("webdataset: name tar files, as in webdataset:photos-{000..012}.tar")
@@ -54,7 +55,7 @@ class ShardDataset:
                 self._names.append(f"{path.stem}/{name}")
                 self._places.add(_picture(files, image, path, name))
                 written.append(_label(files, label, path, name))
-        found = labelling(written, classes, what=str(paths[0]))
+        found = labelling(written, classes, what=str(paths[0]), folder=self._paths[0].parent)
         self._labels = array("l", (found.numbers[value] for value in written))
         self.classes: Sequence[str] = found.classes
         self.aliases: labels.Aliases | None = found.aliases

@@ -62,8 +62,7 @@ def webdataset_layout(folder: Path, about: About, pictures: Sequence[Picture], w
                 names[picture.file_name] = f"{shard}/{key}.png"
                 watch(1)
     last = max(0, (len(pictures) - 1) // SHARD)
-    (folder / "classes.txt").write_text("".join(f"{name}\n" for name in about.labels), encoding="utf-8")
-    shards = f"`pictures-{{000000..{last:06d}}}.tar`: .png, .cls and .json a picture; `classes.txt`: what the numbers mean"
+    shards = f"`pictures-{{000000..{last:06d}}}.tar`: .png, .cls and .json a picture"
     return Written([shards], names)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,11 @@ from counterfoil.errors import BadData
 
 SET_FILE = "set.json"
 TABLE = "metadata.csv"
+CLASSES = "classes.txt"
 FORMAT = "counterfoil-set"
 VERSION = 1
+_SHARD = re.compile(r"(pictures-\d+)\.tar/(\d+)\.png")
+_PARQUET = re.compile(r"data/test-\d+-of-\d+\.parquet#")
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class SetFile:
     """What a set says of itself."""
 
     class_ids: Mapping[str, tuple[str, ...]]  # by class name and by folder name
-    pictures: Mapping[str, Mapping[str, str]]  # rows of the table by the picture's path below the set
+    pictures: Mapping[str, Mapping[str, str]]  # rows of the table by the picture's id, as the data set's reader has it
     surrogates: tuple[str, ...] = ()  # models whose misses decided what is in it
 
 
@@ -47,4 +51,11 @@ def find_set(folder: Path) -> SetFile | None:
 
 def _rows(path: Path) -> dict[str, Mapping[str, str]]:
     with path.open(encoding="utf-8", newline="") as stream:
-        return {row["file_name"]: row for row in csv.DictReader(stream)}
+        return {_image_id(row["file_name"], at): row for at, row in enumerate(csv.DictReader(stream))}
+
+
+def _image_id(file_name: str, row: int) -> str:
+    """The id that the reader of the set's format gives a picture: its path, its sample in a shard, or its row."""
+    if shard := _SHARD.fullmatch(file_name):
+        return f"{shard[1]}/{shard[2]}"
+    return f"{row:08d}" if _PARQUET.match(file_name) else file_name

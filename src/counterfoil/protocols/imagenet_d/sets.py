@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from counterfoil import registry
+from counterfoil.datasets.selection import Relabelled
 from counterfoil.datasets.subset import take
 from counterfoil.errors import BadData, BadImage
 from counterfoil.export.reading import SetFile, find_set
@@ -61,8 +62,22 @@ class SetData:
 
 
 def open_set(named: PartSpec) -> SetData:
-    """The data by name, and what a set file beside the pictures says of them."""
+    """The data by name, and what a set file beside the pictures says of them. Of a set, only classes with pictures count."""
     dataset: Dataset = registry.create("dataset", named.name, named.options)
-    kind, _, place = named.name.partition(":")
-    known = find_set(Path(place).expanduser()) if kind == "folder" else None
+    home = _home(named.name)
+    known = find_set(home) if home else None
+    held = {sample.label for sample in dataset} if known else set()
+    if known and len(held) < len(dataset.classes):
+        kept = {dataset.classes[label]: [label] for label in sorted(held)}
+        dataset = Relabelled(dataset, kept, what=named.name, partial=False)
     return SetData(named.name, dataset, known)
+
+
+def _home(name: str) -> Path | None:
+    """The folder in which a set file would lie, for data that `export` can have written."""
+    kind, _, place = name.partition(":")
+    if kind == "subset":
+        return _home(place if ":" in place else f"folder:{place}")
+    if kind in ("csv", "webdataset"):
+        return Path(place).expanduser().parent
+    return Path(place).expanduser() if kind in ("folder", "hfdata") else None
