@@ -95,7 +95,7 @@ def test_the_section_that_says_where_to_work_is_taken_as_run_takes_it(tmp_path: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--json", "nowhere/x.json"], "nowhere/x.json: cannot be written (No such file or directory)"),
+        (["--json", "spec.yaml/x.json"], "spec.yaml/x.json: cannot be written (Not a directory)"),
         (["--json", "."], "is a folder"),
         (["--protocol", "lance"], "--protocol lance: spec.yaml is a specification of fmr"),
     ],

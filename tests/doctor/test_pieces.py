@@ -15,7 +15,7 @@ from counterfoil.doctor.evidence import calibrated, compare
 from counterfoil.doctor.outputs import softened
 from counterfoil.doctor.similarity import psnr, ssim
 from counterfoil.doctor.speed import duration
-from counterfoil.errors import BadRun, RunFailed
+from counterfoil.errors import RunFailed
 from counterfoil.testing import pictures
 from tests.worlds import FAKES, arrays, spec, values
 
@@ -90,16 +90,6 @@ def test_the_command_prints_what_it_found_and_writes_it_down(tmp_path):
     assert written["sections"]["accuracy"]["clean accuracy"].startswith("79.2 %")  # 5 of 24 labels were changed
     for word in ("labels matched", "PSNR", "predicted time of the run", "peak memory"):
         assert word in shown.output
-
-
-def test_a_file_that_cannot_be_written_is_said_in_a_line(tmp_path):
-    from counterfoil.cli.app import app
-
-    (tmp_path / "taken").write_text("a file, where a folder is needed")
-    words = ["doctor", "--model", f"python:{FAKES}:TinyModel", "--data", f"tensors:{arrays(tmp_path / 'a.npz', 8)}"]
-    words += ["--generator", "brightness:", "--oracle", "daylight:", "--size", "16", "--json", str(tmp_path / "taken" / "x.json")]
-    failed = CliRunner().invoke(app, words)
-    assert isinstance(failed.exception, BadRun) and "cannot be written" in str(failed.exception)
 
 
 def test_an_oracle_that_abstains_is_not_counted_as_one_that_disagrees(tmp_path):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from counterfoil import spec as specs
+from counterfoil.cli.output import output
 from counterfoil.cli.runs import read, resolve
 from counterfoil.errors import UsageError
 
@@ -37,9 +35,7 @@ def bench(
     out: Annotated[Path | None, typer.Option("--json", help="Also write what was measured to this file.")] = None,
 ) -> None:
     """Time a few images through a protocol, part by part, and predict the time of a run on this machine."""
-    if out is not None:
-        with _writing(out), tempfile.TemporaryFile(dir=out.parent):  # before anything is timed
-            pass
+    write = output(out, "--json")
     chosen = [_values(file, protocol)] if file else [lab(name) for name in ([protocol] if protocol else PROTOCOLS)]
     resolved = []
     for values in chosen:
@@ -59,9 +55,7 @@ def bench(
             typer.echo(f"{spec.protocol}: timed in this process alone, not by the workers of {execution.executor}")
         for line in lines(found[-1], predict):
             typer.echo(line)
-    if out is not None:
-        with _writing(out):
-            out.write_text(json.dumps([asdict(each) for each in found], indent=2) + "\n", encoding="utf-8")
+    write((json.dumps([asdict(each) for each in found], indent=2) + "\n").encode())
 
 
 def lab(protocol: str) -> dict[str, Any]:
@@ -98,14 +92,3 @@ def _values(file: Path, protocol: str | None) -> dict[str, Any]:
     if protocol not in (None, own):
         raise UsageError(f"--protocol {protocol}: {file} is a specification of {own}; leave one of the two out")
     return values
-
-
-@contextmanager
-def _writing(out: Path) -> Iterator[None]:
-    """Say in a line why a file cannot be written."""
-    try:
-        if out.is_dir():
-            raise UsageError(f"--json {out}: is a folder; name a file in it")
-        yield
-    except OSError as error:
-        raise UsageError(f"--json {out}: cannot be written ({error.strerror}); choose another file") from None

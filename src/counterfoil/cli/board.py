@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from counterfoil.cli.output import output
 from counterfoil.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def result(
     from counterfoil.store import open_run
     from counterfoil.store.canonical import canonical
 
+    write = output(out, "--out")
     entry = _one(run, entries_of(open_run(run)), model)
     told = {"submitter": submitter, "comment": comment, "report": report}
     try:
@@ -69,10 +71,7 @@ def result(
     except ValidationError as error:
         first = error.errors()[0]
         raise UsageError(f"--{first['loc'][0]}: {first['msg'].lower()}, got {str(first['input'])[:60]!r}") from None
-    try:
-        out.write_bytes(canonical(entry.model_dump(mode="json")))
-    except OSError as error:
-        raise UsageError(f"{out}: cannot be written ({error.strerror}); choose another file") from None
+    write(canonical(entry.model_dump(mode="json")))
     typer.echo(out)
 
 

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from counterfoil import spec as specs
+from counterfoil.cli.output import output
 from counterfoil.cli.runs import read, resolve
 from counterfoil.errors import UsageError
 
@@ -35,6 +36,7 @@ def doctor(
     out: Annotated[Path | None, typer.Option("--json", help="Also write what was found to this file.")] = None,
 ) -> None:
     """Look a set-up over: labels, accuracy, gradients, reconstruction, cost, classic mistakes. Exit code 1 if it suspects one."""
+    write = output(out, "--json")
     values = read(file)
     given = {
         "model": model, "data": data, "generator": generator, "oracle": oracle,
@@ -51,7 +53,6 @@ def doctor(
 
     from counterfoil.assembly import assemble
     from counterfoil.doctor import examine
-    from counterfoil.store.files import write_whole, writing
 
     console = Console(stderr=True)
     with execution.computing():
@@ -62,9 +63,7 @@ def doctor(
             found = examine(assemble(resolved), images=images)
     for line in lines(found):
         typer.echo(line)
-    if out is not None:
-        with writing(out):
-            write_whole(out, (json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n").encode())
+    write((json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n").encode())
     if not found.healthy:
         raise typer.Exit(1)
 

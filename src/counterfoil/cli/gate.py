@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from counterfoil.cli.output import output
 from counterfoil.errors import UsageError
 from counterfoil.metrics.comparison import shared_keys
 from counterfoil.metrics.gate import Bar, Check, check_against, check_bars, parse_bar
@@ -43,14 +44,14 @@ def gate(
         raise UsageError("nothing to judge by; give a bar, as in --min fmr=60, or a baseline, as in --against RUN")
     if margin is not None and against is None:
         raise UsageError("--margin is a distance from a baseline; name it with --against RUN")
+    write = output(junit_file, "--junit")
     opened = open_run(run)
     outcomes = read_outcomes(opened, model=model, oracle=oracle)
     _check_took_no_part(opened, outcomes.model, [bar.measure for bar in bars] or _usual(opened))
     checks = check_bars(outcomes, bars, alpha=alpha, point=point, seed=int(opened.spec.get("seed", 0)))
     if against is not None:
         checks += _against(opened, outcomes, open_run(against), bars, model=model, oracle=oracle, alpha=alpha, margin=margin)
-    if junit_file is not None:
-        _write(junit_file, junit(checks, subject=run.resolve().name))
+    write(junit(checks, subject=run.resolve().name))
     for check in checks:
         typer.echo(f"{'pass' if check.passed else 'FAIL'}  {check.asked}: {check.answer}")
     failed = sum(not check.passed for check in checks)
@@ -95,11 +96,3 @@ def _check_took_no_part(run: Run, model: str, measures: list[Measure]) -> None:
             f"{run.path}: {model} is a surrogate: its own mistakes chose the set, so its accuracy there is low by construction "
             f"and its {unfair[0]} says nothing of it; gate it by accuracy_painted, or on a set that others chose"
         )
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another --junit") from None
