@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from counterfoil import independence, labels, registry
+from counterfoil.acceleration.settings import check_precision
 from counterfoil.datasets.subset import take
 from counterfoil.engine import Engine, Job
 from counterfoil.errors import BadData, BadImage, BadPart, BadSpec
@@ -90,8 +91,9 @@ class Given:
 
 
 def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
-    """Find, build, place and bind the parts that `spec` names."""
+    """Find, build, place and bind the parts that `spec` names, on a device that can do what is asked."""
     device = device_of(spec.device)
+    check_precision(spec.engine.precision, device)
 
     def part(role: str, named: PartSpec) -> Any:
         built = given.parts[role] if given and role in given.parts else registry.create(role, named.name, named.options)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
+from typer.testing import CliRunner
 
+from counterfoil import registry
 from counterfoil.acceleration import cards
-from counterfoil.acceleration.settings import Acceleration
+from counterfoil.acceleration.settings import check_precision
+from counterfoil.cli.app import app
 from counterfoil.errors import BadSpec
 from counterfoil.spec import EngineSpec, parse
+from tests.worlds import values
 
 PARTS = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip", "device": "cuda"}
 CARD = torch.device("cuda")
@@ -61,15 +67,15 @@ def test_a_newer_card_and_one_that_is_not_here_get_bf16(monkeypatch: pytest.Monk
 
 def test_bf16_that_is_asked_for_on_an_old_card_is_refused_in_a_line(old: None) -> None:
     with pytest.raises(BadSpec, match=r"^Tesla V100 \(cuda\) has no bf16 and would only imitate it, slowly; ask for float32"):
-        Acceleration.of(EngineSpec(precision="bf16"), CARD)
+        check_precision("bf16", CARD)
     with pytest.raises(BadSpec, match="has no bf16"):
         cards.kind("bfloat16", CARD)
-    assert Acceleration.of(EngineSpec(), CARD) == Acceleration()
+    check_precision("float32", CARD)
 
 
 def test_tf32_that_an_old_card_has_not_is_told_of(old: None, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        Acceleration.of(EngineSpec(precision="tf32"), CARD)
+        check_precision("tf32", CARD)
     assert [record.message for record in caplog.records] == ["this GPU has no TF32: products are computed in float32"]
 
 
@@ -85,3 +91,15 @@ def test_networks_compute_in_what_is_asked_for_or_in_what_the_device_has(old: No
 def test_networks_compute_in_bf16_on_a_card_that_has_it(old: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     assert cards.kind(None, CARD) == torch.bfloat16
+
+
+@pytest.mark.parametrize("command", ["run", "doctor", "bench"])
+def test_a_format_that_the_device_has_not_is_refused_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    monkeypatch.setattr(registry, "create", lambda role, *rest: pytest.fail(f"loads the {role}"))
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(values(f"tensors:{tmp_path / 'none.npz'}", engine={"precision": "tf32"})))
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(app, [command, str(path)]).exception
+    assert isinstance(refused, BadSpec) and "tf32 is a number format of GPUs" in str(refused)

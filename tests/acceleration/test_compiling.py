@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.acceleration.compiling import Compiled
-from counterfoil.acceleration.settings import Acceleration
+from counterfoil.acceleration.settings import Acceleration, check_precision
 from counterfoil.errors import BadSpec, RunFailed
 from counterfoil.spec import EngineSpec
 
@@ -92,7 +92,7 @@ def test_bf16_is_told_of_where_a_processor_only_imitates_it(monkeypatch, caplog,
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: arm)
     with caplog.at_level(logging.WARNING):
-        Acceleration.of(EngineSpec(precision="bf16"), CPU)
+        check_precision("bf16", CPU)
     assert [record.message for record in caplog.records] == (
         ["this processor has no bf16 instructions and only imitates them: float32 is faster here"] if told else []
     )
@@ -100,4 +100,4 @@ def test_bf16_is_told_of_where_a_processor_only_imitates_it(monkeypatch, caplog,
 
 def test_tf32_is_refused_on_a_cpu() -> None:
     with pytest.raises(BadSpec, match="tf32 is a number format of GPUs"):
-        Acceleration.of(EngineSpec(precision="tf32"), CPU)
+        check_precision("tf32", CPU)

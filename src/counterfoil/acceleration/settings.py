@@ -38,10 +38,6 @@ class Acceleration:
         `work` is how many pixels the run renders in all; below a few minutes of it compiling takes longer than it saves.
         """
         on_card = device.type == "cuda"
-        if device.type == "cpu":
-            _check_processor(layout.precision)
-        elif on_card:
-            _check_card(layout.precision, device)
         lower = layout.precision != "float32"
         return cls(
             precision=layout.precision,
@@ -64,6 +60,14 @@ class Acceleration:
             if self.precision == "bf16" and half:
                 stack.enter_context(torch.autocast(device.type, dtype=torch.bfloat16))
             yield
+
+
+def check_precision(precision: Precision, device: torch.device) -> None:
+    """Refuse a number format that a device has not; warn of one that does not make it faster."""
+    if device.type == "cpu":
+        _check_processor(precision)
+    elif device.type == "cuda":
+        _check_card(precision, device)
 
 
 def _check_processor(precision: Precision) -> None:
