@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from counterfoil.cli.demo_fmr import _cell
 from counterfoil.cost import cost
+from counterfoil.metrics.estimate import Estimate
 from tests.cli.test_bad_input import GENERATOR, MODEL, ORACLE, counterfoil, run
 from tests.worlds import arrays, spec
 
@@ -111,3 +113,8 @@ def test_numbers_that_are_easily_misread_say_so_on_the_terminal_too(run):
 
 def test_list_takes_the_word_of_the_command_line_for_data(counterfoil):
     assert counterfoil("list", "data")[:2] == counterfoil("list", "datasets")[:2]
+
+
+def test_the_demo_prints_a_number_that_has_no_interval():
+    assert _cell(Estimate(50.0, None, None, 3, "too few images for an interval").to_dict()) == "50 (no interval)"
+    assert _cell(Estimate(50.0, 40.0, 60.0, 9).to_dict()) == "50 (40 to 60)"

@@ -76,3 +76,11 @@ def test_each_person_against_the_others() -> None:
     found = by_rater([*votes, (0, "odd", True)])  # which replaces the first answer
     assert found["ann"].value == pytest.approx(60)
     assert found["odd"].value == pytest.approx(20)
+
+
+def test_one_picture_has_no_interval() -> None:
+    found = agreement({"a": ["yes", "yes", "no"]})
+    raters = by_rater([("a", "ann", "yes"), ("a", "ben", "no"), ("a", "cid", "yes")])
+    for each in (found.alpha, found.raw, *raters.values()):
+        assert each.value is not None and (each.low, each.high, each.n) == (None, None, 1)
+        assert each.note == "no interval from one picture alone"

@@ -202,14 +202,37 @@ def test_intervals_hold_their_value_and_stay_in_range(rows: list, seed: int) -> 
             assert (each.low, each.high) == (None, None)
             assert each.note
             continue
-        if each.low is None:  # a ratio of few images
-            assert name == "FMR" and each.high is None and each.note.startswith("too few images for an interval")
+        if each.low is None:  # a ratio of few images, or a mean of one
+            begins = {"FMR": "too few images for an interval", "steps": "no interval from one source image"}[name]
+            assert each.high is None and each.note.startswith(begins)
             continue
         assert 0 <= each.low <= each.value <= each.high < float("inf")
         assert each.high <= {"SA": 100, "PA": 100, "steps": 10}.get(name, float("inf"))
     defined = {name for name, each in found.items() if each.value is not None}
     assert ("SA" in defined) == bool(rows)
     assert ("FMR" in defined) == bool(accepted.any() and clean.any())
+
+
+@pytest.mark.parametrize("rows", [1, 12])
+def test_a_mean_over_one_cluster_has_a_value_and_no_interval(rows: int) -> None:
+    values = np.arange(rows, dtype=float)
+    data = {"all": np.ones(rows), "sum": values, "some": np.ones(rows)}
+    mean = Mean("sum", "all")
+    statistics = {"mean": mean, "lead": Difference(mean, Mean("some", "all")), "share": Share("some", "all")}
+    found = estimate(data, statistics, clusters=np.zeros(rows))
+    for name in ("mean", "lead"):
+        assert (found[name].low, found[name].high, found[name].n) == (None, None, rows)
+        assert found[name].note == "no interval from one source image or prompt alone"
+    assert found["mean"].value == values.mean()
+    assert (found["share"].low, found["share"].high) == (pytest.approx(2.5), 100)  # a share knows what it could have been
+    two = estimate({name: np.tile(each, 2) for name, each in data.items()}, {"mean": mean}, clusters=np.repeat([0, 1], rows))
+    assert two["mean"].low == two["mean"].high == values.mean() and "alike" in two["mean"].note
+
+
+def test_a_difference_of_means_has_no_interval_where_one_side_rests_on_one_cluster() -> None:
+    data = {"all": np.ones(8), "sum": np.arange(8.0), "few": [1, 0, 0, 0, 0, 0, 0, 0], "few_sum": [4, 0, 0, 0, 0, 0, 0, 0]}
+    found = estimate(data, {"": Difference(Mean("sum", "all"), Mean("few_sum", "few"))})[""]
+    assert (found.value, found.low, found.high) == (-0.5, None, None)
 
 
 def test_an_estimate_survives_the_way_through_json() -> None:

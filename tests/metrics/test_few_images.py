@@ -13,6 +13,7 @@ from counterfoil.metrics.comparison import compare
 from counterfoil.metrics.estimate import Estimate
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.gate import check_against, check_bars, parse_bar
+from counterfoil.metrics.imagenet_d_text import value_text
 from counterfoil.metrics.measures import MEASURES
 from counterfoil.metrics.table import row
 from counterfoil.metrics.verdicts import interval_text, lines
@@ -76,6 +77,7 @@ def test_a_ratio_without_an_interval_is_told_and_passes_no_gate() -> None:
     three = outcomes([1] * 3, [1, 1, 0])
     note = "too few images for an interval, 3 where 5 are needed"
     assert interval_text(scores(three)["FMR"], unit=" %") == f"66.7 % ({note})"
+    assert value_text(scores(three)["FMR"].to_dict()) == "66.7 (no interval)"  # in the tables of painted sets
     shown = row("FMR", scores(three)["FMR"])
     assert (shown.value, shown.interval) == ("66.7 %", "–") and note in shown.meaning
     bar = parse_bar("fmr=50", "min")

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from counterfoil.metrics.columns import NO, YES
-from counterfoil.metrics.lance import by_factor, drop_test, largest_drop
+from counterfoil.metrics.estimate import Estimate
+from counterfoil.metrics.lance import MEANINGS, by_factor, drop_test, largest_drop
+from counterfoil.metrics.lance_table import text
 from counterfoil.metrics.pairs import Pairs
 
 
@@ -52,6 +54,16 @@ def test_edits_of_one_source_widen_the_interval():
     together = by_factor(pairs(np.repeat(np.arange(20), 5), ["domain"] * 100, [YES] * 100, made))["domain"]["drop"]
     assert together["value"] == apart["value"]
     assert together["high"] - together["low"] > 1.5 * (apart["high"] - apart["low"])
+
+
+def test_the_sensitivity_of_one_source_has_no_interval_and_the_table_says_so():
+    factors = by_factor(pairs([0, 0], ["domain"] * 2, [YES] * 2, [NO, YES], after=[0.2, 0.6]))
+    found = factors["domain"]["sensitivity"]
+    assert found["value"] == pytest.approx(60) and found["low"] is found["high"] is None
+    plain = Estimate(50.0, 40.0, 60.0, 9).to_dict()
+    said = text({**dict.fromkeys(MEANINGS, plain), "sensitivity": found, "factors": factors})
+    row = next(line for line in said.splitlines() if line.startswith("sensitivity"))
+    assert "60.0  " in row and "–" in row and row.endswith("(no interval from one source image or prompt alone)")
 
 
 def test_p_values_are_corrected_for_the_number_of_factors():

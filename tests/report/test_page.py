@@ -149,7 +149,9 @@ def test_judges_that_are_not_independent_are_marked(run: Run, report: Path, tmp_
 def test_a_ratio_of_few_images_stands_without_an_interval(tmp_path: Path) -> None:
     run = build(tmp_path / "run", Plan(images=4))
     assert run.results["FMR"]["low"] is None
-    page = read(write_report([run], tmp_path / "report"))
+    written = write_report([run], tmp_path / "report")
+    assert 'title="no interval from one source image or prompt alone">no interval<' in written.read_text()  # steps of a class
+    page = read(written)
     assert "stands without an interval, so it shows nothing yet: too few images for an interval" in page.words
     assert "no interval, 4 images" in page.words
     assert "None" not in page.words

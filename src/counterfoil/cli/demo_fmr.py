@@ -49,4 +49,5 @@ def demo(images: int, out: Path) -> None:
 def _cell(estimate: dict[str, float | None]) -> str:
     if estimate["value"] is None:
         return "–"
-    return f"{estimate['value']:.0f} ({estimate['low']:.0f} to {estimate['high']:.0f})"
+    interval = "no interval" if estimate["low"] is None else f"{estimate['low']:.0f} to {estimate['high']:.0f}"
+    return f"{estimate['value']:.0f} ({interval})"

@@ -97,6 +97,8 @@ def _raw(table: Floats, weights: Floats) -> Floats:
 
 def _estimate(value: Floats, resampled: Floats, n: int) -> Estimate:
     middle = float(value[0])
+    if n == 1:
+        return Estimate(middle, None, None, n, "no interval from one picture alone")
     low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
     note = "all pictures alike, so the interval has no width" if abs(high - low) < 1e-12 else ""
     return Estimate(middle, min(round(low, 9), middle), max(round(high, 9), middle), n, note)

@@ -9,19 +9,20 @@ An interval always holds its value. A share of 0 or 100 % reaches as far as the 
 
 A ratio is no surer than what it divides by. With fewer than five source images that count on either side, or that are right
 below, anything from next to nothing to many times the value would fit the images; such a ratio has its value and, in place of
-an interval, a note. So has a difference of which it is a part.
+an interval, a note. So has a mean over a single cluster, which shows nothing of how far others would differ; a share of one knows
+what it could have been. So has a difference of which either is a part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from counterfoil.metrics.resample import RESAMPLES, Resamples
-from counterfoil.metrics.statistic import Difference, Ratio, Share, Statistic
+from counterfoil.metrics.statistic import Difference, Mean, Ratio, Share, Statistic
 
 LEVEL = 0.95
 FEWEST = 5  # source images that a ratio's interval takes: on either side, and right ones to divide by
@@ -87,22 +88,17 @@ def estimate_one(drawn: Resamples, statistic: Statistic, *, level: float = LEVEL
 
 def _too_few(drawn: Resamples, statistic: Statistic) -> str:
     """Why there is no interval, or nothing."""
-    for ratio in _ratios(statistic):
-        images, right = min(drawn.clusters[whole] for whole in ratio.wholes), drawn.clusters[ratio.below.part]
+    if isinstance(statistic, Difference):
+        return _too_few(drawn, statistic.above) or _too_few(drawn, statistic.below)
+    if isinstance(statistic, Mean) and drawn.clusters[statistic.count_of] == 1:
+        return "no interval from one source image or prompt alone"
+    if isinstance(statistic, Ratio):
+        images, right = min(drawn.clusters[whole] for whole in statistic.wholes), drawn.clusters[statistic.below.part]
         if images < FEWEST:
             return f"too few images for an interval, {images} where {FEWEST} are needed"
         if right < FEWEST:
             return f"too few images for an interval, {right} right ones to divide by where {FEWEST} are needed"
     return ""
-
-
-def _ratios(statistic: Statistic) -> Iterator[Ratio]:
-    """The ratios that a statistic is, or is made of."""
-    if isinstance(statistic, Ratio):
-        yield statistic
-    elif isinstance(statistic, Difference):
-        yield from _ratios(statistic.above)
-        yield from _ratios(statistic.below)
 
 
 def _rounded(bound: float, value: float) -> float:

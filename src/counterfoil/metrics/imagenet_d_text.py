@@ -22,7 +22,8 @@ def value_text(found: Entry | None, *, sign: bool = False) -> str:
     if not found or found.get("value") is None:
         return "–"
     form = "+.1f" if sign else ".1f"
-    return f"{found['value']:{form}} ({found['low']:{form}} to {found['high']:{form}})".replace("-", "−")
+    interval = "no interval" if found["low"] is None else f"{found['low']:{form}} to {found['high']:{form}}"
+    return f"{found['value']:{form}} ({interval})".replace("-", "−")
 
 
 def funnel(counts: Entry) -> Iterator[str]:

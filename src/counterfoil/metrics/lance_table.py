@@ -22,9 +22,8 @@ def _overall(results: Mapping[str, Any]) -> list[str]:
     rows = [("", "value", "95 % interval", "n", "")]
     for name, meaning in MEANINGS.items():
         found = Estimate.from_dict(results[name])
-        rows.append(
-            (name, _value(found, name), _interval(found), str(found.n), meaning if found.value is not None else found.note)
-        )
+        said = found.note if found.value is None else f"{meaning} ({found.note})" if found.low is None else meaning
+        rows.append((name, _value(found, name), _interval(found), str(found.n), said))
     return _aligned(rows, left=(0, 4))
 
 
@@ -98,7 +97,7 @@ def _value(found: Estimate, name: str) -> str:
 
 
 def _interval(found: Estimate) -> str:
-    return "" if found.low is None or found.high is None else f"{found.low:.1f} to {found.high:.1f}"
+    return "–" if found.low is None or found.high is None else f"{found.low:.1f} to {found.high:.1f}"
 
 
 def _aligned(rows: Sequence[Sequence[str]], *, left: Sequence[int]) -> list[str]:

@@ -44,6 +44,8 @@ def _cell(found: Estimate | None) -> str:
         return f"– ({found.note})"
     digits = 1 if max(abs(found.value), abs(found.low or 0), abs(found.high or 0)) > 1.5 else 2
     text = f"{found.value:.{digits}f}"
-    if found.low is not None and found.high is not None and found.low != found.high:
+    if found.low is None or found.high is None:
+        text += f" ({found.note})"
+    elif found.low != found.high:
         text += f" ({found.low:.{digits}f} to {found.high:.{digits}f})"
     return f"{text}, {found.n}".replace("-", "−")
