@@ -4,15 +4,21 @@
     python -m bench.instrument --split tune --steps 0.02,0.03,0.05 --budgets 5,10 --norms l2,sign     # choose a setting
     python -m bench.instrument --distribution full --models lab:background-shortcut,lab:diverse       # shortcuts broken
 
-`diverse` was trained on the whole world, `narrow` on its studio corner. Where training is all that differs, FMR has to
-put them in that order, and the controls have to stay near the plain reconstruction. Settings are chosen on the `tune`
-garments, which no reported number uses. The table at the end is the one in docs/instrument.md; `--keep NAME` keeps its rows.
+`diverse` was trained on the whole world, `narrow` on its studio corner. Where training is all that differs:
+
+1. FMR and matched FMR put the first model below the last, their intervals apart.
+2. Random steps leave every model within 5 points of where plain reconstruction does.
+3. The oracle accepts at least 85 % of the plain reconstructions.
+
+Exit code 1 if one of these does not hold in a setting. Settings are chosen on the `tune` garments, which no reported number
+uses; there the verdicts are only printed. The table at the end is the one in docs/instrument.md; `--keep NAME` keeps its rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +42,7 @@ SHOWN = {
     "steps": "steps",
 }
 JUDGED = ("FMR", "FMR_matched")
+DRIFT, ACCEPTED = 5.0, 85.0
 
 
 @dataclass(frozen=True)
@@ -55,16 +62,16 @@ class Setting:
 def main() -> None:
     given = _arguments()
     models = given.models.split(",")
-    table = []
+    table, held = [], []
     for setting in _settings(given):
         scores = {model: _scores(given, model, setting) for model in models}
         for model, measured in scores.items():
             cells = [f"{key} {_cell(key, measured[key])}" for key in SHOWN]
             print(f"{setting} {model}: {', '.join(cells)}, n {measured['FMR'].n}", flush=True)
             table.append((setting, model, measured))
-        if len(scores) > 1:
-            for key in JUDGED:
-                print(f"{setting} {key}: {_apart(scores[models[0]][key], scores[models[-1]][key])}", flush=True)
+        for passed, line in verdicts(scores):
+            print(f"{'pass' if passed else 'FAIL'}  {setting} {line}", flush=True)
+            held.append(passed)
     print("", *_markdown(table), sep="\n")
     if given.keep:
         rows = [_flat(setting, model, measured) for setting, model, measured in table]
@@ -72,6 +79,24 @@ def main() -> None:
             f"FMR of lab classifiers whose order is known, {given.images} scenes, {given.distribution}, {given.split} garments."
         )
         keep(given.keep, rows, command=command("bench.instrument"), about=about)
+    sys.exit(given.split == "report" and not all(held))
+
+
+def verdicts(scores: Mapping[str, Mapping[str, Estimate]]) -> Iterator[tuple[bool, str]]:
+    """Every demand on the models of one setting, the one that should read lowest first, with whether it is met."""
+    first, last = next(iter(scores)), next(reversed(scores))
+    if first != last:
+        for key in JUDGED:
+            apart, said = _apart(scores[first][key], scores[last][key])
+            yield apart, f"{key}, {last} less {first}: {said}"
+    for model, measured in scores.items():
+        plain, random, accepted = (measured[key].value for key in ("PA_reconstruction", "PA_random", "VR"))
+        if plain is None or random is None:
+            yield False, f"{model}: no control ({measured['PA_random'].note or measured['PA_reconstruction'].note})"
+        else:
+            said = f"random steps move it by {random - plain:+.1f} points, at most {DRIFT:g}"
+            yield abs(random - plain) <= DRIFT, f"{model}: {said}"
+        yield accepted is not None and accepted >= ACCEPTED, f"{model}: {accepted or 0:.1f} % accepted, at least {ACCEPTED:g}"
 
 
 def _settings(given: argparse.Namespace) -> Iterator[Setting]:
@@ -130,14 +155,14 @@ def _scores(given: argparse.Namespace, model: str, setting: Setting) -> dict[str
         return dict(fmr.run(spec, Path(folder) / "run").scores)
 
 
-def _apart(low: Estimate, high: Estimate) -> str:
-    """Whether two intervals are apart, and by how many of their half-widths the values are."""
+def _apart(low: Estimate, high: Estimate) -> tuple[bool, str]:
+    """Whether two intervals are apart and in order, and by how many of their half-widths the values are."""
     if low.value is None or low.low is None or low.high is None or high.value is None or high.low is None or high.high is None:
-        return f"undefined: {low.note or high.note}"
+        return False, f"undefined: {low.note or high.note}"
     spread = max(1e-9, ((low.high - low.low) ** 2 + (high.high - high.low) ** 2) ** 0.5 / 2)
     verdict = "apart" if low.high < high.low else "overlapping" if low.value < high.value else "IN THE WRONG ORDER"
     points = high.value - low.value
-    return f"last minus first {points:+.1f} points, {points / spread:.2f} half-widths, {verdict}"
+    return verdict == "apart", f"{points:+.1f} points, {points / spread:.2f} half-widths, {verdict}"
 
 
 def _arguments() -> argparse.Namespace:

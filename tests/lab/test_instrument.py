@@ -1,14 +1,115 @@
-"""The instrument reads known weights right: a model that leans on a shortcut keeps less, where the shortcut is broken."""
+"""The instrument reads known weights right, and its benchmark notices when it does not."""
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
+from bench import instrument
+from bench.instrument import verdicts
 
 from counterfoil import spec as specs
 from counterfoil.metrics.estimate import Estimate
 from counterfoil.protocols import fmr
+
+PAGE = Path(__file__).parents[2] / "docs" / "instrument.md"
+NUMBER = re.compile(r"([\d.]+)(?: \(([\d.]+) to ([\d.]+)\))?")
+Scores = dict[str, dict[str, Estimate]]
+
+
+def near(value: float, width: float = 8.0) -> Estimate:
+    """A value in the middle of an interval of that width."""
+    return Estimate(value, value - width / 2, value + width / 2, 390)
+
+
+def read(fmr: float, *, matched: float | None = None, plain: float = 99, random: float = 99, accepted: float = 97) -> dict:
+    """What a run gives of a model."""
+    values = {"SA": 99, "VR": accepted, "PA_reconstruction": plain, "PA_random": random, "PA": fmr, "steps": 9}
+    return {**{name: near(each) for name, each in values.items()}, "FMR": near(fmr), "FMR_matched": near(matched or fmr)}
+
+
+def failures(scores: Scores) -> list[str]:
+    """The demands that are not met."""
+    return [line for passed, line in verdicts(scores) if not passed]
+
+
+def test_models_in_their_order_with_quiet_controls_pass_everything() -> None:
+    scores = {"narrow": read(34), "augmented": read(36), "diverse": read(55)}
+    assert failures(scores) == [] and len(list(verdicts(scores))) == 2 + 2 * 3
+    assert failures({"alone": read(34)}) == []  # nothing to be told apart from
+
+
+@pytest.mark.parametrize(
+    ("diverse", "said"),
+    [
+        (read(41), ["FMR, diverse less narrow: +7.0 points, 1.24 half-widths, overlapping", "FMR_matched, "]),
+        (read(55, matched=41), ["FMR_matched, diverse less narrow: +7.0 points, 1.24 half-widths, overlapping"]),
+        (read(20), ["IN THE WRONG ORDER", "FMR_matched, "]),
+        (
+            {**read(55), "FMR": Estimate(55.0, None, None, 3, "too few images for an interval")},
+            ["FMR, diverse less narrow: undefined: too few"],
+        ),
+        (read(55, random=93.9), ["diverse: random steps move it by -5.1 points, at most 5"]),
+        (read(55, plain=90, random=95.5), ["diverse: random steps move it by +5.5 points, at most 5"]),
+        ({**read(55), "PA_random": Estimate(None, None, None, 0, "not run")}, ["diverse: no control (not run)"]),
+        (read(55, accepted=84.9), ["diverse: 84.9 % accepted, at least 85"]),
+        ({**read(55), "VR": Estimate(None, None, None, 0, "none judged")}, ["diverse: 0.0 % accepted, at least 85"]),
+    ],
+)
+def test_a_reading_that_does_not_hold_is_told(diverse: dict, said: list[str]) -> None:
+    found = failures({"narrow": read(34), "diverse": diverse})
+    assert len(found) == len(said) and all(part in line for part, line in zip(said, found, strict=True))
+
+
+def test_five_points_and_85_per_cent_are_just_enough() -> None:
+    assert failures({"narrow": read(34, random=94, accepted=85), "diverse": read(55, plain=90, random=95)}) == []
+
+
+@pytest.mark.parametrize(("split", "diverse", "code"), [("report", 55, 0), ("report", 41, 1), ("tune", 41, 0)])
+def test_the_command_fails_with_a_reading_except_where_a_setting_is_chosen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], split: str, diverse: float, code: int
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench.instrument", "--split", split, "--steps", "0.02,0.03", "--seeds", "0"])
+    monkeypatch.setattr(instrument, "_scores", lambda given, model, setting: read(34 if model == "lab:narrow" else diverse))
+    with pytest.raises(SystemExit) as ended:
+        instrument.main()
+    assert int(ended.value.code or 0) == code
+    printed = capsys.readouterr().out
+    assert printed.count("overlapping") == (0 if diverse == 55 else 2 * 2 * 2)  # generators, steps, published and matched
+    assert "| generator | step | seed | model |" in printed and "| lab:kl | 0.03 | 0 | lab:diverse |" in printed
+
+
+def test_the_readings_on_the_page_hold() -> None:
+    tables = readings(PAGE.read_text(encoding="utf-8"))
+    assert len(tables) == 4 + 8
+    for where, scores in tables:
+        assert next(reversed(scores)) == "lab:diverse" and failures(scores) == [], where
+
+
+def readings(text: str) -> list[tuple[str, Scores]]:
+    """The models of each setting in the page's tables, up to `lab:diverse`, which ends one."""
+    head: list[str] = []
+    found: list[tuple[str, Scores]] = []
+    scores: Scores = {}
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| generator"):
+            head = cells
+        elif line.startswith("| lab:"):
+            row = dict(zip(head, cells, strict=True))
+            scores[row["model"]] = {key: estimate(row[shown]) for key, shown in instrument.SHOWN.items() if shown in row}
+            if row["model"] == "lab:diverse":
+                found.append((f"{row['generator']}, seed {row['seed']}", scores))
+                scores = {}
+    return found
+
+
+def estimate(cell: str) -> Estimate:
+    """A cell of the page."""
+    value, low, high = (None if each is None else float(each) for each in NUMBER.fullmatch(cell).groups())  # type: ignore[union-attr]
+    return Estimate(value, low, high, 0)
 
 
 def kept(model: str, folder: Path) -> Estimate:
