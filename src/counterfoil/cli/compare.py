@@ -10,7 +10,6 @@ import typer
 from counterfoil.errors import UsageError
 from counterfoil.metrics.across import order_agreement
 from counterfoil.metrics.comparison import compare as compare_outcomes
-from counterfoil.metrics.comparison import shared_keys
 from counterfoil.metrics.imagenet_d_columns import chats_of
 from counterfoil.metrics.measures import Measure, measure
 from counterfoil.metrics.outcomes import Outcomes, model_names, own_models, part_name, read_outcomes
@@ -45,7 +44,7 @@ def compare(
     contenders = _contenders(opened, scored=scored)
     if len(contenders) < 2:
         raise UsageError(f"{runs[0]}: one model by itself; give another run, or --scored after 'counterfoil score'")
-    unlike = [*differences(opened), *filter(None, [check_sources(opened, shared_keys(contenders))])]
+    unlike = [*differences(opened), *filter(None, [check_sources(opened)])]
     if unlike:
         typer.echo(f"Not the same test, so a difference need not be the model's: {'; '.join(unlike)}.\n")
     if guessing := _two_choices(opened, contenders):

@@ -9,7 +9,6 @@ import typer
 
 from counterfoil.cli.output import output
 from counterfoil.errors import UsageError
-from counterfoil.metrics.comparison import shared_keys
 from counterfoil.metrics.gate import Bar, Check, check_against, check_bars, parse_bar
 from counterfoil.metrics.imagenet_d_columns import surrogates_of
 from counterfoil.metrics.junit import junit
@@ -75,8 +74,7 @@ def _against(
     if unlike:
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {'; '.join(unlike[:4])}; run the baseline anew")
     theirs = read_outcomes(baseline, model=model if len(own_models(baseline)) > 1 else None, oracle=oracle)
-    keys = shared_keys({str(run.path): outcomes, str(baseline.path): theirs})
-    if pixels := check_sources([run, baseline], keys):
+    if pixels := check_sources([run, baseline]):
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {pixels} differ; run the baseline anew")
     asked = list({bar.name: bar for bar in bars}.values())
     return check_against(outcomes, theirs, asked or _usual(run), alpha=alpha, margin=margin)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from counterfoil.errors import UsageError
 from counterfoil.store import Run
-from counterfoil.store.files import key_of
 
 _FREE = (
-    "model", "models", "others", "chats", "device", "strict", "limit",
-    "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images",
+    "model", "models", "others", "chats", "device", "strict", "limit", "realism",
+    "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images", "engine.batch", "engine.workers",
 )  # fmt: skip
 """What may differ: the model, how many images (only those in common are compared), and what changes no number."""
+
+_SHAPING = ("generator", "oracle", "captioner", "rewriter", "editor", "encoder", "painter")
+"""The parts that decide which pictures there are and which of them count. Surrogates do too, by their own names."""
 
 
 def differences(runs: Sequence[Run]) -> list[str]:
@@ -31,11 +31,11 @@ def differences(runs: Sequence[Run]) -> list[str]:
     return found
 
 
-def check_sources(runs: Sequence[Run], keys: NDArray[np.uint64]) -> str:
+def check_sources(runs: Sequence[Run]) -> str:
     """Nothing if the runs saw the same source pictures; else how many differ. UsageError if the ids mean other pictures."""
     hashes = [_source_hashes(run) for run in runs]
-    known = [int(key) for key in keys if all(int(key) in each for each in hashes)]
-    other = sum(len({each[key] for each in hashes}) > 1 for key in known)
+    known = [image_id for image_id in hashes[0] if all(image_id in each for each in hashes)]
+    other = sum(len({each[image_id] for each in hashes}) > 1 for image_id in known)
     sizes = {run.provenance.get("size") for run in runs}
     if known and other == len(known) and len(sizes) == 1:
         paths = ", ".join(str(run.path) for run in runs)
@@ -46,17 +46,27 @@ def check_sources(runs: Sequence[Run], keys: NDArray[np.uint64]) -> str:
 def described(run: Run) -> dict[str, Any]:
     """Everything that makes it the test it is, by dotted key."""
     spec = {key: value for key, value in _flat(run.spec) if not any(key == each or key.startswith(f"{each}.") for each in _FREE)}
+    return {**spec, **_hashes(run), "picture size": run.provenance.get("size"), "classes": list(run.classes)}
+
+
+def _hashes(run: Run) -> dict[str, str]:
+    """Every hash that the parts which shape the test give of themselves: of weights, word lists, captions, answers."""
     parts = run.provenance.get("parts", {})
-    weights = {f"{role} weights": parts.get(role, {}).get("weights") for role in ("generator", "oracle")}
-    return {**spec, **weights, "picture size": run.provenance.get("size"), "classes": list(run.classes)}
+    surrogates = [part["name"] for part in run.spec.get("surrogates") or ()]
+    named = {**{role: role for role in _SHAPING}, **{f"surrogate {name}": name for name in surrogates}}
+    told = ((f"{role} {key}", value) for role, name in named.items() for key, value in parts.get(name, {}).items())
+    return {key: value for key, value in told if isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value)}
 
 
-def _source_hashes(run: Run) -> dict[int, str]:
+def _source_hashes(run: Run) -> dict[str, str]:
+    """The hash of each source picture by its id; what was painted has none, what was read from a set has."""
     found = {}
-    for batch in run.table("trials", columns=["image_id", "arm", "source_sha256"]):
-        for image_id, arm, digest in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if arm in ("guided", "source") and digest:
-                found[int(key_of(image_id))] = digest
+    for batch in run.table("trials", columns=["image_id", "arm", "source", "source_sha256", "image_sha256"]):
+        for image_id, arm, source, digest, own in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if arm == "painted" and source:
+                digest = own
+            if arm in ("guided", "source", "painted") and digest:
+                found[image_id] = digest
     return found
 
 

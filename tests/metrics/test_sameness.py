@@ -1,0 +1,64 @@
+"""Whether two runs are the same test: their settings, the parts that shape the pictures, and the pictures they start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from counterfoil import store
+from counterfoil.errors import UsageError
+from counterfoil.metrics.sameness import check_sources, differences
+from counterfoil.records import Arm, Trial
+from counterfoil.store import Run
+
+ONE, TWO = "1" * 64, "2" * 64
+
+
+def made(path: Path, *, parts: Any = None, pixels: str = "", arm: Arm = "source", **spec: Any) -> Run:
+    """A run of three images with what is asked of its parts and pictures, and nothing else."""
+    with store.write(path, {"protocol": "lance", **spec}, ("ant",), {"size": 64, "parts": parts or {}}) as writer:
+        for number in range(3):
+            digest = {"image_sha256" if arm == "painted" else "source_sha256": f"{pixels} {number}"} if pixels else {}
+            writer.add([Trial(f"image {number}", arm, 0, 0, "made", 0, 0, source=f"{number}.png", **digest)], [], [])
+        writer.commit()
+    return store.open_run(path)
+
+
+@pytest.mark.parametrize("role", ["captioner", "rewriter", "editor", "encoder", "oracle", "painter", "generator"])
+def test_a_part_that_shapes_the_pictures_must_have_the_same_weights(tmp_path: Path, role: str) -> None:
+    runs = [
+        made(tmp_path / name, parts={role: {"unet": digest, "library": f"version {name}"}, "model": {"weights": digest}})
+        for name, digest in (("a", ONE), ("b", TWO))
+    ]
+    assert [each.partition(" (")[0] for each in differences(runs)] == [f"{role} unet"]
+    assert differences([runs[0], runs[0]]) == []
+
+
+def test_surrogates_must_have_the_same_weights_and_tested_models_need_not(tmp_path: Path) -> None:
+    runs = [
+        made(
+            tmp_path / name,
+            protocol="imagenet-d",
+            surrogates=[{"name": "timm:s", "options": {}}],
+            models=[{"name": "timm:m", "options": {}}],
+            parts={"timm:s": {"weights": digest}, "timm:m": {"weights": digest}},
+        )
+        for name, digest in (("a", ONE), ("b", TWO))
+    ]
+    assert [each.partition(" (")[0] for each in differences(runs)] == ["surrogate timm:s weights"]
+
+
+def test_what_changes_no_compared_number_may_differ(tmp_path: Path) -> None:
+    one = made(tmp_path / "a", engine={"batch": 16, "workers": 1}, realism={"language": None}, edit={"words": None})
+    two = made(tmp_path / "b", engine={"batch": 4, "workers": 8}, realism={"language": "lab:rewriter"}, edit={"words": "mine"})
+    assert differences([one, two]) == ["edit.words (none / mine)"]
+
+
+@pytest.mark.parametrize("arm", ["guided", "source", "painted"])
+def test_the_same_ids_of_other_pictures_are_refused(tmp_path: Path, arm: Arm) -> None:
+    one, two, three = (made(tmp_path / name, arm=arm, pixels=pixels) for name, pixels in (("a", "p"), ("b", "q"), ("c", "p")))
+    assert check_sources([one, three]) == ""
+    with pytest.raises(UsageError, match="the same image ids stand for other pictures"):
+        check_sources([one, two])
