@@ -36,8 +36,7 @@ FEW = 100  # images in which an outcome can be rare
 NAMES = ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched")
 MODELS = ("A ", "B ")
 LEVELS = (0.01, 0.05, 0.1, 0.25, 0.5)
-RESAMPLED = ("Δ FMR", "Δ FMR_matched", "Δ drop", "Δ drop_matched")  # accuracies are tested by McNemar's test instead
-EXACT = "McNemar"
+RESAMPLED = ("Δ FMR", "Δ FMR_matched", "Δ drop", "Δ drop_matched")  # accuracies are tested exactly instead
 
 STATISTICS: dict[str, Statistic] = {
     **{name: MEASURES[name].statistic.prefixed("A ") for name in NAMES},
@@ -112,6 +111,11 @@ class Population:
             found["PA"] = {name: of_accepted(name) for name in _SHARES}
             found["drop_matched"] = {"score (Tango)": drop}
         return found
+
+    @property
+    def exact(self) -> str:
+        """The test of accuracies: McNemar's, or with several pictures a source image its generalisation."""
+        return "McNemar" if self.edits == (1,) else "sign flip"
 
     def truth(self) -> dict[str, float]:
         """The true values of `STATISTICS`."""
@@ -218,7 +222,7 @@ class Tally:
 
     def distance(self, name: str) -> float:
         """How far the p-values are from uniform (Kolmogorov and Smirnov); of an exact test, how far it rejects too often."""
-        side = "greater" if name == EXACT else "two-sided"
+        side = "greater" if name == self.population.exact else "two-sided"
         return float(kstest(self.p_values[name], "uniform", alternative=side).statistic)
 
     @property
@@ -231,7 +235,7 @@ def tally(population: Population, images: int, *, repetitions: int, seed: int = 
     """Draw, estimate and look, many times."""
     truth = population.truth()
     below, above = (dict.fromkeys(STATISTICS, 0.0) for _ in range(2))
-    p_values: dict[str, list[float]] = {name: [] for name in (EXACT, *RESAMPLED)} if population.null else {}
+    p_values: dict[str, list[float]] = {name: [] for name in (population.exact, *RESAMPLED)} if population.null else {}
     for repetition in range(repetitions):
         columns = population.draw(images, np.random.default_rng((seed, crc32(population.name.encode()), images, repetition)))
         drawn = Resamples(columns, seed=(seed, repetition), resamples=resamples)
@@ -246,7 +250,7 @@ def tally(population: Population, images: int, *, repetitions: int, seed: int = 
             below[name] += 100 * (found.high < truth[name] - 1e-9) / repetitions
             above[name] += 100 * (found.low > truth[name] + 1e-9) / repetitions
         if population.null:
-            p_values[EXACT].append(sign_flip(columns["A clean_right"] - columns["B clean_right"]))
+            p_values[population.exact].append(sign_flip(columns["A clean_right"] - columns["B clean_right"]))
     return Tally(population, images, repetitions, below, above, {name: np.array(values) for name, values in p_values.items()})
 
 

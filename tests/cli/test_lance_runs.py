@@ -10,18 +10,25 @@ from typer.testing import CliRunner
 from counterfoil import rescoring, store
 from counterfoil.cli.app import app
 from counterfoil.errors import BadSpec, UsageError
+from counterfoil.metrics.estimate import estimate
+from counterfoil.metrics.measures import LANCE
+from counterfoil.metrics.protocols import results_of
+from counterfoil.metrics.rows import read_rows
+from counterfoil.parts import Proposals
 from counterfoil.protocols import lance
 from counterfoil.spec import PartSpec
 from tests.protocols.lance import world
 
 OTHER = f"python:{world.__file__}:Looking"
+PICKY = f"python:{world.__file__}:Picky"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("cli") / "run"
     finished = lance.run(world.spec(), out, given=world.given())
-    rescoring.score(finished, PartSpec(name=OTHER))
+    for name in (OTHER, PICKY):
+        rescoring.score(finished, PartSpec(name=name))
     return store.open_run(out)
 
 
@@ -52,15 +59,67 @@ def test_what_is_missing_or_misspelt_is_named():
 
 
 def test_compare_tells_models_on_the_same_edits_apart(run):
-    said = invoke("compare", str(run.path), "--scored", "--metric", "drop_matched", "--metric", "PA").output
-    assert "drop_matched" in said and OTHER in said
+    said = invoke("compare", str(run.path), "--scored", "--metric", "drop", "--metric", "accuracy_edited").output
+    assert "drop" in said and OTHER in said
 
 
 def test_gate_takes_bars_by_factor(run):
-    said = invoke("gate", str(run.path), "--max", "drop_matched.background=10", "--max", "drop_matched.adjective=50")
+    said = invoke("gate", str(run.path), "--max", "drop.background=10", "--max", "drop.adjective=50")
     assert said.exit_code == 1
-    assert "FAIL  drop_matched.background at most 10 points" in said.output
-    assert "pass  drop_matched.adjective at most 50 points" in said.output
+    assert "FAIL  drop.background at most 10 points" in said.output
+    assert "pass  drop.adjective at most 50 points" in said.output
+
+
+def test_a_number_is_the_one_that_the_results_have_under_its_name(run):
+    results, rows = results_of(run, model=PICKY), read_rows(run, model=PICKY)
+    assert results["SA"]["value"] != results["accuracy_source"]["value"] != results["accuracy_edited"]["value"]
+    for name, each in LANCE.items():
+        found = estimate(rows.columns, {name: each.statistic}, clusters=rows.source)[name]
+        assert (found.value, found.n) == (pytest.approx(results[name]["value"]), results[name]["n"]), name
+    background = results["factors"]["background"]["drop"]
+    said = invoke("gate", str(run.path), "--model", PICKY, "--max", "drop=-99", "--max", "drop.background=-99").output
+    for found in (results["drop"], background):
+        assert f"points: {found['value']:.1f} points (n {found['n']}, of ".replace("-", "−") in said
+
+
+def test_compare_counts_sources_and_edits_and_names_the_test_it_does(run):
+    said = invoke("compare", str(run.path), "--scored", "--metric", "sa", "--metric", "accuracy_edited").output
+    counts = run.results["counts"]
+    assert said.startswith(f"3 models, paired by {counts['images']} source images and {counts['edits']} edits of them")
+    clean, edited = said.split("accuracy_edited:")
+    assert "McNemar's exact test" in clean and "sign-flip" not in clean  # one picture a source
+    assert "exact sign-flip test" in edited and "McNemar" not in edited
+
+
+def test_numbers_of_a_search_are_not_asked_of_edits(run):
+    for name in ("FMR", "drop_matched"):
+        with pytest.raises(UsageError, match=f"no number called '{name}'; there are SA, accuracy_source"):
+            invoke("gate", str(run.path), "--max", f"{name}=10")
+    with pytest.raises(UsageError, match="a run of protocol 'lance', in which nothing is searched for"):
+        invoke("compare", str(run.path), "--transfer")
+
+
+def test_runs_over_other_pictures_of_the_same_names_are_refused(run, tmp_path):
+    class Darker(world.Pets):
+        def load(self, sample, size):
+            return (super().load(sample, size) * 230).round() / 255
+
+    other = lance.run(world.spec(), tmp_path / "dark", given=world.given(dataset=Darker(count=4)))
+    with pytest.raises(UsageError, match="the same image ids stand for other pictures"):
+        invoke("gate", str(run.path), "--against", str(other.path))
+
+
+def test_edits_of_other_words_are_not_paired(run, tmp_path):
+    class Backwards(world.Swap):
+        def _one(self, wish):
+            return Proposals(tuple(reversed(super()._one(wish).captions)))
+
+    other = lance.run(world.spec(), tmp_path / "other", given=world.given(dataset=world.Pets(count=4), rewriter=Backwards()))
+    said = invoke("compare", str(run.path), str(other.path), "--metric", "drop").output
+    mine, theirs = ({(trial.trial_id, trial.prompt) for trial in each.trials if trial.image} for each in (run, other))
+    assert 0 < len(mine & theirs) < len(theirs)
+    assert f"4 source images and {len(mine & theirs)} edits of them" in said
+    assert f"{len(theirs - mine)} more pictures of" in said
 
 
 def test_a_run_of_an_unknown_protocol_is_refused(run, tmp_path):

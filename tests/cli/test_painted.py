@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil.export.writing import export
 from counterfoil.metrics.imagenet_d import results
 from counterfoil.metrics.outcomes import model_names
 from counterfoil.protocols import imagenet_d
@@ -25,7 +26,7 @@ def test_a_bar_may_be_about_one_kind_of_nuisance(mined: Run) -> None:
     bar = ("gate", mined.path, "--model", "fake:unseen", "--point", "--min")
     assert call(*bar, f"accuracy.background={value['value']:.3f}")[0] == 0
     code, output = call(*bar, f"accuracy.background={value['value'] + 1}")
-    assert code == 1 and f"(n {value['n']})" in output
+    assert code == 1 and f"(n {value['n']}, of 7 prompts)" in output
     assert call(*bar, f"accuracy_painted={found['painted']['value'] - 0.01}")[0] == 0
     assert call("gate", mined.path, "--model", "fake:unseen", "--point", "--max", f"drop={found['drop']['value'] + 0.01}")[0] == 0
 
@@ -52,8 +53,27 @@ def test_a_surrogate_is_judged_on_what_was_painted(mined: Run) -> None:
 def test_models_are_compared_on_the_set_and_surrogates_are_not(mined: Run) -> None:
     assert model_names(mined) == ["fake:unseen", "fake:shortcut", "fake:good"]
     code, output = call("compare", mined.path)
-    assert code == 0 and "accuracy: accuracy on the pictures that were made, kept and accepted" in output
+    assert code == 0 and output.startswith("3 models, paired by 69 pictures of 23 prompts\n")
     assert "fake:good" in output and "fake:a" not in output
+    assert "exact sign-flip test on pictures that count for both, those of one prompt together" in output
+    assert "McNemar" not in output and "the order by accuracy_painted" in output
+
+
+def test_a_set_that_was_made_before_has_one_accuracy(mined: Run, tmp_path: Path) -> None:
+    export(mined, tmp_path / "set")
+    asked = {
+        "painter": None,
+        "surrogates": [],
+        "oracle": None,
+        "data": str(tmp_path / "set"),
+        "models": ["fake:unseen", "fake:good"],
+    }
+    run = imagenet_d.run(spec(**asked), tmp_path / "run", given=given())
+    code, output = call("compare", run.path)
+    assert code == 0 and "accuracy: accuracy on the set" in output
+    assert "drop" not in output and "accuracy_painted" not in output
+    code, complaint = call("gate", run.path, "--model", "fake:good", "--max", "drop=3")
+    assert code == 2 and "no number called 'drop'; there are accuracy" in complaint
 
 
 def test_a_model_must_not_fall_behind_another_on_the_same_set(tmp_path: Path) -> None:
@@ -77,7 +97,7 @@ def test_a_vision_language_model_is_gated_by_what_it_was_asked(asked: Run) -> No
     gate = ("gate", asked.path, "--model", "fake:chat", "--point")
     assert call(*gate, "--min", f"accuracy={value['value']:.3f}")[0] == 0
     code, output = call(*gate, "--min", f"accuracy={value['value'] + 1}")
-    assert code == 1 and f"(n {value['n']})" in output
+    assert code == 1 and f"(n {value['n']}, of 7 prompts)" in output
     for bar in (("--max", "drop=100"), ("--min", "accuracy_painted=0")):  # it saw nothing that mining turned away
         code, output = call(*gate, *bar)
         assert code == 1 and "undefined: " in output

@@ -11,17 +11,16 @@ from counterfoil.errors import UsageError
 from counterfoil.metrics.across import order_agreement
 from counterfoil.metrics.comparison import compare as compare_outcomes
 from counterfoil.metrics.imagenet_d_columns import chats_of
-from counterfoil.metrics.measures import Measure, measure
-from counterfoil.metrics.outcomes import Outcomes, model_names, own_models, part_name, read_outcomes
+from counterfoil.metrics.measures import USUAL, Measure, measure, measures_of
+from counterfoil.metrics.outcomes import model_names, own_models, part_name
+from counterfoil.metrics.protocols import protocol_of
+from counterfoil.metrics.rows import Rows, read_rows
 from counterfoil.metrics.sameness import check_sources, differences
 from counterfoil.metrics.transfer import MEANINGS as CELLS
 from counterfoil.metrics.transfer import lines as transfer_lines
 from counterfoil.metrics.transfer import transfer_of
 from counterfoil.metrics.verdicts import lines, tau_text
 from counterfoil.store import Run, open_run
-
-METRICS = ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched")
-PAINTED = ("accuracy", "accuracy_painted", "drop")
 
 Names = list[str] | None
 
@@ -37,10 +36,10 @@ def compare(
 ) -> None:
     """Say which models can be told apart: paired by source image, with intervals and corrected p-values."""
     opened = [open_run(path) for path in runs]
-    painted = all(run.spec.get("protocol") == "imagenet-d" for run in opened)
-    measures = [measure(name) for name in metric or (PAINTED if painted else METRICS)]
+    known = measures_of(opened)
+    measures = [measure(name, known) for name in metric or USUAL[protocol_of(opened[0])] if metric or name in known]
     if transfer:
-        return _print_transfer(opened, [measure(name).name for name in metric or ("FMR",)])
+        return _print_transfer(opened, [each.name for each in measures] if metric else ["FMR"])
     contenders = _contenders(opened, scored=scored)
     if len(contenders) < 2:
         raise UsageError(f"{runs[0]}: one model by itself; give another run, or --scored after 'counterfoil score'")
@@ -67,21 +66,21 @@ def _print_transfer(runs: list[Run], names: list[str]) -> None:
             typer.echo(f"  {line}")
 
 
-def _contenders(runs: list[Run], *, scored: bool) -> dict[str, Outcomes]:
-    """The outcomes to compare, under names that tell them apart: the model, with its run's folder or path where needed."""
+def _contenders(runs: list[Run], *, scored: bool) -> dict[str, Rows]:
+    """The rows to compare, under names that tell them apart: the model, with its run's folder or path where needed."""
     found = [(run, name) for run in runs for name in (model_names(run) if scored else own_models(run))]
-    named: dict[str, Outcomes] = {}
+    named: dict[str, Rows] = {}
     for run, name in found:
         twice = sum(other == name for _, other in found) > 1
         folders = sum(each.path.resolve().name == run.path.resolve().name for each, other in found if other == name)
         label = name if not twice else f"{name} ({run.path.resolve().name if folders == 1 else run.path})"
         if label in named:
             raise UsageError(f"{run.path}: given twice; name each run once")
-        named[label] = read_outcomes(run, model=name)
+        named[label] = read_rows(run, model=name)
     return named
 
 
-def _two_choices(runs: list[Run], contenders: dict[str, Outcomes]) -> str:
+def _two_choices(runs: list[Run], contenders: dict[str, Rows]) -> str:
     """The vision-language models among classifiers, whose questions are easier."""
     chats = {name for run in runs for name in chats_of(run)}
     asked = [label for label, each in contenders.items() if each.model in chats]
@@ -92,10 +91,10 @@ def _orders(runs: list[Run], measures: list[Measure]) -> list[str]:
     """Whether the models' order holds from one generator, or oracle, to another, where the runs can say so."""
     found: list[str] = []
     for role in ("generator", "oracle"):
-        settings: dict[str, dict[str, Outcomes]] = {}
+        settings: dict[str, dict[str, Rows]] = {}
         for run in runs:
             for name in own_models(run):
-                settings.setdefault(part_name(run.spec.get(role)), {})[name] = read_outcomes(run, model=name)
+                settings.setdefault(part_name(run.spec.get(role)), {})[name] = read_rows(run, model=name)
         complete = len({tuple(sorted(each)) for each in settings.values()}) == 1
         if len(settings) < 2 or not complete or len(next(iter(settings.values()))) < 2:
             continue

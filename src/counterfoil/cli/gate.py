@@ -12,8 +12,10 @@ from counterfoil.errors import UsageError
 from counterfoil.metrics.gate import Bar, Check, check_against, check_bars, parse_bar
 from counterfoil.metrics.imagenet_d_columns import surrogates_of
 from counterfoil.metrics.junit import junit
-from counterfoil.metrics.measures import MEASURES, Measure
-from counterfoil.metrics.outcomes import Outcomes, own_models, read_outcomes
+from counterfoil.metrics.measures import HELD, Measure, measures_of
+from counterfoil.metrics.outcomes import own_models
+from counterfoil.metrics.protocols import protocol_of
+from counterfoil.metrics.rows import Rows, read_rows
 from counterfoil.metrics.sameness import check_sources, differences
 from counterfoil.store import Run, open_run
 
@@ -38,18 +40,19 @@ def gate(
     junit_file: Annotated[File, typer.Option("--junit", metavar="FILE", help="Also write the verdicts as JUnit XML.")] = None,
 ) -> None:
     """Pass or fail a run: exit 0 if its numbers clear the bars and do not fall behind the baseline, 1 if not."""
-    bars = [parse_bar(text, "min") for text in minimum or []] + [parse_bar(text, "max") for text in maximum or []]
-    if not bars and against is None:
+    if not minimum and not maximum and against is None:
         raise UsageError("nothing to judge by; give a bar, as in --min fmr=60, or a baseline, as in --against RUN")
     if margin is not None and against is None:
         raise UsageError("--margin is a distance from a baseline; name it with --against RUN")
     write = output(junit_file, "--junit")
     opened = open_run(run)
-    outcomes = read_outcomes(opened, model=model, oracle=oracle)
-    _check_took_no_part(opened, outcomes.model, [bar.measure for bar in bars] or _usual(opened))
-    checks = check_bars(outcomes, bars, alpha=alpha, point=point, seed=int(opened.spec.get("seed", 0)))
+    known = measures_of([opened])
+    bars = [parse_bar(text, "min", known) for text in minimum or []] + [parse_bar(text, "max", known) for text in maximum or []]
+    rows = read_rows(opened, model=model, oracle=oracle)
+    _check_took_no_part(opened, rows.model, [bar.measure for bar in bars] or _usual(opened))
+    checks = check_bars(rows, bars, alpha=alpha, point=point, seed=int(opened.spec.get("seed", 0)))
     if against is not None:
-        checks += _against(opened, outcomes, open_run(against), bars, model=model, oracle=oracle, alpha=alpha, margin=margin)
+        checks += _against(opened, rows, open_run(against), bars, model=model, oracle=oracle, alpha=alpha, margin=margin)
     write(junit(checks, subject=run.resolve().name))
     for check in checks:
         typer.echo(f"{'pass' if check.passed else 'FAIL'}  {check.asked}: {check.answer}")
@@ -60,7 +63,7 @@ def gate(
 
 def _against(
     run: Run,
-    outcomes: Outcomes,
+    rows: Rows,
     baseline: Run,
     bars: list[Bar],
     *,
@@ -73,22 +76,21 @@ def _against(
     unlike = differences([run, baseline])
     if unlike:
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {'; '.join(unlike[:4])}; run the baseline anew")
-    theirs = read_outcomes(baseline, model=model if len(own_models(baseline)) > 1 else None, oracle=oracle)
+    theirs = read_rows(baseline, model=model if len(own_models(baseline)) > 1 else None, oracle=oracle)
     if pixels := check_sources([run, baseline]):
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {pixels} differ; run the baseline anew")
     asked = list({bar.name: bar for bar in bars}.values())
-    return check_against(outcomes, theirs, asked or _usual(run), alpha=alpha, margin=margin)
+    return check_against(rows, theirs, asked or _usual(run), alpha=alpha, margin=margin)
 
 
 def _usual(run: Run) -> list[Measure]:
     """What a baseline is held against where no bar says it."""
-    usual = ("accuracy",) if run.spec.get("protocol") == "imagenet-d" else ("SA", "FMR")
-    return [MEASURES[name] for name in usual]
+    return [measures_of([run])[name] for name in HELD[protocol_of(run)]]
 
 
 def _check_took_no_part(run: Run, model: str, measures: list[Measure]) -> None:
     """Refuse to judge a model on a set that its own mistakes chose; what was painted before that is fair."""
-    unfair = [each.name for each in measures if each.name not in ("SA", "accuracy_painted")]
+    unfair = [each.name for each in measures if each.name != "accuracy_painted"]
     if unfair and run.spec.get("protocol") == "imagenet-d" and model in surrogates_of(run):
         raise UsageError(
             f"{run.path}: {model} is a surrogate: its own mistakes chose the set, so its accuracy there is low by construction "

@@ -11,10 +11,11 @@ from counterfoil.metrics.estimate import Estimate
 from counterfoil.metrics.measures import Measure
 from counterfoil.metrics.outcomes import Outcomes
 from counterfoil.metrics.ranking import agreement
+from counterfoil.metrics.rows import Rows
 
 
 def order_agreement(
-    settings: Mapping[str, Mapping[str, Outcomes]], measure: Measure, *, seed: int = 0, resamples: int = RESAMPLES
+    settings: Mapping[str, Mapping[str, Outcomes | Rows]], measure: Measure, *, seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[tuple[str, str], Estimate]:
     """Kendall's tau between the orders under each two settings, from `{setting: {model: outcomes}}`.
 

@@ -1,8 +1,9 @@
 """Models set against each other on the source images they have in common.
 
-Shares (accuracies, acceptance) are compared by McNemar's exact test on the images for which both models have an answer;
-ratios and drops by a bootstrap that draws a source image for all models at once. P-values are corrected for the number of
-pairs by Holm's method, measure by measure. Intervals are for each difference by itself.
+Shares (accuracies, acceptance) are compared by McNemar's exact test on the images for which both models have an answer, or,
+where several of these are of one source image or prompt, by exchanging the two models' answers for all of them together;
+ratios, means and drops by a bootstrap that draws a source image for all models at once. P-values are corrected for the number
+of pairs by Holm's method, measure by measure. Intervals are for each difference by itself.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import UsageError
 from counterfoil.metrics.estimate import LEVEL, Estimate, estimate_one
-from counterfoil.metrics.fmr import columns_of
-from counterfoil.metrics.measures import MEASURES, Measure
+from counterfoil.metrics.measures import CLEAN, Measure
 from counterfoil.metrics.outcomes import Outcomes
 from counterfoil.metrics.ranking import agreement, rank_ranges
 from counterfoil.metrics.resample import Resamples
+from counterfoil.metrics.rows import WORDS, Rows, rows_of
 from counterfoil.metrics.significance import holm, mcnemar, sign_flip
 from counterfoil.metrics.statistic import Difference, Share, Statistic
 
@@ -39,6 +40,7 @@ class Pair:
     difference: Estimate  # the first less the second
     p: float | None  # None where the difference is undefined
     adjusted: float | None  # as it may be read when all pairs are looked at
+    test: str  # what the p-value comes from
     only_first: int | None = None  # images that only the first gets right, for shares
     only_second: int | None = None
 
@@ -65,7 +67,8 @@ class Ranking:
     values: Mapping[str, Estimate]
     pairs: tuple[Pair, ...]
     ranks: Mapping[str, tuple[int, int]]  # best and worst rank that the pairs told apart leave open
-    agreement: Estimate | None  # Kendall's tau with the order by SA; None for SA itself
+    agreement: Estimate | None  # Kendall's tau with the order by `clean`; None for that itself, and where there is none
+    clean: str  # the accuracy without any of it: SA, or of a painted set that before anything was chosen
 
 
 @dataclass(frozen=True)
@@ -73,14 +76,16 @@ class Comparison:
     """What can be said of the models together."""
 
     names: tuple[str, ...]
-    images: int  # in common
+    images: int  # in common; of LANCE, sources and edits
+    extent: str  # the same in words
+    row: str  # what one of them is called
     left_out: Mapping[str, int]  # images of each that another lacks
     alpha: float
     rankings: tuple[Ranking, ...]
 
 
 def compare(
-    contenders: Mapping[str, Outcomes],
+    contenders: Mapping[str, Outcomes | Rows],
     measures: Sequence[Measure],
     *,
     alpha: float = 0.05,
@@ -92,13 +97,15 @@ def compare(
     return Comparison(
         names=tuple(contenders),
         images=len(paired.keys),
+        extent=paired.rows[0].extent,
+        row=paired.words.row,
         left_out={name: len(each) - len(paired.keys) for name, each in contenders.items()},
         alpha=alpha,
         rankings=tuple(_ranking(paired, each, alpha) for each in measures),
     )
 
 
-def shared_keys(contenders: Mapping[str, Outcomes]) -> NDArray[np.uint64]:
+def shared_keys(contenders: Mapping[str, Outcomes | Rows]) -> NDArray[np.uint64]:
     """The source images that all have; UsageError if there are none."""
     keys = reduce(np.intersect1d, [each.keys for each in contenders.values()])
     if not len(keys):
@@ -109,18 +116,22 @@ def shared_keys(contenders: Mapping[str, Outcomes]) -> NDArray[np.uint64]:
 class Paired:
     """The images that all contenders have, and resamples of them."""
 
-    def __init__(self, contenders: Mapping[str, Outcomes], *, seed: int = 0, resamples: int = RESAMPLES) -> None:
+    def __init__(self, contenders: Mapping[str, Outcomes | Rows], *, seed: int = 0, resamples: int = RESAMPLES) -> None:
         if len(contenders) < 2:
             raise UsageError(f"a comparison needs two models, got {', '.join(contenders) or 'none'}; name another run")
         self.names = list(contenders)
         self.keys = shared_keys(contenders)
-        rows = {name: each.take(np.isin(each.keys, self.keys)) for name, each in contenders.items()}
+        self.rows = [rows_of(each).take(np.isin(each.keys, self.keys)) for each in contenders.values()]
+        self.protocol = self.rows[0].protocol
+        self.words = WORDS[self.protocol]
         self.columns: dict[str, NDArray[Any]] = {
-            self.prefix(name) + column: values for name, each in rows.items() for column, values in columns_of(each).items()
+            self.prefix(name) + column: values
+            for name, each in zip(self.names, self.rows, strict=True)
+            for column, values in each.columns.items()
         }
         self._seed, self._resamples = seed, resamples
         # Of one set of edits: whichever contender says which of them have a source in common says it for all.
-        self.source = next((each.source for each in rows.values() if each.source is not None), None)
+        self.source = next((each.source for each in self.rows if each.source is not None), None)
         self.drawn = self.resample(self.columns)
 
     def prefix(self, name: str) -> str:
@@ -130,6 +141,13 @@ class Paired:
     def of(self, measure: Measure, name: str) -> Statistic:
         """The measure of one contender."""
         return measure.statistic.prefixed(self.prefix(name))
+
+    def several(self, share: Share) -> bool:
+        """Whether more than one row of a source image counts for the share."""
+        if self.source is None:
+            return False
+        counting = (self.columns[share.prefixed(self.prefix(name)).whole] for name in self.names)
+        return any(np.bincount(self.source[rows]).max(initial=0) > 1 for rows in counting)
 
     def resample(self, columns: Mapping[str, NDArray[Any]]) -> Resamples:
         """Resamples of the shared images with these columns."""
@@ -152,6 +170,7 @@ def _ranking(paired: Paired, measure: Measure, alpha: float) -> Ranking:
         pairs=pairs,
         ranks=rank_ranges(order, beaten),
         agreement=_with_clean_order(paired, measure),
+        clean=CLEAN[paired.protocol].name,
     )
 
 
@@ -161,7 +180,8 @@ def pair_of(paired: Paired, measure: Measure, first: str, second: str, *, level:
         return _paired_shares(paired, measure.statistic, first, second, level)
     difference = Difference(paired.of(measure, first), paired.of(measure, second))
     found = estimate_one(paired.drawn, difference, level=level)
-    return Pair(first, second, found, None if found.value is None else paired.drawn.p_value(difference), None)
+    p = None if found.value is None else paired.drawn.p_value(difference)
+    return Pair(first, second, found, p, None, "paired bootstrap")
 
 
 def _paired_shares(paired: Paired, share: Share, first: str, second: str, level: float) -> Pair:
@@ -170,20 +190,22 @@ def _paired_shares(paired: Paired, share: Share, first: str, second: str, level:
     both = paired.columns[one.whole] & paired.columns[two.whole]
     right_one, right_two = both & paired.columns[one.part], both & paired.columns[two.part]
     drawn = paired.resample({"both": both, "first": right_one, "second": right_two})
-    none = "no image that counts for both"
+    row, group = paired.words
+    none = f"no {row} that counts for both"
     found = estimate_one(drawn, Difference(Share("first", "both", none), Share("second", "both", none)), level=level)
     only_first, only_second = int(np.count_nonzero(right_one & ~right_two)), int(np.count_nonzero(right_two & ~right_one))
-    if found.value is None:
-        p = None
-    elif paired.source is None:
-        p = mcnemar(only_first, only_second)
-    else:  # edits of one source are not independent: exchange a source's answers together
+    if paired.source is not None and paired.several(share):
+        # Edits of one source are not independent: exchange a source's answers together.
+        test = f"exact sign-flip test on {row}s that count for both, those of one {group} together"
         p = sign_flip(np.bincount(paired.source, right_one.astype(float) - right_two.astype(float)).astype(int))
-    return Pair(first, second, found, p, None, only_first, only_second)
+    else:
+        test, p = f"McNemar's exact test on {row}s that count for both", mcnemar(only_first, only_second)
+    return Pair(first, second, found, None if found.value is None else p, None, test, only_first, only_second)
 
 
 def _with_clean_order(paired: Paired, measure: Measure) -> Estimate | None:
-    if measure.name == "SA":
+    accuracy = CLEAN[paired.protocol]
+    if measure == accuracy or any(whole not in paired.rows[0].columns for whole in accuracy.statistic.wholes):
         return None
-    clean, other = ([paired.of(each, name) for name in paired.names] for each in (MEASURES["SA"], measure))
+    clean, other = ([paired.of(each, name) for name in paired.names] for each in (accuracy, measure))
     return agreement(paired.drawn, clean, other, opposed=not measure.higher_is_better)

@@ -9,7 +9,7 @@ measure whose loss is not shown to be smaller than the margin.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,10 +17,11 @@ import numpy as np
 
 from counterfoil.errors import UsageError
 from counterfoil.metrics.comparison import Pair, Paired, pair_of
-from counterfoil.metrics.estimate import estimate
-from counterfoil.metrics.fmr import columns_of
-from counterfoil.metrics.measures import Measure, measure
+from counterfoil.metrics.estimate import Estimate, estimate_one
+from counterfoil.metrics.measures import MEASURES, Measure, measure
 from counterfoil.metrics.outcomes import Outcomes
+from counterfoil.metrics.resample import Resamples
+from counterfoil.metrics.rows import WORDS, Rows, counted, rows_of
 from counterfoil.metrics.significance import holm
 from counterfoil.metrics.verdicts import interval_text, p_text
 
@@ -56,11 +57,11 @@ class Check:
     answer: str
 
 
-def parse_bar(text: str, sense: Sense) -> Bar:
-    """`fmr=60`, or `fmr.dog=40` for the images of one class."""
+def parse_bar(text: str, sense: Sense, known: Mapping[str, Measure] = MEASURES) -> Bar:
+    """`fmr=60`, or `fmr.dog=40` for the images of one class; `known` are the numbers that there are."""
     name, equals, bound = text.partition("=")
     title, _, group = name.strip().partition(".")
-    found = measure(title)
+    found = measure(title, known)
     try:
         return Bar(sense, found, float(bound), group)
     except ValueError:
@@ -69,15 +70,16 @@ def parse_bar(text: str, sense: Sense) -> Bar:
 
 
 def check_bars(
-    outcomes: Outcomes, bars: Sequence[Bar], *, alpha: float = 0.05, point: bool = False, seed: int = 0
+    outcomes: Outcomes | Rows, bars: Sequence[Bar], *, alpha: float = 0.05, point: bool = False, seed: int = 0
 ) -> list[Check]:
     """Whether a run clears each of the bars."""
-    return [_check(_group(outcomes, bar), bar, alpha=alpha, point=point, seed=seed) for bar in bars]
+    rows = rows_of(outcomes)
+    return [_check(_group(rows, bar), bar, alpha=alpha, point=point, seed=seed) for bar in bars]
 
 
 def check_against(
-    outcomes: Outcomes,
-    baseline: Outcomes,
+    outcomes: Outcomes | Rows,
+    baseline: Outcomes | Rows,
     about: Sequence[Bar | Measure],
     *,
     alpha: float = 0.05,
@@ -89,7 +91,8 @@ def check_against(
     measures, pairs = [], []
     for each in about:
         grouped = each if isinstance(each, Bar) else Bar("min", each, 0.0)
-        paired = Paired({_OURS: _group(outcomes, grouped), _THEIRS: _group(baseline, grouped)}, seed=seed)
+        both = {_OURS: _group(rows_of(outcomes), grouped), _THEIRS: _group(rows_of(baseline), grouped)}
+        paired = Paired(both, seed=seed)
         measures.append(replace(grouped.measure, name=grouped.name))
         pairs.append(pair_of(paired, measures[-1], _OURS, _THEIRS, level=level))
     if margin is not None:  # all must pass, so no correction
@@ -99,30 +102,31 @@ def check_against(
     return [_not_worse(pair, each, alpha) for pair, each in zip(pairs, measures, strict=True)]
 
 
-def _group(outcomes: Outcomes, bar: Bar) -> Outcomes:
+def _group(rows: Rows, bar: Bar) -> Rows:
     """The images the bar is about."""
     if not bar.group:
-        return outcomes
-    if outcomes.factor is not None:
-        named = np.array([str(factor).lower() == bar.group.lower() for factor in outcomes.factor], dtype=bool)
+        return rows
+    if rows.factor is not None:
+        named = np.array([str(factor).lower() == bar.group.lower() for factor in rows.factor], dtype=bool)
         if named.any():
-            return outcomes.take(named)
-    labels = {name.lower(): label for label, name in outcomes.class_names.items()}
+            return rows.take(named)
+    labels = {name.lower(): label for label, name in rows.class_names.items()}
     if bar.group.lower() not in labels:
         near = difflib.get_close_matches(bar.group.lower(), labels, n=1)
-        hint = f"did you mean {outcomes.class_names[labels[near[0]]]!r}?" if near else f"it has {', '.join(labels)}"
+        hint = f"did you mean {rows.class_names[labels[near[0]]]!r}?" if near else f"it has {', '.join(labels)}"
         raise UsageError(f"{bar.name}: the run has no images of a class {bar.group!r}; {hint}")
-    return outcomes.take(outcomes.label == labels[bar.group.lower()])
+    return rows.take(rows.label == labels[bar.group.lower()])
 
 
-def _check(outcomes: Outcomes, bar: Bar, *, alpha: float, point: bool, seed: int) -> Check:
-    statistic = {"": bar.measure.statistic}
-    found = estimate(columns_of(outcomes), statistic, seed=seed, clusters=outcomes.source, level=1 - 2 * alpha)[""]
+def _check(rows: Rows, bar: Bar, *, alpha: float, point: bool, seed: int) -> Check:
+    drawn = Resamples(rows.columns, seed=seed, clusters=rows.source)
+    found = estimate_one(drawn, bar.measure.statistic, level=1 - 2 * alpha)
     if found.value is None:
         return Check(str(bar), False, f"undefined: {found.note}")
     unit, minimum = bar.measure.unit, bar.sense == "min"
     clears = found.value >= bar.bound if minimum else found.value <= bar.bound
-    value = f"{_signed(found.value)}{unit} (n {found.n})"
+    groups = min(drawn.clusters[whole] for whole in bar.measure.statistic.wholes)
+    value = f"{_signed(found.value)}{unit} ({_number(found, groups, rows.protocol)})"
     if point:
         return Check(str(bar), clears, f"{value}, by its value alone")
     if found.low is None or found.high is None:
@@ -135,16 +139,25 @@ def _check(outcomes: Outcomes, bar: Bar, *, alpha: float, point: bool, seed: int
     return Check(str(bar), shown, f"{value}, {sure}")
 
 
+def _number(found: Estimate, groups: int, protocol: str) -> str:
+    """How many rows a number averages over and, where they are fewer, of how many source images or prompts."""
+    return f"n {found.n}" if groups >= found.n else f"n {found.n}, of {counted(groups, WORDS[protocol].group)}"
+
+
 def _signed(value: float) -> str:
     """With the minus sign that intervals have."""
     return f"{value:.1f}".replace("-", "−")
+
+
+def _difference(pair: Pair, measure: Measure) -> str:
+    return f"{interval_text(pair.difference, sign=True, unit=measure.difference_unit)}, n {pair.difference.n}"
 
 
 def _not_worse(pair: Pair, measure: Measure, alpha: float) -> Check:
     asked = f"{measure.name} no worse than the baseline"
     if pair.adjusted is None:
         return Check(asked, False, f"undefined: {pair.difference.note}")
-    difference = f"{interval_text(pair.difference, sign=True, unit=measure.difference_unit)}, p {p_text(pair.adjusted)}"
+    difference = f"{_difference(pair, measure)}, p {p_text(pair.adjusted)}"
     if not pair.told_apart(alpha):
         return Check(asked, True, f"cannot be told apart from it: {difference}")
     better = (pair.higher == _OURS) == measure.higher_is_better
@@ -153,8 +166,7 @@ def _not_worse(pair: Pair, measure: Measure, alpha: float) -> Check:
 
 def _close(pair: Pair, measure: Measure, margin: float, alpha: float) -> Check:
     asked = f"{measure.name} at most {margin:g}{measure.difference_unit} worse than the baseline"
-    found = pair.difference
-    difference = interval_text(found, sign=True, unit=measure.difference_unit)
+    found, difference = pair.difference, _difference(pair, measure)
     if found.low is None or found.high is None:
         return Check(asked, False, difference)
     loss = -found.low if measure.higher_is_better else found.high

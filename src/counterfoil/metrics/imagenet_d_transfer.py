@@ -28,27 +28,26 @@ BIAS = (
 """Stands under every table that shows a surrogate."""
 
 _SUBSETS = 64  # of one size at most; of more, some are drawn
-_PAINTED = Share("painted_right", "painted", "no painted picture shows its object")
-_MINED = Share("mined_right", "mined", "nothing was kept")
-_DROP = Difference(_PAINTED, _MINED)
+PAINTED = Share("painted_right", "painted", "no painted picture that shows its object and that the model was asked about")
+MINED = Share("mined_right", "mined", "no picture of the set that the model was asked about")
+DROP = Difference(PAINTED, MINED)
+
+
+def columns_of(paintings: Paintings, said: Said, chosen: Flags) -> dict[str, Flags]:
+    """One row a picture: whether the model was asked and is right, on what was painted and on what was chosen of it."""
+    painted, mined = paintings.base & said.known, paintings.base & chosen & said.known
+    return {"painted": painted, "painted_right": painted & said.right, "mined": mined, "mined_right": mined & said.right}
 
 
 def compared(paintings: Paintings, said: Said, chosen: Flags, *, seed: int | tuple[int, ...]) -> dict[str, Any]:
     """One model's accuracy on what was painted and on what was chosen of it, and whether it is lower there."""
-    painted, mined = paintings.base & said.known, paintings.base & chosen & said.known
-    columns = {
-        "painted": painted,
-        "painted_right": painted & said.right,
-        "mined": mined,
-        "mined_right": mined & said.right,
-    }
-    drawn = Resamples(columns, clusters=paintings.clusters, seed=seed)
-    drop = estimate_one(drawn, _DROP)
+    drawn = Resamples(columns_of(paintings, said, chosen), clusters=paintings.clusters, seed=seed)
+    drop = estimate_one(drawn, DROP)
     return {
-        "painted": estimate_one(drawn, _PAINTED).to_dict(),
-        "mined": estimate_one(drawn, _MINED).to_dict(),
+        "painted": estimate_one(drawn, PAINTED).to_dict(),
+        "mined": estimate_one(drawn, MINED).to_dict(),
         "drop": drop.to_dict(),
-        "p": drawn.p_value(_DROP) if drop.value is not None else None,
+        "p": drawn.p_value(DROP) if drop.value is not None else None,
     }
 
 

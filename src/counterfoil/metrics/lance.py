@@ -30,7 +30,7 @@ MEANINGS = {
     "SA": "accuracy on the source images",
     "accuracy_source": "accuracy on the sources of the accepted edits, once for each edit",
     "accuracy_edited": "accuracy on the accepted edits",
-    "drop": "the one less the other: accuracy lost to the edits",
+    "drop": "accuracy_source less accuracy_edited: accuracy lost to the edits",
     "drop_reconstruction": "control: accuracy lost to inverting and redrawing alone",
     "sensitivity": "how far the probability of the true class moves, in points",
     "VR": "share of the edits that passed quality control in which the oracle sees the class",
@@ -71,6 +71,16 @@ def columns_of(pairs: Pairs, prefix: str = "", rows: NDArray[np.bool_] | None = 
     }
 
 
+def columns_of_sources(sources: Sources) -> dict[str, NDArray[Any]]:
+    """One row a source image: whether the model was asked about it, and is right."""
+    return {"asked": sources.clean_correct >= NO, "right": sources.clean_correct == YES}
+
+
+def columns_of_verdicts(pairs: Pairs) -> dict[str, NDArray[Any]]:
+    """One row an edit that passed quality control: whether the oracle has decided on it, and accepts."""
+    return {"judged": pairs.accepted >= NO, "accepted": pairs.accepted == YES}
+
+
 def statistics_of(prefix: str = "") -> dict[str, Statistic]:
     """The statistics over columns of that prefix."""
     source, edited = Share(f"{prefix}clean_right", f"{prefix}pairs", _NONE), Share(f"{prefix}made_right", f"{prefix}pairs", _NONE)
@@ -80,6 +90,19 @@ def statistics_of(prefix: str = "") -> dict[str, Statistic]:
         "drop": Difference(source, edited),
         "sensitivity": Mean(f"{prefix}moved", f"{prefix}pairs", _NONE),
     }
+
+
+_NOT_REDRAWN = "no reconstruction was looked at"
+STATISTICS: dict[str, Statistic] = {
+    "SA": Share("right", "asked", "no source image that the model was asked about; an edit's source counts in accuracy_source"),
+    **statistics_of(),
+    "drop_reconstruction": Difference(
+        Share("clean_right_reconstructed", "reconstructed", _NOT_REDRAWN),
+        Share("reconstruction_right", "reconstructed", _NOT_REDRAWN),
+    ),
+    "VR": Share("accepted", "judged", "no edit that the oracle has decided on"),
+}
+"""The numbers over all edits, by name: in results, bars and comparisons the same."""
 
 
 def by_factor(pairs: Pairs, *, seed: int = 0) -> dict[str, Any]:
@@ -143,16 +166,11 @@ def funnel(run: Run, pairs: Pairs) -> list[dict[str, Any]]:
 
 
 def _overall(sources: Sources, pairs: Pairs, seed: int) -> dict[str, Any]:
-    asked = {"asked": sources.clean_correct >= NO, "right": sources.clean_correct == YES}
-    clean = estimate(asked, {"SA": Share("right", "asked", "no readable image")}, seed=seed)
     counted = pairs.take(pairs.counted)
-    plain = Share("clean_right_reconstructed", "reconstructed", "no reconstruction was looked at")
-    redrawn = Share("reconstruction_right", "reconstructed", "no reconstruction was looked at")
-    statistics = {**statistics_of(), "drop_reconstruction": Difference(plain, redrawn)}
-    found = estimate(columns_of(counted), statistics, clusters=counted.image, seed=(seed, 12))
-    judged = {"judged": pairs.accepted >= NO, "accepted": pairs.accepted == YES}
-    share = {"VR": Share("accepted", "judged", "no edit that the oracle has decided on")}
-    rate = estimate(judged, share, clusters=pairs.image, seed=(seed, 13))
+    clean = estimate(columns_of_sources(sources), {"SA": STATISTICS["SA"]}, seed=seed)
+    of_pairs = {name: each for name, each in STATISTICS.items() if name not in ("SA", "VR")}
+    found = estimate(columns_of(counted), of_pairs, clusters=counted.image, seed=(seed, 12))
+    rate = estimate(columns_of_verdicts(pairs), {"VR": STATISTICS["VR"]}, clusters=pairs.image, seed=(seed, 13))
     return {name: each.to_dict() for name, each in {**clean, **found, **rate}.items()}
 
 

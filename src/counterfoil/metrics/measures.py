@@ -1,15 +1,22 @@
-"""The numbers that runs are compared and gated by: how they are found, whether more is better, and how people spell them."""
+"""The numbers that runs are compared and gated by: how they are found, whether more is better, and how people spell them.
+
+Each goes by the name it has in its run's `results.json`, and is the number that stands there.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from counterfoil.errors import UsageError
+from counterfoil.metrics import imagenet_d_transfer as painted
+from counterfoil.metrics import lance
 from counterfoil.metrics.fmr import STATISTICS
-from counterfoil.metrics.statistic import Difference, Statistic
+from counterfoil.metrics.protocols import protocol_of
+from counterfoil.metrics.statistic import Difference, Share, Statistic
 from counterfoil.metrics.table import MEANINGS
+from counterfoil.store import Run
 
 
 @dataclass(frozen=True)
@@ -34,8 +41,6 @@ class Measure:
 
 MEASURES: Mapping[str, Measure] = {
     **{name: Measure(name, each, MEANINGS[name]) for name, each in STATISTICS.items()},
-    "accuracy": Measure("accuracy", STATISTICS["PA"], "accuracy on the pictures that were made, kept and accepted"),
-    "accuracy_painted": Measure("accuracy_painted", STATISTICS["SA"], "of a painted set: accuracy before anything was chosen"),
     "drop": Measure("drop", Difference(STATISTICS["SA"], STATISTICS["PA"]), "SA less PA", higher_is_better=False),
     "drop_matched": Measure(
         "drop_matched",
@@ -44,15 +49,52 @@ MEASURES: Mapping[str, Measure] = {
         higher_is_better=False,
     ),
 }
-"""Everything in a run's results, and the accuracy drops, published and matched as FMR is; `accuracy` is PA by the name that the
-protocols without an SA give it."""
+"""Of FMR: everything in a run's results, and the accuracy drops, published and matched as FMR is."""
+
+LANCE: Mapping[str, Measure] = {
+    name: Measure(name, each, lance.MEANINGS[name], higher_is_better=isinstance(each, Share))
+    for name, each in lance.STATISTICS.items()
+}
+"""Of LANCE: everything in a run's results; drops and sensitivities are the better the smaller they are."""
+
+PAINTED: Mapping[str, Measure] = {
+    "accuracy": Measure("accuracy", painted.MINED, "accuracy on the set"),
+    "accuracy_painted": Measure("accuracy_painted", painted.PAINTED, "accuracy on what was painted, before anything was chosen"),
+    "drop": Measure("drop", painted.DROP, "accuracy_painted less accuracy", higher_is_better=False),
+}
+"""Of ImageNet-D, for one model. A set that was made before has the first alone."""
+
+CLEAN = {"fmr": MEASURES["SA"], "lance": LANCE["SA"], "imagenet-d": PAINTED["accuracy_painted"]}
+"""A model's accuracy without any of it: what orders by other numbers are set against."""
+
+USUAL = {
+    "fmr": ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched"),
+    "lance": ("SA", "accuracy_edited", "drop", "sensitivity"),
+    "imagenet-d": tuple(PAINTED),
+}
+"""What is compared unless something else is asked for."""
+
+HELD = {"fmr": ("SA", "FMR"), "lance": ("SA", "drop"), "imagenet-d": ("accuracy",)}
+"""What a baseline is held against where no bar says it."""
 
 
-def measure(name: str) -> Measure:
+def measures_of(runs: Sequence[Run]) -> Mapping[str, Measure]:
+    """The numbers that the runs have, by name. UsageError if they are of several protocols, which have no number in common."""
+    protocols = dict.fromkeys(protocol_of(run) for run in runs)
+    if len(protocols) > 1:
+        paths = ", ".join(str(run.path) for run in runs)
+        raise UsageError(f"{paths}: runs of several protocols ({', '.join(protocols)}); give runs of one")
+    protocol = next(iter(protocols))
+    if protocol == "imagenet-d" and not all(run.spec.get("painter") for run in runs):
+        return {"accuracy": PAINTED["accuracy"]}
+    return {"fmr": MEASURES, "lance": LANCE, "imagenet-d": PAINTED}[protocol]
+
+
+def measure(name: str, known: Mapping[str, Measure] = MEASURES) -> Measure:
     """The measure of that name, in whatever case it is written."""
-    known = {each.lower(): each for each in MEASURES}
-    if name.lower() in known:
-        return MEASURES[known[name.lower()]]
-    near = difflib.get_close_matches(name.lower(), known, n=1)
-    hint = f"did you mean {known[near[0]]!r}?" if near else f"there are {', '.join(MEASURES)}"
+    spelt = {each.lower(): each for each in known}
+    if name.lower() in spelt:
+        return known[spelt[name.lower()]]
+    near = difflib.get_close_matches(name.lower(), spelt, n=1)
+    hint = f"did you mean {spelt[near[0]]!r}?" if near else f"there are {', '.join(known)}"
     raise UsageError(f"no number called {name!r}; {hint}")

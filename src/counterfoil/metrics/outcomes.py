@@ -8,22 +8,21 @@ seen only what was kept and is asked about that; where nothing was made there is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import BadRun
+from counterfoil.errors import BadRun, UsageError
 from counterfoil.metrics.columns import ABSENT, ARMS, OPEN, YES, Said, Saying, read_said, read_trials
 from counterfoil.store import Run
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """One row a readable source image, in the order of `keys`, for one model and one oracle; of LANCE, one an edit, and of
-    ImageNet-D one a painted picture."""
+    """One row a readable source image of a search, in the order of `keys`, for one model and one oracle."""
 
     model: str
     oracle: str
@@ -44,7 +43,6 @@ class Outcomes:
     random_steps: NDArray[np.int64]
     random_path_correct: Said
     source: NDArray[np.int64] | None = None  # which rows have a source image in common, where one can have several
-    factor: NDArray[np.str_] | None = None  # what was edited, where that is known
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -56,10 +54,8 @@ class Outcomes:
 
     @property
     def class_names(self) -> dict[int, str]:
-        """What the classes that have an image go by, by their number; two of one name are told apart by it."""
-        twice = {name for name, times in Counter(self.classes).items() if times > 1}
-        names = {label: self.classes[label] for label in np.unique(self.label).tolist()}
-        return {label: f"{name} ({label})" if name in twice else name for label, name in names.items()}
+        """What the classes that have an image go by, by their number."""
+        return named_classes(self.classes, self.label)
 
     def take(self, rows: NDArray[Any]) -> Outcomes:
         """The same for some of the rows."""
@@ -68,15 +64,9 @@ class Outcomes:
 
 
 def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = None) -> Outcomes:
-    """The outcomes of a run for a model and an oracle; by default those it was made with."""
-    if run.spec.get("protocol") == "lance":
-        from counterfoil.metrics.pairs import outcomes_of_pairs
-
-        return outcomes_of_pairs(run, model=model, oracle=oracle)
-    if run.spec.get("protocol") == "imagenet-d":
-        from counterfoil.metrics.imagenet_d_outcomes import outcomes_of_paintings
-
-        return outcomes_of_paintings(run, model=model, oracle=oracle)
+    """The outcomes of an FMR run for a model and an oracle; by default those it was made with."""
+    if (protocol := run.spec.get("protocol", "fmr")) != "fmr":
+        raise UsageError(f"{run.path}: a run of protocol {protocol!r}, in which nothing is searched for; give a run of fmr")
     own_model, own_oracle = part_name(run.spec.get("model")), part_name(run.spec.get("oracle"))
     model, oracle = model or own_model, oracle or own_oracle
     trials = read_trials(run)
@@ -112,11 +102,18 @@ def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = No
     )
 
 
+def named_classes(classes: Sequence[str], label: NDArray[np.int64]) -> dict[int, str]:
+    """What the classes among the labels go by, by their number; two of one name are told apart by it."""
+    twice = {name for name, times in Counter(classes).items() if times > 1}
+    names = {each: classes[each] for each in np.unique(label).tolist()}
+    return {each: f"{name} ({each})" if name in twice else name for each, name in names.items()}
+
+
 def own_models(run: Run) -> list[str]:
     """The models that a run was made to test: one, or of ImageNet-D any number."""
     if run.spec.get("protocol") != "imagenet-d":
         return [part_name(run.spec.get("model"))]
-    from counterfoil.metrics.imagenet_d_outcomes import tested
+    from counterfoil.metrics.imagenet_d_rows import tested
 
     return tested(run)
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from counterfoil.errors import BadRun
 from counterfoil.metrics.columns import ABSENT, NO, OPEN, YES, Said
-from counterfoil.metrics.outcomes import Outcomes, part_name
+from counterfoil.metrics.outcomes import part_name
 from counterfoil.store import Run
-from counterfoil.store.files import key_of
 
 TOP = 5
 """The released code takes the probability of a class that is not among a model's first five answers for zero."""
@@ -125,37 +124,6 @@ def read_pairs(run: Run, *, model: str | None = None, oracle: str | None = None)
             skipped,
         ),
         pairs,
-    )
-
-
-def outcomes_of_pairs(run: Run, *, model: str | None = None, oracle: str | None = None) -> Outcomes:
-    """The pairs in the form that comparisons and gates read: one row an edit, those of a source drawn together."""
-    sources, pairs = read_pairs(run, model=model, oracle=oracle)
-    keys = np.array([key_of(name) for name in pairs.ids.tolist()], dtype=np.uint64)
-    order = np.argsort(keys)
-    pairs, absent = pairs.take(order), np.full(len(keys), ABSENT, dtype=np.int8)
-    nothing, no_path = np.zeros(len(keys), dtype=np.int64), np.zeros((len(keys), 0), dtype=np.int8)
-    return Outcomes(
-        model=pairs.model,
-        oracle=pairs.oracle,
-        classes=pairs.classes,
-        skipped=sources.skipped,
-        endings={"edited": {"made": len(pairs)}},
-        keys=keys[order],
-        label=pairs.label,
-        clean_correct=pairs.clean_correct,
-        reconstruction_correct=pairs.reconstruction_correct,
-        oracle_clean=sources.oracle_clean[pairs.image],
-        validated=np.where(pairs.accepted == ABSENT, OPEN, pairs.accepted).astype(np.int8),
-        made_correct=pairs.made_correct,
-        steps=nothing,
-        path_correct=no_path,
-        random_validated=absent,
-        random_made_correct=absent,
-        random_steps=nothing,
-        random_path_correct=no_path,
-        source=pairs.image,
-        factor=pairs.factor,
     )
 
 

@@ -14,13 +14,13 @@ PAIRS = 15
 
 def lines(comparison: Comparison) -> Iterator[str]:
     """The whole comparison, line by line."""
-    yield f"{len(comparison.names)} models, paired by {comparison.images} source images"
+    yield f"{len(comparison.names)} models, paired by {comparison.extent}"
     for name, count in comparison.left_out.items():
         if count:
-            yield f"  {count} more images of {name} are left out, as another has no answer for them"
+            yield f"  {count} more {comparison.row}s of {name} are left out, as another has no answer for them"
     for ranking in comparison.rankings:
         yield ""
-        yield from _ranking(ranking, comparison.alpha)
+        yield from _ranking(ranking, comparison)
 
 
 def p_text(p: float) -> str:
@@ -46,18 +46,18 @@ def tau_text(found: Estimate) -> str:
     return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})".replace("-", "−")
 
 
-def pair_verdict(pair: Pair, measure: Measure, alpha: float) -> str:
+def pair_verdict(pair: Pair, measure: Measure, *, alpha: float, row: str = "image") -> str:
     """What the images show of two models, in plain words."""
     if pair.adjusted is None:
         return "nothing to compare"
     if pair.told_apart(alpha):
         return f"{pair.higher} is higher" if measure.higher_is_better else f"{pair.lower} is lower"
     if pair.only_first == pair.only_second == 0:
-        return "cannot tell apart: the same answer on every image"
+        return "cannot tell apart: the same answer on every " + row
     return "cannot tell apart"
 
 
-def _ranking(ranking: Ranking, alpha: float) -> Iterator[str]:
+def _ranking(ranking: Ranking, comparison: Comparison) -> Iterator[str]:
     measure = ranking.measure
     direction = "" if measure.higher_is_better else "; less is better"
     yield f"{measure.name}: {measure.meaning}{direction}"
@@ -70,14 +70,13 @@ def _ranking(ranking: Ranking, alpha: float) -> Iterator[str]:
     shown, hidden = _shown(ranking)
     corrected = f", corrected for {len(ranking.pairs)} pairs" if len(ranking.pairs) > 1 else ""
     counted = any(each.only_first is not None for each in ranking.pairs)
-    test = "McNemar's exact test on images that count for both" if counted else "paired bootstrap"
-    yield f"  differences ({test}{corrected}):"
+    yield f"  differences ({ranking.pairs[0].test}{corrected}):"
     head = ("pair", "difference (95 % interval)", "only one : only other" if counted else "", "p", "verdict")
-    yield from _aligned([head, *(_pair(each, measure, alpha) for each in shown)])
+    yield from _aligned([head, *(_pair(each, measure, comparison) for each in shown)])
     if hidden:
         yield f"  ({hidden} pairs that are not neighbours are not listed)"
     if ranking.agreement is not None:
-        yield f"  Kendall's tau with the order by SA: {tau_text(ranking.agreement)}"
+        yield f"  Kendall's tau with the order by {ranking.clean}: {tau_text(ranking.agreement)}"
 
 
 def _shown(ranking: Ranking) -> tuple[Sequence[Pair], int]:
@@ -88,11 +87,12 @@ def _shown(ranking: Ranking) -> tuple[Sequence[Pair], int]:
     return near, len(ranking.pairs) - len(near)
 
 
-def _pair(pair: Pair, measure: Measure, alpha: float) -> tuple[str, ...]:
+def _pair(pair: Pair, measure: Measure, comparison: Comparison) -> tuple[str, ...]:
     counts = "" if pair.only_first is None else f"{pair.only_first} : {pair.only_second}"
     p = "" if pair.adjusted is None else p_text(pair.adjusted)
     difference = interval_text(pair.difference, sign=True, unit=measure.difference_unit)
-    return (f"{pair.first} − {pair.second}", difference, counts, p, pair_verdict(pair, measure, alpha))
+    verdict = pair_verdict(pair, measure, alpha=comparison.alpha, row=comparison.row)
+    return (f"{pair.first} − {pair.second}", difference, counts, p, verdict)
 
 
 def _aligned(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from counterfoil.images import png
 from counterfoil.metrics.imagenet_d import results, table_text
 from counterfoil.metrics.imagenet_d_columns import read_paintings
 from counterfoil.metrics.imagenet_d_transfer import BIAS
-from counterfoil.metrics.outcomes import read_outcomes
+from counterfoil.metrics.rows import read_rows
 from counterfoil.protocols import imagenet_d
 from counterfoil.records import Verdict
 from counterfoil.spec import PartSpec
@@ -111,12 +111,12 @@ def test_what_people_were_not_asked_about_counts_by_the_own_oracle(tmp_path: Pat
     assert found["counts"]["object_seen"] == shown and found["counts"]["object_open"] == 0
     assert found["models"]["fake:good"]["painted"]["n"] == shown
     assert found["models"]["fake:good"]["mined"]["n"] == 1
-    assert len(read_outcomes(run, model="fake:good", oracle="human")) == shown  # what gate and compare read
+    assert len(read_rows(run, model="fake:good", oracle="human")) == shown  # what gate and compare read
     assert found["leave_one_out"][0]["kept"] == run.results["leave_one_out"][0]["kept"]
 
 
 def test_an_oracle_that_nobody_asked_is_refused(run: store.Run) -> None:
-    for read in (results, lambda run, oracle: read_outcomes(run, model="fake:good", oracle=oracle)):
+    for read in (results, lambda run, oracle: read_rows(run, model="fake:good", oracle=oracle)):
         with pytest.raises(BadRun, match="no verdicts by oracle 'human'; there are some by fake:oracle"):
             read(run, oracle="human")
 
