@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from counterfoil.board import entries_of, read_entry, write_board
+from counterfoil.board.entry import Answers, Entry
 from counterfoil.board.tables import tables
 from counterfoil.cli.board import app
 from counterfoil.errors import UsageError
@@ -38,6 +39,19 @@ def test_surrogates_are_marked_and_the_best_is_first(run: Run) -> None:
     assert {row.label for row in table.rows if row.marks == ("surrogate",)} == {"fake:a", "fake:b"}
     assert table.rows[0].label == "fake:good"
     assert table.rows[0].rank("PA").startswith("1")
+
+
+def test_pictures_of_one_prompt_are_ranked_as_one(run: Run) -> None:
+    entries = [each for each in entries_of(run) if each.model.name in ("fake:good", "fake:shortcut")]
+    (table,) = tables([_two_prompts(each) for each in entries], {})
+    assert {row.label: row.rank("PA") for row in table.rows} == {"fake:good": "1–2", "fake:shortcut": "1–2"}
+
+
+def _two_prompts(entry: Entry) -> Entry:
+    """Twelve pictures of two prompts, right throughout for one model and wrong throughout for the other."""
+    said = ("1" if entry.model.name == "fake:good" else "0") * 12
+    told = {"images": entry.answers.images[:12], "clean": said, "made": said, "accepted": "1" * 12, "clusters": [0, 1] * 6}
+    return entry.model_copy(update={"answers": Answers(**told, reconstruction="-" * 12, random="-" * 12)})
 
 
 def test_the_page_and_the_result_files(run: Run, tmp_path: Path) -> None:

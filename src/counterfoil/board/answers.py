@@ -55,13 +55,14 @@ def unpack(answers: Answers, *, model: str = "", oracle: str = "") -> Outcomes:
         random_made_correct=random,
         random_steps=none,
         random_path_correct=nothing,
+        source=np.array(answers.clusters, dtype=np.int64) if answers.clusters else None,
     )
 
 
 def numbers_of(answers: Answers, *, seed: int) -> dict[str, Number]:
     """What the answers come to."""
-    clusters = np.array(answers.clusters, dtype=np.int64) if answers.clusters else None
-    found = estimate(columns_of(unpack(answers)), STATISTICS, seed=seed, clusters=clusters)
+    outcomes = unpack(answers)
+    found = estimate(columns_of(outcomes), STATISTICS, seed=seed, clusters=outcomes.source)
     return {name: Number(**found[name].to_dict()) for name in NUMBERS}
 
 
