@@ -147,8 +147,9 @@ def largest_drop(pairs: Pairs, *, seed: int = 0) -> dict[str, Any] | None:
     entry: dict[str, Any] = {"factor": order[0]}
     if len(order) > 1:
         lead = Difference(drops[order[0]], drops[order[1]])
-        # One-sided, and times the number of rivals: any of the others could have been the nearest one.
-        p = min(1.0, drawn.p_value(lead) / 2 * (len(order) - 1))
+        # One-sided, and times the number of rivals: any of the others could have been the nearest one. A single rival could have
+        # led as well, so that counts for two.
+        p = min(1.0, drawn.p_value(lead) / 2 * max(len(order) - 1, 2))
         entry |= {"next": order[1], "lead": estimate_one(drawn, lead).to_dict(), "p": p}
     return entry
 
