@@ -52,6 +52,16 @@ def test_mistakes_at_random_are_other() -> None:
     assert found <= 1  # twenty tests at one per cent, all pairs corrected for
 
 
+def test_rare_answers_that_happen_to_share_a_nuisance_are_no_pull() -> None:
+    found = 0
+    for seed in range(10):
+        drawn = random.Random(seed)
+        truth, places = zip(*((f"thing {thing}", f"place {place}") for thing in range(10) for place in range(200)), strict=True)
+        answers = [thing if drawn.random() < 0.7 else f"answer {drawn.randrange(400)}" for thing in truth]
+        found += bool(find_pulls(truth, answers, ["background"] * len(truth), places, level=0.05))
+    assert found <= 2  # ten tests at five per cent
+
+
 def test_the_chance_is_fishers() -> None:
     truth, kinds, places = grid()
     answers = [
@@ -59,7 +69,8 @@ def test_the_chance_is_fishers() -> None:
     ]
     pull = find_pulls(truth, answers, kinds, places, level=1.0)[0]
     inside, elsewhere = (pull.times, pull.among - pull.times), (0, 36)
-    assert pull.p == pytest.approx(fisher_exact([inside, elsewhere], alternative="greater").pvalue)
+    chance = fisher_exact([inside, elsewhere], alternative="greater").pvalue
+    assert pull.p == pytest.approx(len(PLACES) * chance)  # one answer, with any of the places
 
 
 @pytest.mark.parametrize(

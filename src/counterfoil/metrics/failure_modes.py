@@ -90,7 +90,8 @@ def _pulls_of(kind: str, rows: list[tuple[str, str, str]], level: float) -> list
         rest = others - among
         elsewhere = 100 * (anywhere[answer] - times) / rest if rest else 0.0
         tested.append((nuisance, answer, times, among, elsewhere, len(objects), p))
-    corrected = holm([each[-1] for each in tested])
+    # Pairs that never occur show nothing, but each could have: an answer given twice is with one nuisance or another.
+    corrected = holm([each[-1] for each in tested], among=len(totals) * len(anywhere))
     return [
         Pull(kind, nuisance, answer, times, among, elsewhere, p)
         for (nuisance, answer, times, among, elsewhere, objects, _), p in zip(tested, corrected, strict=True)

@@ -39,12 +39,15 @@ def sign_flip(differences: NDArray[Any]) -> float:
     return min(1.0, 2 * tail if far else 1.0)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjustment: the p-values as they may be read when all of them are looked at."""
+def holm(p_values: Sequence[float], *, among: int | None = None) -> list[float]:
+    """Holm's adjustment: the p-values as they may be read when all of them are looked at.
+
+    They are the smallest of `among` tests, where the others are known to show nothing and are not listed.
+    """
     adjusted = [1.0] * len(p_values)
-    highest = 0.0
+    tests, highest = len(p_values) if among is None else among, 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        highest = max(highest, min(1.0, (tests - rank) * p_values[place]))
         adjusted[place] = highest
     return adjusted
 
