@@ -15,7 +15,7 @@ from counterfoil.metrics.estimate import LEVEL, RESAMPLES, Estimate, estimate
 from counterfoil.metrics.failure_modes import OTHER, sort_mistakes
 from counterfoil.metrics.imagenet_d_columns import Flags, Paintings, Said, chats_of, mining_of, read_paintings, surrogates_of
 from counterfoil.metrics.imagenet_d_text import table_text
-from counterfoil.metrics.imagenet_d_transfer import BIAS, by_number, compared, leave_one_out, pooled
+from counterfoil.metrics.imagenet_d_transfer import BIAS, by_number, compared, correct, leave_one_out
 from counterfoil.metrics.look_tables import answers_table
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.metrics.statistic import Share
@@ -42,7 +42,7 @@ def results(run: Run, seed: int = 0, *, model: str | None = None, oracle: str | 
     mined_set = bool(surrogates) and bool(run.spec.get("painter"))
     found: dict[str, Any] = {"protocol": "imagenet-d", "counts": counts(paintings)}
     if unseen:
-        pool = pooled(paintings, pooling, final, seed=(seed, 1))
+        pool = compared(paintings, pooling, final, seed=(seed, 1))
         found["accuracy"] = pool["mined"]
         if mined_set:
             found |= {"accuracy_painted": pool["painted"], "drop": pool["drop"], "drop_p": pool["p"]}
@@ -58,6 +58,7 @@ def results(run: Run, seed: int = 0, *, model: str | None = None, oracle: str | 
         if name in paintings.models
     }
     if mined_set:
+        correct([entry for entry in found["models"].values() if entry["role"] == "unseen"])
         found["leave_one_out"] = leave_one_out(paintings, mining, surrogates, pooling, seed=seed)
         found["by_number"] = by_number(paintings, mining, surrogates, pooling, seed=seed)
     if surrogates:
@@ -93,11 +94,13 @@ def counts(paintings: Paintings) -> dict[str, Any]:
 
 def _model(paintings: Paintings, name: str, role: str, final: Flags, *, seed: tuple[int, ...], mined_set: bool) -> dict[str, Any]:
     said = paintings.models[name]
-    entry: dict[str, Any] = {"role": role, **compared(paintings, said, final, seed=seed)}
+    entry: dict[str, Any] = {"role": role, **compared(paintings, [name], final, seed=seed)}
     if not mined_set:
         entry = {"role": role, "mined": entry["mined"]}
     entry["top5"] = _top5(paintings, said, final, seed)
     entry["by_nuisance"] = _by_kind(paintings, said, final, seed)
+    if role == "surrogate" and mined_set:  # its drop says how the set was made, and needs no test
+        entry["p"] = None
     if role == "chat":
         entry["top5"] = _TWO.to_dict()
         if mined_set:

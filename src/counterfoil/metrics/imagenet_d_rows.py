@@ -31,7 +31,7 @@ def rows_of_paintings(run: Run, *, model: str | None = None, oracle: str | None 
     if asked not in paintings.models:
         known = ", ".join(sorted(paintings.models)) or "nobody"
         raise BadRun(f"{run.path}: no predictions by model {asked!r}; there are some by {known}")
-    columns = columns_of(paintings, paintings.models[asked], paintings.final)
+    columns = {name: column.astype(bool) for name, column in columns_of(paintings, [asked], paintings.final).items()}
     before = {"painted", "painted_right"}
     if not run.spec.get("painter"):  # a set that was made before
         columns = {name: column for name, column in columns.items() if name not in before}

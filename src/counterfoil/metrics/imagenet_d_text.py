@@ -9,6 +9,9 @@ from counterfoil.metrics.verdicts import p_text
 
 Entry = Mapping[str, Any]
 
+TEST = "p: bootstrap of whole prompts, that the drop is zero; of several models corrected for their number (Holm)"
+"""Under every table of drops."""
+
 
 def table_text(results: Entry) -> str:
     """The tables, one under the other; every one that shows a surrogate has the statement of selection bias under it."""
@@ -24,6 +27,12 @@ def value_text(found: Entry | None, *, sign: bool = False) -> str:
     form = "+.1f" if sign else ".1f"
     interval = "no interval" if found["low"] is None else f"{found['low']:{form}} to {found['high']:{form}}"
     return f"{found['value']:{form}} ({interval})".replace("-", "−")
+
+
+def chance(found: Entry) -> str:
+    """A p-value, corrected for the others of its table where that was done; nothing where nothing was tested."""
+    p = found.get("p_adjusted", found["p"])
+    return "" if p is None else p_text(p)
 
 
 def funnel(counts: Entry) -> Iterator[str]:
@@ -47,7 +56,7 @@ def models(results: Entry) -> Iterator[str]:
     for name, entry in in_order(results["models"]):
         numbers = [value_text(entry["mined"])]
         if mined:
-            p = "" if entry["p"] is None else p_text(entry["p"])
+            p = chance(entry)
             numbers = [value_text(entry["painted"]), value_text(entry["mined"]), value_text(entry["drop"], sign=True), p]
         role = {"unseen": "took no part" if mined else "tested", "surrogate": "surrogate *", "chat": "two choices"}[entry["role"]]
         rows.append((name, role, *numbers, value_text(entry["top5"])))
@@ -56,6 +65,8 @@ def models(results: Entry) -> Iterator[str]:
         rows.append(("mean", "took no part", *pool, "" if results["drop_p"] is None else p_text(results["drop_p"]), ""))
     yield "Accuracy in per cent (95 % interval)"
     yield from aligned(rows)
+    if mined:
+        yield TEST
     if any(entry["role"] == "surrogate" for entry in results["models"].values()):
         yield f"* {results['selection_bias']}"
 
@@ -74,11 +85,12 @@ def leave_one_out(results: Entry) -> Iterator[str]:
                 row["surrogate"],
                 str(row["kept"]),
                 *numbers,
-                p_text(row["p"]) if row["p"] is not None else "",
+                chance(row),
                 value_text(row.get("unseen")),
             )
         )
     yield from aligned(table)
+    yield TEST
     yield f"* {results['selection_bias']}"
 
 

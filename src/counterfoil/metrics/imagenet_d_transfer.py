@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from counterfoil.metrics.estimate import estimate_one
 from counterfoil.metrics.imagenet_d_columns import Flags, Paintings, Said
 from counterfoil.metrics.resample import Resamples
-from counterfoil.metrics.statistic import Difference, Mean, Share
+from counterfoil.metrics.significance import holm
+from counterfoil.metrics.statistic import Difference, Share
 from counterfoil.mining import select
 from counterfoil.spec.imagenet_d import MiningSpec
 
@@ -33,43 +35,25 @@ MINED = Share("mined_right", "mined", "no picture of the set that the model was 
 DROP = Difference(PAINTED, MINED)
 
 
-def columns_of(paintings: Paintings, said: Said, chosen: Flags) -> dict[str, Flags]:
-    """One row a picture: whether the model was asked and is right, on what was painted and on what was chosen of it."""
-    painted, mined = paintings.base & said.known, paintings.base & chosen & said.known
-    return {"painted": painted, "painted_right": painted & said.right, "mined": mined, "mined_right": mined & said.right}
+def columns_of(paintings: Paintings, names: Sequence[str], chosen: Flags) -> dict[str, NDArray[Any]]:
+    """One row a picture: whether the models were asked about it, on what was painted and on what was chosen of it, and which
+    share of them is right."""
+    known = np.logical_and.reduce([paintings.models[name].known for name in names])
+    right = np.mean([paintings.models[name].right for name in names], axis=0)
+    painted = paintings.base & known
+    mined = painted & chosen
+    return {"painted": painted, "painted_right": painted * right, "mined": mined, "mined_right": mined * right}
 
 
-def compared(paintings: Paintings, said: Said, chosen: Flags, *, seed: int | tuple[int, ...]) -> dict[str, Any]:
-    """One model's accuracy on what was painted and on what was chosen of it, and whether it is lower there."""
-    drawn = Resamples(columns_of(paintings, said, chosen), clusters=paintings.clusters, seed=seed)
+def compared(paintings: Paintings, names: Sequence[str], chosen: Flags, *, seed: int | tuple[int, ...]) -> dict[str, Any]:
+    """Accuracy on what was painted and on what was chosen of it, the mean of the models', and whether it is lower there."""
+    drawn = Resamples(columns_of(paintings, names, chosen), clusters=paintings.clusters, seed=seed)
     drop = estimate_one(drawn, DROP)
     return {
         "painted": estimate_one(drawn, PAINTED).to_dict(),
         "mined": estimate_one(drawn, MINED).to_dict(),
         "drop": drop.to_dict(),
         "p": drawn.p_value(DROP) if drop.value is not None else None,
-    }
-
-
-def pooled(paintings: Paintings, names: Sequence[str], chosen: Flags, *, seed: int | tuple[int, ...]) -> dict[str, Any]:
-    """The same for the mean accuracy of several models."""
-    known = np.ones(len(paintings), dtype=bool)
-    right = np.zeros(len(paintings))
-    for name in names:
-        known &= paintings.models[name].known
-        right += paintings.models[name].right
-    painted, mined = paintings.base & known, paintings.base & chosen & known
-    share = 100 * right / max(len(names), 1)
-    columns = {"painted": painted, "painted_sum": share * painted, "mined": mined, "mined_sum": share * mined}
-    drawn = Resamples(columns, clusters=paintings.clusters, seed=seed)
-    whole, part = Mean("painted_sum", "painted", "no painted picture"), Mean("mined_sum", "mined", "nothing was kept")
-    drop = Difference(whole, part)
-    found = estimate_one(drawn, drop)
-    return {
-        "painted": estimate_one(drawn, whole).to_dict(),
-        "mined": estimate_one(drawn, part).to_dict(),
-        "drop": found.to_dict(),
-        "p": drawn.p_value(drop) if found.value is not None else None,
     }
 
 
@@ -92,12 +76,20 @@ def leave_one_out(
         row = {
             "surrogate": name,
             "kept": int(chosen.sum()),
-            **compared(paintings, paintings.models[name], chosen, seed=(seed, 11, at)),
+            **compared(paintings, [name], chosen, seed=(seed, 11, at)),
         }
         if unseen:
-            row["unseen"] = pooled(paintings, unseen, chosen, seed=(seed, 12, at))["mined"]
+            row["unseen"] = compared(paintings, unseen, chosen, seed=(seed, 12, at))["mined"]
         rows.append(row)
+    correct(rows)
     return rows
+
+
+def correct(entries: Sequence[dict[str, Any]]) -> None:
+    """Give every entry its p-value as it may be read beside the others (Holm)."""
+    known = [entry for entry in entries if entry["p"] is not None]
+    for entry, adjusted in zip(known, holm([entry["p"] for entry in known]), strict=True):
+        entry["p_adjusted"] = adjusted
 
 
 def by_number(

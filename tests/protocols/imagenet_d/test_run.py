@@ -16,6 +16,7 @@ from counterfoil.metrics.imagenet_d import results, table_text
 from counterfoil.metrics.imagenet_d_columns import read_paintings
 from counterfoil.metrics.imagenet_d_transfer import BIAS
 from counterfoil.metrics.rows import read_rows
+from counterfoil.metrics.significance import holm
 from counterfoil.protocols import imagenet_d
 from counterfoil.records import Verdict
 from counterfoil.spec import PartSpec
@@ -62,6 +63,25 @@ def test_models_that_took_no_part_are_told_from_surrogates(run: store.Run) -> No
     assert models["fake:unseen"]["mined"]["value"] == pytest.approx(100 * 9 / 21)  # right in the snow, wrong in the forest
     assert models["fake:unseen"]["painted"]["value"] == pytest.approx(100 * (PICTURES - 3 - 12) / (PICTURES - 3))
     assert models["fake:unseen"]["p"] < 0.05  # seven prompts of twenty-four
+
+
+def test_drops_are_tested_for_models_that_took_no_part_and_corrected_for_their_number(run: store.Run) -> None:
+    models = run.results["models"]
+    tested = {name: entry["p"] for name, entry in models.items() if entry["role"] == "unseen"}
+    assert [models[name]["p_adjusted"] for name in tested] == pytest.approx(holm(list(tested.values())), abs=1e-5)
+    assert models["fake:a"]["p"] is None  # by construction, so there is nothing to test
+    rows = run.results["leave_one_out"]
+    assert [row["p_adjusted"] for row in rows] == pytest.approx(holm([row["p"] for row in rows]), abs=1e-5)
+    assert table_text(run.results).count("corrected for their number (Holm)") == 2
+
+
+def test_the_mean_of_one_model_is_as_sure_as_that_model(run: store.Run) -> None:
+    for name in ("fake:unseen", "fake:good"):
+        found = results(run, model=name)
+        alone = found["models"][name]["mined"]
+        assert (found["accuracy"]["value"], found["accuracy"]["n"]) == (alone["value"], alone["n"])
+        assert found["accuracy"]["low"] == pytest.approx(alone["low"], abs=2)
+        assert found["accuracy"]["low"] < 100  # though every picture of the set was recognised
 
 
 def test_leaving_a_surrogate_out_shows_what_the_others_chose(run: store.Run) -> None:

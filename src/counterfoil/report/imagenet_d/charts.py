@@ -96,7 +96,7 @@ def by_number(points: Sequence[Mapping[str, Any]], *, name: str) -> Figure | Non
     spoken = "; ".join(f"{point['surrogates']}: {decimal(point['accuracy'])}" for point in known)
     return figure(
         name,
-        "Harder with every surrogate",
+        "Accuracy by the number of surrogates",
         description="Mean accuracy in per cent of the models that took no part, on what so many surrogates all miss. The line "
         f"through each point reaches from the easiest to the hardest choice of so many. {spoken}.",
         draw=draw,

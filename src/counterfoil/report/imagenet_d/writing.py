@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from counterfoil.metrics.imagenet_d_text import TEST
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.metrics.verdicts import p_text
 from counterfoil.report import browse
@@ -71,6 +72,7 @@ def _render(page: Page, every: Sequence[Page], out: Path) -> str:
             content=content,
             results=content.results,
             figures=page.figures(),
+            test=TEST,
             chance=lambda p: "–" if p is None else p_text(p),
             roles=charts.ROLES,
             downloads=write_tables(content.run, content.results, out, number=content.number, stages=TABLES),
