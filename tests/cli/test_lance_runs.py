@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from counterfoil import rescoring, store
 from counterfoil.cli.app import app
+from counterfoil.cli.results import show
 from counterfoil.errors import BadSpec, UsageError
 from counterfoil.metrics.estimate import estimate
 from counterfoil.metrics.measures import LANCE
@@ -89,6 +90,14 @@ def test_compare_counts_sources_and_edits_and_names_the_test_it_does(run):
     clean, edited = said.split("accuracy_edited:")
     assert "McNemar's exact test" in clean and "sign-flip" not in clean  # one picture a source
     assert "exact sign-flip test" in edited and "McNemar" not in edited
+
+
+def test_the_numbers_say_what_was_counted_and_how_it_was_tested(run, capsys):
+    show(run)
+    said, counts = capsys.readouterr().out, run.results["counts"]
+    assert f"24 images, {counts['accepted']} of {counts['edits']} edits accepted" in said
+    assert "p: exact sign-flip test that the drop is zero, edits of one source together, corrected for 2 factors (Holm)" in said
+    assert f"corrected for {len(run.results['bias'])} (Holm)" in said
 
 
 def test_numbers_of_a_search_are_not_asked_of_edits(run):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil.cli.results import show
 from counterfoil.export.writing import export
 from counterfoil.metrics.imagenet_d import results
 from counterfoil.metrics.outcomes import model_names
@@ -57,6 +58,11 @@ def test_models_are_compared_on_the_set_and_surrogates_are_not(mined: Run) -> No
     assert "fake:good" in output and "fake:a" not in output
     assert "exact sign-flip test on pictures that count for both, those of one prompt together" in output
     assert "McNemar" not in output and "the order by accuracy_painted" in output
+
+
+def test_what_a_run_made_is_counted_in_pictures(mined: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    show(mined)
+    assert "oracle fake:oracle: 72 pictures, 21 in the set\n" in capsys.readouterr().out
 
 
 def test_a_set_that_was_made_before_has_one_accuracy(mined: Run, tmp_path: Path) -> None:

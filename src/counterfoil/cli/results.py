@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -62,6 +63,15 @@ def report(
     typer.echo(page)
 
 
+def extent(protocol: str, counts: Mapping[str, Any]) -> str:
+    """How many pictures a run has, and how many of them count."""
+    if protocol == "lance":
+        return f"{counts['readable']} images, {counts['accepted']} of {counts['edits']} edits accepted"
+    if protocol == "imagenet-d":
+        return f"{counts['readable']} pictures, {counts['validated']} in the set"
+    return f"{counts['readable']} images, {counts['validated']} accepted"
+
+
 def _tell(line: str) -> None:
     typer.echo(f"counterfoil: {line}", err=True)
 
@@ -74,7 +84,7 @@ def show(run: Run, *, model: str | None = None, oracle: str | None = None) -> No
     counts = results["counts"]
     skipped = f", {counts['skipped']} unreadable and skipped" if counts["skipped"] else ""
     names = f"{results['model']['name']}, oracle {results['oracle']['name']}"
-    typer.echo(f"{names}: {counts['readable']} images, {counts['validated']} accepted{skipped}")
+    typer.echo(f"{names}: {extent(protocol_of(run), counts)}{skipped}")
     typer.echo(text_of(run, results))
     if protocol_of(run) == "fmr" and counts["validated"]:
         found = about_results(results, classes=len(run.classes), validated=counts["validated"])

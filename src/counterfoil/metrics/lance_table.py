@@ -34,6 +34,9 @@ def _factors(results: Mapping[str, Any]) -> list[str]:
         lost = (_value(drop, "drop"), _interval(drop), chance(entry["p_adjusted"]))
         rows.append((factor, *lost, _value(moved, "drop"), _interval(moved), str(entry["edits"]), str(entry["sources"])))
     lines = _aligned(rows, left=(0,)) if len(rows) > 1 else ["no edit that the oracle accepts, so no factor has a drop"]
+    if len(rows) > 1:
+        number = f", corrected for {len(rows) - 1} factors (Holm)" if len(rows) > 2 else ""
+        lines.append(f"p: exact sign-flip test that the drop is zero, edits of one source together{number}")
     largest = results.get("largest")
     if largest and "lead" in largest:
         lead = Estimate.from_dict(largest["lead"])
@@ -46,7 +49,7 @@ def _factors(results: Mapping[str, Any]) -> list[str]:
 
 def _biases(results: Mapping[str, Any]) -> list[str]:
     found = results.get("bias") or []
-    rows = [("class-level bias", "edit", "factor", "sensitivity", "others", "drop", "edits", "p")]
+    rows = [("class", "edits like", "factor", "sensitivity", "others", "drop", "edits", "p")]
     for entry in found[:BIASES]:
         others = "–" if entry["others"] is None else f"{entry['others']:.1f}"
         numbers = (
@@ -57,7 +60,13 @@ def _biases(results: Mapping[str, Any]) -> list[str]:
             chance(entry["p_adjusted"]),
         )
         rows.append((entry["class"], entry["name"], entry["factor"], *numbers))
-    return _aligned(rows, left=(0, 1, 2)) if len(rows) > 1 else []
+    if len(rows) == 1:
+        return []
+    return [
+        f"Groups of edits, the most sensitive first{f', {BIASES} of {len(found)}' if len(found) > BIASES else ''}",
+        *_aligned(rows, left=(0, 1, 2)),
+        f"p: permutation test that a group moves the model no more than its sources' other edits, corrected for {len(found)} (Holm)",
+    ]
 
 
 def _funnel(results: Mapping[str, Any]) -> list[str]:
