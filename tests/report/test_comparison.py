@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,15 @@ def test_runs_that_differ_in_more_than_the_model_are_marked(pair: Path, run: Run
     assert "search.step (0.01 / 0.5)" in read(pair / "index.html").words
     alike = write_report([run, build(tmp_path / "alike", Plan(model="python:n"))], tmp_path / "report")
     assert "differ in more than the model" not in read(alike).words
+
+
+def test_parts_of_one_name_and_other_weights_are_marked(run: Run, tmp_path: Path) -> None:
+    other = build(tmp_path / "other", Plan(model="python:n"))
+    described = json.loads((other.path / "run.json").read_text())
+    described["provenance"]["parts"]["oracle"] = {"weights": "f" * 64}
+    (other.path / "run.json").write_text(json.dumps(described))
+    words = read(write_report([run, open_run(other.path)], tmp_path / "report")).words
+    assert "These runs differ in more than the model" in words and "oracle weights (" in words
 
 
 def test_what_holds_for_every_run_is_said_once(pair: Path) -> None:

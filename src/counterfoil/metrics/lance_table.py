@@ -65,7 +65,7 @@ def _biases(results: Mapping[str, Any]) -> list[str]:
     return [
         f"Groups of edits, the most sensitive first{f', {BIASES} of {len(found)}' if len(found) > BIASES else ''}",
         *_aligned(rows, left=(0, 1, 2)),
-        f"p: permutation test that a group moves the model no more than its sources' other edits, corrected for {len(found)} (Holm)",
+        f"p: permutation test that a group moves the model no more than others of its sources, corrected for {len(found)} (Holm)",
     ]
 
 

@@ -22,7 +22,15 @@ _SHAPING = ("generator", "oracle", "captioner", "rewriter", "editor", "encoder",
 
 def differences(runs: Sequence[Run]) -> list[str]:
     """What differs between the runs beside the model, as `search.step (0.01 / 0.1)`; empty for the same test."""
-    every = [described(run) for run in runs]
+    return _unlike([described(run) for run in runs])
+
+
+def differences_in_data(runs: Sequence[Run]) -> list[str]:
+    """What differs in which images there are; it matters to numbers that are not taken over those in common."""
+    return _unlike([{"limit": run.spec.get("limit"), "data hash": run.provenance.get("data")} for run in runs])
+
+
+def _unlike(every: Sequence[Mapping[str, Any]]) -> list[str]:
     found = []
     for key in dict.fromkeys(key for values in every for key in values):
         values = list(dict.fromkeys(_text(each.get(key)) for each in every))

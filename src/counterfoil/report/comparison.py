@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
 
 from counterfoil.errors import UsageError
 from counterfoil.metrics.comparison import compare
 from counterfoil.metrics.measures import MEASURES
 from counterfoil.metrics.outcomes import read_outcomes
+from counterfoil.metrics.sameness import differences, differences_in_data
 from counterfoil.report.cautions import Caution
 from counterfoil.report.collect import Collected, part_name
 from counterfoil.report.numbers import number
@@ -19,9 +18,6 @@ from counterfoil.store import Run
 
 MEASURE = "FMR_matched"
 ALPHA = 0.05
-_LAYOUT = ("model", "others", "device", "strict", "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images")
-"""What may differ between comparable runs: the model, and what changes no number."""
-
 _FILES = frozenset({".py", ".onnx", ".pt", ".pt2", ".pth", ".safetensors"})
 
 
@@ -74,7 +70,7 @@ def together(found: Sequence[tuple[str, Run, Sequence[Caution]]], *, each_is: st
 
 
 def _comparable(runs: Sequence[Run]) -> list[Caution]:
-    unlike = [f"{key} ({' / '.join(values)})" for key, values in _differences(runs)]
+    unlike = [*differences(runs), *differences_in_data(runs)]
     if not unlike:
         return []
     more = f" and {len(unlike) - 6} more" if len(unlike) > 6 else ""
@@ -116,27 +112,3 @@ def order(runs: Sequence[Collected]) -> Order:
         return Order(f"{text} Compared image by image, no two of them can be told apart.", ranks)
     more = f" and {len(alike) - 5} more pairs" if len(alike) > 5 else ""
     return Order(f"{text} Compared image by image, these cannot be told apart: {'; '.join(alike[:5])}{more}.", ranks)
-
-
-def _differences(runs: Sequence[Run]) -> Iterator[tuple[str, list[str]]]:
-    """The settings in which the runs differ, with the values they have."""
-    every = [{**dict(_flat(run.spec)), "data hash": run.provenance.get("data"), "classes": len(run.classes)} for run in runs]
-    for key in dict.fromkeys(key for values in every for key in values):
-        if any(key == each or key.startswith(f"{each}.") for each in _LAYOUT):
-            continue
-        values = [_text(each.get(key)) for each in every]
-        if len(set(values)) > 1:
-            yield key, list(dict.fromkeys(values))
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _text(value: Any) -> str:
-    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 40 else text[:39] + "…"
