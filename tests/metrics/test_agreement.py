@@ -7,6 +7,7 @@ import random
 from collections import Counter
 
 import pytest
+from scipy import stats
 
 from counterfoil.metrics.agreement import agreement, by_rater
 
@@ -62,6 +63,14 @@ def test_chance_is_zero_and_consent_is_one() -> None:
     assert abs(agreement(chance).alpha.value or 1) < 0.04
     consent = agreement({unit: [unit % 2] * 3 for unit in range(20)})
     assert consent.alpha.value == 1 and consent.raw.value == 100
+
+
+def test_consent_on_a_few_pictures_is_not_certain() -> None:
+    raw = agreement({unit: ["yes", "yes"] for unit in range(5)}).raw
+    assert (raw.value, raw.high) == (100, 100)
+    assert raw.low == pytest.approx(100 * stats.binomtest(5, 5).proportion_ci(method="exact").low)
+    apart = by_rater([(unit, who, who) for unit in range(5) for who in ("ann", "ben")])["ann"]
+    assert (apart.value, apart.low, apart.high) == (0, 0, pytest.approx(100 - raw.low))
 
 
 def test_nothing_to_compare_is_said() -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from counterfoil.metrics.estimate import LEVEL, RESAMPLES, Estimate
+from counterfoil.metrics.estimate import LEVEL, RESAMPLES, Estimate, exact_reach
 from counterfoil.metrics.statistic import Floats
 
 Votes = Mapping[Hashable, Sequence[Hashable]]
@@ -37,7 +37,7 @@ def agreement(votes: Votes, *, seed: int = 0, resamples: int = RESAMPLES) -> Agr
         return Agreement(nothing, nothing)
     weights = np.random.default_rng(seed).standard_exponential((resamples, n))  # a Bayesian bootstrap over pictures
     observed = np.ones((1, n))
-    raw = _estimate(100 * _raw(table, observed), 100 * _raw(table, weights), n)
+    raw = _share(_raw(table, observed), _raw(table, weights), n)
     if len(table[0]) < 2:
         return Agreement(Estimate(None, None, None, n, "everybody gave the same answer, which chance would too"), raw)
     return Agreement(_estimate(_alpha(table, observed), _alpha(table, weights), n), raw)
@@ -60,7 +60,7 @@ def by_rater(
     for person, each in shares.items():
         values = np.array(each)
         weights = np.random.default_rng(seed).standard_exponential((resamples, len(values)))
-        found[person] = _estimate(100 * values.mean(keepdims=True), 100 * (weights @ values) / weights.sum(axis=1), len(values))
+        found[person] = _share(values.mean(keepdims=True), (weights @ values) / weights.sum(axis=1), len(values))
     return found
 
 
@@ -93,6 +93,14 @@ def _raw(table: Floats, weights: Floats) -> Floats:
     pairs = each * (each - 1)
     share: Floats = (weights @ ((table**2).sum(axis=1) - each)) / (weights @ pairs)
     return share
+
+
+def _share(value: Floats, resampled: Floats, n: int) -> Estimate:
+    """In per cent; what all pictures have in common may yet fail on others."""
+    found = _estimate(100 * value, 100 * resampled, n)
+    if found.value not in (0, 100):
+        return found
+    return Estimate(found.value, max(0.0, found.value - exact_reach(n)), min(100.0, found.value + exact_reach(n)), n)
 
 
 def _estimate(value: Floats, resampled: Floats, n: int) -> Estimate:

@@ -27,7 +27,7 @@ from counterfoil.metrics.statistic import Difference, Mean, Ratio, Share, Statis
 LEVEL = 0.95
 FEWEST = 5  # source images that a ratio's interval takes: on either side, and right ones to divide by
 
-__all__ = ["FEWEST", "LEVEL", "RESAMPLES", "Estimate", "estimate", "estimate_one"]
+__all__ = ["FEWEST", "LEVEL", "RESAMPLES", "Estimate", "estimate", "estimate_one", "exact_reach"]
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,16 @@ def estimate_one(drawn: Resamples, statistic: Statistic, *, level: float = LEVEL
         return Estimate(value, None, None, n, few)
     low, high = drawn.interval(statistic, alpha)
     if isinstance(statistic, Share) and value in (0, 100):
-        reach = 100 * (1 - (alpha / 2) ** (1 / drawn.clusters[statistic.whole]))
+        reach = exact_reach(drawn.clusters[statistic.whole], alpha)
         low, high = (min(low, 100 - reach), value) if value else (value, max(high, reach))
     low, high = min(_rounded(low, value), value), max(_rounded(high, value), value)
     note = "all images alike, so the interval has no width" if low == high else ""
     return Estimate(value, low, high, n, note)
+
+
+def exact_reach(n: int, alpha: float = 1 - LEVEL) -> float:
+    """How far from 0 or 100 % a share of `n` that is one of these may lie (Clopper and Pearson)."""
+    return float(100 * (1 - (alpha / 2) ** (1 / n)))
 
 
 def _too_few(drawn: Resamples, statistic: Statistic) -> str:
