@@ -108,6 +108,11 @@ def test_numbers_of_a_search_are_not_asked_of_edits(run):
         invoke("compare", str(run.path), "--transfer")
 
 
+def test_an_interval_without_width_says_why(run):
+    said = invoke("compare", str(run.path), "--scored", "--metric", "sensitivity").output
+    assert "0.0 points (all images alike, so the interval has no width)" in said
+
+
 def test_runs_over_other_pictures_of_the_same_names_are_refused(run, tmp_path):
     class Darker(world.Pets):
         def load(self, sample, size):

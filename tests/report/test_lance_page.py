@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from counterfoil import rescoring, store
 from counterfoil.errors import UsageError
+from counterfoil.parts import Edited
 from counterfoil.protocols import lance
 from counterfoil.report import write_report
 from counterfoil.spec import PartSpec
@@ -31,6 +33,8 @@ def page(run, tmp_path_factory):
 def test_the_page_names_factor_bias_and_losses(page, run):
     text = page.read_text()
     assert "<strong>Background</strong> costs most" in text
+    drop = run.results["drop"]
+    assert f"points</strong> of accuracy ({drop['low']:.1f} to {drop['high']:.1f})" in text
     for heading in ("Numbers", "By class", "Class-level biases", "What was turned away, and why", "Pairs", "Downloads"):
         assert f">{heading}</h2>" in text
     assert run.results["bias"][0]["name"].split(" → ")[0] in text
@@ -91,6 +95,20 @@ def test_runs_with_other_settings_are_not_set_side_by_side_without_a_word(run, t
     other = lance.run(world.spec(limit=12), tmp_path / "other", given=world.given())
     index = read(write_report([run, other], tmp_path / "report")).words
     assert "These runs differ in more than the model" in index and "limit (16 / 12)" in index
+
+
+def test_what_redrawing_alone_costs_is_said_before_the_drops(run, tmp_path):
+    class Faded(world.Redraw):
+        def _one(self, picture, caption):
+            edited = super()._one(picture, caption)
+            return replace(edited, reconstruction=1 - picture) if isinstance(edited, Edited) else edited
+
+    faded = lance.run(world.spec(limit=6), tmp_path / "faded", given=world.given(editor=Faded()))
+    cost = faded.results["drop_reconstruction"]["value"]
+    assert cost > 10
+    words = read(write_report([faded], tmp_path / "report")).words
+    assert f"Inverting and redrawing alone cost {cost:.1f} points of accuracy" in words
+    assert "Inverting and redrawing alone" not in read(write_report([run], tmp_path / "other")).words
 
 
 def test_an_unfinished_run_beside_a_finished_one(run, tmp_path):

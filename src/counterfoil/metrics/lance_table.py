@@ -22,7 +22,7 @@ def _overall(results: Mapping[str, Any]) -> list[str]:
     rows = [("", "value", "95 % interval", "n", "")]
     for name, meaning in MEANINGS.items():
         found = Estimate.from_dict(results[name])
-        said = found.note if found.value is None else f"{meaning} ({found.note})" if found.low is None else meaning
+        said = found.note if found.value is None else f"{meaning} ({found.note})" if found.note else meaning
         rows.append((name, _value(found, name), _interval(found), str(found.n), said))
     return _aligned(rows, left=(0, 4))
 

@@ -29,12 +29,12 @@ def p_text(p: float) -> str:
 
 
 def interval_text(found: Estimate, *, sign: bool = False, unit: str = "") -> str:
-    """A value with its interval, or why the one or the other is missing."""
+    """A value with its interval, or why the one or the other is missing or says nothing."""
     if found.value is None:
         return f"undefined: {found.note}"
     form = "+.1f" if sign else ".1f"
     value = f"{found.value:{form}}{unit}".replace("-", "−")
-    if found.low is None or found.high is None:
+    if found.low is None or found.high is None or found.low == found.high:
         return f"{value} ({found.note})"
     return f"{value} ({found.low:{form}} to {found.high:{form}})".replace("-", "−")
 

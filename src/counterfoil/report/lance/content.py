@@ -12,9 +12,9 @@ from counterfoil.metrics.bias import parted
 from counterfoil.metrics.lance import lance_results
 from counterfoil.metrics.outcomes import model_names
 from counterfoil.records import Prediction, Trial, Verdict
-from counterfoil.report.cautions import Caution, about_parts, about_pictures
+from counterfoil.report.cautions import GENERATOR_COST, Caution, about_parts, about_pictures
 from counterfoil.report.collect import answer_name, part_name
-from counterfoil.report.numbers import count
+from counterfoil.report.numbers import count, number
 from counterfoil.report.pictures import Album, Stored
 from counterfoil.store import Run
 
@@ -97,7 +97,12 @@ class Content:
             return []
         pictures = int(self.results["counts"]["validated"])
         said = f"{count(pictures, 'source picture has', 'source pictures have')} an accepted edit"
-        return [*about_parts(self.run, models=[self.model]), *about_pictures(pictures, said, missing=self.missing)]
+        found = [*about_parts(self.run, models=[self.model]), *about_pictures(pictures, said, missing=self.missing)]
+        redrawn = number(self.results, "drop_reconstruction")
+        if redrawn.value is not None and redrawn.value > GENERATOR_COST:
+            told = f"Inverting and redrawing alone cost {redrawn.text} points of accuracy ({redrawn.interval})"
+            found.append(Caution("care", f"{told}: that part of every drop is the editor's, not the edit's."))
+        return found
 
 
 def tested(run: Run) -> list[str]:
