@@ -98,7 +98,7 @@ def _raw(table: Floats, weights: Floats) -> Floats:
 def _share(value: Floats, resampled: Floats, n: int) -> Estimate:
     """In per cent; what all pictures have in common may yet fail on others."""
     found = _estimate(100 * value, 100 * resampled, n)
-    if found.value not in (0, 100):
+    if found.low is None or found.value not in (0, 100):
         return found
     return Estimate(found.value, max(0.0, found.value - exact_reach(n)), min(100.0, found.value + exact_reach(n)), n)
 

@@ -3,8 +3,8 @@
 A mistake is *named* by the nuisance when the class it names and the nuisance share a word that the truth does not have: a boot
 on a beach taken for "sandbar, beach". It is *pulled* by the nuisance when, among pictures of other objects, the classifier
 gives this same answer far more often with this nuisance than with the others of its kind: Fisher's exact test, one-sided,
-corrected by Holm over all pairs of nuisance and answer of the kind, and at least two different objects taken for it. The
-first needs a classifier that knows such classes, the second does not. Everything else is *other*.
+corrected by Holm over all pairs of nuisance and answer of the kind, also those that do not occur, and at least two different
+objects taken for it. The first needs a classifier that knows such classes, the second does not. Everything else is *other*.
 
 The pull is measured on all painted pictures and not on what mining kept, which was chosen by its mistakes.
 """

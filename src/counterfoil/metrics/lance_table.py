@@ -102,11 +102,11 @@ def chance(p: float) -> str:
 def _value(found: Estimate, name: str) -> str:
     if found.value is None:
         return "–"
-    return f"{found.value:.1f}" + ("" if name in _POINTS else " %")
+    return f"{found.value:.1f}".replace("-", "−") + ("" if name in _POINTS else " %")
 
 
 def _interval(found: Estimate) -> str:
-    return "–" if found.low is None or found.high is None else f"{found.low:.1f} to {found.high:.1f}"
+    return "–" if found.low is None or found.high is None else f"{found.low:.1f} to {found.high:.1f}".replace("-", "−")
 
 
 def _aligned(rows: Sequence[Sequence[str]], *, left: Sequence[int]) -> list[str]:
