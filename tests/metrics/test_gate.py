@@ -77,6 +77,12 @@ def test_a_regression_that_shows_fails_and_one_that_does_not_passes() -> None:
     assert [(each.passed, each.answer.split(":")[0]) for each in found] == [(True, "better"), (True, "better")]
 
 
+def test_against_a_baseline_it_says_on_how_many_images() -> None:
+    fewer = RUN.take(RUN.keys < 150)
+    assert ", n 150, p " in check_against(RUN, fewer, [SA])[0].answer
+    assert ", n 150, at most " in check_against(RUN, fewer, [SA], margin=5)[0].answer
+
+
 def test_a_margin_asks_for_proof_that_little_was_lost() -> None:
     same = check_against(RUN, RUN, [FMR], margin=5)[0]
     assert same.passed
