@@ -2,9 +2,10 @@
 
 A mistake is *named* by the nuisance when the class it names and the nuisance share a word that the truth does not have: a boot
 on a beach taken for "sandbar, beach". It is *pulled* by the nuisance when, among pictures of other objects, the classifier
-gives this same answer far more often with this nuisance than with the others of its kind: Fisher's exact test, one-sided,
-corrected by Holm over all pairs of nuisance and answer of the kind, also those that do not occur, and at least two different
-objects taken for it. The first needs a classifier that knows such classes, the second does not. Everything else is *other*.
+gives this same answer far more often with this nuisance than with the others of its kind: Fisher's exact test, one-sided, over
+prompts, as several pictures of one object and nuisance have one voice; corrected by Holm over all pairs of nuisance and answer
+of the kind, also those that do not occur; and at least two different objects taken for it. The first needs a classifier that
+knows such classes, the second does not. Everything else is *other*.
 
 The pull is measured on all painted pictures and not on what mining kept, which was chosen by its mistakes.
 """
@@ -13,9 +14,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,30 +73,48 @@ def names_nuisance(answer: str, nuisance: str, truth: str) -> bool:
 
 
 def _pulls_of(kind: str, rows: list[tuple[str, str, str]], level: float) -> list[Pull]:
-    totals: Counter[str] = Counter(nuisance for _, _, nuisance in rows)
-    of_truth: Counter[str] = Counter(truth for truth, _, _ in rows)
-    both: Counter[tuple[str, str]] = Counter((nuisance, truth) for truth, _, nuisance in rows)
-    taken: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)  # by nuisance and answer: which objects were taken for it
-    anywhere: Counter[str] = Counter()
+    said: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)  # by nuisance and object: what its pictures are taken for
     for truth, answer, nuisance in rows:
+        said[nuisance, truth][answer] += 1
+    # Pictures of one prompt are no more independent than it: they have one voice, that of most of them.
+    voices = {prompt: _of_most(answers) for prompt, answers in said.items()}
+    taken: dict[tuple[str, str], set[str]] = defaultdict(set)  # by nuisance and answer: which objects are taken for it
+    for (nuisance, truth), answer in voices.items():
         if answer and answer != truth:
-            taken[nuisance, answer][truth] += 1
-            anywhere[answer] += 1
-    tested: list[tuple[Any, ...]] = []
+            taken[nuisance, answer].add(truth)
+    anywhere: Counter[str] = Counter()
+    for (_, answer), objects in taken.items():
+        anywhere[answer] += len(objects)
+    of_place, of_truth = Counter(nuisance for nuisance, _ in voices), Counter(truth for _, truth in voices)
+    tested: list[tuple[str, str, float]] = []
     for (nuisance, answer), objects in sorted(taken.items()):
-        times, among = sum(objects.values()), totals[nuisance] - both[nuisance, answer]
-        others = len(rows) - of_truth[answer]  # pictures of other objects, whatever the nuisance
-        p = float(hypergeom.sf(times - 1, others, anywhere[answer], among))
-        rest = others - among
-        elsewhere = 100 * (anywhere[answer] - times) / rest if rest else 0.0
-        tested.append((nuisance, answer, times, among, elsewhere, len(objects), p))
+        others = len(voices) - of_truth[answer]  # prompts of other objects, whatever the nuisance
+        among = of_place[nuisance] - ((nuisance, answer) in voices)
+        tested.append((nuisance, answer, float(hypergeom.sf(len(objects) - 1, others, anywhere[answer], among))))
     # Pairs that never occur show nothing, but each could have: an answer given twice is with one nuisance or another.
-    corrected = holm([each[-1] for each in tested], among=len(totals) * len(anywhere))
+    corrected = holm([p for _, _, p in tested], among=len(of_place) * len(anywhere))
     return [
-        Pull(kind, nuisance, answer, times, among, elsewhere, p)
-        for (nuisance, answer, times, among, elsewhere, objects, _), p in zip(tested, corrected, strict=True)
-        if p <= level and objects > 1
+        _pull(kind, nuisance, answer, said, p)
+        for (nuisance, answer, _), p in zip(tested, corrected, strict=True)
+        if p <= level and len(taken[nuisance, answer]) > 1
     ]
+
+
+def _of_most(answers: Counter[str]) -> str:
+    """What more than half of the pictures are taken for; nothing where they differ."""
+    answer, times = answers.most_common(1)[0]
+    return answer if 2 * times > answers.total() else ""
+
+
+def _pull(kind: str, nuisance: str, answer: str, said: Mapping[tuple[str, str], Counter[str]], p: float) -> Pull:
+    """The pull in pictures of other objects."""
+    times, among, elsewhere, rest = 0, 0, 0, 0
+    for (place, truth), answers in said.items():
+        if truth != answer and place == nuisance:
+            times, among = times + answers[answer], among + answers.total()
+        elif truth != answer:
+            elsewhere, rest = elsewhere + answers[answer], rest + answers.total()
+    return Pull(kind, nuisance, answer, times, among, 100 * elsewhere / rest if rest else 0.0, p)
 
 
 def _stems(text: str) -> set[str]:
