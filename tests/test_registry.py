@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from counterfoil import registry
 from counterfoil.errors import BadPart, BadSpec, UnknownName
@@ -60,6 +61,23 @@ def test_parts_are_listed_without_importing_them(entries, tmp_path, monkeypatch)
 def test_an_unknown_option_is_told_with_those_there_are():
     with pytest.raises(BadSpec, match=r"unexpected keyword argument 'speed'; its options are per_step"):
         registry.create("generator", "brightness:", {"speed": 1})
+
+
+@pytest.mark.parametrize(
+    "options", [{"options": {"size": 32}, "margin": 0.1}, {"size": 32, "margin": 0.1}], ids=["under options", "beside its own"]
+)
+def test_a_part_around_another_hands_its_options_on(options, tmp_path):
+    made = tmp_path / "made.py"
+    made.write_text(
+        "import torch\n\ndef load(size=8):\n    head = torch.nn.Linear(3 * size**2, 2)\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), head), ['ant', 'bee']\n"
+    )
+    oracle = registry.create("oracle", f"classifier:python:{made}:load", options)
+    assert oracle.bind(["ant", "bee"]).judge(torch.rand(2, 3, 32, 32), torch.tensor([0, 1])).scores.shape == (2,)
+
+
+def test_options_of_a_part_around_nothing_may_stand_under_options():
+    assert registry.create("generator", "brightness:", {"options": {"per_step": 0.2}}).per_step == 0.2
 
 
 def test_an_unknown_role_is_refused():

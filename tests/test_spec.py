@@ -86,6 +86,17 @@ def test_set_finds_the_section_of_a_key():
     assert parsed.generator.options == {"epsilon": 0.1}
 
 
+def test_options_of_the_part_inside_stand_beside_those_of_the_part_around_it():
+    parsed = spec.parse({**PARTS, "model": {"name": "grouped:timm:resnet18", "groups": "imagenet-9", "options": {"side": 96}}})
+    assert parsed.model.options == {"groups": "imagenet-9", "options": {"side": 96}}
+
+
+def test_set_changes_an_option_of_a_part_as_it_is_printed():
+    values = spec.parse(PARTS).model_dump(mode="json")
+    spec.override(values, "generator.epsilon=0.1")
+    assert spec.parse(values).generator.options == {"epsilon": 0.1}
+
+
 @pytest.mark.parametrize(("text", "complaint"), [("budget", "write KEY=VALUE"), ("bugdet=3", "did you mean 'budget'?")])
 def test_set_explains_what_it_cannot_use(text, complaint):
     with pytest.raises(BadSpec, match="--set") as caught:

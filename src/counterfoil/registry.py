@@ -67,12 +67,13 @@ def create(role: str, name: str, options: Mapping[str, Any] | None = None) -> An
     _, _, rest = name.partition(":")
     # Look up first, load second, so that an error inside a plug-in is never read as an unknown name.
     factory = _import(role, _find(role, name))
+    given = _placed(factory, options or {})
     try:
-        inspect.signature(factory).bind(rest, **(options or {}))
+        inspect.signature(factory).bind(rest, **given)
     except TypeError as error:
         raise BadSpec(f"{role} {name!r}: {error}; {_options_of(factory)}") from None
     try:
-        return factory(rest, **(options or {}))
+        return factory(rest, **given)
     except CounterfoilError:
         raise
     except Exception as error:
@@ -128,6 +129,20 @@ def _import(role: str, entry: EntryPoint) -> Any:
         return entry.load()
     except ImportError as error:
         raise BadPart(f"{role} {entry.name!r} ({entry.value}) cannot be imported: {_one_line(error)}") from error
+
+
+def _placed(factory: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options where the factory takes them. A part around another, as `classifier:`, takes the other's under `options`:
+    what it does not know itself is for the one inside. Other parts have no such option: what stands there is their own."""
+    parameters = inspect.signature(factory).parameters
+    under = options.get("options")
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()) or not isinstance(under, Mapping | None):
+        return dict(options)
+    own = {key: value for key, value in options.items() if key != "options"}
+    if "options" not in parameters:
+        return {**(under or {}), **own}
+    inside = {key: own.pop(key) for key in list(own) if key not in parameters}
+    return {**own, "options": {**(under or {}), **inside}} if under or inside else own
 
 
 def _options_of(factory: Any) -> str:

@@ -25,10 +25,10 @@ class PartSpec(Strict):
 
 
 def _part(value: Any) -> Any:
-    """Accepts a bare name, or a mapping whose keys beside `name` are the options."""
+    """Accepts a bare name, a mapping whose keys beside `name` are the options, or what a run keeps: `name` and `options`."""
     if isinstance(value, str):
         return {"name": value}
-    if isinstance(value, Mapping) and "options" not in value:
+    if isinstance(value, Mapping) and set(value) != {"name", "options"}:
         return {"name": value.get("name"), "options": {key: item for key, item in value.items() if key != "name"}}
     return value
 

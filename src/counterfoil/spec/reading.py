@@ -69,6 +69,8 @@ def override(values: dict[str, Any], assignment: str) -> None:
         if not isinstance(inner, dict):
             raise BadSpec(f"--set {key}: {section} is {inner!r}, which has no keys")
         target = inner
+    if set(target) == {"name", "options"} and leaf not in target:  # a part as a run keeps it and --dry-run prints it
+        target = target["options"]
     target[leaf] = value
 
 
