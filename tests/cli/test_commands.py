@@ -17,10 +17,17 @@ __all__ = ["counterfoil", "run"]
 def test_dry_run_prints_specification_and_cost_and_writes_nothing(run, tmp_path):
     code, output, _ = run(extra=["--dry-run", "--set", "slots=4"])
     assert code == 0
-    resolved, _, prices = output.partition("\n\n")
-    assert yaml.safe_load(resolved)["engine"]["slots"] == 4
-    assert "model calls, at most" in prices
+    assert yaml.safe_load(output)["engine"]["slots"] == 4
+    assert "# model calls, at most" in output
     assert not (tmp_path / "run").exists()
+
+
+def test_what_dry_run_prints_is_a_file_to_run(run, counterfoil, tmp_path):
+    _, printed, _ = run(extra=["--dry-run"])
+    (tmp_path / "kept.yaml").write_text(printed)
+    code, again, complaint = counterfoil("run", "kept.yaml", "--out", "run", "--dry-run")
+    assert (code, complaint) == (0, "")
+    assert yaml.safe_load(again) == yaml.safe_load(printed)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +92,7 @@ def test_a_specification_file_is_read_and_overridden(counterfoil, tmp_path):
     (tmp_path / "run.yaml").write_text(yaml.safe_dump({**values, "search": {"budget": 7}}))
     code, output, _ = counterfoil("run", "run.yaml", "--dry-run", "--seed", "3", "--set", "step=0.5")
     assert code == 0
-    resolved = yaml.safe_load(output.partition("\n\n")[0])
+    resolved = yaml.safe_load(output)
     assert (resolved["seed"], resolved["search"]["budget"], resolved["search"]["step"]) == (3, 7, 0.5)
 
 

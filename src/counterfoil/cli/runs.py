@@ -127,7 +127,7 @@ def _explain(resolved: Any, out: Path) -> None:
     from counterfoil.grids import read_grid
     from counterfoil.protocols.imagenet_d.sets import open_set
 
-    typer.echo(yaml.safe_dump({**resolved.model_dump(mode="json"), "out": str(out)}, sort_keys=False).rstrip())
+    typer.echo(yaml.safe_dump(resolved.model_dump(mode="json"), sort_keys=False).rstrip())
     lines: list[str] = []
     if isinstance(resolved, specs.FmrSpec):
         lines = cost(resolved, len(open_data(resolved))).lines()
@@ -136,5 +136,6 @@ def _explain(resolved: Any, out: Path) -> None:
     elif isinstance(resolved, specs.ImagenetDSpec):
         whole = len(open_set(resolved.data).dataset) if resolved.data else len(read_grid(resolved.grid))
         lines = painting_cost(resolved, min(whole, resolved.limit or whole))
-    for line in ["", *lines] if lines else []:
-        typer.echo(line)
+    typer.echo(f"\n# run directory: {out}")
+    for line in lines:
+        typer.echo(f"# {line}")  # a comment, so that the whole can be kept as a file and run
