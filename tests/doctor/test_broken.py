@@ -11,6 +11,7 @@ from counterfoil import registry
 from counterfoil import spec as specs
 from counterfoil.assembly import Given, assemble
 from counterfoil.doctor import Diagnosis, examine
+from counterfoil.errors import BadImage
 from counterfoil.models.module import ModuleModel
 from tests.doctor import broken
 
@@ -24,10 +25,10 @@ def oracle():
     return registry.create("oracle", "classifier:lab:augmented")  # quicker than CLIP
 
 
-def diagnosed(model, data=None) -> Diagnosis:
+def diagnosed(model, data=None, images: int = IMAGES) -> Diagnosis:
     values = {"model": "given:", "data": "lab:wardrobe", "generator": "pixels:", "oracle": "given:"}
     given = {"model": model, "oracle": oracle()} | ({"dataset": data} if data else {})
-    return examine(assemble(specs.parse(values), Given(given)), images=IMAGES)
+    return examine(assemble(specs.parse(values), Given(given)), images=images)
 
 
 def healthy(name: str = "narrow") -> ModuleModel:
@@ -119,3 +120,28 @@ def test_wrong_labels_are_not_blamed_on_the_model():
 
     found = diagnosed(healthy(), Mislabelled(data, lambda image: image))
     assert "labels of the data" in [finding.mistake for finding in found.findings]
+
+
+def test_a_gross_mistake_is_named_on_few_pictures_too():
+    whole = healthy()
+    found = diagnosed(broken.remade(whole, classes=[*whole.classes[1:], whole.classes[0]]), images=20)
+    assert suspected(found) == ["class order"]
+    assert "few pictures" in [finding.mistake for finding in found.findings]
+
+
+@pytest.mark.parametrize(("spoilt", "severity"), [(2, "caution"), (15, "mistake")])
+def test_pictures_that_cannot_be_read_are_counted_and_told(spoilt, severity):
+    data = registry.create("dataset", "lab:wardrobe", {"count": 16})
+    bad = {sample.image_id for sample in list(data)[:spoilt]}
+
+    class Spoilt(broken.Turned):
+        def load(self, sample, size):
+            if sample.image_id in bad:
+                raise BadImage(f"{sample.image_id}: cut short")
+            return super().load(sample, size)
+
+    found = diagnosed(healthy(), Spoilt(data, lambda image: image), images=16)
+    (finding,) = [each for each in found.findings if each.mistake == "pictures"]
+    assert finding.severity == severity
+    assert finding.says.startswith(f"{spoilt} of the 16 pictures tried cannot be read")
+    assert "cut short" in finding.evidence

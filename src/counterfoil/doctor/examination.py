@@ -58,11 +58,12 @@ def examine(assembly: Assembly, *, images: int = IMAGES, watch: Watch = lambda d
     notes.add("accuracy", rows | ({"oracle abstains": f"on {abstains} of {len(few)}"} if abstains else {}))
 
     unsteady = check_steadiness(assembly.model, few)
-    notes.findings += outputs.check_scores(logits) + unsteady
-    if not notes.findings:  # an unsteady or doubly softened model would be blamed for what it suffers from
-        notes.findings += _mistakes(assembly, few, logits, watch)
+    suspected = outputs.check_scores(logits) + unsteady
+    if not suspected:  # an unsteady or doubly softened model would be blamed for what it suffers from
+        suspected = _mistakes(assembly, few, logits, watch)
     if agrees.value is not None:
-        notes.findings += _truth(share(right), agrees, notes.findings)
+        suspected += _truth(share(right), agrees, suspected)
+    notes.findings += suspected
 
     watch("checking gradients")
     rows, found = gradients.check_gradients(assembly.model, few)
@@ -71,8 +72,8 @@ def examine(assembly: Assembly, *, images: int = IMAGES, watch: Watch = lambda d
         more, found = gradients.check_climb(assembly.model, assembly.generator, few, assembly.spec.search)
         rows |= more
     # The slope of an answer that changes by itself, and steps against a wrong class, say nothing new.
-    told = [] if unsteady or (notes.findings and climbs) else found
-    notes.add("gradients", rows, _consequences(told, notes.findings) if rows.get("gradient") != "blocked" else told)
+    told = [] if unsteady or (suspected and climbs) else found
+    notes.add("gradients", rows, _consequences(told, suspected) if rows.get("gradient") != "blocked" else told)
 
     watch("reconstructing")
     pictures = reconstruction.reconstructed(assembly.generator, few)
@@ -105,7 +106,8 @@ def _consequences(found: list[Finding], known: list[Finding]) -> list[Finding]:
 def _labels(assembly: Assembly, few: Handful) -> dict[str, str]:
     data, model = assembly.dataset.classes, assembly.model.classes
     seen = sorted(set(few.labels.tolist()))
-    pairs = [f"{data[label]} → {model[assembly.columns[label]]} [{assembly.columns[label]}]" for label in (seen[:1] + seen[-1:])]
+    ends = dict.fromkeys(seen[:1] + seen[-1:])
+    pairs = [f"{data[label]} → {model[assembly.columns[label]]} [{assembly.columns[label]}]" for label in ends]
     return {
         "pictures tried": f"{len(few)} of {len(assembly.dataset)}, {len(seen)} of {len(data)} classes, side {assembly.size}",
         "unreadable": str(len(few.unreadable)) + (f", the first: {few.unreadable[0]}" if few.unreadable else ""),
@@ -115,17 +117,29 @@ def _labels(assembly: Assembly, few: Handful) -> dict[str, str]:
 
 
 def _data(few: Handful) -> list[Finding]:
-    if len(few) >= FEW:
-        return []
-    return [
-        Finding(
-            "few pictures",
-            f"{len(few)} pictures say little: mistakes that cost a few points go unseen",
-            f"n = {len(few)}",
-            f"examine {FEW} or more (--images)",
-            severity="caution",
+    found = []
+    if few.unreadable:
+        tried = len(few) + len(few.unreadable)
+        found.append(
+            Finding(
+                "pictures",
+                f"{len(few.unreadable)} of the {tried} pictures tried cannot be read, and a run passes over such pictures",
+                few.unreadable[0],
+                "repair or remove them, or have a run stop at the first (--strict)",
+                severity="mistake" if len(few.unreadable) > len(few) else "caution",
+            )
         )
-    ]
+    if len(few) < FEW:
+        found.append(
+            Finding(
+                "few pictures",
+                f"so few pictures ({len(few)}) say little: mistakes that cost a few points go unseen",
+                f"n = {len(few)}",
+                f"examine {FEW} or more (--images)",
+                severity="caution",
+            )
+        )
+    return found
 
 
 def _truth(model: Estimate, oracle: Estimate, known: list[Finding]) -> list[Finding]:
