@@ -56,6 +56,18 @@ def test_the_ladder_charges_each_loss_to_its_cause() -> None:
     ]
 
 
+def test_the_words_beside_the_ladder_have_room() -> None:
+    figure = ladder.ladder({**RESULTS, "PA": estimate(0), "PA_random": estimate(100)}, name="l")
+    assert figure is not None
+    root = ElementTree.fromstring(figure.wide)
+    for text in root.iter("text"):
+        if text.attrib["text-anchor"] == "start":
+            words = text.text or ""
+            assert shortened(words, WIDE - float(text.attrib["x"]), size=12) == words
+    (full,) = {float(text.attrib["x"]) for text in root.iter("text") if text.text == "100.0 %"}
+    assert full - len("100.0 %") * 8.5 > max(float(disc.attrib["cx"]) for disc in root.iter("circle"))
+
+
 def test_the_curve_goes_through_the_values() -> None:
     figure = steps.of_one(RESULTS, name="s")
     assert figure is not None
@@ -138,3 +150,5 @@ def test_classes_of_one_or_two_images_are_not_drawn() -> None:
     many = {"VR": estimate(80), "PA": estimate(70)}
     figure = classes.by_class({"per_class": {"cat": few, "dog": many}}, name="c")
     assert figure is not None and [row[0] for row in figure.rows] == ["dog"]
+    assert "Lowest accuracy after guided steps among those drawn: dog" in figure.description
+    assert "1 of 2 classes; the table of classes has them" in figure.description

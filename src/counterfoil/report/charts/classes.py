@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from counterfoil.report.charts.marks import Shape, mark, whisker
 from counterfoil.report.charts.svg import Box, Figure, Scale, drawing, figure, label, line, shortened, tag
-from counterfoil.report.numbers import Number, number
+from counterfoil.report.numbers import FEWEST, Number, number
 
 MOST = 24  # classes drawn; the table has all
 PANELS: tuple[tuple[str, str, Shape, str], ...] = (
@@ -26,6 +26,7 @@ def by_class(results: Mapping[str, Any], *, name: str) -> Figure | None:
     rows = [
         (str(title), number(entry, "VR"), number(entry, "PA")) for title, entry in per_class.items() if isinstance(entry, Mapping)
     ]
+    few = sum(row[1].rests_on_few for row in rows)
     rows = [row for row in rows if not row[1].rests_on_few]
     if not rows:
         return None
@@ -62,9 +63,13 @@ def by_class(results: Mapping[str, Any], *, name: str) -> Figure | None:
         if len(rows) > MOST
         else ""
     )
+    if few:
+        every = few + len(rows)
+        some += f" Left out for having fewer than {FEWEST} images: {few:,} of {every:,} classes; the table of classes has them."
     lowest = next((row for row in rows if row[2].value is not None), None)
+    among = " among those drawn" if few else ""
     spoken = (
-        f"Lowest accuracy after guided steps: {shortened(lowest[0], 500)}, {lowest[2].text} %."
+        f"Lowest accuracy after guided steps{among}: {shortened(lowest[0], 500)}, {lowest[2].text} %."
         if lowest
         else "No class has an accepted image."
     )

@@ -31,7 +31,7 @@ def ladder(results: Mapping[str, Any], *, name: str) -> Figure | None:
     def draw(width: int) -> Markup:
         wide = width > 500
         row = 44 if wide else 64
-        box = Box(width, row * len(rungs) + 30, left=150 if wide else 8, right=330 if wide else 16, top=4, bottom=26)
+        box = Box(width, row * len(rungs) + 30, left=150 if wide else 8, right=396 if wide else 16, top=4, bottom=26)
         scale = Scale(0, 100, box.left, box.plot_right)
         parts = [_axis(box, scale)]
         for index, ((title, charged, colour, found), drop) in enumerate(zip(rungs, lost, strict=True)):
@@ -45,8 +45,8 @@ def ladder(results: Mapping[str, Any], *, name: str) -> Figure | None:
             text = f"{drop}, {charged}" if drop else ""
             if wide:
                 parts.append(label(title, box.left - 12, middle + 5, anchor="end"))
-                parts.append(label(f"{found.text} %", box.plot_right + 58, middle + 5, anchor="end", kind="strong"))
-                parts.append(label(text, box.plot_right + 76, middle + 5, kind="faint"))
+                parts.append(label(f"{found.text} %", box.plot_right + 68, middle + 5, anchor="end", kind="strong"))
+                parts.append(label(text, box.plot_right + 84, middle + 5, kind="faint"))
             else:
                 parts.append(label(f"{title}: {found.text} %", box.left, middle - 30))
                 parts.append(label(text, box.left, middle - 14, kind="faint"))
