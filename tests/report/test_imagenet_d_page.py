@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil import store
+from counterfoil.metrics.imagenet_d_text import table_text
 from counterfoil.metrics.imagenet_d_transfer import BIAS
 from counterfoil.protocols import imagenet_d
 from counterfoil.records import Verdict
@@ -90,9 +91,13 @@ def test_a_set_that_was_only_tested_on_has_no_surrogates_on_its_page(run: store.
 
     export(run, tmp_path / "set")
     changes = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set"), "models": ["fake:unseen"]}
-    text = page(imagenet_d.run(spec(**changes), tmp_path / "later", given=given()), tmp_path / "report")
+    later = imagenet_d.run(spec(**changes), tmp_path / "later", given=given())
+    text = page(later, tmp_path / "report")
     assert "Accuracy on the set" in text and "Selection bias" not in text and "Leave one" not in text
-    assert "before and after mining" not in text and "What mistakes follow" in text and "Strongest pulls" in text
+    assert "before and after mining" not in text and "What mistakes follow" in text
+    assert "No nuisance is found to pull a model" in text and "Strongest pulls" not in text
+    assert "no oracle was asked" in text and "nobody has looked" not in text and "From prompts" not in text
+    assert "no oracle was asked" in table_text(later.results)
 
 
 def test_a_model_without_a_mistake_has_none_to_sort(run: store.Run, tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def show(run: Run, *, model: str | None = None, oracle: str | None = None) -> No
     results = results_of(run, model=model, oracle=oracle)
     counts = results["counts"]
     skipped = f", {counts['skipped']} unreadable and skipped" if counts["skipped"] else ""
-    names = f"{results['model']['name']}, oracle {results['oracle']['name']}"
+    asked = results["oracle"]["name"]
+    names = results["model"]["name"] + (f", oracle {asked}" if asked != "none" else "")
     typer.echo(f"{names}: {extent(protocol_of(run), counts)}{skipped}")
     typer.echo(text_of(run, results))
     if protocol_of(run) == "fmr" and counts["validated"]:

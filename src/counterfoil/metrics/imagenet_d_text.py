@@ -15,7 +15,7 @@ TEST = "p: bootstrap of whole prompts, that the drop is zero; of several models 
 
 def table_text(results: Entry) -> str:
     """The tables, one under the other; every one that shows a surrogate has the statement of selection bias under it."""
-    blocks = [funnel(results["counts"]), models(results), leave_one_out(results), by_number(results), kinds(results)]
+    blocks = [funnel(results), models(results), leave_one_out(results), by_number(results), kinds(results)]
     blocks += [failures(results), orders(results)]
     return "\n\n".join("\n".join(lines) for lines in map(list, blocks) if lines)
 
@@ -35,12 +35,13 @@ def chance(found: Entry) -> str:
     return "" if p is None else p_text(p)
 
 
-def funnel(counts: Entry) -> Iterator[str]:
+def funnel(results: Entry) -> Iterator[str]:
     """What became of the pictures, in one line or two."""
+    counts = results["counts"]
     skipped = f", {counts['skipped']} cannot be used" if counts["skipped"] else ""
-    yield f"{counts['images']} pictures{skipped}; the oracle sees the object in {counts['object_seen']}" + (
-        f" and leaves {counts['object_open']} open" if counts["object_open"] else ""
-    )
+    seen = f"the oracle sees the object in {counts['object_seen']}"
+    seen += f" and leaves {counts['object_open']} open" if counts["object_open"] else ""
+    yield f"{counts['images']} pictures{skipped}; {seen if results['oracle']['name'] != 'none' else 'no oracle was asked'}"
     if counts["turned_away"]:
         away = ", ".join(f"{name} {times}" for name, times in counts["turned_away"].items())
         yield f"kept {counts['kept']}; turned away: {away}"

@@ -51,6 +51,16 @@ class Content:
         return bool(self.results and "leave_one_out" in self.results)
 
     @property
+    def given(self) -> bool:
+        """Whether the set was there before, and is only tested on."""
+        return bool(self.run.spec.get("data"))
+
+    @property
+    def pulled(self) -> bool:
+        """Whether a nuisance is found to pull a model."""
+        return any((entry.get("failure_modes") or {}).get("pulls") for _, entry in self.models)
+
+    @property
     def mistaken(self) -> bool:
         """Whether any model made a mistake, on the set or on what was painted."""
         sorted_ = ((entry.get("failure_modes") or {}).get("painted") or {} for _, entry in self.models)
