@@ -138,6 +138,8 @@ def test_images_that_only_one_has_are_left_out_and_counted() -> None:
     assert "20 more images of one are left out" in text(found)
     with pytest.raises(UsageError, match="no source image in common"):
         compared(one=one, two=drawn(10, 1, keys=range(100, 110)))
+    with pytest.raises(UsageError, match="two: nothing was made that counts"):
+        compared(one=one, two=drawn(0, 1, keys=range(0)))
     with pytest.raises(UsageError, match="needs two models"):
         compared(one=one)
 

@@ -109,6 +109,8 @@ def shared_keys(contenders: Mapping[str, Outcomes | Rows]) -> NDArray[np.uint64]
     """The source images that all have; UsageError if there are none."""
     keys = reduce(np.intersect1d, [each.keys for each in contenders.values()])
     if not len(keys):
+        if empty := [name for name, each in contenders.items() if not len(each)]:
+            raise UsageError(f"{', '.join(empty)}: nothing was made that counts, so there is nothing to pair; leave it out")
         raise UsageError(f"{', '.join(contenders)}: no source image in common, so nothing to pair; run them on the same data")
     return keys
 
