@@ -22,6 +22,11 @@ def test_a_bare_path_is_a_folder_of_images():
     assert spec.parse({**PARTS, "data": "tensors:x.npz"}).data.name == "tensors:x.npz"
 
 
+@pytest.mark.parametrize("written", ["photos/", "./photos", "folder:photos/", "folder:./photos//"])
+def test_one_folder_has_one_name_however_it_is_written(written):
+    assert spec.parse({**PARTS, "data": written}) == spec.parse(PARTS)
+
+
 def test_what_is_written_reads_back_the_same():
     parsed = spec.parse({**PARTS, "search": {"budget": 3}})
     assert spec.parse(parsed.model_dump(mode="json")) == parsed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -34,11 +35,12 @@ def _part(value: Any) -> Any:
 
 
 def _data(value: Any) -> Any:
-    """Like a part, and a bare path is a folder of images."""
+    """Like a part, and a bare path is a folder of images; `photos/` and `./photos` are the folder `photos`."""
     part = _part(value)
-    if isinstance(part, Mapping) and isinstance(part.get("name"), str) and ":" not in part["name"]:
-        return {**part, "name": f"folder:{part['name']}"}
-    return part
+    if not isinstance(part, Mapping) or not isinstance(part.get("name"), str):
+        return part
+    kind, _, place = part["name"].rpartition(":")
+    return {**part, "name": f"folder:{Path(place) if place else ''}"} if kind in ("", "folder") else part
 
 
 Part = Annotated[PartSpec, BeforeValidator(_part)]
