@@ -46,6 +46,7 @@ def test_a_step_that_is_not_given_suits_what_moves(generator):
     [
         ({**PARTS, "modle": "x"}, "unknown key 'modle'; did you mean 'model'?"),
         ({**PARTS, "search": {"bugdet": 3}}, "unknown key 'search.bugdet'; did you mean 'budget'?"),
+        ({**PARTS, "budget": 3}, "budget is a key of search; write 'search: {budget: …}'"),
         ({**PARTS, "search": {"budget": -1}}, "search.budget: input should be greater than or equal to 0, got -1"),
         ({**PARTS, "search": {"norm": "l7"}}, "search.norm: input should be 'sign', 'l2' or 'raw', got 'l7'"),
         ({key: value for key, value in PARTS.items() if key != "oracle"}, "no oracle given; name one, as in --oracle NAME"),

@@ -104,10 +104,15 @@ def _assigned(assignment: str) -> tuple[str, Any]:
 
 
 def _section_of(leaf: str, kind: type[RunSpec]) -> list[str]:
-    homes = {name: section for section, settings in sections(kind).items() for name in settings.model_fields}
+    homes = _homes(kind)
     if leaf in homes:
         return [homes[leaf]]
     raise BadSpec(f"--set {leaf}: {_unknown(leaf, [*kind.model_fields, *homes])}")
+
+
+def _homes(kind: type[RunSpec]) -> dict[str, str]:
+    """The section that each key stands in."""
+    return {name: section for section, settings in sections(kind).items() for name in settings.model_fields}
 
 
 def _missing(keys: list[str]) -> list[str]:
@@ -127,6 +132,8 @@ def _complaint(item: Any, kind: type[RunSpec]) -> str:
         elsewhere = [name for name, other in PROTOCOLS.items() if where in other.model_fields and where not in kind.model_fields]
         if elsewhere:
             return f"{where} is for the protocol {' or '.join(elsewhere)}; leave it out, or choose that with --protocol"
+        if where in (homes := _homes(kind)):
+            return f"{where} is a key of {homes[where]}; write '{homes[where]}: {{{where}: …}}'"
         section = sections(kind).get(str(item["loc"][0])) if len(item["loc"]) > 1 else kind
         return _unknown(where, list(section.model_fields) if section else [])
     if item["type"] == "value_error":  # of a specification's own checks, which say all there is to say
