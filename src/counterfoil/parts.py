@@ -202,11 +202,11 @@ class Editor(Protocol):
     """The settings it tries for every edit, one candidate each, as in ("self_replace=0.4", "self_replace=0.6")."""
 
     def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refused]:
-        """One inversion a picture, from the picture, its caption and its seed alone.  # each image (3, H, W)"""
+        """One inversion a picture, from the picture, its caption and its seed alone; what is not (3, H, W) is refused."""
         ...
 
     def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[Edited | Refused]:
-        """The pictures redrawn to the edited captions; one picture's inversion may stand in many rows."""
+        """The pictures redrawn to the edited captions; one picture's inversion may stand in many rows. No words: refused."""
         ...
 
 
