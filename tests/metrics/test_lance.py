@@ -83,6 +83,9 @@ def test_the_largest_drop_is_named_with_its_lead():
     assert found["p"] < 0.001
     same = largest_drop(pairs(rows, factor, [YES] * 60, ([NO] * 3 + [YES] * 27) * 2))
     assert same["p"] > 0.1
+    plain = dict.fromkeys(MEANINGS, Estimate(50.0, 40.0, 60.0, 9).to_dict())
+    assert "largest drop: background, 60.0 points" in text({**plain, "factors": {}, "largest": found})
+    assert f"{same['factor']}, as large as that of {same['next']}" in text({**plain, "factors": {}, "largest": same})
 
 
 def test_of_two_equal_factors_chance_rarely_makes_one_lead():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -58,6 +59,21 @@ def test_words_from_captions_cannot_become_markup(run, tmp_path):
     name = run.results["bias"][0]["name"]
     path.write_text(path.read_text().replace(name, "<script>alert(1)</script>"))
     assert "<script>alert" not in write_report([store.open_run(tmp_path / "run")], tmp_path / "report").read_text()
+
+
+def test_two_runs_of_one_model_are_not_called_two_models(run, tmp_path):
+    shutil.copytree(run.path, tmp_path / "again")
+    assert "2 runs compared" in write_report([run, store.open_run(tmp_path / "again")], tmp_path / "report").read_text()
+
+
+def test_factors_that_cost_alike_are_not_ranked(run, tmp_path):
+    shutil.copytree(run.path, tmp_path / "run")
+    path = tmp_path / "run" / "results.json"
+    found = json.loads(path.read_text())
+    found["largest"]["lead"]["value"] = 0.0
+    path.write_text(json.dumps(found))
+    text = write_report([store.open_run(tmp_path / "run")], tmp_path / "report").read_text()
+    assert "costs most" not in text and "which cost the same" in text
 
 
 def test_models_scored_later_have_pages_of_their_own(run, tmp_path):

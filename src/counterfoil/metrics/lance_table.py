@@ -40,10 +40,9 @@ def _factors(results: Mapping[str, Any]) -> list[str]:
     largest = results.get("largest")
     if largest and "lead" in largest:
         lead = Estimate.from_dict(largest["lead"])
-        lines.append(
-            f"largest drop: {largest['factor']}, {_value(lead, 'drop')} points ({_interval(lead)}) more than {largest['next']}, "
-            f"p = {chance(largest['p'])}"
-        )
+        more = f"{_value(lead, 'drop')} points ({_interval(lead)}) more than {largest['next']}, p = {chance(largest['p'])}"
+        alike = f"as large as that of {largest['next']}"
+        lines.append(f"largest drop: {largest['factor']}, {more if lead.value else alike}")
     return lines
 
 

@@ -56,7 +56,10 @@ class Page:
 
     @property
     def title(self) -> str:
-        return f"{len(self.contents)} models compared" if self.compares else self.contents[0].label
+        if not self.compares:
+            return self.contents[0].label
+        apart = len({content.model for content in self.contents}) == len(self.contents)
+        return f"{len(self.contents)} {'models' if apart else 'runs'} compared"
 
     def cautions(self) -> list[Caution]:
         """What to know before reading the page's numbers."""
