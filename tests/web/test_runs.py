@@ -147,3 +147,16 @@ def _report(browser: TestClient) -> str:
         assert answer.status_code == 200 and answer.headers["refresh"] == "1"
         time.sleep(0.05)
     raise AssertionError("the report was not made")
+
+
+def test_a_painted_set_is_listed_with_its_models_and_accuracy(tmp_path: Path) -> None:
+    from counterfoil.protocols import imagenet_d
+    from tests.protocols.imagenet_d.world import given, spec
+
+    made = imagenet_d.run(spec(), tmp_path / "painted", given=given())
+    here = world(tmp_path)
+    (listed,) = here.owner().get("/api/runs")
+    assert listed["model"] == ", ".join(part["name"] for part in made.spec["models"])
+    assert made.spec["surrogates"][0]["name"] in listed["surrogates"]
+    assert ">accuracy<" in _page(here, "/").replace("\n", "").replace(" ", "")
+    assert made.spec["painter"]["name"] in _page(here, "/runs/painted")

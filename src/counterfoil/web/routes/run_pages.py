@@ -23,7 +23,7 @@ from counterfoil.web.server import Here, Owner, Server
 
 router = APIRouter(include_in_schema=False)
 
-HEADLINES = ("FMR", "FMR_matched", "SA", "PA", "VR", "drop")
+HEADLINES = ("FMR", "FMR_matched", "SA", "PA", "VR", "accuracy", "drop")
 
 
 @router.get("/")

@@ -50,7 +50,9 @@ def describe(catalogue: Catalogue, name: str) -> RunOut:
         return RunOut(name=name, problem=catalogue.said(error))
     except Exception as error:  # a file somebody else wrote: whatever is wrong with it, the list goes on
         return RunOut(name=name, problem=f"{name}: damaged ({type(error).__name__}); restore it from where it came from")
-    parts = {role: part_name(run.spec.get(role)) for role in ("model", "data", "generator", "oracle")}
+    parts = {role: part_name(run.spec.get(role)) for role in ("model", "data", "generator", "painter", "oracle")}
+    for role, several in (("model", "models"), ("surrogates", "surrogates")):  # of ImageNet-D
+        parts[role] = parts.get(role) or ", ".join(map(part_name, run.spec.get(several) or ()))
     protocol = str(run.spec.get("protocol", "fmr"))
     return RunOut(name=name, protocol=protocol, **parts, state=found.state, images=found.images, numbers=numbers)
 

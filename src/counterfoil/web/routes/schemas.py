@@ -41,9 +41,11 @@ class RunOut(BaseModel):
     name: str
     problem: str = Field("", description="why it cannot be read; empty if it can")
     protocol: str = ""
-    model: str = ""
+    model: str = Field("", description="the model it tests, or the models of a painted set")
     data: str = ""
     generator: str = ""
+    painter: str = ""
+    surrogates: str = ""
     oracle: str = ""
     state: str = ""
     images: int = 0
