@@ -93,11 +93,33 @@ def test_the_command_prints_writes_and_goes_on(tiny: Settings, tmp_path: Path) -
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
+def test_models_that_do_not_say_their_size_are_told_it(tiny: Settings, tmp_path: Path) -> None:
+    made = tmp_path / "made.py"
+    made.write_text(
+        "import torch\nfrom tests.fakes import TinyModel\n\n"
+        "class Plain(torch.nn.Module):\n    def forward(self, images):\n        return TinyModel().logits(images)\n\n"
+        "def load():\n    return Plain(), list(TinyModel().classes)\n"
+    )
+    asked = [
+        "study", "greyscale", "--model", f"python:{made}:load", "--model", OTHER, "--data", tiny.data.name,
+        "--generator", "pixels:", "--oracle", "daylight:", "--images", "4", "--out", str(tmp_path / "out"), "--set", "budget=1",
+    ]  # fmt: skip
+    assert "--size" in str(CliRunner().invoke(app, asked).exception)
+    shown = CliRunner().invoke(app, [*asked, "--size", "16"])
+    assert shown.exit_code == 0, shown.exception
+    assert json.loads((tmp_path / "out" / "greyscale.json").read_text(encoding="utf-8"))["size"] == 16
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
         (["all", "--only", "nothing"], "no such study"),
         (["greyscale", "--set", "budgt=2"], "budget"),
+        (
+            ["greyscale", "--set", "force=true"],
+            "not for a study, which takes keys of the search, options of data, generator, oracle",
+        ),
+        (["greyscale", "--set", "model.weights=x"], "not for a study"),
         (["greyscale", "--model", "lab:narrow"], "takes 2 models or more"),
         (["augmentation", "--model", "daylight:x"], "daylight"),
     ],

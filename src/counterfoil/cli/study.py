@@ -21,6 +21,7 @@ Models = Annotated[Texts, typer.Option("--model", help="A model to study; may be
 Data = Annotated[Text, typer.Option(help="Labelled images, as for counterfoil run.")]
 Generator = Annotated[Text, typer.Option(help="What makes the pictures.")]
 Oracle = Annotated[Text, typer.Option(help="What says whether the class is still there.")]
+Size = Annotated[Number, typer.Option(help="Side of the pictures in pixels, where neither generator nor model says it.", min=8)]
 Images = Annotated[Number, typer.Option(help="Source images at most.", min=1)]
 Seed = Annotated[int, typer.Option(help="Seed of the runs.", min=0)]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
@@ -38,12 +39,12 @@ def register(app: typer.Typer) -> None:
 
 def _command(name: str) -> Callable[..., None]:
     def study(
-        model: Models = None, data: Data = None, generator: Generator = None, oracle: Oracle = None, images: Images = None,
-        seed: Seed = 0, device: Device = "cpu", out: Out = Path("studies"), settings: Settings = None,
+        model: Models = None, data: Data = None, generator: Generator = None, oracle: Oracle = None, size: Size = None,
+        images: Images = None, seed: Seed = 0, device: Device = "cpu", out: Out = Path("studies"), settings: Settings = None,
     ) -> None:  # fmt: skip
         base = _settings(
             name, model, {"data": data, "generator": generator, "oracle": oracle},
-            images=images, seed=seed, device=device, out=out, assignments=settings or [],
+            size=size, images=images, seed=seed, device=device, out=out, assignments=settings or [],
         )  # fmt: skip
         missing = _alone(name, base).failed
         for claim in missing:
@@ -65,7 +66,7 @@ def every(
     unknown = [name for name in only or [] if name not in NAMES]
     if unknown:
         raise UsageError(f"--only {unknown[0]}: no such study; there are {', '.join(NAMES)}")
-    base = _settings("all", None, {}, images=images, seed=seed, device=device, out=out, assignments=[])
+    base = _settings("all", None, {}, size=None, images=images, seed=seed, device=device, out=out, assignments=[])
     missing = _together([name for name in NAMES if not only or name in only], base, processes)
     if missing:
         typer.echo(f"not shown: {missing} of what has to hold, see the table")
@@ -73,8 +74,9 @@ def every(
 
 
 def _settings(
-    name: str, models: Texts, parts: dict[str, Text], *, images: Number, seed: int, device: str, out: Path, assignments: list[str]
-) -> Any:
+    name: str, models: Texts, parts: dict[str, Text], *,
+    size: Number, images: Number, seed: int, device: str, out: Path, assignments: list[str],
+) -> Any:  # fmt: skip
     from counterfoil import spec as specs
     from counterfoil import studies
     from counterfoil.studies.bench import LAB
@@ -90,10 +92,13 @@ def _settings(
             chosen |= specs.part("", [assignment]).options
         else:
             specs.override(values, assignment)
+            if values.keys() - {*LAB, "search"}:
+                takes = f"keys of the search, options of {', '.join(LAB)}, and its own: {', '.join(own) or 'none'}"
+                raise UsageError(f"--set {key}: not for a study, which takes {takes}")
     spec = specs.parse({"model": "lab:narrow", **values, "seed": seed, "device": device, "limit": images})
     return Decided(
         folder=out, models=tuple(specs.part(each) for each in models or ()), data=spec.data, generator=spec.generator,
-        oracle=spec.oracle, images=images, seed=seed, device=device, search=values.get("search", {}), options=chosen,
+        oracle=spec.oracle, size=size, images=images, seed=seed, device=device, search=values.get("search", {}), options=chosen,
     )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ class Settings:
     data: PartSpec = LAB["data"]
     generator: PartSpec = LAB["generator"]
     oracle: PartSpec = LAB["oracle"]
+    size: int | None = None
     images: int | None = None
     seed: int = 0
     device: str = "cpu"
@@ -113,6 +114,7 @@ class Bench:
             "data": settings.data.model_dump(),
             "generator": settings.generator.model_dump(),
             "oracle": settings.oracle.model_dump(),
+            "size": settings.size,
             "limit": images,
             "seed": settings.seed,
             "device": settings.device,

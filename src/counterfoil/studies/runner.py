@@ -52,6 +52,7 @@ class Report:
             "published": self.study.published,
             "models": [part.model_dump() for part in settings.models],
             **{role: getattr(settings, role).model_dump() for role in ("data", "generator", "oracle")},
+            "size": settings.size,
             "images": settings.images,
             "seed": settings.seed,
             "search": dict(settings.search),
