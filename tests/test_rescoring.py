@@ -7,11 +7,12 @@ import dataclasses
 import pytest
 
 from counterfoil import rescoring
-from counterfoil.errors import LabelMismatch
+from counterfoil.errors import LabelMismatch, UsageError
 from counterfoil.metrics.fmr import fmr_results
 from counterfoil.protocols import fmr
 from counterfoil.spec import PartSpec
 from counterfoil.store.asked import asked_of
+from tests.fakes import TinyModel
 from tests.worlds import FAKES, arrays, spec
 
 
@@ -50,9 +51,31 @@ def test_another_model_gets_numbers_of_its_own(run):
     assert run.results == before  # what the run itself found stays as it was
 
 
-def test_a_stricter_oracle_lowers_the_validation_rate(run):
-    rescoring.judge(run, PartSpec(name="daylight:", options={"darkest": 0.5}))
-    assert fmr_results(run)["VR"]["value"] < run.results["VR"]["value"]
+def test_a_stricter_oracle_lowers_the_validation_rate_under_its_own_name_alone(run):
+    strict, before = PartSpec(name="daylight:", options={"darkest": 0.5}), fmr_results(run)
+    with pytest.raises(UsageError, match=r"the run has answers of one by that name, with other options; .* --as NAME"):
+        rescoring.judge(run, strict)
+    rescoring.judge(run, strict, name="strict")
+    assert fmr_results(run, oracle="strict")["VR"]["value"] < run.results["VR"]["value"]
+    assert fmr_results(run) == before
+    rescoring.judge(run, strict, name="strict")  # the same again
+    with pytest.raises(UsageError, match="oracle strict: the run has answers"):
+        rescoring.judge(run, PartSpec(name="daylight:", options={"darkest": 0.4}), name="strict")
+
+
+def test_a_model_that_was_trained_anew_does_not_take_the_place_of_the_one_that_was_tested(twin):
+    run, _ = twin
+    name = run.spec["model"]["name"]
+
+    class Anew(TinyModel):
+        def provenance(self):
+            return {"weights": "e" * 64}
+
+    before = fmr_results(run)
+    with pytest.raises(UsageError, match="with other weights"):
+        rescoring.score(run, PartSpec(name=name), built=Anew())
+    rescoring.score(run, PartSpec(name=name), built=Anew(), name="anew")
+    assert fmr_results(run) == before
 
 
 def test_a_model_of_other_classes_is_refused(run):

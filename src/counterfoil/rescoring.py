@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from counterfoil import images, independence, registry
+from counterfoil.errors import UsageError
 from counterfoil.evaluation.looking import reading, recorded
 from counterfoil.parts import Model
 from counterfoil.records import Picture, Prediction, Trial, Verdict
 from counterfoil.spec import PartSpec
 from counterfoil.store import Run
-from counterfoil.store.asked import Asked, Role, record
+from counterfoil.store.asked import Asked, Role, asked_of, record
 
 Stored = tuple[Trial, Picture]
 Watch = Callable[[int], None]
@@ -24,26 +25,32 @@ BATCH = 8
 _NO_RIVALS = ("oracle", "dataset", "encoder", "captioner", "rewriter")
 """Roles whose weights an oracle may have. All others are tested models, one of them a role of its own, and makers of pictures."""
 
+_SEVERAL = ("others", "models", "surrogates", "chats")
+"""Where a specification names more models than one."""
+_APART = "keep these under another, as in --as NAME"
+
 
 def score(
     run: Run,
     asked: PartSpec,
     *,
+    name: str | None = None,
     built: Model | None = None,
     device: str = "cpu",
     watch: Watch = lambda pictures: None,
     tell: Tell = lambda line: None,
 ) -> None:
-    """Put a model's predictions beside the run's own. `built` is the model itself where `asked` only names it."""
+    """Put a model's predictions beside the run's own, under its name or another that is given. `built` is the model itself
+    where `asked` only names it. UsageError if answers of another model would have that name too."""
     model = _part("model", asked, device) if built is None else built
-    later = _asked(run, model, "model", asked.name, tell)
+    later = _asked(run, model, "model", asked, name or asked.name, tell)
     # A class of the run may stand for several of a model's; each goes by its own name where the run says nothing else.
     ids = run.provenance.get("class_ids") or {name: [name] for name in run.classes}
-    reader = reading(asked.name, model, {name: ids[name] for name in run.classes})
+    reader = reading(later.name, model, {name: ids[name] for name in run.classes})
 
     def predict(stored: list[Stored], pictures: Tensor) -> list[Prediction]:
         looks = reader.looks(pictures, [trial.label for trial, _ in stored])
-        return [recorded(trial.trial_id, picture, asked.name, look) for (trial, picture), look in zip(stored, looks, strict=True)]
+        return [recorded(trial.trial_id, picture, later.name, look) for (trial, picture), look in zip(stored, looks, strict=True)]
 
     with run.appending() as part:
         record(run.path, later)
@@ -56,13 +63,14 @@ def judge(
     run: Run,
     asked: PartSpec,
     *,
+    name: str | None = None,
     device: str = "cpu",
     watch: Watch = lambda pictures: None,
     tell: Tell = lambda line: None,
 ) -> None:
-    """Put an oracle's verdicts beside the run's own."""
+    """Put an oracle's verdicts beside the run's own, as `score` does a model's predictions."""
     oracle = _part("oracle", asked, device).bind(run.classes)
-    later = _asked(run, oracle, "oracle", asked.name, tell)
+    later = _asked(run, oracle, "oracle", asked, name or asked.name, tell)
 
     def decide(stored: list[Stored], pictures: Tensor) -> list[Verdict]:
         truth = [trial.label for trial, _ in stored]
@@ -70,7 +78,7 @@ def judge(
         said = oracle.judge(pictures, torch.tensor(truth, device=pictures.device))
         answers = zip(stored, said.keeps_label.tolist(), said.scores.tolist(), said.predicted.tolist(), strict=False)
         return [
-            Verdict(trial.trial_id, picture, asked.name, None if keeps < 0 else bool(keeps), score, seen)
+            Verdict(trial.trial_id, picture, later.name, None if keeps < 0 else bool(keeps), score, seen)
             for (trial, picture), keeps, score, seen in answers
         ]
 
@@ -81,13 +89,35 @@ def judge(
             watch(len(stored))
 
 
-def _asked(run: Run, part: Any, role: Role, name: str, tell: Tell) -> Asked:
+def _asked(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell: Tell) -> Asked:
     """The record of a part that is asked later; says so if it has the weights of a part of the run that it must not have."""
+    told = dict(independence.told(part))
+    for known in _known(run, role):
+        if known.name != name:
+            continue
+        if known.part and known.part != asked.model_dump():
+            raise UsageError(f"{role} {name}: the run has answers of one by that name, with other options; {_APART}")
+        if "weights" in told and known.provenance.get("weights", told["weights"]) != told["weights"]:
+            raise UsageError(f"{role} {name}: the run has answers of one by that name, with other weights; {_APART}")
     cautions = [independence.caution_later(part, its, role=other) for other, its in _rivals(run, role)]
     caution = "; ".join(filter(None, cautions))
     if caution:
         tell(f"{role} {name} is {caution}")
-    return Asked(role, name, dict(independence.told(part)), caution)
+    return Asked(role, name, told, caution, asked.model_dump())
+
+
+def _known(run: Run, role: Role) -> Iterator[Asked]:
+    """The parts of a role that have answered: those of the run itself, and those asked later."""
+    recorded: Mapping[str, Mapping[str, str]] = run.provenance.get("parts") or {}
+    own = run.spec.get(role)
+    several = [each for key in _SEVERAL for each in run.spec.get(key) or ()] if role == "model" else []
+    for part in [own, *several]:
+        if isinstance(part, Mapping):
+            of = role if part is own else part["name"]
+            yield Asked(
+                role, part["name"], recorded.get(of) or {}, part={"name": part["name"], "options": part.get("options") or {}}
+            )
+    yield from (each for each in asked_of(run.path) if each.role == role)
 
 
 def _rivals(run: Run, role: Role) -> Iterator[tuple[str, Mapping[str, str]]]:

@@ -18,11 +18,14 @@ One = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
 Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for any option of the part.")]
 
+As = Annotated[str | None, typer.Option("--as", help="What its answers are kept under; by default its name.")]
+
 
 def score(
     run: One,
     model: Annotated[str, typer.Option(help="The model to ask, as in timm:resnet50.")],
     settings: Settings = None,
+    name: As = None,
     device: Device = "cpu",
 ) -> None:
     """Ask another model about a run's pictures; they are not made again."""
@@ -30,14 +33,15 @@ def score(
 
     stored = open_run(run)
     with counting(model, rescoring.pictures_of(stored)) as watch:
-        rescoring.score(stored, part(model, settings), device=device, watch=watch, tell=_tell)
-    show(stored, model=model)
+        rescoring.score(stored, part(model, settings), name=name, device=device, watch=watch, tell=_tell)
+    show(stored, model=name or model)
 
 
 def judge(
     run: One,
     oracle: Annotated[str, typer.Option(help="The oracle to ask, as in clip:PATH.")],
     settings: Settings = None,
+    name: As = None,
     device: Device = "cpu",
 ) -> None:
     """Ask another oracle about a run's pictures, and recompute the numbers with its verdicts."""
@@ -45,8 +49,8 @@ def judge(
 
     stored = open_run(run)
     with counting(oracle, rescoring.pictures_of(stored)) as watch:
-        rescoring.judge(stored, part(oracle, settings), device=device, watch=watch, tell=_tell)
-    show(stored, oracle=oracle)
+        rescoring.judge(stored, part(oracle, settings), name=name, device=device, watch=watch, tell=_tell)
+    show(stored, oracle=name or oracle)
 
 
 def report(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,9 +21,10 @@ class Asked:
     """One part that was asked later. `caution` says why it is not independent of the run, or nothing."""
 
     role: Role
-    name: str
+    name: str  # what its answers are kept under
     provenance: Mapping[str, str]
     caution: str = ""
+    part: Mapping[str, Any] = field(default_factory=dict)  # its own name and options; older records have none
 
 
 def asked_of(run: Path) -> list[Asked]:
@@ -48,4 +49,5 @@ def record(run: Path, part: Asked) -> None:
 def _read(entry: Any) -> Asked:
     if entry["role"] not in ("model", "oracle"):
         raise ValueError(entry["role"])
-    return Asked(entry["role"], str(entry["name"]), dict(entry["provenance"]), str(entry["caution"]))
+    part = dict(entry.get("part") or {})
+    return Asked(entry["role"], str(entry["name"]), dict(entry["provenance"]), str(entry["caution"]), part)
