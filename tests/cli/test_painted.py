@@ -82,6 +82,16 @@ def test_a_set_that_was_made_before_has_one_accuracy(mined: Run, tmp_path: Path)
     assert code == 2 and "no number called 'drop'; there are accuracy" in complaint
 
 
+def test_a_surrogate_alone_on_the_set_it_chose_is_named(mined: Run, tmp_path: Path) -> None:
+    export(mined, tmp_path / "set")
+    asked = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set")}
+    for name in ("fake:good", mined.spec["surrogates"][0]["name"]):
+        imagenet_d.run(spec(**asked, models=[name]), tmp_path / name.partition(":")[2], given=given())
+    surrogate = tmp_path / mined.spec["surrogates"][0]["name"].partition(":")[2]
+    code, complaint = call("compare", tmp_path / "good", surrogate)
+    assert code == 2 and f"{surrogate}: tests only surrogates" in complaint
+
+
 def test_a_model_must_not_fall_behind_another_on_the_same_set(tmp_path: Path) -> None:
     parts = given(poor=SquareModel(blind=("forest", "snow")))
     for name in ("good", "poor"):

@@ -10,7 +10,7 @@ import typer
 from counterfoil.errors import UsageError
 from counterfoil.metrics.across import order_agreement
 from counterfoil.metrics.comparison import compare as compare_outcomes
-from counterfoil.metrics.imagenet_d_columns import chats_of
+from counterfoil.metrics.imagenet_d_columns import chats_of, surrogates_of
 from counterfoil.metrics.measures import USUAL, Measure, measure, measures_of
 from counterfoil.metrics.outcomes import model_names, own_models, part_name
 from counterfoil.metrics.protocols import protocol_of
@@ -42,6 +42,8 @@ def compare(
         return _print_transfer(opened, [each.name for each in measures] if metric else ["FMR"])
     contenders = _contenders(opened, scored=scored)
     if len(contenders) < 2:
+        if empty := [str(run.path) for run in opened if surrogates_of(run) and not own_models(run)]:
+            raise UsageError(f"{', '.join(empty)}: tests only surrogates, whose mistakes chose the set; compare other models")
         raise UsageError(f"{runs[0]}: one model by itself; give another run, or --scored after 'counterfoil score'")
     unlike = [*differences(opened), *filter(None, [check_sources(opened)])]
     if unlike:
