@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -70,10 +71,24 @@ def test_verdicts_go_into_a_junit_file(tmp_path: Path) -> None:
     assert "cannot be written" in complaint
 
 
+def test_verdicts_go_into_a_json_file_with_their_numbers(tmp_path: Path) -> None:
+    run = stored(tmp_path / "a")
+    call("gate", run, "--min", "fmr=99", "--min", "sa=10", "--against", run, "--json", tmp_path / "gate.json")
+    told = json.loads((tmp_path / "gate.json").read_text())
+    assert (told["run"], told["passed"]) == (str(run), False)
+    assert [check["passed"] for check in told["checks"]] == [False, True, True, True]
+    own = open_run(run).results["FMR"]
+    assert told["checks"][0]["asked"] == "FMR at least 99 %"
+    assert (told["checks"][0]["value"], told["checks"][0]["n"]) == (own["value"], own["n"])
+    assert told["checks"][0]["low"] > own["low"]  # one-sided: of 90 %
+    assert [check["value"] for check in told["checks"][2:]] == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ([], "nothing to judge by"),
+        (["--min", "fmr=0.6"], "as in --min fmr=60"),
         (["--min", "fmmr=3"], "did you mean 'FMR'?"),
         (["--max", "drop"], "write NAME=NUMBER"),
         (["--min", "fmr.bea=3"], "did you mean 'bee'?"),

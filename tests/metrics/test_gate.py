@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from counterfoil.errors import UsageError
-from counterfoil.metrics.estimate import estimate
+from counterfoil.metrics.estimate import Estimate, estimate
 from counterfoil.metrics.fmr import columns_of
 from counterfoil.metrics.gate import Bar, Check, check_against, check_bars, parse_bar
 from counterfoil.metrics.junit import junit
@@ -62,7 +62,8 @@ def test_a_bar_that_cannot_be_read_is_wrong_use(text: str, said: str) -> None:
 
 def test_what_is_undefined_does_not_pass() -> None:
     found = check_bars(outcomes([0, 0], [1, 0]), [Bar("min", FMR, 0)])[0]
-    assert found == Check("FMR at least 0 %", False, "undefined: SA is 0: there is no accuracy to keep a share of")
+    assert (found.asked, found.passed) == ("FMR at least 0 %", False)
+    assert found.answer == "undefined: SA is 0: there is no accuracy to keep a share of"
     nothing = outcomes([1, 1], [0, 0], validated=[0, 0])
     assert not check_bars(nothing, [Bar("max", DROP, 100)])[0].passed
     assert not check_against(nothing, nothing, [FMR])[0].passed
@@ -92,7 +93,8 @@ def test_a_margin_asks_for_proof_that_little_was_lost() -> None:
 
 
 def test_junit_has_a_case_a_check() -> None:
-    checks = [Check("FMR at least 60 %", True, "71.0 %"), Check("drop at most 10 points", False, 'a "drop" < 12 & more')]
+    found = Estimate(71, 64, 78, 100)
+    checks = [Check("FMR at least 60 %", True, "71.0 %", found), Check("drop at most 10", False, 'a "drop" < 12 & more', found)]
     suite = ElementTree.fromstring(junit(checks, subject="my run")).find("testsuite")
     assert suite is not None
     assert (suite.get("tests"), suite.get("failures"), suite.get("name")) == ("2", "1", "counterfoil gate my run")

@@ -16,9 +16,10 @@ from counterfoil.store import Run
 ONE, TWO = "1" * 64, "2" * 64
 
 
-def made(path: Path, *, parts: Any = None, pixels: str = "", arm: Arm = "source", **spec: Any) -> Run:
+def made(path: Path, *, parts: Any = None, pixels: str = "", arm: Arm = "source", ids: str | None = None, **spec: Any) -> Run:
     """A run of three images with what is asked of its parts and pictures, and nothing else."""
-    with store.write(path, {"protocol": "lance", **spec}, ("ant",), {"size": 64, "parts": parts or {}}) as writer:
+    provenance = {"size": 64, "parts": parts or {}, **({"data": ids} if ids else {})}
+    with store.write(path, {"protocol": "lance", **spec}, ("ant",), provenance) as writer:
         for number in range(3):
             digest = {"image_sha256" if arm == "painted" else "source_sha256": f"{pixels} {number}"} if pixels else {}
             writer.add([Trial(f"image {number}", arm, 0, 0, "made", 0, 0, source=f"{number}.png", **digest)], [], [])
@@ -62,3 +63,18 @@ def test_the_same_ids_of_other_pictures_are_refused(tmp_path: Path, arm: Arm) ->
     assert check_sources([one, three]) == ""
     with pytest.raises(UsageError, match="the same image ids stand for other pictures"):
         check_sources([one, two])
+
+
+def test_the_same_data_may_lie_elsewhere(tmp_path: Path) -> None:
+    here, there, other, unknown = (
+        made(tmp_path / name, data={"name": f"folder:/{name}/photos", "options": {}}, ids=ids)
+        for name, ids in (("a", ONE), ("b", ONE), ("c", TWO), ("d", None))
+    )
+    assert differences([here, there]) == []
+    assert differences([here, other]) == ["data.name (folder:/a/photos / folder:/c/photos)"]
+    assert differences([here, unknown]) == ["data.name (folder:/a/photos / folder:/d/photos)"]
+
+
+def test_long_values_that_differ_late_differ(tmp_path: Path) -> None:
+    one, two = (made(tmp_path / name, edit={"words": f"{'long/' * 20}{name}.yaml"}) for name in ("a", "b"))
+    assert differences([one, two]) == ["edit.words (…long/long/long/long/a.yaml / …long/long/long/long/b.yaml)"]

@@ -18,6 +18,7 @@ from counterfoil.metrics.protocols import protocol_of
 from counterfoil.metrics.rows import Rows, read_rows
 from counterfoil.metrics.sameness import check_sources, differences
 from counterfoil.store import Run, open_run
+from counterfoil.store.canonical import canonical
 
 Bars = list[str] | None
 Text = str | None
@@ -38,13 +39,14 @@ def gate(
     model: Annotated[Text, typer.Option(help="Another model that was scored on the run's pictures.")] = None,
     oracle: Annotated[Text, typer.Option(help="Another oracle that judged them.")] = None,
     junit_file: Annotated[File, typer.Option("--junit", metavar="FILE", help="Also write the verdicts as JUnit XML.")] = None,
+    json_file: Annotated[File, typer.Option("--json", metavar="FILE", help="Also write them with their numbers as JSON.")] = None,
 ) -> None:
     """Pass or fail a run: exit 0 if its numbers clear the bars and do not fall behind the baseline, 1 if not."""
     if not minimum and not maximum and against is None:
         raise UsageError("nothing to judge by; give a bar, as in --min fmr=60, or a baseline, as in --against RUN")
     if margin is not None and against is None:
         raise UsageError("--margin is a distance from a baseline; name it with --against RUN")
-    write = output(junit_file, "--junit")
+    write_xml, write_json = output(junit_file, "--junit"), output(json_file, "--json")
     opened = open_run(run)
     known = measures_of([opened])
     bars = [parse_bar(text, "min", known) for text in minimum or []] + [parse_bar(text, "max", known) for text in maximum or []]
@@ -53,10 +55,11 @@ def gate(
     checks = check_bars(rows, bars, alpha=alpha, point=point, seed=int(opened.spec.get("seed", 0)))
     if against is not None:
         checks += _against(opened, rows, open_run(against), bars, model=model, oracle=oracle, alpha=alpha, margin=margin)
-    write(junit(checks, subject=run.resolve().name))
+    failed = sum(not check.passed for check in checks)
+    write_xml(junit(checks, subject=run.resolve().name))
+    write_json(canonical({"run": str(opened.path), "passed": not failed, "checks": [each.to_dict() for each in checks]}))
     for check in checks:
         typer.echo(f"{'pass' if check.passed else 'FAIL'}  {check.asked}: {check.answer}")
-    failed = sum(not check.passed for check in checks)
     typer.echo(f"gate: {f'{failed} of {len(checks)} failed' if failed else f'all {len(checks)} passed'}")
     raise typer.Exit(1 if failed else 0)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -55,6 +55,11 @@ class Check:
     asked: str
     passed: bool
     answer: str
+    found: Estimate  # the number, or its difference from the baseline's
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"asked": self.asked, "passed": self.passed, "answer": self.answer, **self.found.to_dict()}
 
 
 def parse_bar(text: str, sense: Sense, known: Mapping[str, Measure] = MEASURES) -> Bar:
@@ -63,10 +68,14 @@ def parse_bar(text: str, sense: Sense, known: Mapping[str, Measure] = MEASURES) 
     title, _, group = name.strip().partition(".")
     found = measure(title, known)
     try:
-        return Bar(sense, found, float(bound), group)
+        bar = Bar(sense, found, float(bound), group)
     except ValueError:
         given = bound if equals else text
         raise UsageError(f"--{sense} {text}: {given!r} is not a number; write NAME=NUMBER, as in --{sense} fmr=60") from None
+    if sense == "min" and found.unit == " %" and 0 < bar.bound < 1:
+        meant = f"--min {name}={100 * bar.bound:g}"
+        raise UsageError(f"--min {text}: that is less than one per cent; numbers are per cent, as in {meant}")
+    return bar
 
 
 def check_bars(
@@ -122,21 +131,21 @@ def _check(rows: Rows, bar: Bar, *, alpha: float, point: bool, seed: int) -> Che
     drawn = Resamples(rows.columns, seed=seed, clusters=rows.source)
     found = estimate_one(drawn, bar.measure.statistic, level=1 - 2 * alpha)
     if found.value is None:
-        return Check(str(bar), False, f"undefined: {found.note}")
+        return Check(str(bar), False, f"undefined: {found.note}", found)
     unit, minimum = bar.measure.unit, bar.sense == "min"
     clears = found.value >= bar.bound if minimum else found.value <= bar.bound
     groups = min(drawn.clusters[whole] for whole in bar.measure.statistic.wholes)
     value = f"{_signed(found.value)}{unit} ({_number(found, groups, rows.protocol)})"
     if point:
-        return Check(str(bar), clears, f"{value}, by its value alone")
+        return Check(str(bar), clears, f"{value}, by its value alone", found)
     if found.low is None or found.high is None:
-        return Check(str(bar), False, f"{value}, which shows nothing; {found.note}")
+        return Check(str(bar), False, f"{value}, which shows nothing; {found.note}", found)
     bound = found.low if minimum else found.high
     shown = bound >= bar.bound if minimum else bound <= bar.bound
     sure = f"at {'least' if minimum else 'most'} {_signed(bound)}{unit} with {100 * (1 - alpha):g} % confidence"
     if clears and not shown:
-        return Check(str(bar), False, f"{value} clears it, but it is only sure to be {sure}; more images may show it")
-    return Check(str(bar), shown, f"{value}, {sure}")
+        return Check(str(bar), False, f"{value} clears it, but it is only sure to be {sure}; more images may show it", found)
+    return Check(str(bar), shown, f"{value}, {sure}", found)
 
 
 def _number(found: Estimate, groups: int, protocol: str) -> str:
@@ -156,18 +165,19 @@ def _difference(pair: Pair, measure: Measure) -> str:
 def _not_worse(pair: Pair, measure: Measure, alpha: float) -> Check:
     asked = f"{measure.name} no worse than the baseline"
     if pair.adjusted is None:
-        return Check(asked, False, f"undefined: {pair.difference.note}")
+        return Check(asked, False, f"undefined: {pair.difference.note}", pair.difference)
     difference = f"{_difference(pair, measure)}, p {p_text(pair.adjusted)}"
     if not pair.told_apart(alpha):
-        return Check(asked, True, f"cannot be told apart from it: {difference}")
+        return Check(asked, True, f"cannot be told apart from it: {difference}", pair.difference)
     better = (pair.higher == _OURS) == measure.higher_is_better
-    return Check(asked, better, f"{'better' if better else 'worse'}: {difference}")
+    return Check(asked, better, f"{'better' if better else 'worse'}: {difference}", pair.difference)
 
 
 def _close(pair: Pair, measure: Measure, margin: float, alpha: float) -> Check:
     asked = f"{measure.name} at most {margin:g}{measure.difference_unit} worse than the baseline"
     found, difference = pair.difference, _difference(pair, measure)
     if found.low is None or found.high is None:
-        return Check(asked, False, difference)
+        return Check(asked, False, difference, found)
     loss = -found.low if measure.higher_is_better else found.high
-    return Check(asked, loss <= margin, f"{difference}, at most {max(loss, 0):.1f} worse with {100 * (1 - alpha):g} % confidence")
+    sure = f"at most {max(loss, 0):.1f} worse with {100 * (1 - alpha):g} % confidence"
+    return Check(asked, loss <= margin, f"{difference}, {sure}", found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +20,17 @@ _FREE = (
 _SHAPING = ("generator", "oracle", "captioner", "rewriter", "editor", "encoder", "painter")
 """The parts that decide which pictures there are and which of them count. Surrogates do too, by their own names."""
 
+SHOWN = 40  # characters of a value
+
 
 def differences(runs: Sequence[Run]) -> list[str]:
-    """What differs between the runs beside the model, as `search.step (0.01 / 0.1)`; empty for the same test."""
-    return _unlike([described(run) for run in runs])
+    """What differs between the runs beside the model, as `search.step (0.01 / 0.1)`; empty for the same test.
+
+    The same ids and labels are the same data, wherever they lie; `check_sources` looks at the pixels.
+    """
+    hashes = {run.provenance.get("data") for run in runs}
+    moved = {"data.name"} if len(hashes) == 1 and None not in hashes else set()
+    return _unlike([{key: value for key, value in described(run).items() if key not in moved} for run in runs])
 
 
 def differences_in_data(runs: Sequence[Run]) -> list[str]:
@@ -35,7 +43,7 @@ def _unlike(every: Sequence[Mapping[str, Any]]) -> list[str]:
     for key in dict.fromkeys(key for values in every for key in values):
         values = list(dict.fromkeys(_text(each.get(key)) for each in every))
         if len(values) > 1:
-            found.append(f"{key} ({' / '.join(values)})")
+            found.append(f"{key} ({' / '.join(_shortened(values))})")
     return found
 
 
@@ -87,5 +95,13 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _text(value: Any) -> str:
-    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 40 else text[:39] + "…"
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _shortened(texts: Sequence[str]) -> list[str]:
+    """Long ones from where they begin to differ on."""
+    if max(map(len, texts)) <= SHOWN:
+        return list(texts)
+    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    start = max(0, sum(1 for _ in same) - SHOWN // 2)
+    return [f"{'…' if start else ''}{text[start : start + SHOWN]}{'…' if len(text) > start + SHOWN else ''}" for text in texts]
