@@ -11,7 +11,7 @@ from counterfoil.export.writing import export
 from counterfoil.metrics.imagenet_d import results
 from counterfoil.metrics.outcomes import model_names
 from counterfoil.protocols import imagenet_d
-from counterfoil.store import Run
+from counterfoil.store import Run, open_run
 from tests.cli.stored import call
 from tests.protocols.imagenet_d.world import Scripted, SquareModel, given, spec
 
@@ -88,6 +88,7 @@ def test_a_surrogate_alone_on_the_set_it_chose_is_named(mined: Run, tmp_path: Pa
     for name in ("fake:good", mined.spec["surrogates"][0]["name"]):
         imagenet_d.run(spec(**asked, models=[name]), tmp_path / name.partition(":")[2], given=given())
     surrogate = tmp_path / mined.spec["surrogates"][0]["name"].partition(":")[2]
+    assert open_run(surrogate).results["model"]["name"] == mined.spec["surrogates"][0]["name"]
     code, complaint = call("compare", tmp_path / "good", surrogate)
     assert code == 2 and f"{surrogate}: tests only surrogates" in complaint
 

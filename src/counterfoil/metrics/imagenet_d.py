@@ -67,7 +67,7 @@ def results(run: Run, seed: int = 0, *, model: str | None = None, oracle: str | 
     for name in chats:
         if bias := order_bias(open_table(run.path / "stages", answers_table(name)), clusters=clusters, seed=seed):
             found.setdefault("order_bias", {})[name] = bias
-    found["model"] = {"name": ", ".join(pooling) or ", ".join(chats) or "no model"}
+    found["model"] = {"name": ", ".join(pooling or chats or paintings.models) or "no model"}
     found["oracle"] = {"name": oracle or part_name(run.spec.get("oracle")) or "none"}
     found["interval"] = {"level": LEVEL, "resamples": RESAMPLES, "seed": seed}
     return found
