@@ -327,3 +327,14 @@ def test_an_oracle_whose_scores_are_not_finite_is_named():
 
     with pytest.raises(RunFailed, match=r"image-0: the oracle's scores are not finite"):
         climb(LatentGenerator(TinyAutoencoder()), Broken(), SearchSpec(budget=1))
+
+
+def test_random_guidance_takes_the_steps_of_the_control_and_needs_no_other():
+    generator = LatentGenerator(TinyAutoencoder())
+    plain = reference.Plain(TinyModel(), generator, CommandedOracle(), COLUMNS, 8)
+    search = SearchSpec(budget=3, step=0.3, guidance="random")
+    found = climb(generator, CommandedOracle(), search)
+    for job in jobs():
+        (only,), (picture,) = found[job.image_id].climbs, found[job.image_id].pictures
+        assert only.arm == "guided"
+        assert_agrees(only, reference.random_steps(plain, job.image, job.label, job.seed, search), picture)

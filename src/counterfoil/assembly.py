@@ -102,6 +102,7 @@ def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
     dataset = open_data(spec, given)
     model: Model = part("model", spec.model)
     columns = columns_of(model, dataset, name=spec.model.name)
+    check_guidance(spec.search, model, name=spec.model.name)
     generator: Generator = part("generator", spec.generator)
     if spec.search.mask is not None:
         generator = masked(generator, load_mask(spec.search.mask))
@@ -121,6 +122,16 @@ def open_data(spec: FmrSpec | LanceSpec, given: Given | None = None) -> Dataset:
     if len(dataset) == 0:
         raise BadData(f"{spec.data.name}: no images")
     return dataset if spec.limit is None else take(dataset, spec.limit)
+
+
+def check_guidance(search: SearchSpec, model: Model, *, name: str) -> None:
+    """Refuse steps along, or as long as, a gradient that is not there."""
+    if search.guidance == "gradient" and not model.differentiable:
+        raise BadSpec(f"guidance: gradient given, but model {name} has no gradients; leave guidance out, or set guidance=search")
+    searched = search.guidance == "search" or (search.guidance == "auto" and not model.differentiable)
+    if search.norm == "raw" and (searched or not model.differentiable):
+        why = "a search takes none" if model.differentiable else f"model {name} has none"
+        raise BadSpec(f"norm: raw given, a step as long as the gradient, but {why}; set norm=l2 or norm=sign")
 
 
 def image_seed(seed: int, image_id: str) -> int:

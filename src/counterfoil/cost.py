@@ -32,10 +32,12 @@ class Cost:
 def cost(spec: FmrSpec, images: int) -> Cost:
     """The cost of `spec` over `images` images. `auto` guidance is taken for gradients; a black box spends its queries."""
     search = spec.search
+    steps = min(search.budget + 1, search.queries or search.budget + 1)  # pictures of a climb that keeps every step
     searching = search.guidance == "search"
-    guided = search.queries or (20 if searching else 1) * search.budget + 1
-    control = search.budget + 1 if search.control else 0
-    gradients = 0 if searching else search.budget + (search.budget if search.control and search.norm == "raw" else 0)
+    guided = (search.queries or 20 * search.budget + 1) if searching else steps
+    control = steps if search.control and search.guidance != "random" else 0
+    with_gradient = (search.guidance in ("auto", "gradient") or search.norm == "raw") + (control > 0 and search.norm == "raw")
+    gradients = 0 if searching else with_gradient * min(search.budget, steps)
     return Cost(
         images=images,
         model_calls=images * (1 + guided + control),

@@ -85,11 +85,17 @@ class Engine:
     def arms(self) -> dict[Arm, Guidance]:
         """The arms every image goes through."""
         length = StepLength(self.search.step, self.search.norm, self.search.unit)
-        by_gradient = self.search.guidance == "gradient" or (self.search.guidance == "auto" and self.model.differentiable)
-        arms: dict[Arm, Guidance] = {"guided": GradientAscent(length) if by_gradient else RandomSearch(length)}
-        if self.search.control:
+        arms: dict[Arm, Guidance] = {"guided": self._guided(length)}
+        if self.search.control and self.search.guidance != "random":  # which is the control itself
             arms["random"] = RandomSteps(length)
         return arms
+
+    def _guided(self, length: StepLength) -> Guidance:
+        chosen = self.search.guidance
+        if chosen == "random":
+            return RandomSteps(length)
+        by_gradient = chosen == "gradient" or (chosen == "auto" and self.model.differentiable)
+        return GradientAscent(length) if by_gradient else RandomSearch(length)
 
     @property
     def climbing(self) -> bool:

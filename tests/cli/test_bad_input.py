@@ -108,6 +108,18 @@ def test_logits_that_are_not_numbers(run):
     refused(run(model=f"python:{FAKES}:NotANumber"), "logits are not finite")
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["model.differentiable=false", "guidance=gradient"], ["has no gradients", "guidance=search"]),
+        (["model.differentiable=false", "norm=raw"], ["norm: raw", "norm=l2"]),
+        (["guidance=search", "norm=raw"], ["norm: raw", "a search takes none"]),
+    ],
+)
+def test_steps_by_a_gradient_that_is_not_there(run, settings, words):
+    refused(run(extra=[word for each in settings for word in ("--set", each)]), *words)
+
+
 def test_an_oracle_that_rejects_every_reconstruction(run):
     refused(
         run(extra=["--set", "oracle.darkest=0.99", "--set", "oracle.brightest=1.0"]), "rejects the plain reconstruction of all 12"

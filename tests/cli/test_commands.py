@@ -31,7 +31,15 @@ def test_what_dry_run_prints_is_a_file_to_run(run, counterfoil, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "search", [{"budget": 3}, {"budget": 3, "guidance": "search", "queries": 9}, {"budget": 2, "control": False}]
+    "search",
+    [
+        {"budget": 3},
+        {"budget": 3, "guidance": "search", "queries": 9},
+        {"budget": 2, "control": False},
+        {"budget": 3, "guidance": "random"},
+        {"budget": 3, "queries": 2},
+        {"budget": 3, "queries": 50},
+    ],
 )
 def test_the_cost_is_what_a_run_without_rejections_takes(tmp_path, search):
     """Counted by the parts themselves; climbs go to the end because the oracle accepts everything."""
