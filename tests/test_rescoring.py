@@ -7,9 +7,11 @@ import dataclasses
 import pytest
 
 from counterfoil import rescoring
+from counterfoil.board import entries_of
 from counterfoil.errors import LabelMismatch, UsageError
 from counterfoil.metrics.fmr import fmr_results
 from counterfoil.protocols import fmr
+from counterfoil.records import Verdict
 from counterfoil.spec import PartSpec
 from counterfoil.store.asked import asked_of
 from tests.fakes import TinyModel
@@ -76,6 +78,22 @@ def test_a_model_that_was_trained_anew_does_not_take_the_place_of_the_one_that_w
         rescoring.score(run, PartSpec(name=name), built=Anew())
     rescoring.score(run, PartSpec(name=name), built=Anew(), name="anew")
     assert fmr_results(run) == before
+
+
+def test_results_follow_what_the_runs_own_oracle_says_later(tmp_path):
+    run = fmr.run(spec(f"tensors:{arrays(tmp_path / 'data.npz', 21)}", oracle="human:"), tmp_path / "run")
+    assert run.results["FMR"]["value"] is None and run.results["counts"]["pending"] == 21
+    made = [trial for trial in run.trials if trial.image]
+    run.append(verdicts=[Verdict(each.trial_id, "made", "human:", True, 1.0, each.label) for each in made])
+    assert run.results["counts"]["pending"] == 0 and run.results["FMR"]["n"] == 21
+    (entry,) = entries_of(run)  # what it hands in follows from its answers
+    assert entry.numbers["FMR"].value == run.results["FMR"]["value"]
+
+
+def test_an_unfinished_run_gets_no_results_by_being_judged(run):
+    (run.path / "results.json").unlink()
+    rescoring.judge(run, PartSpec(name="daylight:"))
+    assert run.results is None
 
 
 def test_a_model_of_other_classes_is_refused(run):

@@ -28,8 +28,11 @@ def protocol_of(run: Run) -> str:
 def results_of(run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
     """A run's results: the stored ones, or worked out for another model or oracle."""
     stored = run.results if model is None and oracle is None else None
-    if stored is not None:
-        return stored
+    return stored if stored is not None else worked_out(run, model=model, oracle=oracle)
+
+
+def worked_out(run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
+    """A run's results by what its tables say now."""
     module, name, _, _ = HOMES[protocol_of(run)]
     found: dict[str, Any] = getattr(import_module(module), name)(
         run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from counterfoil.errors import BadRun
 from counterfoil.records import Picture, Prediction, Trial, Verdict
 from counterfoil.store import parts, runfile
 from counterfoil.store.appender import Appender, append_to
+from counterfoil.store.canonical import canonical
+from counterfoil.store.files import write_whole, writing
 from counterfoil.store.pictures import PictureFile, Pictures
 from counterfoil.store.recovery import RESULTS
 from counterfoil.store.schema import SCHEMAS, completed, to_records
@@ -129,9 +131,25 @@ class Run:
         with self.appending() as rows:
             rows.add(predictions=predictions, verdicts=verdicts)
 
-    def appending(self, *, part_rows: int = 4096) -> AbstractContextManager[Appender]:
-        """Add many such rows, a few at a time: `with run.appending() as rows: rows.add(predictions=…)`."""
-        return append_to(self.path, part_rows=part_rows)
+    @contextmanager
+    def appending(self, *, part_rows: int = 4096) -> Iterator[Appender]:
+        """Add many such rows, a few at a time: `with run.appending() as rows: rows.add(predictions=…)`.
+
+        Results that are there are worked out anew if the run's own model or oracle is among those who speak, as people do who
+        judge the pictures of a run that was made for them.
+        """
+        from counterfoil.metrics.outcomes import own_models, part_name
+        from counterfoil.metrics.protocols import worked_out
+
+        own = {*own_models(self), part_name(self.spec.get("oracle"))} - {""}
+        with append_to(self.path, part_rows=part_rows, own=own) as rows:
+            try:
+                yield rows
+            finally:
+                rows.commit()
+                if rows.outdated:
+                    with writing(self.path):
+                        write_whole(self.path / RESULTS, canonical(worked_out(self)))
 
     def _batches(
         self, table: str, *, columns: Sequence[str] | None = None, where: tuple[str, str | None] = ("", None)
