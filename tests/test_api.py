@@ -13,7 +13,8 @@ from torch import nn
 
 import counterfoil
 from counterfoil.errors import BadPart, CounterfoilError
-from tests.fakes import CLASSES, TinyModel
+from counterfoil.generators.latent import LatentGenerator
+from tests.fakes import CLASSES, TinyAutoencoder, TinyModel
 from tests.worlds import FAKES, arrays, labelled
 
 SEARCH = {"budget": 2, "step": 0.5}
@@ -78,6 +79,36 @@ def test_two_models_of_one_class_do_not_share_a_run(tmp_path, monkeypatch):
             search=SEARCH,
         ).path
         for seed in (0, 1)
+    }
+    assert len(places) == 2
+
+
+def test_objects_that_differ_in_anything_do_not_share_a_run(tmp_path, monkeypatch):
+    from counterfoil_brightness import Brightness, Daylight
+
+    monkeypatch.chdir(tmp_path)
+    images, labels = labelled(8)
+    usual = {"data": (images, labels), "generator": Brightness(), "oracle": Daylight(), "model": nn.Sequential(TinyModel())}
+    others = [
+        {"data": (255 - images, labels)}, {"generator": Brightness(per_step=0.3)}, {"oracle": Daylight(darkest=0.2)},
+        {"generator": LatentGenerator(TinyAutoencoder())}, {"generator": LatentGenerator(TinyAutoencoder(seed=2))},
+    ]  # fmt: skip
+    places = [
+        counterfoil.evaluate(**{**usual, **changes}, classes=CLASSES, size=16, search=SEARCH).path
+        for changes in ({}, *others, {"oracle": Daylight()})
+    ]
+    assert len(set(places)) == 6 and places[0] == places[-1]
+
+
+def test_the_order_of_a_modules_classes_tells_runs_apart(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = f"tensors:{arrays(tmp_path / 'data.npz', 8)}"
+    module = nn.Sequential(TinyModel())
+    places = {
+        counterfoil.evaluate(
+            module, data, classes=classes, generator="brightness:", oracle="daylight:", size=16, search=SEARCH
+        ).path
+        for classes in (CLASSES, CLASSES[::-1])
     }
     assert len(places) == 2
 

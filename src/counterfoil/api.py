@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,10 @@ from counterfoil.assembly import Given
 from counterfoil.datasets.tensors import ArrayDataset
 from counterfoil.errors import BadPart
 from counterfoil.executors.execution import Execution
+from counterfoil.independence import modules_of, told
 from counterfoil.models.module import ModuleModel
 from counterfoil.naming import default_folder
+from counterfoil.parts import Dataset
 from counterfoil.progress import watching
 from counterfoil.store import Run
 from counterfoil.weights import fingerprint
@@ -77,7 +82,18 @@ def evaluate(
 
 
 def _name(part: Any) -> str:
-    """A name for an object: its class, and its weights' fingerprint if it has any, so that two models never share a run."""
-    module = part if isinstance(part, nn.Module) else getattr(part, "module", None)
-    mark = f"-{fingerprint(module)[:12]}" if isinstance(module, nn.Module) else ""
-    return f"object:{type(part).__name__}{mark}"
+    """A name for an object: its class, and a mark of its weights and settings, so that two that differ never share a run."""
+    marks = [] if isinstance(part, Dataset) else [fingerprint(module) for module in modules_of(part)]
+    settings = getattr(type(part), "__dataclass_params__", None)
+    if settings is not None and settings.frozen:  # other fields may count what the part does
+        marks += [f"{each.name}={_settled(getattr(part, each.name))}" for each in fields(part)]
+    if isinstance(part, ModuleModel):
+        marks += part.classes
+    marks += [f"{name}={value}" for name, value in told(part).items() if name != "library"]
+    code = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:12]
+    return f"object:{type(part).__name__}" + (f"-{code}" if marks else "")
+
+
+def _settled(value: Any) -> str:
+    """A setting in words; without the addresses of what has no words for itself, which differ from process to process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))

@@ -100,7 +100,12 @@ def test_tensors_in_memory_make_a_data_set() -> None:
 def test_provenance_holds_the_files_hashes(tmp_path: Path) -> None:
     data = tensors(str(as_folder(tmp_path, PIXELS)))
     assert data.provenance().keys() == {"images.npy", "labels.npy"}
-    assert ArrayDataset(torch.rand(2, 3, 8, 8), [0, 1]).provenance() == {}
+    images = torch.rand(2, 3, 8, 8)
+    told = [
+        ArrayDataset(pixels, marks).provenance() for pixels, marks in ((images, [0, 1]), (images, [1, 0]), (1 - images, [0, 1]))
+    ]
+    assert len({each["content"] for each in told}) == 3
+    assert ArrayDataset(images.clone(), [0, 1]).provenance() == told[0]
 
 
 FLOATS = torch.rand(4, 3, 8, 8)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +88,15 @@ class ArrayDataset:
         return image.contiguous() if size is None else pictures.fit(image[None], size)[0]
 
     def provenance(self) -> dict[str, str]:
-        """The hashes of the files the arrays come from; arrays in memory have none."""
-        return {file.name: file_sha256(file) for file in self._files}
+        """The hashes of the files the arrays come from; of arrays in memory, that of what they hold."""
+        return {file.name: file_sha256(file) for file in self._files} or {"content": self._content}
+
+    @cached_property
+    def _content(self) -> str:
+        total = hashlib.sha256(f"{self._images.dtype} {self._images.shape} {self._labels.tolist()}\n".encode())
+        for index in range(len(self)):
+            total.update(np.ascontiguousarray(self._images[index]).tobytes())
+        return total.hexdigest()
 
     def _check_values(self) -> None:
         if self._images.dtype == np.uint8:
