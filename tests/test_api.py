@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 import counterfoil
-from counterfoil.errors import BadPart, CounterfoilError
+from counterfoil.errors import BadData, BadPart, CounterfoilError
 from counterfoil.generators.latent import LatentGenerator
+from counterfoil.parts import Sample
 from tests.fakes import CLASSES, TinyAutoencoder, TinyModel
 from tests.worlds import FAKES, arrays, labelled
 
@@ -145,3 +146,25 @@ def test_what_a_protocol_needs_is_said_in_one_line(tmp_path):
     with pytest.raises(CounterfoilError, match="generator") as caught:
         counterfoil.evaluate(TinyModel(), labelled(8), classes=CLASSES, oracle="daylight:", out=tmp_path / "run")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ids", "labels", "said"),
+    [("aab", (0, 1, 2), "image id 'a' occurs twice"), ("abc", (0, 1, 4), "'c' has the label 4, and there are classes 0 to 3")],
+)
+def test_data_whose_ids_or_labels_are_wrong_are_refused(tmp_path, ids, labels, said):
+    class Data:
+        classes = CLASSES
+
+        def __len__(self):
+            return len(ids)
+
+        def __iter__(self):
+            return (Sample(image_id, label, "") for image_id, label in zip(ids, labels, strict=True))
+
+        def load(self, sample, size):
+            return torch.full((3, size, size), 0.5)
+
+    with pytest.raises(BadData, match=said):
+        counterfoil.evaluate(TinyModel(), Data(), generator="brightness:", oracle="daylight:", size=16, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

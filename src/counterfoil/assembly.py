@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,6 +25,7 @@ from counterfoil.parts import Dataset, Generator, Model, Oracle, Sample
 from counterfoil.sparse.mask import load as load_mask
 from counterfoil.sparse.windowed import masked
 from counterfoil.spec import FmrSpec, LanceSpec, PartSpec, SearchSpec
+from counterfoil.store.files import key_of
 
 READ_AHEAD = 64  # pictures read before the engine asks for them
 
@@ -121,7 +124,23 @@ def open_data(spec: FmrSpec | LanceSpec, given: Given | None = None) -> Dataset:
         dataset = registry.create("dataset", spec.data.name, spec.data.options)
     if len(dataset) == 0:
         raise BadData(f"{spec.data.name}: no images")
+    check_samples(dataset, name=spec.data.name)
     return dataset if spec.limit is None else take(dataset, spec.limit)
+
+
+def check_samples(dataset: Dataset, *, name: str) -> None:
+    """Refuse labels that stand for no class, and ids that occur twice: two images would be taken for one."""
+    keys = array("Q")
+    for sample in dataset:
+        if not 0 <= sample.label < len(dataset.classes):
+            held = f"classes 0 to {len(dataset.classes) - 1}"
+            raise BadData(f"{name}: {sample.image_id!r} has the label {sample.label}, and there are {held}; correct it")
+        keys.append(key_of(sample.image_id))
+    found, times = np.unique(np.array(keys), return_counts=True)
+    if len(found) < len(keys):
+        shared = {*found[times > 1].tolist()}
+        twice = next(sample.image_id for sample in dataset if key_of(sample.image_id) in shared)
+        raise BadData(f"{name}: image id {twice!r} occurs twice; every image of a data set needs an id of its own")
 
 
 def check_guidance(search: SearchSpec, model: Model, *, name: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,6 +104,22 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
         folder(str(tmp_path / "nowhere"))
     with pytest.raises(BadData, match="name a folder"):
         folder("")
+
+
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path, ["cat/a.png", "dog/b.png"])
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/dog/caf\xe9.png")).write_bytes(b"")
+    with pytest.raises(BadData, match=r"caf\\udce9.png' is not in UTF-8; rename it"):
+        folder(str(tmp_path))
+
+
+def test_a_link_that_leads_nowhere_is_a_bad_picture_and_no_more(tmp_path: Path) -> None:
+    fill(tmp_path, ["cat/a.png", "dog/b.png"])
+    (tmp_path / "dog" / "c.png").symlink_to(tmp_path / "gone.png")
+    data = folder(str(tmp_path))
+    assert data.provenance()["files"] == "3"
+    with pytest.raises(BadImage, match="no such file"):
+        data.load(list(data)[2], 8)
 
 
 def test_a_bad_picture_shows_when_it_is_loaded(tmp_path: Path) -> None:

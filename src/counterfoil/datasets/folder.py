@@ -60,7 +60,9 @@ class FolderDataset:
         """A hash over the pictures' paths and sizes: it tells another set of files, not an edited picture of equal size."""
         total = hashlib.sha256()
         for sample in self:
-            total.update(f"{sample.image_id} {os.path.getsize(self.root / sample.image_id)}\n".encode())
+            path = self.root / sample.image_id
+            size = path.stat().st_size if path.exists() else "nothing"  # a link that leads nowhere
+            total.update(f"{sample.image_id} {size}\n".encode())
         return {"files": str(len(self)), "listing": total.hexdigest()}
 
 
@@ -74,6 +76,7 @@ def _list(root: Path) -> tuple[list[str], list[str]]:
         if found:
             folders.append(name)
             files.append("\0".join(found))
+            _check_encoding(root, [name, *found])
     if not folders:
         loose = any(_is_picture(entry.name) for entry in os.scandir(root))
         hint = "put them in one sub-folder a class" if loose else "it needs a sub-folder of pictures for each class"
@@ -88,6 +91,15 @@ def _pictures(top: Path) -> Iterator[str]:
         inner[:] = [name for name in inner if not name.startswith(".")]
         relative = Path(folder).relative_to(top)
         yield from ((relative / name).as_posix() for name in files if _is_picture(name))
+
+
+def _check_encoding(root: Path, names: list[str]) -> None:
+    """Refuse names in another encoding than the system's: they cannot be written down."""
+    try:
+        "\0".join(names).encode()
+    except UnicodeEncodeError as error:
+        name = names[error.object.count("\0", 0, error.start)]
+        raise BadData(f"{root}: the name {ascii(name)} is not in UTF-8; rename it") from None
 
 
 def _is_picture(name: str) -> bool:
