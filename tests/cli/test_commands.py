@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 
@@ -133,3 +135,9 @@ def test_list_takes_the_word_of_the_command_line_for_data(counterfoil):
 def test_the_demo_prints_a_number_that_has_no_interval():
     assert _cell(Estimate(50.0, None, None, 3, "too few images for an interval").to_dict()) == "50 (no interval)"
     assert _cell(Estimate(50.0, 40.0, 60.0, 9).to_dict()) == "50 (40 to 60)"
+
+
+def test_pictures_that_nobody_has_decided_on_are_counted(run, counterfoil):
+    code, output, _ = run(oracle="human:")
+    assert code == 0
+    assert re.search(r"(\d+) images, 0 accepted, \1 undecided", output)

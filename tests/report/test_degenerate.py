@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from counterfoil import store
 from counterfoil.errors import BadRun, UsageError
+from counterfoil.records import Verdict
 from counterfoil.report import write_report
 
-from .made import Plan, build, replace_results
+from .made import ORACLE, Plan, build, replace_results
 from .pages import data, read
 
 
@@ -19,6 +22,36 @@ def test_no_accepted_image(tmp_path: Path) -> None:
     words = read(write_report([build(tmp_path / "run", Plan(accept=False))], tmp_path / "report")).words
     assert "The oracle accepted none of the 22 plain reconstructions" in words
     assert "Undefined: the oracle accepted no image." in words
+
+
+def test_an_oracle_that_has_not_decided_yet(tmp_path: Path) -> None:
+    """Nothing was accepted, and nothing rejected either; what people say later is what counts."""
+    run = build(tmp_path / "run", Plan(images=12))
+    made = [trial for trial in run.trials if trial.image]
+    open_ones = [replace(each, keeps_label=None) for each in run.verdicts() if each.picture == "made"]
+    shutil.rmtree(run.path / "verdicts")
+    (run.path / "verdicts").mkdir()
+    for manifest in (run.path / "parts").iterdir():
+        content = json.loads(manifest.read_text())
+        content["tables"].pop("verdicts")
+        manifest.write_text(json.dumps(content))
+    run.append(verdicts=open_ones)
+    words = read(write_report([run], tmp_path / "report")).words
+    assert f"has not decided on {len(made) // 2}, so there is no PA and no FMR yet" in words
+    assert "accepted by the oracle" not in words and "No random control" not in words
+
+    guided = [trial for trial in made if trial.arm == "guided"]
+    run.append(verdicts=[Verdict(each.trial_id, "made", ORACLE, number > 1, 1.0, 0) for number, each in enumerate(guided[:-1])])
+    page = read(write_report([run], tmp_path / "report"))
+    assert f"Only {len(guided) - 3} images were accepted by the oracle" in page.words
+    assert "The oracle has not decided on 1 picture yet" in page.words
+    assert "The oracle accepted none of the random control's pictures" in page.words
+    before = sum(trial.ending == "unvalidated" for trial in run.trials if trial.arm == "guided")
+    assert f"unvalidated {before + 2} {before} The oracle rejected" in page.words
+
+    run.append(verdicts=[Verdict(each.trial_id, "made", ORACLE, False, 0.0, -1) for each in guided])
+    words = read(write_report([run], tmp_path / "report")).words
+    assert "accepted none of the pictures that were made" in words and "plain reconstructions, so nothing was made" not in words
 
 
 def test_unfinished_run(tmp_path: Path) -> None:

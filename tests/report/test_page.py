@@ -6,6 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from counterfoil.metrics.table import MEANINGS
 from counterfoil.records import Prediction, Verdict
 from counterfoil.report import write_report
@@ -92,7 +94,17 @@ def test_an_fmr_over_100_and_a_low_validation_rate_are_explained(tmp_path: Path)
     )
     words = read(write_report([run], tmp_path / "report")).words
     assert "An FMR above 100 (108.2) does not mean that the model got better" in words
-    assert "The oracle accepts only 31.0 % of the plain reconstructions" in words
+    assert "The oracle accepts only 31.0 % of the images" in words
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"), [(0.0, "No step was kept"), (0.4, "More than half of the accepted images kept no step")]
+)
+def test_images_that_did_not_move_are_pointed_out(tmp_path: Path, steps: float, said: str) -> None:
+    run = build(tmp_path / "run")
+    replace_results(run, steps={"value": steps, "low": steps, "high": steps, "n": 18})
+    words = read(write_report([run], tmp_path / "report")).words
+    assert f"{said}: what was scored there is the plain reconstruction" in words
 
 
 def test_skipped_pictures_are_listed_with_their_reason(report: Path) -> None:

@@ -73,7 +73,8 @@ def extent(protocol: str, counts: Mapping[str, Any]) -> str:
         return f"{counts['readable']} images, {counts['accepted']} of {counts['edits']} edits accepted"
     if protocol == "imagenet-d":
         return f"{counts['readable']} pictures, {counts['validated']} in the set"
-    return f"{counts['readable']} images, {counts['validated']} accepted"
+    undecided = f", {counts['pending']} undecided" if counts["pending"] else ""
+    return f"{counts['readable']} images, {counts['validated']} accepted{undecided}"
 
 
 def _tell(line: str) -> None:

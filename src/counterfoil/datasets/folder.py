@@ -99,7 +99,7 @@ def _check_encoding(root: Path, names: list[str]) -> None:
         "\0".join(names).encode()
     except UnicodeEncodeError as error:
         name = names[error.object.count("\0", 0, error.start)]
-        raise BadData(f"{root}: the name {ascii(name)} is not in UTF-8; rename it") from None
+        raise BadData(f"{root}: the name {name!a} is not in UTF-8; rename it") from None
 
 
 def _is_picture(name: str) -> bool:

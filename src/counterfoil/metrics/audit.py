@@ -1,6 +1,7 @@
 """The oracle under audit: how far its word can be trusted, and what FMR would be with the images it turned away.
 
-An image whose plain reconstruction the oracle rejects is lost before the first step, and PA says nothing of it. Two
+An image is lost if the oracle rejects its plain reconstruction, before the first step, or, where it judges later as people do,
+the picture that was made of it. PA says nothing of it. Two
 extremes bound what it hides: `kept`, where the model's answer on the source image stands (Algorithm 1 itself puts the
 source image in the place of the made one), and `lost`, where every such image counts as wrong. Both are taken over all
 decided images, SA too. The bounds hold as long as making a picture turns no wrong answer into a right one.
@@ -17,7 +18,7 @@ from counterfoil.metrics.statistic import Ratio, Share, Statistic
 
 MEANINGS = {
     "clean_accuracy": "how often the oracle sees the label in the source image",
-    "lost": "share of images lost before the first step: the oracle rejects the plain reconstruction",
+    "lost": "share of images that the oracle turned away: the plain reconstruction or, judging later, the picture made",
     "PA_kept": "PA over all images, if a lost one keeps the model's answer on its source image",
     "PA_lost": "PA over all images, if a lost one counts as wrong",
     "FMR_kept": "FMR over the same images, if a lost one keeps its answer: the upper bound",

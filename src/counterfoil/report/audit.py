@@ -13,7 +13,7 @@ from counterfoil.report.numbers import Number, decimal, number
 
 TITLES = {
     "clean_accuracy": "Oracle right on source images",
-    "lost": "Lost before the first step",
+    "lost": "Turned away by the oracle",
     "FMR_lost": "FMR if the lost count as wrong",
     "FMR_kept": "FMR if the lost keep their answer",
     "PA_lost": "PA if the lost count as wrong",
@@ -60,7 +60,7 @@ def summary(results: Mapping[str, Any] | None) -> str:
         said.append("It turned no image away, so no result is hidden.")
     elif lost.value is not None and low.value is not None and high.value is not None:
         said.append(
-            f"It turned {lost.text} % of the images away before the first step. FMR says nothing of these: with them it would "
+            f"It turned {lost.text} % of the images away. FMR says nothing of these: with them it would "
             f"lie between {low.text} and {high.text} (published: {decimal(fmr.value)})."
         )
     return " ".join(said)

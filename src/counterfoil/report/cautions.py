@@ -16,6 +16,7 @@ WIDE_INTERVAL = 15.0  # percentage points
 LOW_VALIDATION = 50.0
 GENERATOR_COST = 10.0  # percentage points lost to the reconstruction alone
 NEAR_CHANCE = 1.5  # times chance
+HARDLY_MOVED = 0.5  # steps an image; with fewer, more than half of the images did not move
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,13 @@ def _no_result(collected: Collected) -> Iterator[str]:
         )
     elif readable == 0:
         yield f"None of the {count(collected.images, 'picture')} could be read, so nothing was tested."
+    elif collected.validated == 0 and (pending := collected.count("pending")):
+        yield (
+            f"The oracle has accepted no picture so far and has not decided on {pending:,}, so there is no PA and no FMR yet. "
+            "'counterfoil review' has people judge them, 'counterfoil judge' another oracle."
+        )
+    elif collected.validated == 0 and collected.endings.keys() - {"unvalidated", "skipped"}:
+        yield "The oracle accepted none of the pictures that were made, so there is no PA and no FMR."
     elif collected.validated == 0:
         yield (
             f"The oracle accepted none of the {count(readable, 'plain reconstruction')}, so nothing was made and there is "
@@ -99,9 +107,11 @@ def _about_images(results: Mapping[str, Any], classes: int, validated: int) -> I
         )
     yield from _few(validated, f"{count(validated, 'image was', 'images were')} accepted by the oracle")
     if rate.value is not None and rate.value < LOW_VALIDATION:
+        yield f"The oracle accepts only {rate.text} % of the images. The numbers speak of these, not of the whole set."
+    if pending := (results.get("counts") or {}).get("pending"):
         yield (
-            f"The oracle accepts only {rate.text} % of the plain reconstructions. The numbers speak of these images, not of "
-            "the whole set."
+            f"The oracle has not decided on {count(pending, 'picture')} yet. They count in SA alone, and the other numbers may "
+            "change."
         )
 
 
@@ -113,6 +123,9 @@ def _about_numbers(results: Mapping[str, Any]) -> Iterator[str]:
             f"An FMR above 100 ({fmr.text}) does not mean that the model got better: the oracle accepted images that are "
             f"easier than the whole set. The matched FMR is {matched.text}."
         )
+    if (steps := number(results, "steps").value) is not None and steps < HARDLY_MOVED:
+        kept = "No step was kept" if steps == 0 else "More than half of the accepted images kept no step"
+        yield f"{kept}: what was scored there is the plain reconstruction, and FMR is the higher for it. Take shorter steps."
     if fmr.width > WIDE_INTERVAL:
         yield (
             f"The FMR's interval spans {decimal(fmr.width)} points; smaller differences between models can't be seen with "
@@ -130,7 +143,11 @@ def _about_numbers(results: Mapping[str, Any]) -> Iterator[str]:
 def _about_controls(results: Mapping[str, Any]) -> Iterator[str]:
     guided, random = number(results, "PA"), number(results, "PA_random")
     arms = results.get("arms") or {}
-    if random.value is None:
+    if number(results, "steps").value == 0:
+        return  # nothing to compare
+    if random.value is None and (results.get("counts") or {}).get("endings", {}).get("random"):
+        yield "The oracle accepted none of the random control's pictures, so what mere distance breaks can't be told."
+    elif random.value is None:
         yield "No random control was run, so what mere distance breaks can't be told from what the search found."
     elif (found := number(arms, "against_random")).value is not None:
         yield from _not_found(found, arms["against_random"].get("p"))

@@ -104,8 +104,20 @@ class Collected:
 
     @property
     def validated(self) -> int:
-        """Images with a counterfactual."""
+        """Images whose picture the oracle accepts; while the run is not finished, those with a picture."""
+        accepted = self.count("validated")
+        return accepted if accepted is not None else self.made
+
+    @property
+    def made(self) -> int:
+        """Images with a picture that the oracle has not rejected."""
         return sum(count for name, count in self.tally.get("guided", {}).items() if name not in ("unvalidated", "skipped"))
+
+    def count(self, name: str) -> int | None:
+        """One of the counts in the results; None where there is none."""
+        counts = (self.results or {}).get("counts")
+        found = counts.get(name) if isinstance(counts, Mapping) else None
+        return found if isinstance(found, int) else None
 
     @property
     def sampled(self) -> bool:

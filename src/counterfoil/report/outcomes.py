@@ -12,7 +12,7 @@ OUTCOMES: Final[dict[Outcome, str]] = {
     "fooled": "the model was right on the plain reconstruction and is wrong on the made picture",
     "kept": "the model is right on the made picture",
     "wrong before": "the model was wrong on the plain reconstruction already, before the search began",
-    "unvalidated": "the oracle rejected the plain reconstruction, so nothing was made",
+    "unvalidated": "the oracle rejected the plain reconstruction, so nothing was made, or later what had been made",
     "skipped": "the source picture could not be used",
 }
 """What can become of an image that is searched from."""
@@ -29,7 +29,7 @@ WORDED: Final[dict[Outcome, str]] = {
 """The same for pictures made from words."""
 
 ENDINGS: Final[dict[str, str]] = {
-    "budget": "all steps were taken and the oracle accepted every one",
+    "budget": "all steps were taken and the oracle rejected none",
     "oracle": "the oracle rejected the next step; the last accepted picture was kept",
     "fooled": "the model was fooled, and the run was told to stop there",
     "queries": "all allowed model calls were spent",
@@ -55,11 +55,13 @@ def outcome(
     made: Prediction | None = None,
     verdict: Verdict | None = None,
 ) -> Outcome:
-    """The outcome of a trial, from what the tested model said of its pictures and, for one made from words, the oracle."""
+    """The outcome of a trial, from what the tested model said of its pictures and the oracle of the one that was made."""
     if trial.ending in ("skipped", "unvalidated", "rejected"):
         return trial.ending
     if trial.arm in ("edited", "painted"):
         return _worded(clean, made, verdict)
+    if verdict is not None and verdict.keeps_label is False:  # said later, as people do
+        return "unvalidated"
     if _right(made, trial, last=True):
         return "kept"
     return "fooled" if _right(reconstruction, trial, last=False) else "wrong before"

@@ -34,7 +34,7 @@ counterfoil.view = (() => {
       made: entry.outcome === "unvalidated" ? `Rejected: the oracle does not see the class in the made picture (${sees}).` : "The picture was made, and every check let it pass.",
       unvalidated: `Rejected: the oracle does not see the class in the plain reconstruction (${sees}). Nothing was made.`,
       oracle: `The oracle rejected the picture after step ${entry.steps + 1} (${rejected}); the one after step ${entry.steps} was kept.`,
-      budget: `All ${entry.steps} steps were taken, and the oracle accepted each.`,
+      budget: `All ${entry.steps} steps were taken, and the oracle rejected none.`,
       fooled: `The model was fooled after step ${entry.steps}, and the run was told to stop there.`,
       queries: `The allowed model calls were spent after ${entry.steps} kept steps.`,
     };
