@@ -104,8 +104,17 @@ def test_the_command_survives_awkward_names_and_options(tmp_path: Path) -> None:
             "engine": {"slots": 3},
             "search": {"norm": "sign", "queries": 9},
         },
+        {
+            "model": "lab:narrow",
+            "data": "lab:wardrobe",
+            "generator": "pixels:",
+            "oracle": "lab:clip",
+            "device": "cuda",
+            "engine": {"precision": "float32"},
+            "search": {"step": 0.03},
+        },
     ],
-    ids=["lance", "imagenet-d", "fmr"],
+    ids=["lance", "imagenet-d", "fmr", "defaults that hang on others"],
 )
 def test_the_command_gives_the_same_specification_for_every_protocol(tmp_path: Path, values: dict[str, Any]) -> None:
     spec = specs.parse(values).model_dump(mode="json")

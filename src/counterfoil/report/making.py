@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from counterfoil.report.collect import part_name
 from counterfoil.spec import FmrSpec, RunSpec, sections
@@ -21,6 +22,8 @@ PARTS = {"model": "Tested model", "generator": "Generator", "oracle": "Oracle", 
 FLAGS = ("model", "data", "generator", "oracle", "captioner", "rewriter", "editor", "encoder", "painter")
 """Parts that the command line has a flag for."""
 _SAID = ("protocol", "size", "limit", "seed", "device", "strict")  # settings that it has one for
+
+_UNSET = object()
 
 _SETTINGS = {
     "guidance": "how a direction is chosen; auto: by gradient where the model has one, else by random search",
@@ -82,6 +85,7 @@ def _assigned(value: Any) -> str:
 def _settings(run: Run) -> Iterator[tuple[str, Any]]:
     """What the command has to set: options of parts, parts without a flag of their own, and all that is not the default."""
     kind = _kind(run)
+    usual = _unsaid(run)
     for key, value in run.spec.items():
         if key in _SAID:
             continue
@@ -90,12 +94,20 @@ def _settings(run: Run) -> Iterator[tuple[str, Any]]:
                 yield key, part_name(run, key)
             yield from ((f"{key}.{name}", option) for name, option in _options(run, key).items())
         elif isinstance(value, Mapping) and key in sections(kind):
-            fields = sections(kind)[key].model_fields
-            yield from (
-                (f"{key}.{name}", each) for name, each in value.items() if name not in fields or each != fields[name].default
-            )
+            unsaid = usual.get(key) or {}
+            yield from ((f"{key}.{name}", each) for name, each in value.items() if unsaid.get(name, _UNSET) != each)
         elif key not in kind.model_fields or not _is_default(kind, key, value):
             yield key, [_short_part(each) for each in value] if isinstance(value, list) else value
+
+
+def _unsaid(run: Run) -> dict[str, Any]:
+    """What each section comes to where nothing of it is said: some defaults hang on the device and the generator."""
+    kind = _kind(run)
+    said = {key: value for key, value in run.spec.items() if key not in sections(kind)}
+    try:
+        return kind.model_validate(said).model_dump(mode="json")
+    except ValidationError:  # of an older version
+        return {}
 
 
 def _is_default(kind: type[RunSpec], key: str, value: Any) -> bool:
