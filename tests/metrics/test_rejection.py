@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from counterfoil.metrics.outcomes import Outcomes
+from counterfoil.metrics.columns import ended_by_oracle
+from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.metrics.rejection import by_class, corrected, easier_when_rejected
+from counterfoil.protocols import fmr
 from tests.metrics.made import outcomes
+from tests.worlds import arrays, spec
 
 BUDGET = 5
 
@@ -20,6 +24,11 @@ def climbed(label: list[int], made: list[int], steps: list[int], *, clean: list[
     found = outcomes(clean or [1] * len(label), made, validated=accepted, label=label)
     path = np.repeat(np.array(made, dtype=np.int8)[:, None], BUDGET + 1, axis=1)
     return replace(found, steps=np.array([max(count, 0) for count in steps]), path_correct=path)
+
+
+def ended(found: Outcomes) -> np.ndarray:
+    """Here nothing but the oracle ends a climb before its budget is spent."""
+    return found.steps < BUDGET
 
 
 def primates(images: int = 40) -> Outcomes:
@@ -34,35 +43,51 @@ def primates(images: int = 40) -> Outcomes:
 
 
 def test_a_class_counts_as_stopped_when_a_step_was_rejected_or_none_was_begun() -> None:
-    found = by_class(climbed([0] * 4 + [1] * 2, [1, 1, 0, 1, 0, 1], [5, 5, 2, -1, 5, 5]))
+    climbs = climbed([0] * 4 + [1] * 2, [1, 1, 0, 1, 0, 1], [5, 5, 2, -1, 5, 5])
+    found = by_class(climbs, ended(climbs))
     assert found["ant"]["stopped"].value == 50
     assert found["bee"]["stopped"].value == 0
     assert found["ant"]["FMR"].value == pytest.approx(100 * 2 / 3)  # of three accepted two are right
 
 
 def test_classes_that_are_stopped_more_and_look_easier_are_noticed() -> None:
-    found = easier_when_rejected(primates())
+    found = easier_when_rejected(primates(), ended(primates()))
     assert found.value == 1
     assert found.low is not None and found.low > 0
     fair = climbed([0] * 40 + [1] * 40, [1, 0] * 40, [5, 1] * 40)
-    assert (easier_when_rejected(fair).value, easier_when_rejected(fair).low) in ((None, None), (0, -1))
+    even = easier_when_rejected(fair, ended(fair))
+    assert (even.value, even.low) in ((None, None), (0, -1))
 
 
 def test_one_class_and_no_image_have_no_order() -> None:
-    assert easier_when_rejected(climbed([0] * 3, [1, 0, 1], [5, 5, 5])).note == "one class has nothing to be compared with"
-    assert easier_when_rejected(climbed([], [], [])).note == "no image"
+    alone, none = climbed([0] * 3, [1, 0, 1], [5, 5, 5]), climbed([], [], [])
+    assert easier_when_rejected(alone, ended(alone)).note == "one class has nothing to be compared with"
+    assert easier_when_rejected(none, ended(none)).note == "no image"
 
 
 def test_classes_weigh_as_among_the_source_images() -> None:
     """Half the images are of each class; the oracle keeps all of the one and a quarter of the other."""
     found = climbed([0] * 8 + [1] * 8, [1] * 8 + [0] * 8, [5] * 8 + [5] * 2 + [-1] * 6)
-    assert corrected(found)["FMR_by_class"].value == pytest.approx(50)  # PA as accepted would be 80
+    assert corrected(found, ended(found))["FMR_by_class"].value == pytest.approx(50)  # PA as accepted would be 80
 
 
 def test_climbs_that_were_not_stopped_by_themselves() -> None:
     found = climbed([0] * 6, [1, 1, 0, 0, 1, 0], [1, 1, 5, 5, 5, 5], clean=[1, 1, 1, 1, 1, 0])
-    assert corrected(found)["FMR_unstopped"].value == pytest.approx(100 * (1 / 4) / (3 / 4))
+    assert corrected(found, ended(found))["FMR_unstopped"].value == pytest.approx(100 * (1 / 4) / (3 / 4))
     stopped = climbed([0] * 2, [1, 1], [1, 2])
-    assert corrected(stopped)["FMR_unstopped"].note == "the oracle stopped every climb"
+    assert corrected(stopped, ended(stopped))["FMR_unstopped"].note == "the oracle stopped every climb"
     lost = climbed([0] * 2, [0, 0], [-1, -1])
-    assert "no class has both" in corrected(lost)["FMR_by_class"].note
+    assert "no class has both" in corrected(lost, ended(lost))["FMR_by_class"].note
+
+
+@pytest.mark.parametrize(
+    ("ending", "search"), [("fooled", {"stop_when_fooled": True}), ("queries", {"guidance": "search", "queries": 3})]
+)
+def test_a_climb_that_fooled_the_model_or_spent_its_calls_was_not_stopped_by_the_oracle(tmp_path, ending, search) -> None:
+    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 24)}", search={"budget": 6, "step": 0.5, **search})
+    run = fmr.run(chosen, tmp_path / "run")
+    endings = Counter(trial.ending for trial in run.trials if trial.arm == "guided")
+    assert endings[ending] > 0
+    found = read_outcomes(run)
+    stopped = by_class(found, ended_by_oracle(run, found.keys))
+    assert sum(row["stopped"].value / 100 * row["stopped"].n for row in stopped.values()) == pytest.approx(endings["oracle"])

@@ -83,6 +83,16 @@ def read_trials(run: Run) -> Trials:
     return Trials(arms, endings, skipped)
 
 
+def ended_by_oracle(run: Run, keys: Keys) -> NDArray[np.bool_]:
+    """Whether the oracle's rejection of a step ended the guided climb of each image, in the order of `keys`."""
+    ended = np.zeros(len(keys), dtype=bool)
+    for batch in run.table("trials", columns=["image_id", "arm", "ending"]):
+        rows = batch.filter(pc.and_(pc.equal(batch.column(1), "guided"), pc.equal(batch.column(2), "oracle")))
+        some = np.array([key_of(image_id) for image_id in rows.column(0).to_pylist()], dtype=np.uint64)
+        ended[_places(some, keys)[0]] = True
+    return ended
+
+
 def _path_width(run: Run) -> int:
     """Steps that a path can have, and one for the reconstruction."""
     width = int(run.spec.get("search", {}).get("budget", 0)) + 1

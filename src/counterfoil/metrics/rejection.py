@@ -1,4 +1,8 @@
-"""Whether classes look easy because the oracle gives them up early, and what FMR is when that is taken into account."""
+"""Whether classes look easy because the oracle gives them up early, and what FMR is when that is taken into account.
+
+`ended` says of each image whether the oracle ended its climb (`columns.ended_by_oracle`). A climb may also be shorter than the
+budget because the model was fooled or its calls were spent, which is not the oracle's doing.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,8 @@ MEANINGS = {
 }
 """What each number says, in a sentence."""
 
+Ended = NDArray[np.bool_]
+
 _ALL_WRONG = "SA is 0: there is no accuracy to keep a share of"
 _STOPPED = Share("stopped", "judged", "no image the oracle has decided on")
 _FMR = Ratio(Share("made_right", "made", "the oracle accepted no image"), Share("clean_right", "clean", "no image"), _ALL_WRONG)
@@ -30,10 +36,10 @@ _UNSTOPPED = Ratio(
 )
 
 
-def by_class(outcomes: Outcomes, *, seed: int = 0) -> dict[str, dict[str, Estimate]]:
+def by_class(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> dict[str, dict[str, Estimate]]:
     """For each class, the share of climbs that the oracle stopped, and FMR."""
     found = {}
-    columns = _columns(outcomes)
+    columns = _columns(outcomes, ended)
     for label, name in outcomes.class_names.items():
         rows = {column: values[outcomes.label == label] for column, values in columns.items()}
         statistics: dict[str, Statistic] = {"stopped": _STOPPED, "FMR": _FMR}
@@ -41,13 +47,13 @@ def by_class(outcomes: Outcomes, *, seed: int = 0) -> dict[str, dict[str, Estima
     return found
 
 
-def easier_when_rejected(outcomes: Outcomes, *, seed: int = 0) -> Estimate:
+def easier_when_rejected(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> Estimate:
     """Kendall's tau over classes between how often the oracle stopped a class and its FMR; above 0 they go together."""
     columns: dict[str, NDArray[Any]] = {}
     labels = list(outcomes.class_names)
     for label in labels:
         mine = outcomes.label == label
-        columns |= {f"{label} {name}": values & mine for name, values in _columns(outcomes).items()}
+        columns |= {f"{label} {name}": values & mine for name, values in _columns(outcomes, ended).items()}
     if not labels:
         return Estimate(None, None, None, 0, "no image")
     drawn = Resamples(columns, seed=seed)
@@ -60,23 +66,22 @@ def easier_when_rejected(outcomes: Outcomes, *, seed: int = 0) -> Estimate:
     return found
 
 
-def corrected(outcomes: Outcomes, *, seed: int = 0) -> dict[str, Estimate]:
+def corrected(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> dict[str, Estimate]:
     """FMR with classes weighted as in the source images, and over the climbs that nobody stopped."""
-    columns: dict[str, NDArray[Any]] = {**_columns(outcomes), **_weighted(outcomes)}
+    columns: dict[str, NDArray[Any]] = {**_columns(outcomes, ended), **_weighted(outcomes, ended)}
     weighted = Mean("weighted_right", "weighted_clean_right", "no class has both an accepted image and one that was right")
     statistics: dict[str, Statistic] = {"FMR_by_class": weighted, "FMR_unstopped": _UNSTOPPED}
     return estimate(columns, statistics, seed=seed)
 
 
-def _columns(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
+def _columns(outcomes: Outcomes, ended: Ended) -> dict[str, NDArray[Any]]:
     accepted = outcomes.validated == YES
-    budget = outcomes.path_correct.shape[1] - 1
     judged = outcomes.validated >= NO
-    whole = accepted & (outcomes.steps >= budget) & (outcomes.made_correct >= NO) & (outcomes.clean_correct >= NO)
+    whole = accepted & ~ended & (outcomes.made_correct >= NO) & (outcomes.clean_correct >= NO)
     made, clean = accepted & (outcomes.made_correct >= NO), outcomes.clean_correct >= NO
     return {
         "judged": judged,
-        "stopped": judged & ~(accepted & (outcomes.steps >= budget)),
+        "stopped": judged & ~(accepted & ~ended),
         "made": made,
         "made_right": made & (outcomes.made_correct == YES),
         "clean": clean,
@@ -87,9 +92,9 @@ def _columns(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
     }
 
 
-def _weighted(outcomes: Outcomes) -> dict[str, NDArray[np.float64]]:
+def _weighted(outcomes: Outcomes, ended: Ended) -> dict[str, NDArray[np.float64]]:
     """Contributions whose sums give PA, standardised to the classes of the source images, over SA of the same classes."""
-    columns = _columns(outcomes)
+    columns = _columns(outcomes, ended)
     right, wrong_or_right = columns["made_right"], columns["made"]
     weights, counted = np.zeros(len(outcomes)), np.zeros(len(outcomes), dtype=bool)
     for label in outcomes.class_names:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import permutations
 
 from counterfoil.metrics.audit import audit
-from counterfoil.metrics.columns import NO, YES
+from counterfoil.metrics.columns import NO, YES, ended_by_oracle
 from counterfoil.metrics.estimate import Estimate, estimate
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
@@ -35,11 +35,12 @@ def run(bench: Bench) -> Findings:
     loops, fixes, classes, checks = [], [], [], []
     for (oracle, model), outcomes in found.items():
         values = scores(outcomes, seed=seed)
+        ended = ended_by_oracle(runs[oracle, model], outcomes.keys)
         loops.append(Row((oracle, model), {name: values[name] for name in _SHOWN}))
         bounds = {name: Estimate.from_dict(audit(outcomes, seed=seed)[name]) for name in ("lost", "FMR_lost", "FMR_kept")}
-        fixes.append(Row((oracle, model), {"FMR": values["FMR"], **corrected(outcomes, seed=seed), **bounds}))
-        classes += [Row((oracle, model, name), each) for name, each in by_class(outcomes, seed=seed).items()]
-        checks.append(_warning(oracle, model, easier_when_rejected(outcomes, seed=seed)))
+        fixes.append(Row((oracle, model), {"FMR": values["FMR"], **corrected(outcomes, ended, seed=seed), **bounds}))
+        classes += [Row((oracle, model, name), each) for name, each in by_class(outcomes, ended, seed=seed).items()]
+        checks.append(_warning(oracle, model, easier_when_rejected(outcomes, ended, seed=seed)))
     shared = [
         Row((made.name, judge.name, model.name), _agreement(found[made.name, model.name], bench.judged(run, judge), seed=seed))
         for made, judge in permutations(oracles, 2)
