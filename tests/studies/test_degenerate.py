@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from counterfoil.errors import BadPart, UsageError
 from counterfoil.spec import PartSpec
 from counterfoil.studies import runner
 from counterfoil.studies.bench import Bench, Settings
+from counterfoil.studies.step_size import _columns
+from tests.metrics.made import outcomes
 from tests.studies.conftest import MODEL, OTHER
 
 pytestmark = pytest.mark.xdist_group("studies")
@@ -57,6 +60,22 @@ def test_one_image_gives_numbers_or_reasons(name: str, tiny: Settings, folder: P
     assert all(each.value is not None or each.note for each in values)
     json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))  # NaN would have been refused in writing
     assert all(check.holds is not False or not check.required for check in report.findings.checks)
+
+
+def test_images_that_the_oracle_has_not_decided_on_count_on_neither_side_of_a_step() -> None:
+    found = _columns(replace(outcomes([1] * 6, [1] * 6, validated=[1, 1, -1, -1, -1, 0]), steps=np.array([2, 0, 2, 2, 2, 0])))
+    assert {name: int(column.sum()) for name, column in found.items()} == {
+        "all": 3, "survives": 1, "moved_right": 1, "clean_right": 3,
+    }  # fmt: skip
+
+
+def test_a_model_that_was_interrupted_twice_is_asked_again(tiny: Settings, tmp_path: Path) -> None:
+    bench = Bench(replace(tiny, folder=tmp_path))
+    run = bench.run(PartSpec(name=MODEL))
+    few = [replace(each, model=OTHER) for each in run.predictions() if each.picture == "clean"]
+    for _ in range(3):
+        run.append(predictions=few)
+    assert bench.scored(run, PartSpec(name=OTHER)).made_correct.min() >= 0
 
 
 def test_a_model_against_itself_is_refused(tiny: Settings, tmp_path: Path) -> None:

@@ -165,8 +165,11 @@ class Bench:
         return turn(self.folder / "turns" / name)
 
     def _answered(self, run: Run, table: str, column: str, name: str) -> bool:
-        said: int = sum(batch.column(0).to_pylist().count(name) for batch in run.table(table, columns=[column]))
-        return bool(said >= rescoring.pictures_of(run))
+        """Whether it has spoken of every picture; one that was interrupted twice may have said much of a few."""
+        said: set[tuple[str, str]] = set()
+        for batch in run.table(table, columns=["trial_id", "picture", column]):
+            said.update((trial, picture) for trial, picture, who in zip(*batch.to_pydict().values(), strict=True) if who == name)
+        return len(said) >= rescoring.pictures_of(run)
 
 
 def settings_for(base: Settings, *, models: Sequence[str], images: int, options: Mapping[str, Any]) -> Settings:

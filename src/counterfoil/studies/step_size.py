@@ -55,11 +55,12 @@ def at_budget(outcomes: Outcomes, budget: int) -> Outcomes:
 
 def _columns(outcomes: Outcomes) -> dict[str, np.ndarray]:
     survives = (outcomes.validated == YES) & (outcomes.steps >= 1)
+    judged = outcomes.validated >= NO
     return {
-        "all": outcomes.validated >= NO,
+        "all": judged,
         "survives": survives,
         "moved_right": survives & (outcomes.made_correct == YES),
-        "clean_right": outcomes.clean_correct == YES,
+        "clean_right": judged & (outcomes.clean_correct == YES),
     }
 
 
