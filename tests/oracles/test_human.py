@@ -50,6 +50,11 @@ def test_most_people_decide_and_a_tie_stays_open(tmp_path: Path) -> None:
     assert verdicts.keeps_label.tolist() == [1, -1, -1, -1]
 
 
+def test_a_row_without_an_answer_is_a_question_still_open(tmp_path: Path) -> None:
+    file = answers(tmp_path / "a.csv", (0, "red boot", "yes"), (1, "bag", " "), (2, "bag", ""))
+    assert human_oracle(str(file)).bind(CLASSES).judge(pictures(), LABELS).keeps_label.tolist() == [1, -1, -1, -1]
+
+
 def test_people_beside_an_oracle_that_answers_now() -> None:
     now = Saying([1, 0, 1, 0], [0.9, 0.1, 0.8, 0.2], [0, 0, 0, 0])
     both = EnsembleOracle([now, human_oracle()]).bind(CLASSES)

@@ -164,6 +164,24 @@ def test_people_answer_later_and_what_they_say_decides(bench: Bench, tmp_path: P
         run(bench, "human-oracle", answers="nowhere.csv")
 
 
+def test_a_sheet_that_people_are_filling_in_is_taken_as_it_is_and_not_written_over(tiny: Settings, tmp_path: Path) -> None:
+    own = Bench(replace(tiny, folder=tmp_path))
+    run(own, "human-oracle")
+    (sheet,) = (tmp_path / "human-oracle").glob("*-questions.csv")
+    with sheet.open(encoding="utf-8", newline="") as file:
+        asked = list(csv.DictReader(file))
+    with sheet.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, asked[0])
+        writer.writeheader()
+        writer.writerows({**row, "answer": "yes" if place < 5 else ""} for place, row in enumerate(asked))
+    filled = sheet.read_bytes()
+    report = run(own, "human-oracle", answers=str(sheet))
+    assert rows(report)["people",]["PA"].n == 5
+    assert any(f"{len(asked) - 5} of" in note for note in report.findings.notes)
+    run(own, "human-oracle")
+    assert sheet.read_bytes() == filled
+
+
 def test_studies_share_their_runs(tiny: Settings, bench: Bench) -> None:
     run(bench, "variants", MODEL, OTHER, generators=("brightness:",))
     made = set((tiny.folder / "runs").iterdir())

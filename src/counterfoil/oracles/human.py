@@ -27,8 +27,8 @@ def human_oracle(answers: str = "") -> HumanOracle:
     """People who answer later: human: abstains on every picture, human:FILE.csv gives the answers there are by now.
 
     An image that only people can judge is made and counts as pending until they have. The file has the columns `picture`
-    (SHA-256 of its 8-bit RGB pixels), `label` (the class asked about) and `answer` (yes or no); where people disagree, most
-    of them decide, and a tie stays open.
+    (SHA-256 of its 8-bit RGB pixels), `label` (the class asked about) and `answer` (yes or no, or nothing yet); where people
+    disagree, most of them decide, and a tie stays open.
     """
     return HumanOracle(_read(Path(answers).expanduser()) if answers else {}, file=Path(answers) if answers else None)
 
@@ -83,6 +83,8 @@ def _read(path: Path) -> Answers:
 
 def _vote(answer: str | None, path: Path, line: int) -> int:
     text = (answer or "").strip().casefold()
+    if not text:
+        return 0
     if text not in _YES | _NO:
         raise BadData(f"{path}, line {line}: the answer is yes or no, got {answer!r}")
     return 1 if text in _YES else -1

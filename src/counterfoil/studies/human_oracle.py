@@ -39,7 +39,8 @@ def run(bench: Bench) -> Findings:
     made = bench.run(model)
     asked = questions(made)
     sheet = bench.folder / "human-oracle" / f"{made.path.name}-questions.csv"
-    _write(sheet, [(*each[:2], "", file.as_posix()) for each, file in zip(asked, _to_look_at(asked, sheet), strict=True)])
+    if not sheet.exists():  # people may have filled it in since
+        _write(sheet, [(*each[:2], "", file.as_posix()) for each, file in zip(asked, _to_look_at(asked, sheet), strict=True)])
     answers, note = _answers(bench, made, asked)
     if answers is None:
         return Findings(
@@ -130,10 +131,12 @@ def _by_stand_in(bench: Bench, run: Run, asked: list[Question], name: str) -> li
 
 def _write(path: Path, rows: list[tuple[str, str, str, str]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
+    partial = path.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("picture", "label", "answer", "file"))
         writer.writerows(rows)
+    partial.replace(path)
 
 
 STUDY = Study(
