@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import torch
 
+from counterfoil.datasets.tensors import ArrayDataset
 from counterfoil.errors import UsageError
 from counterfoil.spec import PartSpec
 from counterfoil.studies import runner
 from counterfoil.studies.bench import Bench, Settings
+from counterfoil.studies.fgsm_start import AttackedData
 from counterfoil.studies.findings import Row
 from counterfoil.studies.oracle_attack import _step
+from tests.fakes import TinyModel
 from tests.studies.conftest import MODEL, OTHER
 from tests.worlds import arrays
 
@@ -162,6 +165,15 @@ def test_people_answer_later_and_what_they_say_decides(bench: Bench, tmp_path: P
     assert rows(run(bench, "human-oracle", answers=str(answered)))["people",]["PA"].n == kept + 2  # the file is read anew
     with pytest.raises(UsageError, match="no file 'nowhere"):
         run(bench, "human-oracle", answers="nowhere.csv")
+
+
+def test_attacked_data_keep_the_other_names_of_their_classes() -> None:
+    """A folder of WordNet ids has them as aliases of its classes, and a model may know no other names."""
+    dataset = ArrayDataset(torch.rand(2, 3, 16, 16), [0, 1], classes=("tench", "goldfish"))
+    dataset.aliases = [("n01440764",), ("n01443537",)]
+    attacked = AttackedData(dataset, TinyModel(("n01440764", "n01443537")), name="m", epsilon=0.01)
+    assert attacked.aliases == dataset.aliases
+    assert attacked.load(next(iter(attacked)), 16).shape == (3, 16, 16)
 
 
 def test_a_sheet_that_people_are_filling_in_is_taken_as_it_is_and_not_written_over(tiny: Settings, tmp_path: Path) -> None:

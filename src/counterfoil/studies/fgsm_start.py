@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil import labels as names
 from counterfoil import registry
-from counterfoil.assembly import Given, open_data
+from counterfoil.assembly import Given, columns_of, open_data
 from counterfoil.errors import UsageError
+from counterfoil.labels import Aliases
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.parts import Dataset, Model, Sample
@@ -33,10 +33,11 @@ _SHOWN = ("SA", "SA of the start", "VR", "PA", "FMR", "FMR_matched", "steps")
 class AttackedData:
     """A data set whose pictures have taken one signed gradient step up a model's loss."""
 
-    def __init__(self, dataset: Dataset, model: Model, *, epsilon: float, device: str = "cpu") -> None:
+    def __init__(self, dataset: Dataset, model: Model, *, name: str, epsilon: float, device: str = "cpu") -> None:
         self.dataset, self.model, self.epsilon, self.device = dataset, model, epsilon, device
         self.classes: Sequence[str] = dataset.classes
-        self._columns = names.match(dataset.classes, model.classes, what="model", aliases=getattr(model, "aliases", None))
+        self.aliases: Aliases | None = getattr(dataset, "aliases", None)
+        self._columns = columns_of(model, dataset, name=name)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -89,7 +90,7 @@ def _attacked(bench: Bench, model: PartSpec, epsilon: float) -> Outcomes:
     if hasattr(built, "to"):
         built = built.to(bench.settings.device)
     dataset = open_data(bench.spec(model))
-    given = AttackedData(dataset, built, epsilon=epsilon, device=bench.settings.device)
+    given = AttackedData(dataset, built, name=model.name, epsilon=epsilon, device=bench.settings.device)
     of = bench.settings.data
     named = PartSpec(name="object:fgsm", options={"of": of.name, **of.options, "model": model.name, "epsilon": epsilon})
     return read_outcomes(bench.run(model, data=named, given=Given({"dataset": given})))
