@@ -123,9 +123,14 @@ def _about_numbers(results: Mapping[str, Any]) -> Iterator[str]:
             f"An FMR above 100 ({fmr.text}) does not mean that the model got better: the oracle accepted images that are "
             f"easier than the whole set. The matched FMR is {matched.text}."
         )
-    if (steps := number(results, "steps").value) is not None and steps < HARDLY_MOVED:
-        kept = "No step was kept" if steps == 0 else "More than half of the accepted images kept no step"
-        yield f"{kept}: what was scored there is the plain reconstruction, and FMR is the higher for it. Take shorter steps."
+    steps = number(results, "steps").value
+    if steps == 0:
+        yield "No step was kept, so PA is the accuracy on plain reconstructions and says nothing of a search."
+    elif steps is not None and steps < HARDLY_MOVED:
+        yield (
+            "More than half of the accepted images kept no step: what was scored there is the plain reconstruction, and FMR is "
+            "the higher for it. Take shorter steps."
+        )
     if fmr.width > WIDE_INTERVAL:
         yield (
             f"The FMR's interval spans {decimal(fmr.width)} points; smaller differences between models can't be seen with "
