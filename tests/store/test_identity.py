@@ -9,7 +9,7 @@ import pytest
 from counterfoil import store
 from counterfoil.errors import BadRun, BadSpec
 
-from .made import CLASSES, PROVENANCE, SPEC, every_file, write
+from .made import CLASSES, PROVENANCE, SPEC, every_file, fill, write
 
 
 def test_another_specification_is_refused_by_its_first_differing_keys(tmp_path: Path) -> None:
@@ -45,6 +45,15 @@ def test_other_versions_are_noted_and_recorded_but_other_weights_refused(tmp_pat
     for changed in ({"parts": {"model": {"weights": "w2"}}}, {"data": "d2"}):
         with pytest.raises(BadRun, match="now"):
             store.write(tmp_path, SPEC, CLASSES, {**PROVENANCE, **changed}).__enter__()
+
+
+@pytest.mark.parametrize("name", ["mask", "style pictures"])
+def test_files_of_other_content_that_decide_the_pictures_are_refused(tmp_path: Path, name: str) -> None:
+    before, now = ({**PROVENANCE, "parts": {"generator": {name: digest, "library": digest}}} for digest in ("one", "two"))
+    with store.write(tmp_path, SPEC, CLASSES, before) as writer:
+        fill(writer, range(2))
+    with pytest.raises(BadRun, match=f'parts.generator.{name} "one", now "two"'):
+        store.write(tmp_path, SPEC, CLASSES, now).__enter__()
 
 
 def test_a_specification_must_be_plain(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ NAME = "run.json"
 FREE = ("device", "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images", "engine.batch", "engine.workers")
 """Keys of a specification that may differ when a run is resumed: they lay out the work and change no number."""
 
-PINNED = ("data", "size", "parts.dataset", "parts.*.weights")
+_MAKING = tuple(f"parts.generator.{name}" for name in ("mask", "encoder", "decoder", "style pictures"))
+PINNED = ("data", "size", "parts.dataset", "parts.*.weights", *_MAKING)
 """Keys of the provenance that may not differ when a run is resumed; any other difference is noted and recorded."""
 
 _ABSENT = object()
