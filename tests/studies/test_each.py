@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from counterfoil.datasets.tensors import ArrayDataset
 from counterfoil.errors import UsageError
@@ -24,6 +25,8 @@ from tests.studies.conftest import MODEL, OTHER
 from tests.worlds import arrays
 
 pytestmark = pytest.mark.xdist_group("studies")
+
+THIRD_ORACLE = PartSpec(name=f"classifier:{OTHER.rpartition(':')[0]}:Third")
 
 
 def run(bench: Bench, name: str, *models: str, **options: Any) -> runner.Report:
@@ -165,6 +168,16 @@ def test_people_answer_later_and_what_they_say_decides(bench: Bench, tmp_path: P
     assert rows(run(bench, "human-oracle", answers=str(answered)))["people",]["PA"].n == kept + 2  # the file is read anew
     with pytest.raises(UsageError, match="no file 'nowhere"):
         run(bench, "human-oracle", answers="nowhere.csv")
+
+
+def test_pictures_of_different_sizes_are_attacked_at_one(tiny: Settings, tmp_path: Path) -> None:
+    for place, name in enumerate(("ant", "bee", "cat", "dog")):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        Image.new("RGB", (16 + place, 20), (60 * place, 90, 90)).save(tmp_path / "data" / name / "a.png")
+    own = Bench(replace(tiny, folder=tmp_path, data=PartSpec(name=f"folder:{tmp_path / 'data'}"), oracle=THIRD_ORACLE))
+    with pytest.raises(UsageError, match="--set size=224"):
+        run(own, "oracle-attack", oracles=(THIRD_ORACLE.name,))
+    assert run(own, "oracle-attack", oracles=(THIRD_ORACLE.name,), size=16).findings.tables
 
 
 def test_attacked_data_keep_the_other_names_of_their_classes() -> None:

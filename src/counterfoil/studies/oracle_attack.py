@@ -138,8 +138,10 @@ def _read(
 def _batches(dataset: Dataset, size: int | None, device: str) -> Iterator[tuple[Tensor, Tensor]]:
     samples = iter(dataset)
     while some := list(islice(samples, BATCH)):
-        pictures = torch.stack([dataset.load(sample, size) for sample in some]).to(device)
-        yield pictures, torch.tensor([sample.label for sample in some], device=device)
+        pictures = [dataset.load(sample, size) for sample in some]
+        if len({picture.shape for picture in pictures}) > 1:
+            raise UsageError("oracle-attack: the pictures have different sizes; bring them to one, as in --set size=224")
+        yield torch.stack(pictures).to(device), torch.tensor([sample.label for sample in some], device=device)
 
 
 STUDY = Study(
