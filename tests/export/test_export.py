@@ -21,6 +21,7 @@ from counterfoil.metrics.imagenet_d_transfer import BIAS
 from counterfoil.protocols import fmr, imagenet_d
 from counterfoil.records import Trial, Verdict
 from counterfoil.report import write_report
+from counterfoil.report.collect import collect
 from tests.protocols.imagenet_d.test_run import FOREST_AND_SNOW
 from tests.protocols.imagenet_d.world import THINGS, given, spec
 from tests.worlds import arrays
@@ -159,6 +160,16 @@ def test_runs_of_other_protocols_are_exported_too(tmp_path: Path) -> None:
     assert told.size == accepted > 0
     assert "Photos were changed step by step" in (tmp_path / "set" / "README.md").read_text()
     checked(tmp_path / "set")
+
+
+def test_an_oracle_that_abstains_later_takes_no_word_back(tmp_path: Path) -> None:
+    run = fmr.run(fmr_spec(f"tensors:{arrays(tmp_path / 'data.npz', 8)}"), tmp_path / "run")
+    made = [trial for trial in run.trials if trial.image]
+    run.append(verdicts=[Verdict(trial.trial_id, "made", "daylight:", None, 0.0, -1) for trial in made])
+    told = export(run, tmp_path / "set")
+    assert told.size == run.results["counts"]["validated"] == sum(trial.arm == "guided" for trial in made)
+    (shown, *_) = collect(run, number=1, label="run", pictures=1).shown
+    assert shown.said.oracle["made"].keeps_label is True
 
 
 def test_edited_pictures_go_with_their_captions(tmp_path: Path) -> None:

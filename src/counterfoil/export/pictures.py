@@ -58,7 +58,7 @@ def chosen(run: Run) -> list[Picture]:
         if verdict.oracle.partition(":")[0] == HUMAN and verdict.keeps_label is not None:
             people[verdict.trial_id] = verdict.keeps_label
         elif verdict.oracle == own:
-            said[verdict.trial_id] = verdict.keeps_label
+            said[verdict.trial_id] = verdict.keeps_label if verdict.keeps_label is not None else said.get(verdict.trial_id)
     needs_people = bool(people) or own.partition(":")[0] == HUMAN
     asks = bool(own) and (run.spec.get("mining") or {}).get("object_check", True)  # whether the oracle's word was to count
     folders = folders_of(run.classes)

@@ -53,7 +53,8 @@ class Answers:
                 self.other_models.add(prediction.model)
         for verdict in run.verdicts():
             if verdict.oracle == oracle:
-                self._oracle[_key(verdict.trial_id, verdict.picture)] = verdict
+                key = _key(verdict.trial_id, verdict.picture)
+                self._oracle[key] = verdict if verdict.keeps_label is not None else self._oracle.get(key, verdict)
             else:
                 self.other_oracles.add(verdict.oracle)
 
