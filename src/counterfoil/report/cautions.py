@@ -128,8 +128,8 @@ def _about_numbers(results: Mapping[str, Any]) -> Iterator[str]:
         yield "No step was kept, so PA is the accuracy on plain reconstructions and says nothing of a search."
     elif steps is not None and steps < HARDLY_MOVED:
         yield (
-            "More than half of the accepted images kept no step: what was scored there is the plain reconstruction, and FMR is "
-            "the higher for it. Take shorter steps."
+            "More than half of the accepted images kept no step: what was scored there is the plain reconstruction. Where the "
+            "oracle rejected the first step, shorter ones say more."
         )
     if fmr.width > WIDE_INTERVAL:
         yield (
