@@ -83,13 +83,15 @@ def evaluate(
 
 def _name(part: Any) -> str:
     """A name for an object: its class, and a mark of its weights and settings, so that two that differ never share a run."""
-    marks = [] if isinstance(part, Dataset) else [fingerprint(module) for module in modules_of(part)]
+    account = {name: str(value) for name, value in told(part).items() if name != "library"}
+    marks = [f"{name}={value}" for name, value in account.items()]
+    if not isinstance(part, Dataset) and not any(re.fullmatch("[0-9a-f]{64}", value) for value in account.values()):
+        marks += [fingerprint(module) for module in modules_of(part)]  # it gives no hash of its own
     settings = getattr(type(part), "__dataclass_params__", None)
     if settings is not None and settings.frozen:  # other fields may count what the part does
         marks += [f"{each.name}={_settled(getattr(part, each.name))}" for each in fields(part)]
     if isinstance(part, ModuleModel):
         marks += part.classes
-    marks += [f"{name}={value}" for name, value in told(part).items() if name != "library"]
     code = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:12]
     return f"object:{type(part).__name__}" + (f"-{code}" if marks else "")
 
