@@ -17,7 +17,6 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +47,15 @@ def keep(
     folder: Path = FOLDER,
 ) -> Path:
     """Write the rows of a benchmark down, as often as there are more; `about` says in a sentence what they show."""
+    from counterfoil.provenance import versions
+
     content = {
         "name": name,
         "about": about,
         "command": command,
         "date": datetime.now(UTC).date().isoformat(),
         "hardware": hardware(),
-        "versions": versions(),
+        "versions": versions(LIBRARIES),
         "rows": [dict(row) for row in rows],
         **({"details": dict(details)} if details else {}),
     }
@@ -75,26 +76,12 @@ def read(name: str, *, folder: Path = FOLDER) -> dict[str, Any] | None:
 
 def hardware() -> dict[str, Any]:
     """The machine, as far as it matters for a time."""
+    import torch  # not before: some benchmarks measure the memory of processes that have no use for it
+
     found: dict[str, Any] = {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()}
-    try:
-        import torch
-
-        found["threads"] = torch.get_num_threads()
-        if torch.cuda.is_available():
-            found["gpu"] = [torch.cuda.get_device_name(at) for at in range(torch.cuda.device_count())]
-    except ModuleNotFoundError:
-        pass
-    return found
-
-
-def versions() -> dict[str, str]:
-    """The libraries that are installed."""
-    found = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    found["threads"] = torch.get_num_threads()
+    if torch.cuda.is_available():
+        found["gpu"] = [torch.cuda.get_device_name(at) for at in range(torch.cuda.device_count())]
     return found
 
 

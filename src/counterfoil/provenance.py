@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,10 @@ def describe(parts: Mapping[str, Any], dataset: Dataset | None, *, size: int, de
     }
 
 
-def versions() -> dict[str, str]:
-    """Python's version and those of the libraries that decide a number."""
+def versions(libraries: Iterable[str] = LIBRARIES) -> dict[str, str]:
+    """Python's version and those of the libraries that are installed; by default of those that decide a number."""
     found = {"python": platform.python_version()}
-    for name in LIBRARIES:
+    for name in libraries:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
