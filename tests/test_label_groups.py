@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from counterfoil import imagenet, label_groups, labels
+from counterfoil import imagenet, label_groups
 from counterfoil.errors import LabelMismatch
 
 OFFERED = ["ant", "bee", "cat", "dog", "oak, Quercus"]
@@ -60,28 +60,10 @@ def test_the_nine_classes_are_those_of_the_paper() -> None:
     groups = label_groups.read("imagenet-9")
     assert list(groups) == ["dog", "cat", "frog", "turtle", "bird", "primate", "fish", "crab", "insect"]
     assert [len(members) for members in groups.values()] == [118, 5, 3, 5, 21, 18, 9, 4, 20]
-    names, ids = [entry.name for entry in labels.imagenet()], [entry.aliases for entry in labels.imagenet()]
+    names, ids = imagenet.names_and_aliases()
     numbers = label_groups.resolve(groups, names, what="model", aliases=ids)
     ends = {group: (names[members[0]], names[members[-1]]) for group, members in numbers.items()}
     assert ends["dog"] == ("Chihuahua", "Mexican hairless")
     assert ends["turtle"] == ("loggerhead", "box turtle")
     assert ends["primate"] == ("orangutan", "squirrel monkey")
     assert ends["insect"] == ("tiger beetle", "dragonfly")
-
-
-def test_imagenet_is_recognised_by_any_of_its_spellings() -> None:
-    for spelt in ([entry.lemmas for entry in labels.imagenet()], [entry.wordnet for entry in labels.imagenet()]):
-        names, aliases = imagenet.recognised(spelt)
-        assert names == [entry.name for entry in labels.imagenet()]
-        assert aliases is not None and len(aliases) == 1000
-    names, aliases = imagenet.recognised(["nothing", *[entry.lemmas for entry in labels.imagenet()]])
-    assert names[:2] == ["nothing", "tench"] and aliases is not None and len(aliases) == 1001
-
-
-def test_a_thousand_other_names_are_left_alone() -> None:
-    shuffled = [entry.name for entry in labels.imagenet()][::-1]
-    assert imagenet.recognised(shuffled) == (shuffled, None)
-
-
-def test_names_that_occur_twice_are_numbered() -> None:
-    assert imagenet.recognised(["crane", "boat", "crane"]) == (["crane (number 0)", "boat", "crane (number 2)"], None)

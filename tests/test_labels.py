@@ -66,31 +66,6 @@ def test_missing_names_are_listed_with_the_nearest() -> None:
     assert "\n" not in text
 
 
-def test_imagenet_has_a_thousand_classes_told_apart_by_name_and_id() -> None:
-    known = labels.imagenet()
-    assert len(known) == len({labels.key(entry.name) for entry in known}) == len({entry.wordnet for entry in known}) == 1000
-    assert (known[0].wordnet, known[0].name, known[0].lemmas) == ("n01440764", "tench", "tench, Tinca tinca")
-    assert known[134].lemmas == known[517].lemmas == "crane"
-
-
-def test_every_imagenet_class_is_found_by_its_name_and_its_id() -> None:
-    names = [entry.name for entry in labels.imagenet()]
-    aliases = [entry.aliases for entry in labels.imagenet()]
-    assert labels.match(names, names, what="m", aliases=aliases) == list(range(1000))
-    assert labels.match([entry.wordnet for entry in labels.imagenet()], names, what="m", aliases=aliases) == list(range(1000))
-
-
-def test_torchvisions_names_for_imagenet_are_told_apart() -> None:
-    from torchvision.models import ResNet18_Weights
-
-    categories = ResNet18_Weights.DEFAULT.meta["categories"]
-    names, aliases = labels.imagenet_names(categories)
-    assert {old: new for old, new in zip(categories, names, strict=True) if old != new} == {"Cardigan": "Cardigan Welsh corgi"}
-    assert aliases is not None
-    assert aliases[0] == ("n01440764", "tench, Tinca tinca", "tench", "Tinca tinca")
-    assert labels.imagenet_names(categories[::-1]) == (categories[::-1], None)
-
-
 def test_names_that_differ_by_case_alone_are_told_apart_to_the_letter() -> None:
     assert labels.match(["turkey", "Turkey"], ["Turkey", "turkey"], what="m") == [1, 0]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from counterfoil import labels, weights
+from counterfoil import imagenet, weights
 from counterfoil.models.module import ModuleModel
 from counterfoil.models.preprocessing import square
 
@@ -39,7 +39,7 @@ def _lite(variant: int) -> ModuleModel:
     network = library.EfficientNet.from_name(f"efficientnet-lite{variant}")
     weights.load_into(network, weights.load_state(file), what=str(file))
     side = SIDES[variant]
-    classes = labels.imagenet()
+    classes = imagenet.classes()
     return ModuleModel(
         network,
         [entry.name for entry in classes],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
 from counterfoil import labels
 
@@ -30,9 +32,51 @@ everything the words mean: most birds (7 to 24 and 127 to 146), sharks and rays,
 """
 
 
+@dataclass(frozen=True)
+class ImageNetClass:
+    """One class of ImageNet-1k, with every name it goes by."""
+
+    wordnet: str
+    name: str  # short and unlike that of every other class, whatever the case
+    lemmas: str  # all of WordNet's words for it, with commas
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The other names."""
+        return (self.wordnet, self.lemmas, *labels.split(self.lemmas))
+
+
+@lru_cache(maxsize=1)
+def classes() -> tuple[ImageNetClass, ...]:
+    """The thousand classes of ImageNet, in the order of the usual models' outputs."""
+    from timm.data.imagenet_info import ImageNetInfo
+
+    info = ImageNetInfo("imagenet-1k")
+    usual = _categories()
+    times = Counter(labels.key(name) for name in usual)
+    rows = zip(info.label_names(), usual, info.label_descriptions(), strict=True)
+    # Two names differ by a capital alone: the dog Cardigan, also Cardigan Welsh corgi, and the garment.
+    return tuple(
+        ImageNetClass(wordnet, labels.split(lemmas)[-1] if times[labels.key(name)] > 1 else name, lemmas)
+        for wordnet, name, lemmas in rows
+    )
+
+
+def names_and_aliases() -> tuple[list[str], labels.Aliases]:
+    """What the thousand classes are called, and what else."""
+    return [entry.name for entry in classes()], [entry.aliases for entry in classes()]
+
+
+def distinct_names(categories: Sequence[str]) -> tuple[list[str], labels.Aliases | None]:
+    """Class names that are all unlike, and their aliases, if `categories` are ImageNet's; else as they are."""
+    if tuple(categories) != _categories():
+        return list(categories), None
+    return names_and_aliases()
+
+
 def nine_classes() -> dict[str, list[str]]:
     """The nine classes, each as the WordNet ids of its members."""
-    ids = [entry.wordnet for entry in labels.imagenet()]
+    ids = [entry.wordnet for entry in classes()]
     return {name: ids[first : last + 1] for name, (first, last) in NINE_CLASSES.items()}
 
 
@@ -40,13 +84,13 @@ def recognised(names: Sequence[str]) -> tuple[list[str], labels.Aliases | None]:
     """Names all unlike each other, and aliases where they are ImageNet's thousand, with or without a background class."""
     extra = len(names) - 1000
     if extra in (0, 1):
-        known = [{labels.key(name) for name in (entry.name, *entry.aliases)} for entry in labels.imagenet()]
+        known = [{labels.key(name) for name in (entry.name, *entry.aliases)} for entry in classes()]
         held = sum(labels.key(name) in own for name, own in zip(names[extra:], known, strict=True))
         if held >= _ENOUGH:
             front = list(names[:extra])
-            spelt = zip(labels.imagenet(), names[extra:], strict=True)
+            spelt = zip(classes(), names[extra:], strict=True)
             aliases = [(), *[(*entry.aliases, name) for entry, name in spelt]][1 - extra :]
-            return front + [entry.name for entry in labels.imagenet()], aliases
+            return front + [entry.name for entry in classes()], aliases
     times = Counter(names)
     return [f"{name} (number {at})" if times[name] > 1 else name for at, name in enumerate(names)], None
 
@@ -55,5 +99,11 @@ def in_words(names: Sequence[str]) -> list[str]:
     """The names in words if they are WordNet ids, those that are not ImageNet's left as they are; else the names."""
     if not all(_WORDNET.fullmatch(name) for name in names):
         return list(names)
-    words = {entry.wordnet: entry.name for entry in labels.imagenet()}
+    words = {entry.wordnet: entry.name for entry in classes()}
     return [words.get(name, name) for name in names]
+
+
+def _categories() -> tuple[str, ...]:
+    from torchvision.models import ResNet50_Weights
+
+    return tuple(ResNet50_Weights.DEFAULT.meta["categories"])

@@ -10,16 +10,17 @@ import csv
 import difflib
 import json
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from counterfoil.errors import LabelMismatch
 
 Aliases = Sequence[Sequence[str]]
 """Further names of each class, in the order of the classes."""
+
+CLASSES_FILE = "classes.txt"
+"""The file beside pictures that says what numbers mean, one name a line."""
 
 
 def match(
@@ -110,48 +111,6 @@ def read_mapping(path: Path, keys: Sequence[str]) -> dict[str, str]:
         raise LabelMismatch(f"{path}: names cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise LabelMismatch(f"{path}: names cannot be read ({' '.join(str(error).split())[:120]})") from None
-
-
-@dataclass(frozen=True)
-class ImageNetClass:
-    """One class of ImageNet-1k, with every name it goes by."""
-
-    wordnet: str
-    name: str  # short and unlike that of every other class, whatever the case
-    lemmas: str  # all of WordNet's words for it, with commas
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        """The other names."""
-        return (self.wordnet, self.lemmas, *split(self.lemmas))
-
-
-@lru_cache(maxsize=1)
-def imagenet() -> tuple[ImageNetClass, ...]:
-    """The thousand classes of ImageNet, in the order of the usual models' outputs."""
-    from timm.data.imagenet_info import ImageNetInfo
-
-    info = ImageNetInfo("imagenet-1k")
-    usual = _imagenet_categories()
-    times = Counter(key(name) for name in usual)
-    rows = zip(info.label_names(), usual, info.label_descriptions(), strict=True)
-    # Two names differ by a capital alone: the dog Cardigan, also Cardigan Welsh corgi, and the garment.
-    return tuple(
-        ImageNetClass(wordnet, split(lemmas)[-1] if times[key(name)] > 1 else name, lemmas) for wordnet, name, lemmas in rows
-    )
-
-
-def imagenet_names(categories: Sequence[str]) -> tuple[list[str], Aliases | None]:
-    """Class names that are all unlike, and their aliases, if `categories` are ImageNet's; else as they are."""
-    if tuple(categories) != _imagenet_categories():
-        return list(categories), None
-    return [entry.name for entry in imagenet()], [entry.aliases for entry in imagenet()]
-
-
-def _imagenet_categories() -> tuple[str, ...]:
-    from torchvision.models import ResNet50_Weights
-
-    return tuple(ResNet50_Weights.DEFAULT.meta["categories"])
 
 
 _Index = Mapping[str, list[int]]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil import labels
+from counterfoil import imagenet, labels
 from counterfoil.errors import LabelMismatch, RunFailed
 from counterfoil.evaluation.looking import reading
 from counterfoil.grids import read_grid
@@ -53,7 +53,7 @@ def test_a_zero_shot_model_goes_by_the_sets_own_names() -> None:
 
 
 def test_imagenet_models_take_the_papers_objects() -> None:
-    entries = labels.imagenet()
+    entries = imagenet.classes()
     model = Fixed(
         [float(at == 530) for at in range(1000)], [entry.name for entry in entries], [entry.aliases for entry in entries]
     )

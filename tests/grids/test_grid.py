@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from counterfoil import labels
+from counterfoil import imagenet
 from counterfoil.errors import BadSpec
 from counterfoil.grids import read_grid
 from counterfoil.lab.captions import parse
@@ -88,7 +88,7 @@ def test_the_objects_are_the_papers_and_their_ids_imagenets() -> None:
     assert len(things) == 113
     assert len(set(ids)) == len(ids) == 125
     assert sum(len(thing.ids) > 1 for thing in things) == 9
-    assert set(ids) <= {entry.wordnet for entry in labels.imagenet()}
+    assert set(ids) <= {entry.wordnet for entry in imagenet.classes()}
     kinds = {nuisance.kind: len(nuisance.words) for nuisance in read_grid("imagenet-d").nuisances}
     assert kinds == {"background": 468, "texture": 47, "material": 32}
 

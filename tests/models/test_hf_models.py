@@ -13,7 +13,7 @@ import transformers
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from counterfoil import labels
+from counterfoil import imagenet, labels
 from counterfoil.errors import BadPart, BadWeights
 from counterfoil.models.hf_models import hf_model
 from counterfoil.models.module import ModuleModel
@@ -83,7 +83,7 @@ def test_a_repository_is_found_in_the_cache(vit: Path, tmp_path: Path, monkeypat
 
 
 def test_imagenets_names_are_recognised_and_made_unlike(tmp_path: Path) -> None:
-    names = ["background", *[entry.lemmas for entry in labels.imagenet()]]
+    names = ["background", *[entry.lemmas for entry in imagenet.classes()]]
     model = hf_model(str(saved(tmp_path, "mobilenet", names=names)))
     assert len(model.classes) == len(set(model.classes)) == 1001
     wanted = ["n01440764", "tench", "crane bird", "crane", "background"]

@@ -11,9 +11,6 @@ from pathlib import Path
 from counterfoil import imagenet, labels
 from counterfoil.errors import BadData
 
-LISTED = "classes.txt"
-"""The file beside pictures that says what numbers mean, one name a line."""
-
 _NUMBER = re.compile(r"\d+")
 
 
@@ -37,8 +34,8 @@ def labelling(written: Iterable[str], classes: str | Sequence[str] | None, *, wh
     if not labels_written:
         raise BadData(f"{what}: no images")
     count = all(_NUMBER.fullmatch(label) for label in labels_written)
-    if classes is None and count and folder is not None and (folder / LISTED).is_file():
-        classes = str(folder / LISTED)
+    if classes is None and count and folder is not None and (folder / labels.CLASSES_FILE).is_file():
+        classes = str(folder / labels.CLASSES_FILE)
     if classes is not None:
         listed = labels.read_names(Path(classes).expanduser()) if isinstance(classes, str) else [str(name) for name in classes]
         names, aliases = imagenet.recognised(listed)

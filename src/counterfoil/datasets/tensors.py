@@ -17,7 +17,6 @@ from torch import Tensor
 from counterfoil import images as pictures
 from counterfoil import labels as names
 from counterfoil.datasets import rows
-from counterfoil.datasets.labelling import LISTED
 from counterfoil.errors import BadData, BadImage
 from counterfoil.parts import Sample
 from counterfoil.weights import file_sha256
@@ -118,7 +117,7 @@ def _open(source: Path) -> tuple[dict[str, rows.Rows], list[str] | None]:
     try:
         if source.is_dir():
             arrays = {file.stem: rows.open_npy(file) for file in sorted(source.glob("*.npy"))}
-            listed = source / LISTED
+            listed = source / names.CLASSES_FILE
             return arrays, names.read_names(listed) if listed.is_file() else _strings(arrays.get("classes"))
         if source.suffix == ".npz":
             arrays = rows.open_npz(source)

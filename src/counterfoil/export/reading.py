@@ -13,7 +13,6 @@ from counterfoil.errors import BadData
 
 SET_FILE = "set.json"
 TABLE = "metadata.csv"
-CLASSES = "classes.txt"
 FORMAT = "counterfoil-set"
 VERSION = 1
 _SHARD = re.compile(r"(pictures-\d+)\.tar/(\d+)\.png")

@@ -16,7 +16,8 @@ from counterfoil.export.about import about as gather
 from counterfoil.export.datasheet import datasheet
 from counterfoil.export.formats import FORMATS
 from counterfoil.export.pictures import COLUMNS, Picture, chosen, rows
-from counterfoil.export.reading import CLASSES, SET_FILE, TABLE
+from counterfoil.export.reading import SET_FILE, TABLE
+from counterfoil.labels import CLASSES_FILE
 from counterfoil.store import Run
 from counterfoil.store.files import sha256_of
 
@@ -44,10 +45,10 @@ def export(
     with _whole(out) as folder:
         made = FORMATS[layout](folder, told, pictures, watch)
         write_table(folder / TABLE, pictures, made.names)
-        (folder / CLASSES).write_text("".join(f"{name}\n" for name in told.labels), encoding="utf-8")
+        (folder / CLASSES_FILE).write_text("".join(f"{name}\n" for name in told.labels), encoding="utf-8")
         (folder / SET_FILE).write_text(json.dumps(told.set_file(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         lines = [*made.layout, f"`{TABLE}`: one row a picture: {', '.join(COLUMNS)}"]
-        lines += [f"`{CLASSES}`: what the numbers of labels mean", f"`{SUMS}`: the SHA-256 of every file"]
+        lines += [f"`{CLASSES_FILE}`: what the numbers of labels mean", f"`{SUMS}`: the SHA-256 of every file"]
         (folder / "README.md").write_text(datasheet(told, pictures, layout=lines, front=made.front), encoding="utf-8")
         for finish in made.last:  # what describes the other files, once they are there
             finish()

@@ -27,7 +27,7 @@ def check_names(classes: Sequence[str], outputs: int, what: str) -> None:
 def named(classes: str | Sequence[str] | None) -> Names | None:
     """Names and aliases from a list, a file with one name a line, or the word imagenet."""
     if classes == "imagenet":
-        return [entry.name for entry in labels.imagenet()], [entry.aliases for entry in labels.imagenet()]
+        return imagenet.names_and_aliases()
     given = class_names(classes)
     return None if given is None else imagenet.recognised(given)
 

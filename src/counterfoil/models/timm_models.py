@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from counterfoil import labels
+from counterfoil import imagenet, labels
 from counterfoil import weights as weight_files
 from counterfoil.errors import BadPart, BadWeights, CounterfoilError, UnknownName
 from counterfoil.models.module import ModuleModel
@@ -146,7 +146,7 @@ def _names(module: nn.Module, given: list[str] | None, what: str) -> tuple[list[
     elif listed:
         names, aliases = [described.get(name, name) for name in listed], [(name,) for name in listed]
     elif subset == "imagenet-1k":
-        names, aliases = [entry.name for entry in labels.imagenet()], [entry.aliases for entry in labels.imagenet()]
+        names, aliases = imagenet.names_and_aliases()
     elif subset is not None:
         info = ImageNetInfo(subset)
         words, ids = list(info.label_descriptions()), list(info.label_names())

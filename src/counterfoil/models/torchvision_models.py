@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 import torch
 from torch import nn
 
-from counterfoil import labels
+from counterfoil import imagenet
 from counterfoil import weights as weight_files
 from counterfoil.errors import BadPart, BadWeights, UnknownName
 from counterfoil.models.module import ModuleModel
@@ -41,7 +41,7 @@ def torchvision_model(
     architecture, _, version = name.partition("/")
     builder, published = _find(architecture, version)
     preprocessing = _preprocessing(published, f"torchvision:{name}")
-    categories, aliases = labels.imagenet_names(published.meta["categories"])
+    categories, aliases = imagenet.distinct_names(published.meta["categories"])
     given = class_names(classes)
     names = given or categories
     file = Path(weights) if weights is not None else None

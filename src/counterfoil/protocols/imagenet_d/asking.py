@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil import labels
+from counterfoil import imagenet
 from counterfoil.evaluation.questions import Question, ask
 from counterfoil.metrics.look_tables import answers_table
 from counterfoil.protocols.imagenet_d.bench import Bench
@@ -50,7 +50,7 @@ def ask_all(bench: Bench, stages: Stages, final: Table, looks: Mapping[str, Tabl
 def _kin(bench: Bench) -> dict[str, tuple[str, ...]]:
     """The other names that a class of the set goes by, for reading answers."""
     known = (
-        {entry.wordnet: entry.aliases[2:] for entry in labels.imagenet()} if any(map(_has_ids, bench.classes.values())) else {}
+        {entry.wordnet: entry.aliases[2:] for entry in imagenet.classes()} if any(map(_has_ids, bench.classes.values())) else {}
     )
     return {name: tuple(alias for each in ids for alias in known.get(each, ())) for name, ids in bench.classes.items()}
 
