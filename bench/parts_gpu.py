@@ -31,6 +31,7 @@ from torch import Tensor
 
 from counterfoil import registry
 from counterfoil.guidance import GradientAscent, StepLength
+from counterfoil.parts import Edited, Inversion, Sample, Wish, to_device
 from counterfoil.testing import pictures
 
 ROOT = Path(__file__).parents[1]
@@ -94,11 +95,6 @@ def tried(role: str, kind: str, device: str) -> dict[str, Any]:
     return {"verdict": verdict, "says": says, "seconds": round(time.perf_counter() - began, 2)}
 
 
-def moved(part: Any, device: str) -> Any:
-    """The part on the device, as a run puts it there."""
-    return part.to(device) if hasattr(part, "to") else part
-
-
 def compared(here: Tensor, there: Tensor, *, spread: float | None = None) -> str:
     """How far the device's answers are from the CPU's; refused if that is more than rounding."""
     there = there.detach().cpu()
@@ -113,7 +109,7 @@ def ask_model(model: Any, device: str) -> str:
     images = pictures(4, getattr(model, "size", None) or 64)
     with torch.no_grad():
         here = model.logits(images)
-    model = moved(model, device)
+    model = to_device(model, device)
     leaf = images.to(device).requires_grad_(model.differentiable)
     there = model.logits(leaf)
     says = compared(here, there)
@@ -129,7 +125,7 @@ def ask_generator(generator: Any, device: str) -> str:
     images, labels, seeds = pictures(4, side), torch.zeros(4, dtype=torch.long), torch.arange(4)
     with torch.no_grad():
         here = generator.render(generator.start(images, labels, seeds))
-    generator, model = moved(generator, device), TinyModel().to(device)
+    generator, model = to_device(generator, device), TinyModel().to(device)
     labels = labels.to(device)
     guidance = GradientAscent(StepLength(0.2, "l2", "scale"))
     with torch.no_grad():
@@ -158,7 +154,7 @@ def ask_oracle(oracle: Any, device: str) -> str:
     images, labels = pictures(8, 64), torch.arange(8) % len(CLASSES)
     with torch.no_grad():
         here = oracle.bind(CLASSES).judge(images, labels)
-        there = moved(oracle, device).bind(CLASSES).judge(images.to(device), labels.to(device))
+        there = to_device(oracle, device).bind(CLASSES).judge(images.to(device), labels.to(device))
     says = compared(here.scores, there.scores, spread=1.0)
     assert torch.equal(here.keeps_label, there.keeps_label.cpu()), "verdicts differ from the CPU's"
     return says
@@ -169,16 +165,14 @@ def ask_encoder(encoder: Any, device: str) -> str:
     images = pictures(4, 64)
     with torch.no_grad():
         here = encoder.embed_images(images)
-        return compared(here, moved(encoder, device).embed_images(images.to(device)))
+        return compared(here, to_device(encoder, device).embed_images(images.to(device)))
 
 
 def ask_captioner(captioner: Any, device: str) -> str:
     """Captions."""
-    from counterfoil.parts import Sample
-
     images, samples = pictures(2, 64), [Sample(str(at), 0, "", "a photo of a dog") for at in range(2)]
     here = captioner.caption(images, samples)
-    there = moved(captioner, device).caption(images.to(device), samples)
+    there = to_device(captioner, device).caption(images.to(device), samples)
     return (
         "the same captions as on the CPU"
         if here == there
@@ -188,18 +182,14 @@ def ask_captioner(captioner: Any, device: str) -> str:
 
 def ask_rewriter(rewriter: Any, device: str) -> str:
     """Captions rewritten."""
-    from counterfoil.parts import Wish
-
-    found = moved(rewriter, device).rewrite([Wish(CAPTION, "subject", seed=1), Wish(CAPTION, "background", seed=2)])
+    found = to_device(rewriter, device).rewrite([Wish(CAPTION, "subject", seed=1), Wish(CAPTION, "background", seed=2)])
     assert len(found) == 2 and all(answer.captions or answer.rejections for answer in found), "a wish went without an answer"
     return f"{sum(len(answer.captions) for answer in found)} captions for 2 wishes"
 
 
 def ask_editor(editor: Any, device: str) -> str:
     """Pictures edited."""
-    from counterfoil.parts import Edited, Inversion
-
-    editor = moved(editor, device)
+    editor = to_device(editor, device)
     found = editor.invert(list(pictures(2, editor.size or 64)), [CAPTION] * 2, [1, 2])
     assert all(isinstance(each, Inversion) for each in found), f"not inverted: {found}"
     made = editor.edit(found, [EDITED] * 2)
@@ -211,12 +201,12 @@ def ask_editor(editor: Any, device: str) -> str:
 def ask_painter(painter: Any, device: str) -> str:
     """Pictures from words."""
     here = painter.paint([CAPTION, EDITED], torch.tensor([1, 2]))
-    return compared(here, moved(painter, device).paint([CAPTION, EDITED], torch.tensor([1, 2])), spread=1.0)
+    return compared(here, to_device(painter, device).paint([CAPTION, EDITED], torch.tensor([1, 2])), spread=1.0)
 
 
 def ask_chat(chat: Any, device: str) -> str:
     """Answers in words."""
-    said = moved(chat, device).answer([image.to(device) for image in pictures(2, 32)], ["a boot or a bag ?"] * 2)
+    said = to_device(chat, device).answer([image.to(device) for image in pictures(2, 32)], ["a boot or a bag ?"] * 2)
     assert len(said) == 2 and all(isinstance(text, str) for text in said), f"answers: {said}"
     return f"says {said[0]!r}"
 

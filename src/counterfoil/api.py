@@ -18,10 +18,10 @@ from counterfoil.assembly import Given
 from counterfoil.datasets.tensors import ArrayDataset
 from counterfoil.errors import BadPart
 from counterfoil.executors.execution import Execution
-from counterfoil.independence import modules_of, told
+from counterfoil.independence import modules_of
 from counterfoil.models.module import ModuleModel
 from counterfoil.naming import default_folder
-from counterfoil.parts import Dataset
+from counterfoil.parts import Dataset, provenance_of
 from counterfoil.progress import watching
 from counterfoil.store import Run
 from counterfoil.weights import fingerprint
@@ -83,7 +83,7 @@ def evaluate(
 
 def _name(part: Any) -> str:
     """A name for an object: its class, and a mark of its weights and settings, so that two that differ never share a run."""
-    account = {name: str(value) for name, value in told(part).items() if name != "library"}
+    account = {name: str(value) for name, value in provenance_of(part).items() if name != "library"}
     marks = [f"{name}={value}" for name, value in account.items()]
     if not isinstance(part, Dataset) and not any(re.fullmatch("[0-9a-f]{64}", value) for value in account.values()):
         marks += [fingerprint(module) for module in modules_of(part)]  # it gives no hash of its own

@@ -21,7 +21,7 @@ from counterfoil.datasets.subset import take
 from counterfoil.engine import Engine, Job
 from counterfoil.errors import BadData, BadImage, BadPart, BadSpec
 from counterfoil.memory import keep_freed_memory
-from counterfoil.parts import Dataset, Generator, Model, Oracle, Sample
+from counterfoil.parts import Dataset, Generator, Model, Oracle, Sample, to_device
 from counterfoil.sparse.mask import load as load_mask
 from counterfoil.sparse.windowed import masked
 from counterfoil.spec import FmrSpec, LanceSpec, PartSpec, SearchSpec
@@ -100,7 +100,7 @@ def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
 
     def part(role: str, named: PartSpec) -> Any:
         built = given.parts[role] if given and role in given.parts else registry.create(role, named.name, named.options)
-        return built.to(device) if hasattr(built, "to") else built
+        return to_device(built, device)
 
     dataset = open_data(spec, given)
     model: Model = part("model", spec.model)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.errors import BadPart
+from counterfoil.parts import provenance_of
 
 SHARE = 0.05  # of the smaller one's weights; below it are fixed filters and tables that many networks have alike
 SMALLEST = 256  # values; smaller tensors may be equal by chance of their making
@@ -42,13 +43,13 @@ def check(model: Any, oracle: Any, *, force: bool = False) -> str | None:
 
 def same_source(model: Any, oracle: Any) -> str | None:
     """What says that both have the very same weights or come from one endpoint, or None."""
-    found = _in_common(told(model), told(oracle))
+    found = _in_common(provenance_of(model), provenance_of(oracle))
     return f"{found} is that of the model under test" if found else None
 
 
 def caution_later(part: Any, recorded: Mapping[str, str], *, role: str) -> str | None:
     """What is to be said of a part that is asked later, if its weights or endpoint are those `recorded` of the run's `role`."""
-    found = _in_common(recorded, told(part))
+    found = _in_common(recorded, provenance_of(part))
     if found is None:
         return None
     follows = "it judges what it helped to make" if role in MAKERS else "the one fails where the other fails"
@@ -76,12 +77,6 @@ def shared_weights(first: Any, second: Any) -> float:
 def _shared(model: Any, oracle: Any) -> str | None:
     share = shared_weights(model, oracle)
     return f"it shares {min(share, 1):.0%} of its weights with the model under test" if share >= SHARE else None
-
-
-def told(part: Any) -> Mapping[str, str]:
-    """What a part says of itself."""
-    found: Mapping[str, str] = part.provenance() if hasattr(part, "provenance") else {}
-    return found
 
 
 def _marks(told: Mapping[str, str]) -> dict[str, str]:

@@ -7,11 +7,14 @@ row i of the question alone. `counterfoil.testing` has a check for each contract
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import torch
 from torch import Tensor
+
+Part = TypeVar("Part")
 
 State = dict[str, Tensor]
 """A generator's working state: named tensors, one row an image, so that rows can be dropped and refilled."""
@@ -221,3 +224,15 @@ class Painter(Protocol):
 
 Options = Mapping[str, object]
 """Keyword options of a part, as a specification gives them."""
+
+
+def to_device(part: Part, device: torch.device | str) -> Part:
+    """The part on a device, if it can be moved."""
+    move: Callable[[torch.device | str], Part] | None = getattr(part, "to", None)
+    return part if move is None else move(device)
+
+
+def provenance_of(part: Any) -> dict[str, str]:
+    """What a part says of itself for `run.json`: nothing, if it does not."""
+    account: dict[str, str] = part.provenance() if hasattr(part, "provenance") else {}
+    return account

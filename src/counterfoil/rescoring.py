@@ -12,7 +12,7 @@ from torch import Tensor
 from counterfoil import images, independence, registry
 from counterfoil.errors import UsageError
 from counterfoil.evaluation.looking import reading, recorded
-from counterfoil.parts import Model
+from counterfoil.parts import Model, provenance_of, to_device
 from counterfoil.records import Picture, Prediction, Trial, Verdict
 from counterfoil.spec import PartSpec
 from counterfoil.store import Run
@@ -91,7 +91,7 @@ def judge(
 
 def _asked(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell: Tell) -> Asked:
     """The record of a part that is asked later; says so if it has the weights of a part of the run that it must not have."""
-    told = dict(independence.told(part))
+    told = provenance_of(part)
     for known in _known(run, role):
         if known.name != name:
             continue
@@ -134,8 +134,7 @@ def pictures_of(run: Run) -> int:
 
 
 def _part(role: str, asked: PartSpec, device: str) -> Any:
-    part = registry.create(role, asked.name, asked.options)
-    return part.to(device) if hasattr(part, "to") else part
+    return to_device(registry.create(role, asked.name, asked.options), device)
 
 
 def _stored(run: Run) -> Iterator[Stored]:

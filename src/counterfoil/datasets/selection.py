@@ -13,7 +13,7 @@ from torch import Tensor
 from counterfoil import label_groups, labels, registry
 from counterfoil.datasets.subset import Subset, shares
 from counterfoil.errors import BadData
-from counterfoil.parts import Dataset, Sample
+from counterfoil.parts import Dataset, Sample, provenance_of
 
 
 def subset_dataset(
@@ -77,9 +77,8 @@ class Relabelled:
 
     def provenance(self) -> dict[str, str]:
         """What the whole data set says of itself, and what was kept of it."""
-        whole: dict[str, str] = self.dataset.provenance() if hasattr(self.dataset, "provenance") else {}
         of_classes = f"{len(self._labels)} of {len(self.dataset.classes)} classes"
-        return {**whole, "kept": f"{len(self)} of {len(self.dataset)}, {of_classes}"}
+        return {**provenance_of(self.dataset), "kept": f"{len(self)} of {len(self.dataset)}, {of_classes}"}
 
 
 class Drawn:
@@ -111,8 +110,7 @@ class Drawn:
 
     def provenance(self) -> dict[str, str]:
         """What the whole data set says of itself, and what was drawn from it."""
-        whole: dict[str, str] = self.dataset.provenance() if hasattr(self.dataset, "provenance") else {}
-        return {**whole, "drawn": f"{len(self)} of {len(self.dataset)}, seed {self._seed}"}
+        return {**provenance_of(self.dataset), "drawn": f"{len(self)} of {len(self.dataset)}, seed {self._seed}"}
 
 
 def limited(dataset: Dataset, *, per_class: int | None, count: int | None, seed: int | None, what: str) -> Dataset:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from counterfoil.labels import Aliases
-from counterfoil.parts import Dataset, Sample
+from counterfoil.parts import Dataset, Sample, provenance_of
 
 
 def take(dataset: Dataset, limit: int) -> Dataset:
@@ -62,5 +62,4 @@ class Subset:
 
     def provenance(self) -> dict[str, str]:
         """What the whole data set says of itself, and how many samples of it were taken."""
-        whole: dict[str, str] = self.dataset.provenance() if hasattr(self.dataset, "provenance") else {}
-        return {**whole, "taken": f"{len(self)} of {len(self.dataset)}"}
+        return {**provenance_of(self.dataset), "taken": f"{len(self)} of {len(self.dataset)}"}

@@ -20,7 +20,7 @@ from counterfoil.errors import BadPart, BadSpec
 from counterfoil.generators import patterns
 from counterfoil.generators.latent import latent_state
 from counterfoil.generators.straight import straight_through
-from counterfoil.parts import State
+from counterfoil.parts import State, provenance_of, to_device
 
 
 @runtime_checkable
@@ -85,15 +85,12 @@ class InvertedGenerator:
 
     def to(self, device: torch.device | str) -> Self:
         """Move the network, if it can be moved."""
-        move = getattr(self.module, "to", None)
-        if move is not None:
-            move(device)
+        self.module = to_device(self.module, device)
         return self
 
     def provenance(self) -> dict[str, str]:
         """The network's own account, if it has one, and how pictures are inverted."""
-        account: dict[str, str] = getattr(self.module, "provenance", dict)()
-        return {**self.account, **account, "inversion": repr(self.inversion)}
+        return {**self.account, **provenance_of(self.module), "inversion": repr(self.inversion)}
 
     def invert(self, images: Tensor, seeds: Tensor) -> Tensor:
         """The latents whose pictures are nearest, of all that were tried.  # (N, 3, H, W), (N,) → (N, …)"""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from counterfoil.errors import BadSpec
 from counterfoil.generators.straight import straight_through
-from counterfoil.parts import State
+from counterfoil.parts import State, provenance_of, to_device
 
 Space = Literal["before", "code"]
 """`before`: the latent moves before quantisation and is quantised at every rendering, with a straight-through gradient.
@@ -114,15 +114,12 @@ class LatentGenerator:
 
     def to(self, device: torch.device | str) -> Self:
         """Move the autoencoder, if it can be moved."""
-        move = getattr(self.autoencoder, "to", None)
-        if move is not None:
-            move(device)
+        self.autoencoder = to_device(self.autoencoder, device)
         return self
 
     def provenance(self) -> dict[str, str]:
         """Where the numbers come from: the autoencoder's own account, and the space that moves."""
-        account: dict[str, str] = getattr(self.autoencoder, "provenance", dict)()
-        return {**account, "space": self.space}
+        return {**provenance_of(self.autoencoder), "space": self.space}
 
 
 def latent_state(latent: Tensor) -> State:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from counterfoil import registry
 from counterfoil.errors import BadSpec
-from counterfoil.parts import Generator, State
+from counterfoil.parts import Generator, State, provenance_of, to_device
 
 
 class ReconstructGenerator:
@@ -48,15 +48,12 @@ class ReconstructGenerator:
 
     def to(self, device: torch.device | str) -> Self:
         """Move the other generator, if it can be moved."""
-        move = getattr(self.inner, "to", None)
-        if move is not None:
-            move(device)
+        self.inner = to_device(self.inner, device)
         return self
 
     def provenance(self) -> dict[str, str]:
         """The other generator's account."""
-        account: dict[str, str] = getattr(self.inner, "provenance", dict)()
-        return {"reconstructs": type(self.inner).__name__, **account}
+        return {"reconstructs": type(self.inner).__name__, **provenance_of(self.inner)}
 
     @torch.no_grad()
     def _reconstruct(self, images: Tensor, labels: Tensor, seeds: Tensor) -> Tensor:

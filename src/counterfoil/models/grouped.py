@@ -10,7 +10,7 @@ from torch import Tensor
 
 from counterfoil import label_groups, labels, registry
 from counterfoil.errors import BadPart
-from counterfoil.parts import Model
+from counterfoil.parts import Model, provenance_of, to_device
 
 Others = Literal["drop", "keep"]
 OTHER = "(other)"
@@ -78,12 +78,11 @@ class GroupedModel:
 
     def to(self, device: torch.device | str) -> GroupedModel:
         """The same model, moved to a device."""
-        if hasattr(self.model, "to"):
-            self.model = self.model.to(device)
+        self.model = to_device(self.model, device)
         self._members = [numbers.to(device) for numbers in self._members]
         return self
 
     def provenance(self) -> dict[str, str]:
         """What the inner model says of itself, and how its classes were put together."""
         sizes = ", ".join(f"{name}: {len(numbers)}" for name, numbers in zip(self.classes, self._members, strict=True))
-        return {**(self.model.provenance() if hasattr(self.model, "provenance") else {}), "groups": sizes}
+        return {**provenance_of(self.model), "groups": sizes}

@@ -13,7 +13,7 @@ from counterfoil import labels as names
 from counterfoil import registry
 from counterfoil.errors import BadPart
 from counterfoil.oracles.acceptance import MOST_PROBABLE, Acceptance, Unsure
-from counterfoil.parts import Model, Verdicts
+from counterfoil.parts import Model, Verdicts, provenance_of, to_device
 
 
 def classifier_oracle(
@@ -65,10 +65,9 @@ class ClassifierOracle:
 
     def to(self, device: torch.device | str) -> ClassifierOracle:
         """The same oracle, moved to a device."""
-        if hasattr(self.model, "to"):
-            self.model = self.model.to(device)
+        self.model = to_device(self.model, device)
         return self
 
     def provenance(self) -> dict[str, str]:
         """What the model says of itself."""
-        return {"model": self.name, **(self.model.provenance() if hasattr(self.model, "provenance") else {})}
+        return {"model": self.name, **provenance_of(self.model)}

@@ -12,7 +12,7 @@ from torch import Tensor
 from counterfoil import registry
 from counterfoil.errors import BadPart
 from counterfoil.oracles.acceptance import MOST_PROBABLE, Acceptance, ScoringOracle, Unsure
-from counterfoil.parts import Oracle, Verdicts
+from counterfoil.parts import Oracle, Verdicts, provenance_of, to_device
 
 Rule = Literal["unanimous", "majority", "mean"]
 MemberSpec = str | Mapping[str, Any]
@@ -87,12 +87,12 @@ class EnsembleOracle:
 
     def to(self, device: torch.device | str) -> EnsembleOracle:
         """The same ensemble, with its members moved to a device."""
-        self.members = [member.to(device) if hasattr(member, "to") else member for member in self.members]
+        self.members = [to_device(member, device) for member in self.members]
         return self
 
     def provenance(self) -> dict[str, str]:
         """What each member says of itself, numbered."""
-        own = [(number, *item) for number, member in enumerate(self.members) for item in _provenance(member).items()]
+        own = [(number, *item) for number, member in enumerate(self.members) for item in provenance_of(member).items()]
         return {"rule": self.rule, **{f"{number}.{key}": value for number, key, value in own}}
 
     def _mean(self, images: Tensor, labels: Tensor) -> Verdicts:
@@ -132,8 +132,3 @@ def _mean_of(values: Tensor, counted: Tensor) -> Tensor:
     """The mean over the first dimension of those that are counted."""
     weight = counted.to(values.dtype)
     return (values * weight).sum(dim=0) / weight.sum(dim=0).clamp_min(1)
-
-
-def _provenance(member: Oracle) -> dict[str, str]:
-    found: dict[str, str] = member.provenance() if hasattr(member, "provenance") else {}
-    return found

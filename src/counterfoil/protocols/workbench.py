@@ -13,6 +13,7 @@ from torch import Tensor
 from counterfoil import images
 from counterfoil.assembly import image_seed
 from counterfoil.errors import BadData
+from counterfoil.parts import provenance_of
 from counterfoil.spec import PartSpec
 from counterfoil.spec.base import StagedSpec
 from counterfoil.stages import Stages
@@ -48,8 +49,7 @@ class Workbench(ABC):
 
     def settings(self, named: PartSpec, part: Any, **more: Any) -> dict[str, Any]:
         """What decides the results of a stage that one part works in."""
-        own = part.provenance() if hasattr(part, "provenance") else {}
-        own = {name: value for name, value in own.items() if name not in _VOLATILE}
+        own = {name: value for name, value in provenance_of(part).items() if name not in _VOLATILE}
         return {"name": named.name, "options": named.options, "part": own, **more}
 
     @contextmanager

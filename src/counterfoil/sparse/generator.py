@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.errors import BadSpec
-from counterfoil.parts import Generator, State
+from counterfoil.parts import Generator, State, provenance_of, to_device
 from counterfoil.sparse.mask import Mask
 
 
@@ -57,13 +57,10 @@ class SparseGenerator:
 
     def to(self, device: torch.device | str) -> Self:
         """Move the inner generator, if it can be moved."""
-        move = getattr(self.inner, "to", None)
-        if move is not None:
-            move(device)
+        self.inner = to_device(self.inner, device)
         return self
 
     def provenance(self) -> dict[str, str]:
         """The inner generator's account, and the mask's."""
-        account: dict[str, str] = getattr(self.inner, "provenance", dict)()
-        told = {**account, "mask": self.mask.sha256, "sparsity": f"{self.mask.sparsity:.2f} %"}
+        told = {**provenance_of(self.inner), "mask": self.mask.sha256, "sparsity": f"{self.mask.sparsity:.2f} %"}
         return {**told, "window": f"none: {self.whole}"} if self.whole else told

@@ -20,7 +20,7 @@ from counterfoil.errors import UsageError
 from counterfoil.labels import Aliases
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
-from counterfoil.parts import Dataset, Model, Sample
+from counterfoil.parts import Dataset, Model, Sample, provenance_of, to_device
 from counterfoil.spec import PartSpec
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
@@ -53,8 +53,7 @@ class AttackedData:
 
     def provenance(self) -> dict[str, str]:
         """What the data says of itself, and the attack."""
-        own: dict[str, str] = self.dataset.provenance() if hasattr(self.dataset, "provenance") else {}
-        return {**own, "attack": f"fgsm {self.epsilon:g}"}
+        return {**provenance_of(self.dataset), "attack": f"fgsm {self.epsilon:g}"}
 
 
 def fgsm(model: Model, images: Tensor, truth: Tensor, *, epsilon: float) -> Tensor:
@@ -87,10 +86,9 @@ def _attacked(bench: Bench, model: PartSpec, epsilon: float) -> Outcomes:
     built: Model = registry.create("model", model.name, model.options)
     if not built.differentiable:
         raise UsageError(f"fgsm-start: {model.name} has no gradients, and FGSM needs them; choose another model")
-    if hasattr(built, "to"):
-        built = built.to(bench.settings.device)
     dataset = open_data(bench.spec(model))
-    given = AttackedData(dataset, built, name=model.name, epsilon=epsilon, device=bench.settings.device)
+    device = bench.settings.device
+    given = AttackedData(dataset, to_device(built, device), name=model.name, epsilon=epsilon, device=device)
     of = bench.settings.data
     named = PartSpec(name="object:fgsm", options={"of": of.name, **of.options, "model": model.name, "epsilon": epsilon})
     return read_outcomes(bench.run(model, data=named, given=Given({"dataset": given})))

@@ -20,6 +20,7 @@ from counterfoil.metrics.estimate import Estimate, estimate
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.metrics.statistic import Share
+from counterfoil.parts import to_device
 from counterfoil.spec import PartSpec
 from counterfoil.store import Run
 from counterfoil.store.pictures import PictureFile
@@ -116,10 +117,7 @@ def _answers(bench: Bench, run: Run, asked: list[Question]) -> tuple[Path | None
 
 
 def _by_stand_in(bench: Bench, run: Run, asked: list[Question], name: str) -> list[str]:
-    oracle = registry.create("oracle", name)
-    if hasattr(oracle, "to"):
-        oracle = oracle.to(bench.settings.device)
-    oracle = oracle.bind(run.classes)
+    oracle = to_device(registry.create("oracle", name), bench.settings.device).bind(run.classes)
     said = []
     for _, _, path, label in asked:
         picture = images.read(path)[None].to(bench.settings.device)

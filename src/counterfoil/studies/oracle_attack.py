@@ -18,7 +18,7 @@ from counterfoil.errors import UsageError
 from counterfoil.metrics.estimate import Estimate, estimate
 from counterfoil.metrics.statistic import Mean, Share, Statistic
 from counterfoil.oracles.acceptance import ScoringOracle
-from counterfoil.parts import Dataset
+from counterfoil.parts import Dataset, to_device
 from counterfoil.spec import PartSpec
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
@@ -75,10 +75,7 @@ def _above(found: Estimate, bar: float) -> bool | None:
 
 
 def _readings(bench: Bench, asked: PartSpec, dataset: Dataset) -> dict[tuple[str, int], Reading]:
-    oracle = registry.create("oracle", asked.name, asked.options)
-    if hasattr(oracle, "to"):
-        oracle = oracle.to(bench.settings.device)
-    oracle = oracle.bind(dataset.classes)
+    oracle = to_device(registry.create("oracle", asked.name, asked.options), bench.settings.device).bind(dataset.classes)
     if not isinstance(oracle, ScoringOracle):
         raise UsageError(f"oracle-attack: {asked.name} gives no probabilities to climb; attack one that does, such as clip:")
     options, device = bench.options, bench.settings.device

@@ -14,7 +14,7 @@ from counterfoil.datasets.selection import Relabelled
 from counterfoil.datasets.subset import take
 from counterfoil.errors import BadData, BadImage
 from counterfoil.export.reading import SetFile, find_set
-from counterfoil.parts import Dataset, Sample
+from counterfoil.parts import Dataset, Sample, provenance_of
 from counterfoil.spec import PartSpec
 
 
@@ -57,8 +57,7 @@ class SetData:
 
     def settings(self) -> dict[str, Any]:
         """What tells this data from other data."""
-        about = self.dataset.provenance() if hasattr(self.dataset, "provenance") else {}
-        return {"data": self.name, "about": about}
+        return {"data": self.name, "about": provenance_of(self.dataset)}
 
 
 def open_set(named: PartSpec) -> SetData:

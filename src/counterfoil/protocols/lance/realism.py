@@ -13,6 +13,7 @@ from torch import Tensor
 
 from counterfoil import registry
 from counterfoil.metrics.frechet import Moments, frechet
+from counterfoil.parts import to_device
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked, image_of
 from counterfoil.protocols.lance.trials import Tables
@@ -77,8 +78,7 @@ def _features(bench: Bench) -> Any:
     if named is None:
         ruler = Ruler(bench.encoder, tile=bench.tile, device=bench.device)
         return lambda pictures: ruler.images(pictures).double().numpy()
-    encoder = registry.create("encoder", named.name, named.options)
-    encoder = encoder.to(bench.device) if hasattr(encoder, "to") else encoder
+    encoder = to_device(registry.create("encoder", named.name, named.options), bench.device)
 
     @torch.no_grad()
     def extract(pictures: Sequence[Tensor]) -> Any:
@@ -94,8 +94,7 @@ def _perplexity(bench: Bench, tables: Tables) -> dict[str, Any]:
         return {"perplexity_note": "no language model given; name one under realism.language"}
     from counterfoil.language.perplexity import Perplexity
 
-    model: Any = Perplexity(name)
-    model = model.to(bench.device) if hasattr(model, "to") else model
+    model = Perplexity(name).to(bench.device)
     rows = list(checked(tables.edits))
     captions = list(dict.fromkeys(row["caption"] for row in rows))
     found = {"captions": model.of(captions), "edits": model.of([row["edited"] for row in rows])}
