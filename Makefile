@@ -21,7 +21,7 @@ lint: $(VENV)/installed-tests
 bench: $(VENV)/installed-tests
 	$(BIN)/python -m bench.engine
 	$(BIN)/python -m bench.report
-	$(BIN)/python bench/review_load.py
+	$(BIN)/python -m bench.review_load
 
 coverage: $(VENV)/installed-tests
 	$(BIN)/python -m bench.coverage

@@ -1,6 +1,6 @@
 """The Fréchet distance with Inception's features, as LANCE measures it: does it rise as pictures get worse?
 
-    python bench/fid.py --features inception.pt --photos FOLDER [--scale 255] [--shift 0] [--limit 200]
+    python -m bench.fid --features inception.pt --photos FOLDER [--scale 255] [--shift 0] [--limit 200]
 
 `inception.pt` is the network of FID as a TorchScript program that takes pictures of side 299; docs/lance.md says where one can be
 had and what values it wants. The photos are held against themselves, and against themselves blurred more and more.

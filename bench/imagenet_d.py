@@ -1,6 +1,6 @@
 """Does mining do on the lab what it should? Runs the demo's specification, or reads a run, and checks what it must show.
 
-    python bench/imagenet_d.py [--out DIR] [--images 216] [--seed 0] [--device cpu]
+    python -m bench.imagenet_d [--out DIR] [--images 216] [--seed 0] [--device cpu]
 
 1. Transfer: classifiers that took no part are at least 15 points worse on the mined set than on what was painted, at 1 %: on
    average over all of them, and each by itself of those whose training left gaps. The one that has seen the whole world in

@@ -1,6 +1,6 @@
 """Whether LANCE finds the lab's planted flaws, how faithful the edits it accepts are, and how long it takes.
 
-    python bench/lance.py [--images 40] [--split report] [--out counterfoil-demo/lance] [--set KEY=VALUE …]
+    python -m bench.lance [--images 40] [--split report] [--out counterfoil-demo/lance] [--set KEY=VALUE …]
 
 Makes the demo's run, or reads it if it is there. For each classifier: the drop of every factor, the largest one and whether it
 can be chance, and the groups of edits beyond chance at 1 %. The attribute checker, which took no part, reads the accepted

@@ -1,6 +1,6 @@
 """How the review holds up: 200 reviewers on loopback, each judging a picture every two seconds and loading the next.
 
-    python bench/review_load.py [--seconds 30] [--reviewers 200] [--database URL]
+    python -m bench.review_load [--seconds 30] [--reviewers 200] [--database URL]
 
 Prints how long votes took and how many failed. Exit code 1 if one failed or the 99th percentile reaches 250 ms.
 """

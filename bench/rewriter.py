@@ -1,6 +1,6 @@
 """How often a rewriter's proposals are valid edits, before and after `counterfoil lance train-rewriter`, on held-out captions.
 
-    python bench/rewriter.py [--captions 240] [--tried 60] [--epochs 4] [--device cpu]
+    python -m bench.rewriter [--captions 240] [--tried 60] [--epochs 4] [--device cpu]
 
 The base is lab:rewriter, which knows full sentences of the lab's grammar: "a photo of a red wool dress on a beach". The pairs
 are about shorter captions, "a picture of a dress on a beach", which it has never met: it fills in what they leave out, and so

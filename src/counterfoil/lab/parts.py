@@ -72,7 +72,7 @@ def painter(
     """The lab's painters for sentences of its grammar: lab:diffusion, and lab:scenes, the world itself, drawn exactly.
 
     The options are those of lab:diffusion. `scheduler: null` takes the one the weights come with, DDIM, which needs more
-    steps; `python bench/imagenet_d.py` says how faithful ten steps of the default are.
+    steps; `python -m bench.imagenet_d` says how faithful ten steps of the default are.
     """
     if known(name, ("diffusion", "scenes")) == "scenes":
         return ScenePainter()
