@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -41,11 +40,9 @@ def review(
     from counterfoil.store import open_run
     from counterfoil.web import serving
     from counterfoil.web.review.planning import Plan
-    from counterfoil.web.security.tokens import VARIABLE
 
     open_run(run)  # says what is wrong with it before anything is written
-    given = bool(os.environ.get(VARIABLE))
-    settings = serving.settings_for(run, host=host, port=port, database=database, token_file=token_file, environment_token=given)
+    settings = serving.settings_for(run, host=host, port=port, database=database, token_file=token_file)
     plan = Plan(votes, sentinels, bar, control, limit, known)
     desk = _Desk(settings, plan, new=new)
     if take is not None:
@@ -59,7 +56,7 @@ def review(
     tokens = {name: desk.invite(name) for name in reviewer or ()}
 
     def told(started: Settings) -> None:
-        typer.echo(f"{serving.welcome(started, kept=token_file is None and not given)}")
+        typer.echo(serving.welcome(started))
         typer.echo(f"Review {desk.key}: {started.address}/reviews/{desk.key}")
         for name, token in tokens.items():
             typer.echo(f"{name}: {started.address}/enter#{token}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -28,11 +27,6 @@ def serve(
     """Serve a folder of runs: browse, compare, report, board, review, and watch runs under way."""
     require("fastapi", extra="web", what="counterfoil serve")
     from counterfoil.web import serving
-    from counterfoil.web.security.tokens import VARIABLE
 
-    given = bool(os.environ.get(VARIABLE))
-    settings = serving.settings_for(
-        folder, host=host, port=port, database=database, token_file=token_file, environment_token=given
-    )
-    kept = token_file is None and not given
-    serving.serve(settings, told=lambda started: typer.echo(serving.welcome(started, kept=kept)), log=log)
+    settings = serving.settings_for(folder, host=host, port=port, database=database, token_file=token_file)
+    serving.serve(settings, told=lambda started: typer.echo(serving.welcome(started)), log=log)

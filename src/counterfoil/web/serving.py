@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -39,27 +40,24 @@ def serve(settings: Settings, *, told: Callable[[Settings], None], log: bool = F
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def settings_for(
-    folder: Path, *, host: str, port: int, database: str, token_file: Path | None, environment_token: bool
-) -> Settings:
+def settings_for(folder: Path, *, host: str, port: int, database: str, token_file: Path | None) -> Settings:
     """Settings for a folder of runs, or for the folder around a single run, with a token if one is given or needed."""
     folder = folder.absolute()
     only: tuple[str, ...] = ()
     if (folder / NAME).exists():
         folder, only = folder.parent, (folder.name,)
-    token = ""
-    if token_file is not None or environment_token or not is_loopback(host):
-        token = owner_token(folder / STATE, given=token_file)
-    return Settings(folder, only, database, token, host, port)
+    given = token_file is not None or bool(os.environ.get(VARIABLE))
+    token = owner_token(folder / STATE, given=token_file) if given or not is_loopback(host) else ""
+    return Settings(folder, only, database, token, host, port, token_given=given)
 
 
-def welcome(settings: Settings, *, kept: bool) -> str:
+def welcome(settings: Settings) -> str:
     """Where to go. The token goes to a terminal only: what is written elsewhere may be a log."""
     if settings.open:
         return f"{settings.address}/"
-    if kept and sys.stdout.isatty():
+    if not settings.token_given and sys.stdout.isatty():
         return f"{settings.address}/enter#{settings.token}"
-    where = f"it is in {settings.state / 'token'}" if kept else f"the one given by {VARIABLE} or --token-file"
+    where = f"the one given by {VARIABLE} or --token-file" if settings.token_given else f"it is in {settings.state / 'token'}"
     return f"{settings.address}/enter with the owner's token: {where}"
 
 

@@ -26,6 +26,7 @@ class Settings:
     port: int = 8765
     body_limit: int = 64 * 1024  # bytes of a request
     session_days: int = 30
+    token_given: bool = False  # in a file or by the environment; any other is made, and kept in the state folder
 
     def __post_init__(self) -> None:
         if not self.root.is_dir():
