@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from counterfoil.board.tables import RANKED, Row, Table
 from counterfoil.report import wording
 from counterfoil.report.charts import forest, rows
 from counterfoil.report.charts.svg import Figure
+from counterfoil.report.making import text
 from counterfoil.report.numbers import count
 from counterfoil.report.page import program_version
+from counterfoil.templating import templates_of
 
 COLUMNS = {"fmr": ("FMR_matched", "FMR", "SA", "PA", "VR"), "imagenet-d": ("PA", "SA")}
 HEADS = {
@@ -47,14 +47,14 @@ def render(tables: Sequence[Table], *, title: str) -> str:
 
 def heading(table: Table) -> str:
     """What the test was, in a line: data, generator, oracle."""
-    return " · ".join(_text(table.test.settings[key]) for key in _FIRST if isinstance(table.test.settings.get(key), str))
+    return " · ".join(text(table.test.settings[key]) for key in _FIRST if isinstance(table.test.settings.get(key), str))
 
 
 def settings(table: Table) -> Iterator[tuple[str, str]]:
     """The settings of the test, those a reader asks for first at the top."""
     own = table.test.settings
     for key in (*(key for key in _FIRST if key in own), *(key for key in sorted(own) if key not in _FIRST)):
-        yield key, _text(own[key])
+        yield key, text(own[key])
     yield "classes", f"{table.test.classes:,} (names: {table.test.classes_sha256})"
 
 
@@ -99,32 +99,17 @@ def parameters(row: Row) -> str:
     return str(found)
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader("counterfoil.board"), PackageLoader("counterfoil.report")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    return templates_of(
+        "counterfoil.board",
+        "counterfoil.report",
+        sentence=wording.sentence,
+        count=count,
+        heading=heading,
+        settings=settings,
+        chart=chart,
+        speed=speed,
+        machine=machine,
+        parameters=parameters,
     )
-    helpers: Mapping[str, Any] = {
-        "sentence": wording.sentence,
-        "count": count,
-        "heading": heading,
-        "settings": settings,
-        "chart": chart,
-        "speed": speed,
-        "machine": machine,
-        "parameters": parameters,
-    }
-    environment.globals.update(helpers)
-    return environment

@@ -143,11 +143,11 @@ def _parts(run: Run) -> Iterator[Fact]:
         title = PARTS.get(role, role.capitalize())
         yield Fact("Parts", title, part_name(run, role))
         for name, value in _options(run, role).items():
-            yield Fact("Parts", f"{title}: {name}", _text(value), "option")
+            yield Fact("Parts", f"{title}: {name}", text(value), "option")
         for name, value in _flat(_recorded(run, role)):
             if _options(run, role).get(name) == value:
                 continue
-            yield Fact("Parts", f"{title}: {name}", _text(value), "recorded from the part itself")
+            yield Fact("Parts", f"{title}: {name}", text(value), "recorded from the part itself")
 
 
 def _recorded(run: Run, role: str) -> Mapping[str, Any]:
@@ -163,15 +163,15 @@ def _search(run: Run) -> Iterator[Fact]:
         return
     for name, hint in _SETTINGS.items():
         if name in search:
-            yield Fact("Search", name, _text(search[name]), hint)
+            yield Fact("Search", name, text(search[name]), hint)
     for name in search:
         if name not in _SETTINGS:
-            yield Fact("Search", name, _text(search[name]))
+            yield Fact("Search", name, text(search[name]))
     space = _options(run, "generator").get("space") or _recorded(run, "generator").get("space")
     yield Fact(
         "Search",
         "space",
-        _text(space) if space else "the generator's default",
+        text(space) if space else "the generator's default",
         "what the steps move: before quantisation, or the code",
     )
     yield Fact(
@@ -186,33 +186,33 @@ def _sections(run: Run) -> Iterator[Fact]:
         if key in sections(kind) and key not in ("search", "engine") and isinstance(value, Mapping):
             fields = sections(kind)[key].model_fields
             for name, each in value.items():
-                yield Fact(key.capitalize(), name, _text(each), (fields[name].description or "") if name in fields else "")
+                yield Fact(key.capitalize(), name, text(each), (fields[name].description or "") if name in fields else "")
         elif key not in _SAID and key not in ("force", "search", "engine", *_roles(run)):
             known = kind.model_fields.get(key)
-            shown = ", ".join(_text(_short_part(each)) for each in value) or "none" if isinstance(value, list) else _text(value)
+            shown = ", ".join(text(_short_part(each)) for each in value) or "none" if isinstance(value, list) else text(value)
             yield Fact("Protocol", key, shown, (known.description or "") if known else "")
 
 
 def _run(run: Run) -> Iterator[Fact]:
     for name in ("protocol", "seed", "limit", "size", "strict", "device"):
         if name in run.spec:
-            yield Fact("Run", name, _text(run.spec[name]))
+            yield Fact("Run", name, text(run.spec[name]))
     engine = run.spec.get("engine")
     for name, value in (engine if isinstance(engine, Mapping) else {}).items():
-        yield Fact("Run", f"engine: {name}", _text(value))
+        yield Fact("Run", f"engine: {name}", text(value))
     for name, hint in (("images", "images in the data, after the limit"), ("size", "side of the pictures in pixels")):
         if name in run.provenance:
-            yield Fact("Run", f"resolved {name}", _text(run.provenance[name]), hint)
+            yield Fact("Run", f"resolved {name}", text(run.provenance[name]), hint)
     for name, hint in (("data", "hash over image ids and labels"), ("code", "hash over the program's files")):
         if name in run.provenance:
-            yield Fact("Run", f"{name} hash", _text(run.provenance[name]), hint)
+            yield Fact("Run", f"{name} hash", text(run.provenance[name]), hint)
 
 
 def _machine(provenance: Mapping[str, Any]) -> Iterator[Fact]:
     for group, title in (("versions", "Versions"), ("hardware", "Hardware")):
         values = provenance.get(group)
         for name, value in _flat(values if isinstance(values, Mapping) else {}):
-            yield Fact(title, name, _text(value))
+            yield Fact(title, name, text(value))
 
 
 def _later(run: Run) -> Iterator[Fact]:
@@ -221,7 +221,7 @@ def _later(run: Run) -> Iterator[Fact]:
     for sitting, provenance in enumerate(run.resumed, start=1):
         for name, value in _flat(provenance):
             if began.get(name) != value:
-                yield Fact("Resumed", f"sitting {sitting + 1}: {name}", f"{_text(value)} (began with {_text(began.get(name))})")
+                yield Fact("Resumed", f"sitting {sitting + 1}: {name}", f"{text(value)} (began with {text(began.get(name))})")
 
 
 def _asked(run: Run) -> Iterator[Fact]:
@@ -229,7 +229,7 @@ def _asked(run: Run) -> Iterator[Fact]:
     for part in asked_of(run.path):
         yield Fact("Asked later", part.role.capitalize(), part.name)
         for name, value in part.provenance.items():
-            yield Fact("Asked later", f"{part.name}: {name}", _text(value), "recorded from the part itself")
+            yield Fact("Asked later", f"{part.name}: {name}", text(value), "recorded from the part itself")
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -240,7 +240,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{name}", value
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
     """A value for people: words for truth and absence, JSON for what has a structure."""
     if value is None:
         return "none"

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from counterfoil.report import audit, comparison, later, making, outcomes, transfer, wording
 from counterfoil.report.cautions import Caution, cautions
@@ -18,6 +17,7 @@ from counterfoil.report.collect import Collected, part_name
 from counterfoil.report.downloads import Download
 from counterfoil.report.numbers import FEWEST, Number, count, decimal, number
 from counterfoil.report.pictures import GAIN
+from counterfoil.templating import templates_of
 
 ORACLE = "oracle on sources"
 CLASS_COLUMNS = ("SA", "VR", "PA_reconstruction", "PA", "FMR", "FMR_matched", "steps", ORACLE)
@@ -196,22 +196,9 @@ def _cautions(page: Page) -> list[Caution]:
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """The templates, with the helpers they share."""
-    made = Environment(
-        loader=PackageLoader("counterfoil.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    return templates_of(
+        "counterfoil.report", sentence=wording.sentence, unit=wording.unit, count=count, number=number, decimal=decimal
     )
-    helpers: dict[str, Any] = {
-        "sentence": wording.sentence,
-        "unit": wording.unit,
-        "count": count,
-        "number": number,
-        "decimal": decimal,
-    }
-    made.globals.update(helpers)
-    return made
 
 
 def program_version() -> str:

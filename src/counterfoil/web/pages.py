@@ -11,8 +11,9 @@ from urllib.parse import quote
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
+from counterfoil.templating import templates_of
 from counterfoil.web.security.visitors import Visitor, set_cookie, with_secret
 
 STATIC = ("web.css", "vote.css", "vote.js", "enter.js", "progress.js", "copy.js", "tables.js", "icon.svg")
@@ -47,10 +48,7 @@ def _static() -> Mapping[str, tuple[bytes, str]]:
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("counterfoil.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.globals["static"] = _address
+    environment = templates_of("counterfoil.web", static=_address)
     environment.filters.update({"path": _path, "number": number, "count": "{:,}".format, "percent": _percent})
     return environment
 
