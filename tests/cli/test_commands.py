@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from counterfoil.cli.demo_fmr import _cell
+from counterfoil.cli.demo import cell
 from counterfoil.cost import cost
 from counterfoil.metrics.estimate import Estimate
 from tests.cli.test_bad_input import GENERATOR, MODEL, ORACLE, counterfoil, run
@@ -132,9 +132,10 @@ def test_list_takes_the_word_of_the_command_line_for_data(counterfoil):
     assert counterfoil("list", "data")[:2] == counterfoil("list", "datasets")[:2]
 
 
-def test_the_demo_prints_a_number_that_has_no_interval():
-    assert _cell(Estimate(50.0, None, None, 3, "too few images for an interval").to_dict()) == "50 (no interval)"
-    assert _cell(Estimate(50.0, 40.0, 60.0, 9).to_dict()) == "50 (40 to 60)"
+def test_demos_print_a_number_that_has_no_interval():
+    assert cell(Estimate(50.0, None, None, 3, "too few images for an interval").to_dict()) == "50 (no interval)"
+    assert cell(Estimate(50.0, 40.0, 60.0, 9).to_dict()) == "50 (40 to 60)"
+    assert cell(Estimate(-5.0, -9.0, 1.0, 9).to_dict()) == "−5 (−9 to 1)"
 
 
 def test_pictures_that_nobody_has_decided_on_are_counted(run, counterfoil):

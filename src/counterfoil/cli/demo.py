@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,3 +34,11 @@ def demo(
             typer.echo(f"\n{name}\n{'=' * len(name)}")
         module = import_module(DEMOS[name])
         module.demo(images or module.IMAGES, out)
+
+
+def cell(estimate: Mapping[str, Any]) -> str:
+    """A number of the results in a demo's table: `83 (70 to 92)`."""
+    if estimate["value"] is None:
+        return "–"
+    interval = "no interval" if estimate["low"] is None else f"{estimate['low']:.0f} to {estimate['high']:.0f}"
+    return f"{estimate['value']:.0f} ({interval})".replace("-", "−")

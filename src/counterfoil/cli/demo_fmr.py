@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from counterfoil import spec as specs
+from counterfoil.cli.demo import cell
 
 IMAGES = 72
 MODELS = ("lab:narrow", "lab:augmented", "lab:diverse")
@@ -36,7 +37,7 @@ def demo(images: int, out: Path) -> None:
     for model in MODELS:
         table.add_column(model, justify="right")
     for name in ROWS:
-        table.add_row(name, *[_cell((run.results or {})[name]) for run in runs])
+        table.add_row(name, *[cell((run.results or {})[name]) for run in runs])
     Console().print(table)
     typer.echo(
         "\nIn per cent, with 95 % intervals; steps are steps. FMR = PA / SA is the share of accuracy kept, FMR_matched the"
@@ -44,10 +45,3 @@ def demo(images: int, out: Path) -> None:
     typer.echo("same on the accepted images alone. PA_reconstruction and PA_random are controls: what the generator by itself,")
     typer.echo("and steps of equal length in random directions, leave of it.")
     typer.echo(f"\nReport: {write_report(runs, out / 'report').resolve()}")
-
-
-def _cell(estimate: dict[str, float | None]) -> str:
-    if estimate["value"] is None:
-        return "–"
-    interval = "no interval" if estimate["low"] is None else f"{estimate['low']:.0f} to {estimate['high']:.0f}"
-    return f"{estimate['value']:.0f} ({interval})"

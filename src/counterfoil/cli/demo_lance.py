@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from counterfoil import spec as specs
+from counterfoil.cli.demo import cell
 
 IMAGES = 40
 MODELS = ("lab:background-shortcut", "lab:colour-shortcut", "lab:diverse")
@@ -61,11 +62,11 @@ def _table(results: dict[str, dict[str, Any]]) -> Table:
     table.add_column("")
     for model in results:
         table.add_column(model, justify="right")
-    table.add_row("sources, %", *[_cell(found["accuracy_source"]) for found in results.values()])
+    table.add_row("sources, %", *[cell(found["accuracy_source"]) for found in results.values()])
     for factor in FACTORS:
         entries = [found["factors"].get(factor) for found in results.values()]
-        table.add_row(factor, *["–" if entry is None else _cell(entry["drop"]) for entry in entries])
-    table.add_row("reconstruction", *[_cell(found["drop_reconstruction"]) for found in results.values()])
+        table.add_row(factor, *["–" if entry is None else cell(entry["drop"]) for entry in entries])
+    table.add_row("reconstruction", *[cell(found["drop_reconstruction"]) for found in results.values()])
     return table
 
 
@@ -84,9 +85,3 @@ def _words(model: str, results: dict[str, Any]) -> list[str]:
             f"    {entry['class']}: {entry['name']} (sensitivity {entry['sensitivity']:.0f}, p = {chance(entry['p_adjusted'])})"
         )
     return lines
-
-
-def _cell(estimate: dict[str, float | None]) -> str:
-    if estimate["value"] is None:
-        return "–"
-    return f"{estimate['value']:.0f} ({estimate['low']:.0f} to {estimate['high']:.0f})".replace("-", "−")
