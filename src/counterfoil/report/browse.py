@@ -16,7 +16,7 @@ from counterfoil.store import Run
 
 PAGE = "gallery.html"
 SCRIPTS = ("tables.js", "core.js", "gallery.js", "view.js", "detail.js", "image.js")
-"""What the page needs beside the style sheets of every report."""
+"""What a page with a gallery needs beside the style sheets of every report."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 from counterfoil.errors import UsageError
 from counterfoil.metrics.protocols import protocol_of
+from counterfoil.report.browse import SCRIPTS
 from counterfoil.report.collect import Collected, collect
 from counterfoil.report.comparison import labels
 from counterfoil.report.downloads import Download, write_downloads
@@ -23,7 +24,7 @@ from counterfoil.store import Run
 
 MARKER = "report.json"
 STYLES = ("colours.css", "report.css", "charts.css", "gallery.css")
-STATIC = (*STYLES, "tables.js", "core.js", "gallery.js", "view.js", "detail.js", "image.js")
+STATIC = (*STYLES, *SCRIPTS)
 _OWN = ("data", "pictures", "thumbs", "downloads")  # folders that are written anew
 
 

@@ -9,7 +9,7 @@ from counterfoil.metrics.transfer import Transfer, transfer_of
 from counterfoil.report.charts.heat import heat
 from counterfoil.report.charts.svg import Figure
 from counterfoil.report.collect import Collected
-from counterfoil.report.numbers import Number, count, number
+from counterfoil.report.numbers import count, number
 
 
 def heat_map(runs: Sequence[Collected], *, name: str) -> Figure | None:
@@ -28,26 +28,22 @@ def heat_map(runs: Sequence[Collected], *, name: str) -> Figure | None:
         rows=matrix.rows,
         columns=matrix.columns,
         cells=cells,
-        words=_words(matrix, cells),
+        words=_words(matrix),
         corner="made against",
         framed=frozenset((cell.made_against, cell.model) for cell in matrix.cells if cell.own),
     )
 
 
-def _words(matrix: Transfer, cells: dict[tuple[str, str], Number]) -> str:
+def _words(matrix: Transfer) -> str:
     text = (
         "A row a model that pictures were made against, a column a model that looked at them: the share of its accuracy that "
         "it keeps, in per cent. Framed: the model on the pictures made against itself."
     )
-    spared = [
-        (cell, cell.values["spared"])
-        for cell in matrix.cells
-        if "spared" in cell.values and cell.values["spared"].value is not None
-    ]
+    spared = [cell.values for cell in matrix.cells if "spared" in cell.values and cell.values["spared"].value is not None]
     if not spared:
         return text
-    clear = sum((found.low or 0) > 0 for _, found in spared)
-    harmed = sum((cell.values["harm"].low or 0) > 0 for cell, _ in spared)
+    clear = sum((found["spared"].low or 0) > 0 for found in spared)
+    harmed = sum((found["harm"].low or 0) > 0 for found in spared)
     return (
         f"{text} Among {count(len(spared), 'cell')} of models that had no part in the pictures, {harmed} show a clear harm and "
         f"{clear} clearly less of it than the model the pictures were made against."
