@@ -72,6 +72,11 @@ def split(name: str) -> list[str]:
     return [part.strip() for part in name.split(",") if part.strip()] or [name]
 
 
+def given_names(classes: str | Sequence[str]) -> list[str]:
+    """Class names as an option gives them: a list, or a file with one a line."""
+    return read_names(Path(classes).expanduser()) if isinstance(classes, str) else [str(name) for name in classes]
+
+
 def read_names(path: Path) -> list[str]:
     """Class names from a file: a JSON list, or a text with one name a line."""
     try:

@@ -37,7 +37,7 @@ def labelling(written: Iterable[str], classes: str | Sequence[str] | None, *, wh
     if classes is None and count and folder is not None and (folder / labels.CLASSES_FILE).is_file():
         classes = str(folder / labels.CLASSES_FILE)
     if classes is not None:
-        listed = labels.read_names(Path(classes).expanduser()) if isinstance(classes, str) else [str(name) for name in classes]
+        listed = labels.given_names(classes)
         names, aliases = imagenet.recognised(listed)
         if count and not set(labels_written) <= set(listed):
             numbers = {label: int(label) for label in labels_written}

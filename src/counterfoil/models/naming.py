@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from counterfoil import imagenet, labels
 from counterfoil.errors import BadPart
@@ -12,10 +11,8 @@ Names = tuple[list[str], labels.Aliases | None]
 
 
 def class_names(classes: str | Sequence[str] | None) -> list[str] | None:
-    """Class names as they are given: a list, or a file with one a line."""
-    if classes is None:
-        return None
-    return labels.read_names(Path(classes).expanduser()) if isinstance(classes, str) else [str(name) for name in classes]
+    """Class names as they are given, if they are."""
+    return None if classes is None else labels.given_names(classes)
 
 
 def check_names(classes: Sequence[str], outputs: int, what: str) -> None:
