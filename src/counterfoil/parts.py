@@ -222,10 +222,6 @@ class Painter(Protocol):
         ...
 
 
-Options = Mapping[str, object]
-"""Keyword options of a part, as a specification gives them."""
-
-
 def to_device(part: Part, device: torch.device | str) -> Part:
     """The part on a device, if it can be moved."""
     move: Callable[[torch.device | str], Part] | None = getattr(part, "to", None)

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from counterfoil.quality import CHECKS, Similarities, choose
-from counterfoil.quality.measure import Ruler, similarities
+from counterfoil.quality.measure import Ruler, compared
 from counterfoil.spec import QualitySpec
 from tests.protocols.lance.world import Eye, draw
 
@@ -55,7 +55,9 @@ def test_the_nearest_miss_speaks_for_a_sweep_that_fails():
 def test_similarities_are_cosines_of_the_encoder():
     before, after = "a photo of a red dog on a beach", "a photo of a red dog on a road"
     eye = Eye()
-    found = similarities(Ruler(eye, tile=3), draw(before), [draw(after), draw(before)], caption=before, edited=after)
+    ruler = Ruler(eye, tile=3)
+    embedded, (old, new) = ruler.images([draw(before), draw(after), draw(before)]), ruler.texts([before, after])
+    found = compared(embedded[0], embedded[1:], before=old, after=new)
     images = functional.normalize(eye.embed_images(torch.stack([draw(before), draw(after)])), dim=-1)
     texts = functional.normalize(eye.embed_texts([before, after]), dim=-1)
     assert found[0].image_image == pytest.approx(float(images[0] @ images[1]), abs=1e-6)

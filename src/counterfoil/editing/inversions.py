@@ -1,11 +1,9 @@
-"""Inversions as bytes and files: safetensors, with the caption in the header."""
+"""Inversions as bytes: safetensors, with the caption in the header."""
 
 from __future__ import annotations
 
 import json
-import os
 import struct
-from pathlib import Path
 
 from safetensors.torch import load, save
 
@@ -31,20 +29,3 @@ def from_bytes(content: bytes, *, name: str = "inversion") -> Inversion:
         raise BadRun(
             f"{name}: not an inversion ({' '.join(str(error).split())[:120]}); delete it, it will be made again"
         ) from None
-
-
-def write(path: Path, inversion: Inversion) -> None:
-    """Write the inversion under another name and rename it, so that a file of that name is always whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    partial.write_bytes(to_bytes(inversion))
-    partial.replace(path)
-
-
-def read(path: Path) -> Inversion:
-    """The inversion in a file."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadRun(f"{path}: cannot be read ({error.strerror})") from None
-    return from_bytes(content, name=str(path))

@@ -34,15 +34,11 @@ class Ruler:
         return torch.cat([functional.normalize(self._encoder.embed_texts([text]).float(), dim=-1).cpu() for text in texts])
 
 
-def similarities(ruler: Ruler, source: Tensor, candidates: Sequence[Tensor], *, caption: str, edited: str) -> list[Similarities]:
-    """One set of similarities a candidate.  # source, candidates: (3, H, W)"""
-    embedded = ruler.images([source, *candidates])
-    before, after = ruler.texts([caption, edited])
-    return compared(embedded[0], embedded[1:], before=before, after=after)
-
-
 def compared(source: Tensor, made: Tensor, *, before: Tensor, after: Tensor) -> list[Similarities]:
-    """The same from embeddings of length one: of pictures, and of the captions before and after.  # (D,), (S, D), (D,), (D,)"""
+    """How each picture made changed against its source, by embeddings of both and of the captions before and after.
+
+    All have length one.  # (D,), (S, D), (D,), (D,)
+    """
     words = functional.normalize(after - before, dim=-1)
     found = []
     for image in made:
