@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from counterfoil.acceleration.settings import check_precision
 from counterfoil.datasets.subset import take
 from counterfoil.engine import Engine, Job
 from counterfoil.errors import BadData, BadImage, BadPart, BadSpec
+from counterfoil.lots import lot
 from counterfoil.memory import keep_freed_memory
 from counterfoil.parts import Dataset, Generator, Model, Oracle, Sample, to_device
 from counterfoil.sparse.mask import load as load_mask
@@ -155,8 +155,7 @@ def check_guidance(search: SearchSpec, model: Model, *, name: str) -> None:
 
 def image_seed(seed: int, image_id: str) -> int:
     """An image's own seed, from the run's seed and the image's id alone."""
-    digest = hashlib.blake2b(f"{seed}\0{image_id}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % 2**62
+    return lot(seed, image_id) % 2**62
 
 
 def device_of(name: str) -> torch.device:

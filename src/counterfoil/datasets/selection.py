@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappush, heapreplace
@@ -13,6 +12,7 @@ from torch import Tensor
 from counterfoil import label_groups, labels, registry
 from counterfoil.datasets.subset import Subset, shares
 from counterfoil.errors import BadData
+from counterfoil.lots import lot
 from counterfoil.parts import Dataset, Sample, provenance_of
 
 
@@ -91,7 +91,7 @@ class Drawn:
         self._seed = seed
         lowest: dict[int, list[tuple[int, str]]] = {label: [] for label in wanted}  # heaps with the highest hash on top
         for sample in dataset:
-            heap, entry = lowest[sample.label], (-_hash(seed, sample.image_id), sample.image_id)
+            heap, entry = lowest[sample.label], (-lot(seed, sample.image_id), sample.image_id)
             if len(heap) < wanted[sample.label][0]:
                 heappush(heap, entry)
             elif heap and entry > heap[0]:
@@ -126,7 +126,3 @@ def limited(dataset: Dataset, *, per_class: int | None, count: int | None, seed:
     fair = shares(capped, min(count or capped.total(), capped.total()))
     wanted = {label: (share, held[label]) for label, (share, _) in fair.items()}
     return Subset(dataset, wanted) if seed is None else Drawn(dataset, wanted, seed=seed)
-
-
-def _hash(seed: int, image_id: str) -> int:
-    return int.from_bytes(hashlib.blake2b(f"{seed}\0{image_id}".encode(), digest_size=8).digest(), "big")

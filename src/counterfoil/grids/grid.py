@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from counterfoil.grids import sampling as places
 from counterfoil.grids.objects import Thing, read_objects
 from counterfoil.grids.templates import check_template, filled
 from counterfoil.grids.words import named, read_words, read_yaml
+from counterfoil.lots import lot
 
 Sampling = Literal["full", "random", "balanced"]
 _KEYS = ("objects", "nuisances", "fillers", "sampling", "count", "images", "exclude")
@@ -80,8 +80,8 @@ class Grid:
         nuisance, thing = self.nuisances[place.kind], self.things[place.thing]
         word, phrase = place.word, nuisance.words[place.word]
         prompt_id = f"{nuisance.kind}/{thing.name}/{word}/{place.number}"
-        template = nuisance.templates[_draw(seed, prompt_id, "template", len(nuisance.templates))]
-        values = {name: words[_draw(seed, prompt_id, name, len(words))] for name, words in self.fillers.items()}
+        template = nuisance.templates[lot(seed, prompt_id, "template") % len(nuisance.templates)]
+        values = {name: words[lot(seed, prompt_id, name) % len(words)] for name, words in self.fillers.items()}
         text = filled(template, {**values, "object": thing.spoken, "nuisance": phrase}, lead=thing.lead)
         return Prompt(prompt_id, place.thing, thing.name, nuisance.kind, word, place.number, text)
 
@@ -167,9 +167,3 @@ def _whole(value: Any, key: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BadSpec(f"grid: {key} is a whole number from 1, got {value!r}")
     return value
-
-
-def _draw(seed: int, prompt_id: str, what: str, among: int) -> int:
-    """A number below `among` that hangs on the prompt alone."""
-    digest = hashlib.blake2b(f"{seed}\0{prompt_id}\0{what}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % among

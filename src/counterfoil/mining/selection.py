@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from counterfoil.errors import BadSpec
+from counterfoil.lots import lot
 from counterfoil.mining.candidates import Candidate, Look
 from counterfoil.mining.duplicates import distance
 from counterfoil.spec.imagenet_d import MiningSpec
@@ -45,7 +45,7 @@ def select(
         decided[candidate.image_id] = decision
         if decision.kept:
             left.append(candidate)
-    left.sort(key=lambda each: _lot(seed, each.image_id))
+    left.sort(key=lambda each: lot(seed, each.image_id))
     for candidate, decision in _without_likes(left, settings.duplicates):
         decided[candidate.image_id] = decision
     left = [each for each in left if decided[each.image_id].kept]
@@ -106,7 +106,3 @@ def _within_quotas(candidates: list[Candidate], settings: MiningSpec) -> Iterabl
             yield candidate, Decision("quota", f"{settings.per_class} of this object are kept already")
         else:
             of_class[candidate.label] += 1
-
-
-def _lot(seed: int, image_id: str) -> bytes:
-    return hashlib.blake2b(f"{seed}\0{image_id}".encode(), digest_size=8).digest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from counterfoil import imagenet
 from counterfoil.evaluation.questions import Question, ask
+from counterfoil.lots import lot
 from counterfoil.metrics.look_tables import answers_table
 from counterfoil.protocols.imagenet_d.bench import Bench
 from counterfoil.protocols.imagenet_d.stages import count
@@ -69,5 +69,5 @@ def _hardest(row: Row, looks: Mapping[str, Table], classes: int) -> int:
     chance[row["label"]] = -1
     if chance.max() > 0:
         return int(chance.argmax())
-    drawn = int.from_bytes(hashlib.blake2b(row.id.encode(), digest_size=8).digest(), "big") % (classes - 1)
+    drawn = lot(row.id) % (classes - 1)
     return drawn + int(drawn >= row["label"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import heapq
 import math
 import secrets
@@ -16,6 +15,7 @@ from sqlalchemy import insert
 from sqlalchemy.orm import Session as Transaction
 
 from counterfoil.errors import BadData, BadRun, UsageError
+from counterfoil.lots import lot
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.records import Trial
 from counterfoil.store import Run
@@ -67,7 +67,7 @@ def create_review(transaction: Transaction, run: Run, *, name: str, plan: Plan) 
     transaction.flush()
     # A picture whose answer is known is not judged as well.
     rows = list({(row["trial_id"], row["picture"], row["label"]): row for row in (*items, *sentinels)}.values())
-    rows.sort(key=lambda row: _draw(review.key, row["trial_id"], row["label"]))
+    rows.sort(key=lambda row: lot(review.key, row["trial_id"], row["label"]))
     transaction.execute(insert(Item), [{**row, "review_id": review.id, "position": place} for place, row in enumerate(rows)])
     return review
 
@@ -79,7 +79,7 @@ def _items(run: Run, plan: Plan) -> list[dict[str, Any]]:
     rows = (_row(run, trial, "made", trial.label) for trial in wanted)
     if plan.limit is None:
         return list(rows)
-    return heapq.nsmallest(plan.limit, rows, key=lambda row: _draw(row["trial_id"]))
+    return heapq.nsmallest(plan.limit, rows, key=lambda row: lot(row["trial_id"]))
 
 
 def _from_clean(run: Run, items: int, plan: Plan) -> list[dict[str, Any]]:
@@ -98,11 +98,11 @@ def _from_clean(run: Run, items: int, plan: Plan) -> list[dict[str, Any]]:
         if (picture := "clean" if trial.clean else "made" if trial.ending == "rejected" and trial.image else "")
         and trial.trial_id in confirmed[picture]
     )
-    drawn = heapq.nsmallest(count, known, key=lambda pair: _draw("sentinel", pair[0].trial_id))
+    drawn = heapq.nsmallest(count, known, key=lambda pair: lot("sentinel", pair[0].trial_id))
     rows = []
     for number, (trial, picture) in enumerate(drawn):
         others = [label for label, name in enumerate(run.classes) if name != run.classes[trial.label]] if number % 2 else []
-        asked = others[_draw(trial.trial_id) % len(others)] if others else trial.label
+        asked = others[lot(trial.trial_id) % len(others)] if others else trial.label
         rows.append({**_row(run, trial, picture, asked), "expected": asked == trial.label})
     return rows
 
@@ -149,9 +149,3 @@ def _row(run: Run, trial: Trial, picture: str, label: int) -> dict[str, Any]:
         "expected": None,
         "votes": 0,
     }
-
-
-def _draw(*parts: object) -> int:
-    """A number that looks random and is always the same for the same parts."""
-    digest = hashlib.blake2b("\0".join(map(str, parts)).encode("utf-8", "replace"), digest_size=8).digest()
-    return int.from_bytes(digest, "big")

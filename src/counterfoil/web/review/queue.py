@@ -7,7 +7,6 @@ lost with it is that one may.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
 
+from counterfoil.lots import lot
 from counterfoil.web.database import Item, Review, Reviewer, Vote
 
 LEASE_SECONDS = 180.0
@@ -69,7 +69,7 @@ def next_item(
     connection: Connection, review: Review, reviewer: Reviewer, *, judged: int, items: int, leases: Leases
 ) -> Shown | None:
     """The picture to show now, or None when there is nothing left for this reviewer, who has judged so many already."""
-    start = _number(reviewer.key) % max(items, 1)
+    start = lot(reviewer.key) % max(items, 1)
     if _sentinel_is_due(review, reviewer, judged):
         sentinels = _unseen(connection, _SENTINELS, review, reviewer, start=start, limit=1)
         if sentinels:
@@ -95,7 +95,7 @@ def _sentinel_is_due(review: Review, reviewer: Reviewer, judged: int) -> bool:
     if not review.sentinel_every:
         return False
     block, place = divmod(judged, review.sentinel_every)
-    return place == _number(f"{reviewer.secret} {block}") % review.sentinel_every
+    return place == lot(f"{reviewer.secret} {block}") % review.sentinel_every
 
 
 # Statements are put together once: doing so for every vote would take longer than the database does.
@@ -135,7 +135,3 @@ def _unseen(
             rows = connection.execute(query, {**values, "limit": limit - len(found)})
             found += [Shown(*row) for row in rows]
     return found
-
-
-def _number(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
