@@ -12,8 +12,8 @@ from torch import Tensor
 
 from counterfoil import images
 from counterfoil.assembly import image_seed
-from counterfoil.errors import BadData
-from counterfoil.parts import provenance_of
+from counterfoil.errors import BadData, RunFailed
+from counterfoil.parts import Oracle, provenance_of
 from counterfoil.spec import PartSpec
 from counterfoil.spec.base import StagedSpec
 from counterfoil.stages import Stages
@@ -66,16 +66,38 @@ class Workbench(ABC):
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def in_tiles(self, pictures: Sequence[Tensor], ask: Callable[[Tensor, int], Sequence[Any]]) -> list[Any]:
-        """Answers for pictures, asked in batches of one fixed size; `ask` gets a batch and where it starts."""
+    def judged(
+        self, named: PartSpec, oracle: Oracle, pictures: Sequence[Tensor], labels: Sequence[int]
+    ) -> list[tuple[bool | None, float, int]]:
+        """Whether an oracle sees its label in each picture, or None where it abstains; its score; and the class it sees."""
+
+        def ask(batch: Tensor, asked: Sequence[int]) -> list[tuple[bool | None, float, int]]:
+            said = oracle.judge(batch, torch.tensor(asked, device=batch.device))
+            if not torch.isfinite(said.scores).all():
+                raise RunFailed(f"oracle {named.name}: its scores are not finite; check its weights and precision")
+            rows = zip(said.keeps_label.tolist(), said.scores.tolist(), said.predicted.tolist(), strict=True)
+            return [(None if keeps < 0 else bool(keeps), score, seen) for keeps, score, seen in rows]
+
+        return self.in_tiles(pictures, ask, labels)
+
+    def in_tiles(
+        self, pictures: Sequence[Tensor], ask: Callable[..., Sequence[Any]], beside: Sequence[Any] | None = None
+    ) -> list[Any]:
+        """Answers for pictures, asked in batches of one fixed size; `ask` gets a batch and, if given, what is `beside` each."""
         found: list[Any] = []
         for start in range(0, len(pictures), self.tile):
             some = list(pictures[start : start + self.tile])
             sizes = sorted({f"{each.shape[-1]} × {each.shape[-2]}" for each in some})
             if len(sizes) > 1:
                 raise BadData(f"pictures have different sizes, such as {sizes[0]} and {sizes[1]}; bring them to one with --size")
-            batch = torch.stack(some + some[-1:] * (self.tile - len(some))).to(self.device)
-            found += list(ask(batch, start))[: len(some)]
+            idle = self.tile - len(some)
+            batch = torch.stack(some + some[-1:] * idle).to(self.device)
+            if beside is None:
+                answers = ask(batch)
+            else:
+                own = list(beside[start : start + self.tile])
+                answers = ask(batch, own + own[-1:] * idle)
+            found += list(answers)[: len(some)]
         return found
 
 

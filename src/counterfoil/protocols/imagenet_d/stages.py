@@ -100,12 +100,7 @@ def look_at_all(bench: Bench, stages: Stages, paintings: Table) -> dict[str, Tab
         def work(some: Sequence[Item], reader: Any = reader) -> list[Made]:
             pictures = [picture(stages, str(item.about["image"])) for item in some]
             truths = [int(item.inputs["label"]) for item in some]
-
-            def ask_model(batch: torch.Tensor, start: int) -> list[dict[str, Any]]:
-                found: list[dict[str, Any]] = reader.looks(batch, truths[start : start + len(batch)])
-                return found
-
-            return [Made(look) for look in bench.in_tiles(pictures, ask_model)]
+            return [Made(look) for look in bench.in_tiles(pictures, reader.looks, truths)]
 
         with bench.placed(reader.model):
             settings = bench.settings(named, reader.model, outputs=[list(each) for each in reader.outputs])
@@ -122,18 +117,8 @@ def judge_all(bench: Bench, stages: Stages, paintings: Table) -> Table | None:
     def work(some: Sequence[Item]) -> list[Made]:
         pictures = [picture(stages, str(item.about["image"])) for item in some]
         truths = [int(item.inputs["label"]) for item in some]
-
-        def judge(batch: torch.Tensor, start: int) -> list[dict[str, Any]]:
-            own = truths[start : start + len(batch)]
-            asked = torch.tensor(own + own[-1:] * (len(batch) - len(own)), device=batch.device)
-            said = oracle.judge(batch, asked)
-            rows = zip(said.keeps_label.tolist(), said.scores.tolist(), said.predicted.tolist(), strict=True)
-            return [
-                {"sees": None if keeps < 0 else bool(keeps), "score": round(score, 6), "seen": seen}
-                for keeps, score, seen in rows
-            ]
-
-        return [Made(each) for each in bench.in_tiles(pictures, judge)]
+        said = bench.judged(named, oracle, pictures, truths)
+        return [Made({"sees": sees, "score": round(score, 6), "seen": seen}) for sees, score, seen in said]
 
     with bench.placed(oracle):
         return stages.map(OBJECTS, _pictures(paintings), work, settings=bench.settings(named, oracle))
@@ -149,7 +134,7 @@ def embed_all(bench: Bench, stages: Stages, paintings: Table) -> Table | None:
         pictures = [picture(stages, str(item.about["image"])) for item in some]
 
         @torch.no_grad()
-        def embed(batch: torch.Tensor, start: int) -> list[str]:
+        def embed(batch: torch.Tensor) -> list[str]:
             rows = encoder.embed_images(batch).float().cpu().numpy()
             return [f"{embedding_hash(row):016x}" for row in rows]
 

@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from counterfoil.errors import RunFailed
+from counterfoil.evaluation.looking import Reading
 from counterfoil.protocols.lance.bench import Bench, Tested
 from counterfoil.protocols.lance.edits import image_of
 from counterfoil.protocols.workbench import picture
 from counterfoil.records import Picture
 from counterfoil.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
+from counterfoil.stages.mapping import Work
 
 
 @dataclass(frozen=True)
@@ -66,33 +64,22 @@ def judge(bench: Bench, stages: Stages, shown: Shown) -> Table:
     """The oracle on every picture; an edited picture that has lost its class is turned away."""
 
     def work(some: Sequence[Item]) -> list[Made]:
-        truth = [item.inputs["label"] for item in some]
-
-        def ask(batch: Tensor, start: int) -> list[tuple[int, float, int]]:
-            asked = truth[start : start + len(batch)]
-            asked = asked + asked[-1:] * (len(batch) - len(asked))
-            said = bench.oracle.judge(batch, torch.tensor(asked, device=batch.device))
-            return list(zip(said.keeps_label.tolist(), said.scores.tolist(), said.predicted.tolist(), strict=True))
-
-        answers = bench.in_tiles([picture(stages, item.about["name"]) for item in some], ask)
-        return [_verdict(item, *answer, bench=bench) for item, answer in zip(some, answers, strict=True)]
+        pictures = [picture(stages, item.about["name"]) for item in some]
+        answers = bench.judged(bench.spec.oracle, bench.oracle, pictures, [item.inputs["label"] for item in some])
+        return [_verdict(item, *answer, classes=bench.dataset.classes) for item, answer in zip(some, answers, strict=True)]
 
     settings = bench.settings(bench.spec.oracle, bench.oracle, classes=list(bench.dataset.classes))
     with bench.placed(bench.oracle):
         return stages.map("oracle", shown.items(), work, settings=settings)
 
 
-def _verdict(item: Item, keeps: int, score: float, seen: int, *, bench: Bench) -> Made:
-    values: dict[str, Any] = {
-        "keeps_label": None if keeps < 0 else bool(keeps),
-        "score": _finite(score, bench.spec.oracle.name),
-        "predicted": seen,
-    }
-    if item.about["kind"] != "made" or keeps == 1:
+def _verdict(item: Item, keeps: bool | None, score: float, seen: int, *, classes: Sequence[str]) -> Made:
+    values: dict[str, Any] = {"keeps_label": keeps, "score": score, "predicted": seen}
+    if item.about["kind"] != "made" or keeps:
         return Made(values)
-    if keeps < 0:
+    if keeps is None:
         return turned_away("undecided", "the oracle has not decided yet", **values)
-    sees = bench.dataset.classes[seen] if 0 <= seen < len(bench.dataset.classes) else "another class"
+    sees = classes[seen] if 0 <= seen < len(classes) else "another class"
     return turned_away("class lost", f"the oracle sees {sees}", **values)
 
 
@@ -108,34 +95,11 @@ def predict(bench: Bench, stages: Stages, shown: Shown) -> list[Table]:
     return tables
 
 
-def _asking(bench: Bench, stages: Stages, tested: Tested) -> Any:
-    def work(some: Sequence[Item]) -> list[Made]:
-        @torch.no_grad()
-        def ask(batch: Tensor, start: int) -> list[Tensor]:
-            return list(tested.model.logits(batch).float().softmax(1).cpu())  # (tile, K)
+def _asking(bench: Bench, stages: Stages, tested: Tested) -> Work:
+    reader = Reading(tested.name, tested.model, tuple((column,) for column in tested.columns))
 
-        rows = bench.in_tiles([picture(stages, item.about["name"]) for item in some], ask)
-        return [_prediction(row, tested, item.inputs["label"]) for row, item in zip(rows, some, strict=True)]
+    def work(some: Sequence[Item]) -> list[Made]:
+        pictures = [picture(stages, item.about["name"]) for item in some]
+        return [Made(look) for look in bench.in_tiles(pictures, reader.looks, [item.inputs["label"] for item in some])]
 
     return work
-
-
-def _prediction(row: Tensor, tested: Tested, label: int) -> Made:
-    top, truth = int(row.argmax()), tested.columns[label]
-    inside = top in tested.columns
-    return Made(
-        {
-            "predicted": tested.columns.index(top) if inside else -1,
-            "said": "" if inside else str(tested.model.classes[top]),
-            "correct": top == truth,
-            "confidence": _finite(float(row[top]), tested.name),
-            "truth": float(row[truth]),
-            "rank": 1 + int((row > row[truth]).sum()),
-        }
-    )
-
-
-def _finite(value: float, name: str) -> float:
-    if value != value or value in (float("inf"), float("-inf")):
-        raise RunFailed(f"{name} answers with {value}; its weights or its input range are wrong")
-    return value

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from torch import Tensor
-
-from counterfoil.parts import Caption
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.sources import sample_of
 from counterfoil.protocols.workbench import picture
@@ -24,12 +21,8 @@ def caption(bench: Bench, stages: Stages, sources: Table) -> Table:
 
     def work(some: Sequence[Item]) -> list[Made]:
         samples = [sample_of(item) for item in some]
-
-        def ask(batch: Tensor, start: int) -> list[Caption]:
-            asked = samples[start : start + len(batch)]
-            return bench.captioner.caption(batch, asked + asked[-1:] * (len(batch) - len(asked)))
-
-        found = bench.in_tiles([picture(stages, item.about["picture"]) for item in some], ask)
+        pictures = [picture(stages, item.about["picture"]) for item in some]
+        found = bench.in_tiles(pictures, bench.captioner.caption, samples)
         return [
             turned_away("no caption", said.problem, caption=said.text) if said.problem else Made({"caption": said.text})
             for said in found

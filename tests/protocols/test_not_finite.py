@@ -1,0 +1,40 @@
+"""Oracles and models of the staged protocols whose scores are no numbers: the run ends in a line that names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from counterfoil.errors import RunFailed
+from counterfoil.parts import Verdicts
+from counterfoil.protocols import imagenet_d, lance
+from tests.protocols.imagenet_d import world as squares
+from tests.protocols.lance import world as pets
+
+
+class Lost(squares.SquareOracle):
+    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
+        return Verdicts(torch.zeros(len(images), dtype=torch.int8), torch.full((len(images),), torch.nan), labels)
+
+
+class Empty(pets.Leaning):
+    def logits(self, images: Tensor) -> Tensor:
+        return torch.full((len(images), 2), torch.nan)
+
+
+def test_an_oracle_of_painted_pictures(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="oracle fake:oracle: its scores are not finite"):
+        imagenet_d.run(squares.spec(), tmp_path / "run", given=squares.given(oracle=Lost()))
+
+
+def test_an_oracle_of_edits(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="oracle object:sure: its scores are not finite"):
+        lance.run(pets.spec(limit=2), tmp_path / "run", given=pets.given(oracle=Lost()))
+
+
+def test_a_model_asked_about_edits(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="model python:here:Leaning: its scores are not finite"):
+        lance.run(pets.spec(limit=2), tmp_path / "run", given=pets.given(model=Empty()))
