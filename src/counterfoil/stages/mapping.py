@@ -94,43 +94,26 @@ class Stages:
         table = open_table(self.root, name)
         if table.added and (strays := table.added - {item.id for item in items}):
             raise BadRun(f'{table.path}: a line was added to {min(strays)!r}, which is not there; correct its "of", or delete it')
-        progress = Progress(name, 0, items.total if isinstance(items, Items) else len(items), 0, 0)
-        self._watch(progress)
+        tally = _Tally(Progress(name, 0, items.total if isinstance(items, Items) else len(items), 0, 0), self._watch)
 
-        def left() -> Iterator[Item]:
-            nonlocal progress
-            seen: set[int] = set()
-            for item in items:
-                short = files.key_of(item.id)
-                if short in seen:
-                    raise BadData(f"{name}: {item.id!r} occurs twice; every item needs an id of its own")
-                seen.add(short)
-                key = key_of(name, settings, item)
-                rows = table.found(key, item) if table.has(key, item) else []
-                if rows and not any((row.retry and not row.by_hand) or self._lacks(row.values, blobs) for row in rows):
-                    progress = _more(progress, [row.check for row in rows])
-                    self._watch(progress)
-                else:
-                    yield item
+        def key(item: Item) -> str:
+            return key_of(name, settings, item)
 
+        left = self._left(items, table, key, blobs, tally)
         if self._spread is not None and batch is None:
-            worked = self._spread.batches(name, left(), batch=self._batch)
+            worked = self._spread.batches(name, left, batch=self._batch)
         else:
-            worked = self._worked(left(), work, batch or self._batch, parallel=parallel)
+            worked = self._worked(left, work, batch or self._batch, parallel=parallel)
         for some, results in worked:
-            lines = [
-                table.renewed(key_of(name, settings, item), item, _lines(name, settings, item, result))
-                for item, result in zip(some, results, strict=True)
-            ]
+            pairs = zip(some, results, strict=True)
+            lines = [table.renewed(key(item), item, _lines(name, key(item), item, result)) for item, result in pairs]
             table.commit([line for each in lines for line in each])
-            for result in results:
-                progress = _more(progress, [made.check for made in _several(result)])
-            self._watch(progress)
-        table.merge(line for item in items for line in table.lines(key_of(name, settings, item), item, follows))
+            tally.count(*([made.check for made in _several(result)] for result in results))
+        table.merge(line for item in items for line in table.lines(key(item), item, follows))
         self._tables.append(table)
         if self._spread is not None:
             self._spread.complete(name)
-        if corrected := sum(row.by_hand for item in items for row in table.found(key_of(name, settings, item), item)):
+        if corrected := sum(row.by_hand for item in items for row in table.found(key(item), item)):
             self._tell(f"{name}: {corrected} lines corrected by hand")
         if name == self._until:
             raise StageReached(name)
@@ -157,6 +140,23 @@ class Stages:
         for table in self._tables:
             content.update(f"{table.name} {digest(table.path)}\n".encode())
         return content.hexdigest()[:20]
+
+    def _left(
+        self, items: Items | Sequence[Item], table: Table, key: Callable[[Item], str], blobs: Sequence[str], tally: _Tally
+    ) -> Iterator[Item]:
+        """The items that have no result yet, or one that has to be made again; the others are counted."""
+        seen: set[int] = set()
+        for item in items:
+            short = files.key_of(item.id)
+            if short in seen:
+                raise BadData(f"{table.name}: {item.id!r} occurs twice; every item needs an id of its own")
+            seen.add(short)
+            own = key(item)
+            rows = table.found(own, item) if table.has(own, item) else []
+            if rows and not any((row.retry and not row.by_hand) or self._lacks(row.values, blobs) for row in rows):
+                tally.count([row.check for row in rows])
+            else:
+                yield item
 
     def _lacks(self, values: Mapping[str, Any], blobs: Sequence[str]) -> bool:
         named = [values.get(name) for name in blobs]
@@ -186,25 +186,35 @@ class Stages:
                     future.cancel()
 
 
-def _lines(name: str, settings: Mapping[str, Any], item: Item, result: Result) -> list[dict[str, Any]]:
+class _Tally:
+    """Counts how far a stage is, and tells whoever watches."""
+
+    def __init__(self, start: Progress, watch: Callable[[Progress], None]) -> None:
+        self._progress, self._watch = start, watch
+        watch(start)
+
+    def count(self, *results: Sequence[str]) -> None:
+        """Count some items as done, each by the checks of its rows; an empty one lets a row through."""
+        for checks in results:
+            kept, so_far = sum(not check for check in checks), self._progress
+            self._progress = replace(
+                so_far,
+                done=so_far.done + 1,
+                validated=so_far.validated + kept,
+                skipped=so_far.skipped + len(checks) - kept,
+            )
+        self._watch(self._progress)
+
+
+def _lines(name: str, key: str, item: Item, result: Result) -> list[dict[str, Any]]:
     several = _several(result)
     if not several:
         raise ValueError(f"{name}: no result for {item.id}; say with turned_away why there is none")
-    return [line_of(item, key_of(name, settings, item), made) for made in several]
+    return [line_of(item, key, made) for made in several]
 
 
 def _several(result: Result) -> Sequence[Made]:
     return [result] if isinstance(result, Made) else result
-
-
-def _more(progress: Progress, checks: Sequence[str]) -> Progress:
-    kept = sum(not check for check in checks)
-    return replace(
-        progress,
-        done=progress.done + 1,
-        validated=progress.validated + kept,
-        skipped=progress.skipped + len(checks) - kept,
-    )
 
 
 def _sweep(root: Path) -> None:
