@@ -74,8 +74,7 @@ def _decided(text: str, found: list[Mention]) -> int | None:
     firm = {mention.choice for mention in found if not _denied(text, mention) and not _likened(text, mention)}
     if len(firm) == 1:
         return firm.pop()
-    opening = _lettered(text)
-    return opening
+    return _lettered(text)
 
 
 def _unless_denied(text: str, found: list[Mention]) -> int | None:

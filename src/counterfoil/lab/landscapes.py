@@ -22,8 +22,7 @@ def grass(seed: Tensor) -> Tensor:
     blades = 0.6 * smooth(seed, "blades", 14, 56) + 0.5 * smooth(seed, "more blades", 24, 60)
     patch = smooth(seed, "patch", 5, 5)
     green = mix(ink(seed.device, 0.20, 0.42, 0.10), ink(seed.device, 0.42, 0.66, 0.18), 0.5 + 0.3 * patch)
-    lit = over(toned(green, 0.85 + 0.55 * blades), ink(seed.device, 0.75, 0.86, 0.35), 0.35 * ease(blades, 0.35, 0.9))
-    return lit
+    return over(toned(green, 0.85 + 0.55 * blades), ink(seed.device, 0.75, 0.86, 0.35), 0.35 * ease(blades, 0.35, 0.9))
 
 
 def beach(seed: Tensor) -> Tensor:

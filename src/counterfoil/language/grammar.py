@@ -148,7 +148,7 @@ class _Reader:
                 return "domain"
         if preposition in _STYLES or self._after_drawing(start):
             return "domain"
-        if self._is_weather(start, head, end, preposition):
+        if self._is_weather(start, head, preposition):
             return "weather"
         if not has_subject and (not preposition or (preposition == "of" and self._after_role("domain"))):
             return "collective" if noun in COLLECTIVES and after == "of" else "subject"
@@ -168,7 +168,7 @@ class _Reader:
             return "background"
         return "object" if has_subject else "subject"
 
-    def _is_weather(self, start: int, head: int, end: int, preposition: str) -> bool:
+    def _is_weather(self, start: int, head: int, preposition: str) -> bool:
         noun, lexicon = self.words[head], self.lexicon
         described = any(word in lexicon.skies for word in self.words[start:head])
         if noun in lexicon.time_words:
