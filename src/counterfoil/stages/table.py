@@ -31,6 +31,10 @@ class Table:
         self.name = name
         self.path = root / f"{name}.jsonl"
         self._parts = root / f"{name}.parts"
+        self._find()
+
+    def _find(self) -> None:
+        """Note where every line is, in the file and in the parts."""
         self._by_key: dict[str, list[Place]] = {}
         self._by_item: dict[str, list[Place]] = {}
         self._by_hand: dict[str, list[Place]] = {}  # lines that a person added, by the item they were added to
@@ -127,7 +131,7 @@ class Table:
                 os.replace(temporary, self.path)
                 settle(self.path.parent)
             shutil.rmtree(self._parts, ignore_errors=True)
-        self.__init__(self.path.parent, self.name)  # type: ignore[misc]
+        self._find()
 
     def counts(self) -> tuple[int, Counter[str]]:
         """How many rows go on, and how many each check turned away."""

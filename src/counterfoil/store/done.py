@@ -57,10 +57,6 @@ class Done:
         """Count the images of these keys as complete."""
         self._blocks.append(keys)
 
-    def clear(self) -> None:
-        """Count none as complete."""
-        self.__init__()  # type: ignore[misc]
-
     def _settle(self) -> None:
         """Sort everything into one array, each key once."""
         if not self._fresh and not self._blocks:

@@ -13,6 +13,7 @@ from counterfoil.store import parts
 from counterfoil.store.adoption import adopt, withdraw
 from counterfoil.store.aside import bring_back, set_aside
 from counterfoil.store.canonical import canonical
+from counterfoil.store.done import Done
 from counterfoil.store.files import remove, write_whole, writing
 from counterfoil.store.recovery import RESULTS, Recovered
 from counterfoil.store.schema import to_parquet
@@ -46,7 +47,7 @@ class Writer:
         """
         self._mark = mark
         self.counts.update(dict.fromkeys(self.counts, 0))
-        self.done.clear()
+        self.done = Done()
         made = [part for number in parts.numbers(self.path) if "trials" in (part := parts.read_part(self.path, number)).tables]
         if any(part.mark != mark for part in made):
             remove(self.path / RESULTS)
