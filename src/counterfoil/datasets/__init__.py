@@ -1,1 +1,1 @@
-"""Labelled pictures: folders on disk and arrays, and subsets of either."""
+"""Labelled pictures: folders, tables, shards, arrays and published sets, and subsets of any of them."""
