@@ -18,7 +18,7 @@ from counterfoil import independence, labels, registry
 from counterfoil.acceleration.settings import check_precision
 from counterfoil.datasets.subset import take
 from counterfoil.engine import Engine, Job
-from counterfoil.errors import BadData, BadImage, BadPart, BadSpec
+from counterfoil.errors import BadData, BadImage, BadPart, BadSpec, one_line
 from counterfoil.lots import lot
 from counterfoil.memory import keep_freed_memory
 from counterfoil.parts import Dataset, Generator, Model, Oracle, Sample, to_device
@@ -167,7 +167,7 @@ def device_of(name: str) -> torch.device:
             torch.cuda.set_device(device)  # kernels, streams and graphs of our own go to the current one
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise BadSpec(f"device {name!r} cannot be used: {' '.join(str(error).split())[:160]}; try --device cpu") from None
+        raise BadSpec(f"device {name!r} cannot be used: {one_line(error)}; try --device cpu") from None
     return device
 
 

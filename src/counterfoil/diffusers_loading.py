@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from counterfoil import pretrained, weights
-from counterfoil.errors import BadWeights, CounterfoilError
+from counterfoil.errors import BadWeights, CounterfoilError, one_line
 
 INDEX = "model_index.json"
 
@@ -25,8 +25,7 @@ def loading(name: str, folder: Path | None, *, wanted: str) -> Iterator[None]:
     except CounterfoilError:
         raise
     except Exception as error:  # its errors have no common base
-        text = " ".join(str(error).split())[:160]
-        raise BadWeights(f"{name}: cannot be loaded as {wanted} ({text})") from None
+        raise BadWeights(f"{name}: cannot be loaded as {wanted} ({one_line(error)})") from None
 
 
 @contextmanager

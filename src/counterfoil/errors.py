@@ -64,3 +64,9 @@ class BadImage(CounterfoilError):
 
 class RunFailed(CounterfoilError):
     """The run stopped half-way for a reason that is not the user's input."""
+
+
+def one_line(error: object, longest: int = 200) -> str:
+    """What an error of somebody else's says, short and without line breaks; its kind where it says nothing."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

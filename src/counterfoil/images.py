@@ -24,7 +24,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
 
-from counterfoil.errors import BadImage, BadPart
+from counterfoil.errors import BadImage, BadPart, one_line
 
 MAX_PIXELS = 178_956_970
 """The largest picture read, in pixels: about 179 megapixels, where Pillow too starts to suspect an attack."""
@@ -77,7 +77,7 @@ def read(source: str | Path | bytes | Readable, size: int | None = None, *, name
     except MemoryError:
         raise BadImage(f"{name}: not enough memory to decode it; scale it down first") from None
     except Exception as error:  # decoders meet damaged files with almost any exception
-        raise BadImage(f"{name}: damaged or truncated ({_one_line(error)}); replace the file") from None
+        raise BadImage(f"{name}: damaged or truncated ({one_line(error)}); replace the file") from None
     return torch.from_numpy(pixels).permute(2, 0, 1).float() / 255  # (3, H, W)
 
 
@@ -246,10 +246,6 @@ def _eight_bits(values: NDArray[np.generic], name: str) -> NDArray[np.uint8]:
 
 def _too_large(name: str) -> BadImage:
     return BadImage(f"{name}: more than {MAX_PIXELS // 10**6} megapixels, the most that is read; scale it down first")
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:120] or type(error).__name__
 
 
 _quiet_lock = threading.Lock()

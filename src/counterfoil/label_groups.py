@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from counterfoil import imagenet, labels
-from counterfoil.errors import LabelMismatch
+from counterfoil.errors import LabelMismatch, one_line
 
 _RANGE = re.compile(r"\s*(\d+)\s*-\s*(\d+)\s*")
 _KNOWN = {"imagenet-9": imagenet.nine_classes}
@@ -101,7 +101,7 @@ def _from_file(path: Path) -> Mapping[str, Any]:
         known = ", ".join(_KNOWN)
         raise LabelMismatch(f"groups: {path} cannot be read ({error.strerror}); give a file or one of {known}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise LabelMismatch(f"groups: {path} is neither JSON nor YAML ({' '.join(str(error).split())[:120]})") from None
+        raise LabelMismatch(f"groups: {path} is neither JSON nor YAML ({one_line(error)})") from None
     if not isinstance(content, Mapping):
         raise LabelMismatch(f"groups: {path} holds a {type(content).__name__}; write a mapping from each class to its members")
     return content

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from counterfoil.errors import LabelMismatch
+from counterfoil.errors import LabelMismatch, one_line
 
 Aliases = Sequence[Sequence[str]]
 """Further names of each class, in the order of the classes."""
@@ -115,7 +115,7 @@ def read_mapping(path: Path, keys: Sequence[str]) -> dict[str, str]:
     except OSError as error:
         raise LabelMismatch(f"{path}: names cannot be read ({error.strerror})") from None
     except ValueError as error:
-        raise LabelMismatch(f"{path}: names cannot be read ({' '.join(str(error).split())[:120]})") from None
+        raise LabelMismatch(f"{path}: names cannot be read ({one_line(error)})") from None
 
 
 _Index = Mapping[str, list[int]]

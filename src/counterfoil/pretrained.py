@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from counterfoil import weights
-from counterfoil.errors import BadPart, BadWeights
+from counterfoil.errors import BadPart, BadWeights, one_line
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json")
 
@@ -105,7 +105,7 @@ class Pretrained:
         try:
             config = json.loads(Path(file).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise BadWeights(f"{file}: cannot be read as JSON ({_one_line(error)}); download it again") from None
+            raise BadWeights(f"{file}: cannot be read as JSON ({one_line(error)}); download it again") from None
         kind = config.get("model_type") if isinstance(config, dict) else None
         if kind not in CONFIG_MAPPING:
             own = isinstance(config, dict) and "auto_map" in config
@@ -146,7 +146,3 @@ def _wanted(loader: Any) -> str:
 
 def _sizes(*shapes: Any) -> str:
     return " for ".join("×".join(map(str, shape)) for shape in shapes)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from counterfoil.errors import BadSpec, BadWeights, CounterfoilError
+from counterfoil.errors import BadSpec, BadWeights, CounterfoilError, one_line
 
 State = dict[str, Tensor]
 
@@ -81,7 +81,7 @@ def load_into(module: nn.Module, state: Mapping[str, Tensor], *, what: str) -> N
         problems = (("it lacks", unfit.missing_keys), ("it also has", unfit.unexpected_keys))
         found = "; ".join(f"{text} {_few(names)}" for text, names in problems if names)
     except (RuntimeError, ValueError) as error:
-        found = _one_line(error)
+        found = one_line(error)
     if found:
         raise BadWeights(f"{what}: the weights are of another architecture than {type(module).__name__}: {found}")
 
@@ -145,7 +145,7 @@ def hub_access(repository: str, file: str) -> Iterator[None]:
     except (OSError, ValueError) as error:  # the hub's own errors are of these two kinds
         raise BadWeights(
             f"{repository}: {file} is not in the cache ({constants.HF_HUB_CACHE}) and not to be had from the hub "
-            f"({_one_line(error, 80)}); where there is a network run 'hf download {repository}' and copy that folder of "
+            f"({one_line(error, 80)}); where there is a network run 'hf download {repository}' and copy that folder of "
             "the cache here, or give a local folder"
         ) from None
 
@@ -160,11 +160,11 @@ def loading(file: Path) -> Iterator[None]:
     except pickle.UnpicklingError as error:
         raise _refused(file, error) from None
     except OSError as error:
-        raise BadWeights(f"{file}: cannot be read ({error.strerror or _one_line(error)})") from None
+        raise BadWeights(f"{file}: cannot be read ({error.strerror or one_line(error)})") from None
     except Exception as error:
         if "weights_only" in str(error) or "weights only" in str(error).lower() or "TorchScript" in str(error):
             raise _refused(file, error) from None
-        raise BadWeights(f"{file}: cannot be loaded ({_one_line(error)}); it is damaged or of another kind") from None
+        raise BadWeights(f"{file}: cannot be loaded ({one_line(error)}); it is damaged or of another kind") from None
 
 
 def _read(file: Path) -> object:
@@ -210,8 +210,3 @@ def _refused(file: Path, error: Exception) -> BadWeights:
 
 def _few(names: Sequence[Any]) -> str:
     return ", ".join(map(str, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _one_line(error: Exception, longest: int = 160) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from counterfoil.errors import CounterfoilError
+from counterfoil.errors import CounterfoilError, one_line
 
 log = logging.getLogger(__name__)
 
@@ -30,5 +30,5 @@ class Compiled:
         except Exception as error:
             answer = self.work(*given, **named)  # what fails without the compiler too is no fault of the compiler
             self.compiled = None
-            log.warning("%s is not compiled and runs as it is: %s", self.name, " ".join(str(error).split())[:200])
+            log.warning("%s is not compiled and runs as it is: %s", self.name, one_line(error))
             return answer

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.acceleration import plain
+from counterfoil.errors import one_line
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def _problem(device: torch.device) -> str:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # whatever a compiler, a linker or a driver may say
-        return " ".join(str(error).split())[:200] or type(error).__name__
+        return one_line(error)
 
 
 @cache

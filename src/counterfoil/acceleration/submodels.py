@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.acceleration.windows import WindowedDecoder
-from counterfoil.errors import CounterfoilError
+from counterfoil.errors import CounterfoilError, one_line
 from counterfoil.sparse.submodel import Submodel
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class FastSubmodel:
         except (CounterfoilError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = one_line(error)
         self.tried = True
         if reason:
             self.fast = None

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from counterfoil import extras, images, labels
 from counterfoil.datasets.labelling import check_classes, labelling
-from counterfoil.errors import BadData, CounterfoilError
+from counterfoil.errors import BadData, CounterfoilError, one_line
 from counterfoil.parts import Sample
 from counterfoil.weights import local_folder
 
@@ -209,7 +209,7 @@ def _loading(name: str, library: Any) -> Iterator[None]:
     except CounterfoilError:
         raise
     except Exception as error:  # its errors have no common base
-        text = " ".join(str(error).split())[:160]
+        text = one_line(error)
         if local_folder(name) is not None:
             raise BadData(f"hfdata:{name}: the folder cannot be read as a data set ({text})") from None
         raise BadData(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from counterfoil import images, labels
 from counterfoil.datasets.labelling import labelling
-from counterfoil.errors import BadData
+from counterfoil.errors import BadData, one_line
 from counterfoil.parts import Sample
 from counterfoil.weights import file_sha256
 
@@ -94,7 +94,7 @@ def _read(file: Path) -> list[list[str]]:
     except OSError as error:
         raise BadData(f"{file}: cannot be read ({error.strerror}); give a CSV file with the columns path and label") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadData(f"{file}: not a CSV file ({' '.join(str(error).split())[:120]})") from None
+        raise BadData(f"{file}: not a CSV file ({one_line(error)})") from None
     if not rows:
         raise BadData(f"{file}: is empty; list one picture a line, with the columns path and label")
     return rows

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.datasets.rows import FileRows, Rows
-from counterfoil.errors import BadData
+from counterfoil.errors import BadData, one_line
 
 _ARRAYS = {
     ("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode"),
@@ -82,7 +82,7 @@ def read_arrays(file: Path) -> Any:
     except BadData:
         raise
     except Exception as error:  # a damaged pickle fails in almost any way
-        raise BadData(f"{file}: cannot be read ({' '.join(str(error).split())[:120]}); download it again") from None
+        raise BadData(f"{file}: cannot be read ({one_line(error)}); download it again") from None
 
 
 class _ArraysOnly(pickle.Unpickler):

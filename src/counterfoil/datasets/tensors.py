@@ -17,7 +17,7 @@ from torch import Tensor
 from counterfoil import images as pictures
 from counterfoil import labels as names
 from counterfoil.datasets import rows
-from counterfoil.errors import BadData, BadImage
+from counterfoil.errors import BadData, BadImage, one_line
 from counterfoil.parts import Sample
 from counterfoil.weights import file_sha256
 
@@ -128,7 +128,7 @@ def _open(source: Path) -> tuple[dict[str, rows.Rows], list[str] | None]:
     except FileNotFoundError:
         raise BadData(f"{source}: no such file or folder") from None
     except Exception as error:  # every format has its own ways of being damaged
-        raise BadData(f"{source}: cannot be read as arrays ({' '.join(str(error).split())[:160]})") from None
+        raise BadData(f"{source}: cannot be read as arrays ({one_line(error)})") from None
     what = "unknown kind of file" if source.exists() else "no such file or folder"
     raise BadData(f"{source}: {what}; give a .npz, a .safetensors, or a folder with images.npy and labels.npy")
 

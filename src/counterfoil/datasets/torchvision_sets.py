@@ -10,7 +10,7 @@ from typing import Any, Literal
 from counterfoil.datasets import published
 from counterfoil.datasets.rows import Rows, whole
 from counterfoil.datasets.tensors import ArrayDataset
-from counterfoil.errors import BadData, UnknownName
+from counterfoil.errors import BadData, UnknownName, one_line
 
 Split = Literal["train", "test"]
 Held = tuple[Rows, Any, list[str], list[Path]]  # pictures, labels, class names, files
@@ -108,7 +108,6 @@ def _download(name: str, root: Path) -> None:
         else:
             download_and_extract_archive(kind.url, str(root), filename=kind.filename, md5=kind.tgz_md5)
     except (OSError, RuntimeError) as error:
-        text = " ".join(str(error).split())[:160]
         raise BadData(
-            f"torchvision-data:{name}: not to be downloaded ({text}); fetch it elsewhere and put it into {root}"
+            f"torchvision-data:{name}: not to be downloaded ({one_line(error)}); fetch it elsewhere and put it into {root}"
         ) from None

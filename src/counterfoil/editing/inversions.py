@@ -7,7 +7,7 @@ import struct
 
 from safetensors.torch import load, save
 
-from counterfoil.errors import BadRun
+from counterfoil.errors import BadRun, one_line
 from counterfoil.parts import Inversion
 
 _CAPTION = "caption"
@@ -26,6 +26,4 @@ def from_bytes(content: bytes, *, name: str = "inversion") -> Inversion:
         caption = json.loads(content[8 : 8 + length])["__metadata__"][_CAPTION]
         return Inversion(str(caption), load(content))
     except Exception as error:  # safetensors meets damaged content with exceptions of several kinds
-        raise BadRun(
-            f"{name}: not an inversion ({' '.join(str(error).split())[:120]}); delete it, it will be made again"
-        ) from None
+        raise BadRun(f"{name}: not an inversion ({one_line(error)}); delete it, it will be made again") from None

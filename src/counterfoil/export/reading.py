@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from counterfoil.errors import BadData
+from counterfoil.errors import BadData, one_line
 
 SET_FILE = "set.json"
 TABLE = "metadata.csv"
@@ -45,7 +45,7 @@ def find_set(folder: Path) -> SetFile | None:
         surrogates = tuple(str(name) for name in content.get("surrogates", ()))
         return SetFile(ids, _rows(folder / TABLE), surrogates)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadData(f"{path}: damaged ({' '.join(str(error).split())[:100]}); export the set again") from None
+        raise BadData(f"{path}: damaged ({one_line(error)}); export the set again") from None
 
 
 def _rows(path: Path) -> dict[str, Mapping[str, str]]:

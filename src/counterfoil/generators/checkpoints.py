@@ -13,7 +13,7 @@ import torch
 
 from counterfoil import diffusers_loading
 from counterfoil import weights as files
-from counterfoil.errors import BadWeights
+from counterfoil.errors import BadWeights, one_line
 from counterfoil.weights import hub_access
 
 CONFIG = "config.json"
@@ -117,7 +117,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise BadWeights(f"{path}: cannot be read as JSON ({' '.join(str(error).split())[:120]}); download it again") from None
+        raise BadWeights(f"{path}: cannot be read as JSON ({one_line(error)}); download it again") from None
     if not isinstance(values, dict):
         raise BadWeights(f"{path}: a configuration is a JSON object, got {type(values).__name__}; download it again")
     return values

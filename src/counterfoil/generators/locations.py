@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from counterfoil import weights
-from counterfoil.errors import BadWeights
+from counterfoil.errors import BadWeights, one_line
 
 TIMEOUT = 60.0  # seconds without a byte before a server counts as out of reach
 
@@ -66,7 +66,7 @@ def _fetch(url: str, target: Path, sha256: str) -> None:
             raise BadWeights(f"{url}: SHA-256 is {found}, expected {sha256}; nothing was kept")
         partial.replace(target)
     except (urllib.error.URLError, OSError) as error:
-        reason = " ".join(str(getattr(error, "reason", error)).split())[:120]
+        reason = one_line(getattr(error, "reason", error))
         raise BadWeights(f"{url}: cannot be downloaded ({reason}); put the file at {target}, or give its path") from None
     finally:
         partial.unlink(missing_ok=True)

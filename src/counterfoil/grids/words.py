@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from counterfoil import labels
-from counterfoil.errors import BadSpec
+from counterfoil.errors import BadSpec, one_line
 
 DATA = Path(__file__).parent / "data"
 
@@ -48,7 +48,7 @@ def read_yaml(path: Path, *, what: str) -> Any:
     except OSError as error:
         raise BadSpec(f"{what}: {path} cannot be read ({error.strerror}); {_known(str(path))}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadSpec(f"{what}: {path} is not YAML ({' '.join(str(error).split())[:120]})") from None
+        raise BadSpec(f"{what}: {path} is not YAML ({one_line(error)})") from None
 
 
 def _content(given: str, *, what: str, key: str) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import weights
-from counterfoil.errors import BadPart, BadWeights
+from counterfoil.errors import BadPart, BadWeights, one_line
 
 NOTE = "rewriter.json"
 CONFIG = "adapter_config.json"
@@ -25,8 +25,7 @@ def attach(model: Any, folder: Path) -> tuple[Any, str | None]:
         try:
             tuned = PeftModel.from_pretrained(model, str(folder))
         except (RuntimeError, ValueError, KeyError, TypeError) as error:
-            text = " ".join(str(error).split())[:160]
-            raise BadWeights(f"adapter {folder}: does not fit a {type(model).__name__}: {text}") from None
+            raise BadWeights(f"adapter {folder}: does not fit a {type(model).__name__}: {one_line(error)}") from None
         # Merged, it costs nothing at run time and its weights are part of the model's fingerprint.
         return tuned.merge_and_unload(), read_note(folder).get("style")
 
@@ -39,7 +38,7 @@ def read_note(folder: Path) -> dict[str, Any]:
     try:
         note = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise BadWeights(f"{file}: cannot be read ({' '.join(str(error).split())[:120]})") from None
+        raise BadWeights(f"{file}: cannot be read ({one_line(error)})") from None
     return dict(note) if isinstance(note, dict) else {}
 
 

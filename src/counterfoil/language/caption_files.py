@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from counterfoil.errors import BadData
+from counterfoil.errors import BadData, one_line
 from counterfoil.language.tokens import tidy
 from counterfoil.parts import Caption, Sample
 from counterfoil.weights import file_sha256
@@ -83,7 +83,7 @@ def _rows(file: Path) -> Iterable[Mapping[str, Any]]:
             f"captions:{file}: cannot be read ({error.strerror}); give a .csv, .tsv, .jsonl or COCO .json file"
         ) from None
     except (UnicodeDecodeError, csv.Error, json.JSONDecodeError) as error:
-        raise BadData(f"captions:{file}: cannot be parsed ({' '.join(str(error).split())[:120]})") from None
+        raise BadData(f"captions:{file}: cannot be parsed ({one_line(error)})") from None
 
 
 def _line(line: str, number: int, file: Path) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from counterfoil.errors import BadPart
+from counterfoil.errors import BadPart, one_line
 from counterfoil.language.closed import closed
 from counterfoil.language.inflection import plural, singulars
 from counterfoil.language.tokens import ARTICLES, tokenise
@@ -135,7 +135,7 @@ def parse(text: str, *, name: str) -> Lexicon:
     try:
         sections = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise BadPart(f"{name}: not YAML ({' '.join(str(error).split())[:160]})") from None
+        raise BadPart(f"{name}: not YAML ({one_line(error)})") from None
     if not isinstance(sections, dict):
         raise BadPart(f"{name}: word lists are a mapping of sections, got {type(sections).__name__}; docs/rewriters.md shows one")
     known = {each.name: each for each in fields(Lexicon) if each.name != "name"}

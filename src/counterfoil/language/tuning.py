@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from counterfoil.errors import BadSpec, RunFailed
+from counterfoil.errors import BadSpec, RunFailed, one_line
 from counterfoil.language import checkpoints, pairs
 from counterfoil.language.examples import HIDDEN, Example, examples
 from counterfoil.language.generation import seed_of
@@ -253,9 +253,8 @@ def _with_adapter(model: Any, recipe: Recipe) -> Any:
     try:
         return get_peft_model(model, settings)
     except ValueError as error:
-        text = " ".join(str(error).split())[:160]
         raise BadSpec(
-            f"train-rewriter: no adapter fits a {type(model).__name__} with targets {recipe.targets!r}: {text}"
+            f"train-rewriter: no adapter fits a {type(model).__name__} with targets {recipe.targets!r}: {one_line(error)}"
         ) from None
 
 

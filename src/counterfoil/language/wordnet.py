@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from counterfoil.errors import BadPart
+from counterfoil.errors import BadPart, one_line
 
 FOLDERS = ("/usr/share/wordnet", "/usr/local/share/wordnet", "/usr/share/wordnet-3.0/dict", "/opt/homebrew/opt/wordnet/dict")
 _LICENCE_LINES = "  "  # lines of the licence begin with two spaces
@@ -78,7 +78,7 @@ def _open(folder: str) -> WordNet:
     try:
         return WordNet(path)
     except (OSError, ValueError, IndexError) as error:
-        raise BadPart(f"wordnet: {folder} cannot be read ({' '.join(str(error).split())[:120]})") from None
+        raise BadPart(f"wordnet: {folder} cannot be read ({one_line(error)})") from None
 
 
 def _read_index(file: Path) -> dict[str, tuple[int, ...]]:

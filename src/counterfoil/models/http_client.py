@@ -13,7 +13,7 @@ from email.message import Message
 from typing import Any
 from urllib.parse import urlsplit
 
-from counterfoil.errors import BadPart, RunFailed
+from counterfoil.errors import BadPart, RunFailed, one_line
 
 MAX_BYTES = 64 * 2**20  # of an answer
 LONGEST_PAUSE = 60.0  # seconds between two tries
@@ -80,7 +80,7 @@ class JsonClient:
             except TimeoutError:
                 problem = f"no answer within {self._patience.timeout:g} s"
             except (OSError, ValueError, http.client.HTTPException) as error:  # no connection, a broken one, or no JSON
-                problem = " ".join(str(error).split())[:160] or type(error).__name__
+                problem = one_line(error)
             if attempt < self._patience.retries:
                 self._sleep(min(max(self._patience.backoff * 2**attempt, pause), LONGEST_PAUSE))
         raise self._failed(problem, tries=self._patience.retries + 1)

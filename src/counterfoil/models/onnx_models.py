@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from counterfoil import extras, weights
-from counterfoil.errors import BadPart, BadWeights
+from counterfoil.errors import BadPart, BadWeights, one_line
 from counterfoil.models.inputs import input_format
 from counterfoil.models.program import ProgramModel
 from counterfoil.models.program_options import ProgramOptions, takes
@@ -80,7 +80,7 @@ class OnnxRunner:
         try:
             (answer,) = self._session.run([self._output], feed)
         except Exception as error:  # onnxruntime's errors have no common base but this
-            raise BadPart(f"{self._what}: onnxruntime fails on {list(inputs.shape)}: {_one_line(error)}") from None
+            raise BadPart(f"{self._what}: onnxruntime fails on {list(inputs.shape)}: {one_line(error)}") from None
         return torch.as_tensor(answer).to(inputs.device)
 
     def to(self, device: torch.device | str) -> OnnxRunner:
@@ -112,12 +112,8 @@ class OnnxRunner:
         try:
             return onnxruntime.InferenceSession(str(self._file), settings, providers=providers)
         except Exception as error:  # onnxruntime's errors have no common base but this
-            raise BadWeights(f"{self._file}: onnxruntime cannot load it: {_one_line(error)}") from None
+            raise BadWeights(f"{self._file}: onnxruntime cannot load it: {one_line(error)}") from None
 
 
 def _names(entries: Sequence[Any]) -> str:
     return ", ".join(repr(entry.name) for entry in entries)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from counterfoil import images as pictures
-from counterfoil.errors import BadPart
+from counterfoil.errors import BadPart, one_line
 from counterfoil.models.preprocessing import Preprocessing, Resizing
 
 _FILTERS = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
@@ -107,7 +107,7 @@ def _compare(processor: Any, preprocessing: Preprocessing, what: str) -> None:
     try:
         theirs = processor(images=Image.fromarray(pictures.to_uint8(image)), return_tensors="pt")["pixel_values"]
     except Exception as error:
-        raise BadPart(f"{what}: its image processor fails on a picture: {' '.join(str(error).split())[:160]}") from None
+        raise BadPart(f"{what}: its image processor fails on a picture: {one_line(error)}") from None
     ours = preprocessing(image[None])
     theirs = torch.as_tensor(theirs).float()
     if theirs.shape != ours.shape:

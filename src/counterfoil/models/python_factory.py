@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from counterfoil.errors import BadPart, CounterfoilError
+from counterfoil.errors import BadPart, CounterfoilError, one_line
 from counterfoil.models.module import ModuleModel
 from counterfoil.parts import Model
 
@@ -47,8 +47,7 @@ def call(place: str, options: dict[str, Any]) -> Any:
     except CounterfoilError:
         raise
     except Exception as error:
-        text = " ".join(str(error).split())[:240]
-        raise BadPart(f"python:{place}: the function failed with {type(error).__name__}: {text}") from error
+        raise BadPart(f"python:{place}: the function failed with {type(error).__name__}: {one_line(error)}") from error
 
 
 def find(place: str) -> Callable[..., Any]:
@@ -95,4 +94,4 @@ def _import_file(file: Path) -> ModuleType:
 
 
 def _unimportable(what: str, error: Exception) -> BadPart:
-    return BadPart(f"python:{what}: cannot be imported, {type(error).__name__}: {' '.join(str(error).split())[:240]}")
+    return BadPart(f"python:{what}: cannot be imported, {type(error).__name__}: {one_line(error)}")

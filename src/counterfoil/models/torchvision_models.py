@@ -14,7 +14,7 @@ from torch import nn
 
 from counterfoil import imagenet
 from counterfoil import weights as weight_files
-from counterfoil.errors import BadPart, BadWeights, UnknownName
+from counterfoil.errors import BadPart, BadWeights, UnknownName, one_line
 from counterfoil.models.module import ModuleModel
 from counterfoil.models.naming import check_names, class_names
 from counterfoil.models.preprocessing import Preprocessing
@@ -117,10 +117,9 @@ def _published_file(published: Any) -> Path:
         try:
             torch.hub.download_url_to_file(published.url, str(file), begins.group(1) if begins else None, progress=False)
         except (OSError, RuntimeError) as error:
-            text = " ".join(str(error).split())[:120]
             raise BadWeights(
-                f"{published}: weights not at {file} and not to be downloaded ({text}); fetch {published.url} where there is "
-                "a network and put it there, or give weights: FILE"
+                f"{published}: weights not at {file} and not to be downloaded ({one_line(error)}); fetch {published.url} "
+                "where there is a network and put it there, or give weights: FILE"
             ) from None
     if begins:
         weight_files.check_hash(file, begins.group(1))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from counterfoil import images as pictures
 from counterfoil import labels as names
-from counterfoil.errors import BadData, BadPart
+from counterfoil.errors import BadData, BadPart, one_line
 from counterfoil.parts import Verdicts
 from counterfoil.weights import file_sha256
 
@@ -77,7 +77,7 @@ def _read(path: Path) -> Answers:
     except OSError as error:
         raise BadData(f"{path}: answers cannot be read ({error.strerror})") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadData(f"{path}: not a CSV file ({' '.join(str(error).split())[:120]})") from None
+        raise BadData(f"{path}: not a CSV file ({one_line(error)})") from None
     return {key: total > 0 for key, total in votes.items() if total != 0}
 
 

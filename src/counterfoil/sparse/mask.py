@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil.errors import BadWeights
+from counterfoil.errors import BadWeights, one_line
 
 _NAME = "kept"
 _HALO = "halo"
@@ -67,7 +67,7 @@ def load(file: str | Path) -> Mask:
     try:
         tensors = load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
-        raise BadWeights(f"mask {path}: not a safetensors file ({' '.join(str(error).split())[:80]})") from None
+        raise BadWeights(f"mask {path}: not a safetensors file ({one_line(error)})") from None
     kept = tensors.get(_NAME)
     if kept is None:
         raise BadWeights(f"mask {path}: holds {', '.join(sorted(tensors)) or 'nothing'}, not a tensor named {_NAME!r}")

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.acceleration.settings import Acceleration
+from counterfoil.errors import one_line
 from counterfoil.generators.latent import Autoencoder
 from counterfoil.sparse.box import Box
 from counterfoil.sparse.framed import Cropped, Surroundings, replaceable, replacement
@@ -74,7 +75,7 @@ class Submodel:
                 whole, notes = self.record(latents)
                 window, wanted = self.decode(latents, notes), self.around.cut(whole)
         except (RuntimeError, TypeError, ValueError) as error:
-            raise CannotCrop(f"its decoder does not run on a window ({' '.join(str(error).split())[:120]})") from None
+            raise CannotCrop(f"its decoder does not run on a window ({one_line(error)})") from None
         if window.shape != wanted.shape or not torch.allclose(window, wanted, rtol=0, atol=TOLERANCE * float(wanted.abs().max())):
             raise CannotCrop("its decoder has layers that look at more than a window once it has begun to enlarge")
 

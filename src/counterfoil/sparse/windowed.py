@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from counterfoil.errors import BadSpec
+from counterfoil.errors import BadSpec, one_line
 from counterfoil.generators.latent import LatentGenerator
 from counterfoil.generators.straight import straight_through
 from counterfoil.parts import Generator, State
@@ -76,5 +76,5 @@ def masked(generator: Generator, mask: Mask) -> SparseGenerator:
     except RuntimeError as error:  # a latent of the mask's shape does not go through the decoder
         raise BadSpec(
             f"the mask is for rows of shape {tuple(mask.kept.shape)}, which this generator cannot decode "
-            f"({' '.join(str(error).split())[:80]}); fit one for this generator and picture size"
+            f"({one_line(error)}); fit one for this generator and picture size"
         ) from None

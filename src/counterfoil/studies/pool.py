@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
-from counterfoil.errors import CounterfoilError, RunFailed
+from counterfoil.errors import CounterfoilError, RunFailed, one_line
 from counterfoil.studies import runner
 from counterfoil.studies.bench import Bench, Settings
 
@@ -94,5 +94,5 @@ def _result(finished: Any, name: str) -> Outcome:
         outcome: Outcome = finished.result()
         return outcome
     except (OSError, RuntimeError) as error:
-        failure = RunFailed(f"{name}: the process that ran it ended ({' '.join(str(error).split())[:160]}); try --processes 1")
+        failure = RunFailed(f"{name}: the process that ran it ended ({one_line(error)}); try --processes 1")
         return Failed(name, str(failure))

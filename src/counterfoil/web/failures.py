@@ -12,7 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException as BaseHTTPException
 from starlette.responses import Response
 
-from counterfoil.errors import BadRun, CounterfoilError
+from counterfoil.errors import BadRun, CounterfoilError, one_line
 from counterfoil.web.catalogue import NotHere
 from counterfoil.web.pages import page
 from counterfoil.web.security.guard import LOG, TooLarge
@@ -56,7 +56,7 @@ def add_handlers(app: FastAPI) -> None:
     @app.exception_handler(InterfaceError)
     @app.exception_handler(PoolTimeout)
     def _database(request: Request, error: Exception) -> Response:
-        LOG.error("database: %s", " ".join(str(getattr(error, "orig", error)).split())[:300])
+        LOG.error("database: %s", one_line(getattr(error, "orig", error)))
         return _answer(request, 503, "The database does not answer. Nothing was saved; try again in a moment.")
 
     @app.exception_handler(Exception)

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from counterfoil.errors import BadWeights
+from counterfoil.errors import BadWeights, one_line
 
 GROUPS = 32  # of every group normalisation
 
@@ -55,7 +55,7 @@ def read(path: Path) -> Architecture:
     except OSError as error:
         raise BadWeights(f"{path}: cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadWeights(f"{path}: not YAML ({' '.join(str(error).split())[:160]})") from None
+        raise BadWeights(f"{path}: not YAML ({one_line(error)})") from None
     model = content.get("model", content) if isinstance(content, Mapping) else {}
     params = model.get("params") if isinstance(model, Mapping) else None
     if not isinstance(params, Mapping) or not isinstance(params.get("ddconfig"), Mapping):

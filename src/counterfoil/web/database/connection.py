@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session as Transaction
 
-from counterfoil.errors import UsageError
+from counterfoil.errors import UsageError, one_line
 
 Result = TypeVar("Result")
 
@@ -148,7 +148,7 @@ def _engine(url: str) -> Engine:
     except ModuleNotFoundError as error:
         raise UsageError(f"database {shown}: needs {error.name}; run: pip install 'counterfoil[postgres]'") from None
     except (SQLAlchemyError, NoSuchModuleError) as error:
-        reason = " ".join(str(getattr(error, "orig", error)).split())[:160]
+        reason = one_line(getattr(error, "orig", error))
         raise UsageError(f"database {shown}: cannot be opened ({reason}); check the address and that it is running") from None
 
 

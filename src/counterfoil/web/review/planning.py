@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import insert
 from sqlalchemy.orm import Session as Transaction
 
-from counterfoil.errors import BadData, BadRun, UsageError
+from counterfoil.errors import BadData, BadRun, UsageError, one_line
 from counterfoil.lots import lot
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.records import Trial
@@ -134,7 +134,7 @@ def _read(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     except OSError as error:
         raise BadData(f"{path}: sentinels cannot be read ({error.strerror})") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadData(f"{path}: not a CSV file ({' '.join(str(error).split())[:120]})") from None
+        raise BadData(f"{path}: not a CSV file ({one_line(error)})") from None
 
 
 def _row(run: Run, trial: Trial, picture: str, label: int) -> dict[str, Any]:
