@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -15,11 +13,10 @@ from counterfoil.board.submission import read_entry
 from counterfoil.board.tables import tables
 from counterfoil.errors import UsageError
 from counterfoil.report import write_report
-from counterfoil.report.page import program_version
+from counterfoil.report.folder import copy_static, take_over, writing
 from counterfoil.store import Run, open_run
 from counterfoil.store.canonical import canonical
 
-MARKER = "board.json"
 _OWN = ("results", "reports")  # folders that are written anew
 _SHARED = ("colours.css", "report.css", "charts.css", "tables.js")  # what the board looks and works like is the report's
 
@@ -44,44 +41,20 @@ def write_board(
         runs.append((run, entries_of(run, scored=scored)))
         entries += runs[-1][1]
     found = tables(entries, _addresses(runs) if pictures else {})  # refuses results given twice before anything is written
-    try:
-        _clear(out)
+    with writing(out, "board"):
+        take_over(out, "board", folders=_OWN)
+        (out / "results").mkdir()
         for entry in entries:
             (out / "results" / f"{entry.identity}.json").write_bytes(canonical(entry.model_dump(mode="json")))
         (out / "schema.json").write_bytes(canonical(schema()))
-        for name in _SHARED:
-            (out / name).write_bytes(resources.files("counterfoil.report").joinpath("static", name).read_bytes())
+        copy_static(out, _SHARED)
         (out / "board.css").write_bytes(resources.files("counterfoil.board").joinpath("static", "board.css").read_bytes())
         for run, its in runs if pictures else ():
             write_report([run], out / "reports" / its[0].identity, pictures=pictures)
         (out / "index.html").write_bytes(render(found, title=title).encode("utf-8", "replace"))
-    except OSError as error:
-        raise UsageError(f"{out}: the board cannot be written ({error.strerror or error}); choose another folder") from error
     return out / "index.html"
 
 
 def _addresses(runs: Sequence[tuple[Run, list[Entry]]]) -> dict[str, str]:
     """Where each result's report will be; all results of a run have the run's."""
     return {entry.identity: f"reports/{its[0].identity}/index.html" for _, its in runs for entry in its}
-
-
-def _clear(out: Path) -> None:
-    """Make the folder ready: new, empty, or with an earlier board taken out of it."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: is a file, and a board needs a folder; choose another")
-    if out.is_dir() and any(out.iterdir()) and not _is_board(out):
-        raise UsageError(f"{out}: not empty and not a board; choose another folder")
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "index.html").unlink(missing_ok=True)
-    for name in _OWN:
-        shutil.rmtree(out / name, ignore_errors=True)
-    (out / "results").mkdir()
-    (out / MARKER).write_text(json.dumps({"board": "counterfoil", "version": program_version()}) + "\n", encoding="utf-8")
-
-
-def _is_board(out: Path) -> bool:
-    try:
-        content = json.loads((out / MARKER).read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and content.get("board") == "counterfoil"

@@ -22,7 +22,6 @@ from counterfoil.report.pictures import Album
 from counterfoil.report.protocols import WRITERS
 from counterfoil.store import Run
 
-MARKER = "report.json"
 STYLES = ("colours.css", "report.css", "charts.css", "gallery.css")
 STATIC = (*STYLES, *SCRIPTS)
 _OWN = ("data", "pictures", "thumbs", "downloads")  # folders that are written anew
@@ -92,30 +91,37 @@ def copy_static(out: Path, names: Sequence[str] = STATIC) -> None:
 
 def prepare(out: Path) -> None:
     """Make the folder ready: new, empty, or with an earlier report taken out of it."""
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out}: is a file, and a report needs a folder; choose another")
-    if out.is_dir() and any(out.iterdir()) and not _is_report(out):
-        raise UsageError(f"{out}: not empty and not a report; choose another folder")
-    out.mkdir(parents=True, exist_ok=True)
-    for name in _OWN:
-        shutil.rmtree(out / name, ignore_errors=True)
-    for page in [*out.glob("run-*.html"), out / "gallery.html", out / "image.html", out / "index.html"]:
+    take_over(out, "report", folders=_OWN)
+    for page in [*out.glob("run-*.html"), out / "gallery.html", out / "image.html"]:
         page.unlink(missing_ok=True)
-    (out / MARKER).write_text(json.dumps({"report": "counterfoil", "version": program_version()}) + "\n", encoding="utf-8")
 
 
-def _is_report(out: Path) -> bool:
+def take_over(out: Path, kind: str, *, folders: Sequence[str]) -> None:
+    """Make a folder one of a kind, and mark it so: new or empty, or one of the kind that loses its first page and `folders`."""
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"{out}: is a file, and a {kind} needs a folder; choose another")
+    marker = out / f"{kind}.json"
+    if out.is_dir() and any(out.iterdir()) and not _marks(marker, kind):
+        raise UsageError(f"{out}: not empty and not a {kind}; choose another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "index.html").unlink(missing_ok=True)
+    for name in folders:
+        shutil.rmtree(out / name, ignore_errors=True)
+    marker.write_text(json.dumps({kind: "counterfoil", "version": program_version()}) + "\n", encoding="utf-8")
+
+
+def _marks(marker: Path, kind: str) -> bool:
     try:
-        content = json.loads((out / MARKER).read_bytes())
+        content = json.loads(marker.read_bytes())
     except (OSError, ValueError):
         return False
-    return isinstance(content, dict) and content.get("report") == "counterfoil"
+    return isinstance(content, dict) and content.get(kind) == "counterfoil"
 
 
 @contextmanager
-def writing(out: Path) -> Iterator[None]:
+def writing(out: Path, kind: str = "report") -> Iterator[None]:
     """Turn an error of the operating system into one line."""
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{out}: the report cannot be written ({error.strerror or error}); choose another folder") from error
+        raise UsageError(f"{out}: the {kind} cannot be written ({error.strerror or error}); choose another folder") from error
