@@ -14,6 +14,7 @@ from typing import Any
 
 from counterfoil.errors import UsageError
 from counterfoil.extras import require
+from counterfoil.nested import dotted
 from counterfoil.store import Run
 from counterfoil.store.recovery import RESULTS
 
@@ -46,7 +47,7 @@ def logged(run: Run) -> Logged:
         raise UsageError(f"{run.path}: not finished, so there is nothing to log yet; repeat its command first")
     return Logged(
         name=run.path.resolve().name,
-        parameters={key: _short(value) for key, value in _flat(run.spec)},
+        parameters={_tag(key): _short(value) for key, value in dotted(run.spec)},
         scalars=dict(_scalars({key: value for key, value in results.items() if key not in _LEFT_OUT})),
         curves=_curves(results.get("curve")),
         results=run.path / RESULTS,
@@ -75,14 +76,6 @@ def _curves(curve: Any) -> dict[str, list[tuple[int, float]]]:
             if isinstance(estimate, Mapping) and estimate.get("value") is not None:
                 found.setdefault(f"accuracy/{_tag(arm)}", []).append((int(entry["step"]), float(estimate["value"])))
     return found
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{_tag(key)}.")
-        else:
-            yield f"{prefix}{_tag(key)}", value
 
 
 def _tag(name: object) -> str:

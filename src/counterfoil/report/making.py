@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from counterfoil.nested import dotted
 from counterfoil.report.collect import part_name
 from counterfoil.spec import FmrSpec, RunSpec, sections
 from counterfoil.spec.reading import PROTOCOLS
@@ -144,7 +145,7 @@ def _parts(run: Run) -> Iterator[Fact]:
         yield Fact("Parts", title, part_name(run, role))
         for name, value in _options(run, role).items():
             yield Fact("Parts", f"{title}: {name}", text(value), "option")
-        for name, value in _flat(_recorded(run, role)):
+        for name, value in dotted(_recorded(run, role)):
             if _options(run, role).get(name) == value:
                 continue
             yield Fact("Parts", f"{title}: {name}", text(value), "recorded from the part itself")
@@ -211,15 +212,15 @@ def _run(run: Run) -> Iterator[Fact]:
 def _machine(provenance: Mapping[str, Any]) -> Iterator[Fact]:
     for group, title in (("versions", "Versions"), ("hardware", "Hardware")):
         values = provenance.get(group)
-        for name, value in _flat(values if isinstance(values, Mapping) else {}):
+        for name, value in dotted(values if isinstance(values, Mapping) else {}):
             yield Fact(title, name, text(value))
 
 
 def _later(run: Run) -> Iterator[Fact]:
     """What was different when the run was resumed."""
-    began = dict(_flat(run.provenance))
+    began = dict(dotted(run.provenance))
     for sitting, provenance in enumerate(run.resumed, start=1):
-        for name, value in _flat(provenance):
+        for name, value in dotted(provenance):
             if began.get(name) != value:
                 yield Fact("Resumed", f"sitting {sitting + 1}: {name}", f"{text(value)} (began with {text(began.get(name))})")
 
@@ -230,14 +231,6 @@ def _asked(run: Run) -> Iterator[Fact]:
         yield Fact("Asked later", part.role.capitalize(), part.name)
         for name, value in part.provenance.items():
             yield Fact("Asked later", f"{part.name}: {name}", text(value), "recorded from the part itself")
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def text(value: Any) -> str:
