@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from counterfoil import images as pictures
 from counterfoil import labels as names
-from counterfoil.errors import BadData, BadPart, one_line
+from counterfoil.csv_files import read_rows
+from counterfoil.errors import BadData, BadPart
 from counterfoil.parts import Verdicts
 from counterfoil.weights import file_sha256
 
@@ -64,25 +65,14 @@ class HumanOracle:
 
 
 def _read(path: Path) -> Answers:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file)
-            missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
-            if missing:
-                raise BadData(f"{path}: has no column {missing[0]!r}; answers have the columns {', '.join(_COLUMNS)}")
-            votes: dict[tuple[str, str], int] = {}
-            for line, row in enumerate(rows, start=2):
-                key = ((row["picture"] or "").strip().lower(), names.key(row["label"] or ""))
-                votes[key] = votes.get(key, 0) + _vote(row["answer"], path, line)
-    except OSError as error:
-        raise BadData(f"{path}: answers cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadData(f"{path}: not a CSV file ({one_line(error)})") from None
+    votes: Counter[tuple[str, str]] = Counter()
+    for line, row in read_rows(path, _COLUMNS, what="answers"):
+        votes[row["picture"].lower(), names.key(row["label"])] += _vote(row["answer"], path, line)
     return {key: total > 0 for key, total in votes.items() if total != 0}
 
 
-def _vote(answer: str | None, path: Path, line: int) -> int:
-    text = (answer or "").strip().casefold()
+def _vote(answer: str, path: Path, line: int) -> int:
+    text = answer.casefold()
     if not text:
         return 0
     if text not in _YES | _NO:

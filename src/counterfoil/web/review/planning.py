@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import heapq
 import math
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,8 @@ from typing import Any
 from sqlalchemy import insert
 from sqlalchemy.orm import Session as Transaction
 
-from counterfoil.errors import BadData, BadRun, UsageError, one_line
+from counterfoil.csv_files import read_rows
+from counterfoil.errors import BadData, BadRun, UsageError
 from counterfoil.lots import lot
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.records import Trial
@@ -111,7 +110,7 @@ def _from_file(run: Run, path: Path) -> list[dict[str, Any]]:
     """Sentinels that somebody wrote down: trial_id, picture, class, answer (yes or no)."""
     trials = {trial.trial_id: trial for trial in run.trials}
     rows = []
-    for line, entry in _read(path):
+    for line, entry in read_rows(path, _COLUMNS, what="sentinels"):
         trial, picture = trials.get(entry["trial_id"]), entry["picture"]
         if trial is None or picture not in ("clean", "reconstruction", "made"):
             raise BadData(f"{path}, line {line}: the run has no picture {picture!r} of {entry['trial_id']!r}")
@@ -120,21 +119,6 @@ def _from_file(run: Run, path: Path) -> list[dict[str, Any]]:
         row = _row(run, trial, picture, run.classes.index(entry["class"]))
         rows.append({**row, "expected": _ANSWERS[entry["answer"]]})
     return rows
-
-
-def _read(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file)
-            missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
-            if missing:
-                raise BadData(f"{path}: has no column {missing[0]!r}; sentinels have the columns {', '.join(_COLUMNS)}")
-            for line, row in enumerate(rows, start=2):
-                yield line, {name: (row[name] or "").strip() for name in _COLUMNS}
-    except OSError as error:
-        raise BadData(f"{path}: sentinels cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise BadData(f"{path}: not a CSV file ({one_line(error)})") from None
 
 
 def _row(run: Run, trial: Trial, picture: str, label: int) -> dict[str, Any]:
