@@ -11,6 +11,7 @@ from typing import Any
 
 from counterfoil import studies
 from counterfoil.errors import BadSpec, UsageError
+from counterfoil.store.files import write_whole, writing
 from counterfoil.studies.bench import Bench, Settings, settings_for
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Findings
@@ -115,10 +116,6 @@ def _like(default: Any, key: str, value: Any) -> Any:
 
 def write(path: Path, content: dict[str, Any]) -> None:
     """Write findings as JSON, whole or not at all."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        path.with_suffix(".partial").write_text(text, encoding="utf-8")
-        path.with_suffix(".partial").replace(path)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another --out") from None
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    with writing(path):
+        write_whole(path, text.encode())
