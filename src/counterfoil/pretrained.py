@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 
 from counterfoil import weights
 from counterfoil.errors import BadPart, BadWeights, one_line
 
+DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json")
 
 
@@ -118,6 +120,32 @@ class Pretrained:
         reading = weights.loading(self.folder) if self.folder else weights.hub_access(self._repository, file)
         with reading, quiet():
             yield
+
+
+def dtype_named(name: str, *, what: str) -> torch.dtype:
+    """The number format that an option names; `what` is the part, for errors."""
+    if name not in DTYPES:
+        raise BadPart(f"{what}: dtype is one of {', '.join(DTYPES)}, got {name!r}")
+    return DTYPES[name]
+
+
+def account_of(model: Any, name: str) -> dict[str, str]:
+    """What a part made of a model of transformers says of itself: library, source and weights."""
+    import transformers
+
+    return {"library": f"transformers {transformers.__version__}", "source": name, "weights": weights.fingerprint(model)}
+
+
+def chat_inputs(processor: Any, image: Image.Image, question: str) -> Any:
+    """What a model that chats is given for a picture and a question."""
+    content = [{"type": "image", "image": image}, {"type": "text", "text": question}]
+    return processor.apply_chat_template(
+        [{"role": "user", "content": content}],
+        add_generation_prompt=True,
+        tokenize=True,
+        return_dict=True,
+        return_tensors="pt",
+    )
 
 
 @contextlib.contextmanager

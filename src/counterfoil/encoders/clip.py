@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil import weights
 from counterfoil.errors import BadPart
 from counterfoil.models.preprocessing import Preprocessing
 from counterfoil.models.processors import from_processor
-from counterfoil.pretrained import Pretrained
+from counterfoil.pretrained import Pretrained, account_of
 
 EXAMPLE = "openai/clip-vit-base-patch32"
 
@@ -75,10 +74,7 @@ class TransformersEncoder:
 
     def provenance(self) -> dict[str, str]:
         """Library, source and weights."""
-        import transformers
-
-        library = f"transformers {transformers.__version__}"
-        return {"library": library, "source": self.name, "weights": weights.fingerprint(self.model)}
+        return account_of(self.model, self.name)
 
 
 def _pooled(output: Any) -> Tensor:

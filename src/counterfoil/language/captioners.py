@@ -11,15 +11,13 @@ from PIL import Image
 from torch import Tensor
 
 from counterfoil import images as pictures
-from counterfoil import weights
 from counterfoil.errors import BadPart
 from counterfoil.language import lexicon as lexicons
 from counterfoil.language.grammar import read
 from counterfoil.language.soundness import unsound
 from counterfoil.language.tokens import tidy
-from counterfoil.oracles.answers import DTYPES
 from counterfoil.parts import Caption, Sample
-from counterfoil.pretrained import Pretrained, quiet
+from counterfoil.pretrained import Pretrained, account_of, chat_inputs, dtype_named, quiet
 
 PREFIX = "a photo of "
 QUESTION = "Describe this picture in one sentence of plain words."
@@ -66,10 +64,8 @@ def captioner(
     source = Pretrained("blip", name, revision=revision, example=EXAMPLE)
     if sha256 is not None:
         source.check_hash(sha256)
-    if dtype not in DTYPES:
-        raise BadPart(f"{source.name}: dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
     wording = Wording(least_tokens, most_tokens, beams, repetition_penalty, prefix, question)
-    model, processor = _load(source, DTYPES[dtype])
+    model, processor = _load(source, dtype_named(dtype, what=source.name))
     return TransformersCaptioner(model, processor, wording=wording, name=source.place)
 
 
@@ -98,15 +94,7 @@ class TransformersCaptioner:
 
     def provenance(self) -> dict[str, str]:
         """Library, source, weights and how captions are made."""
-        import transformers
-
-        library = f"transformers {transformers.__version__}"
-        return {
-            "library": library,
-            "source": self.name,
-            "weights": weights.fingerprint(self.model),
-            "wording": repr(self.wording),
-        }
+        return {**account_of(self.model, self.name), "wording": repr(self.wording)}
 
     @property
     def _chats(self) -> bool:
@@ -118,14 +106,7 @@ class TransformersCaptioner:
 
     def _chat(self, pil: Image.Image) -> str:
         """One picture at a time, so that the padding of others never changes an answer."""
-        content = [{"type": "image", "image": pil}, {"type": "text", "text": self.wording.question}]
-        inputs = self.processor.apply_chat_template(
-            [{"role": "user", "content": content}],
-            add_generation_prompt=True,
-            tokenize=True,
-            return_dict=True,
-            return_tensors="pt",
-        ).to(self.model.device, self.model.dtype)
+        inputs = chat_inputs(self.processor, pil, self.wording.question).to(self.model.device, self.model.dtype)
         return self._decoded(self._generated(inputs)[:, inputs["input_ids"].shape[1] :])[0]
 
     def _generated(self, inputs: Any) -> Tensor:

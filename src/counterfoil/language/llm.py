@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from counterfoil import weights
 from counterfoil.errors import BadPart
 from counterfoil.language import adapters
 from counterfoil.language.factors import check_factor
@@ -18,9 +17,8 @@ from counterfoil.language.numbering import clean, parse
 from counterfoil.language.prompting import Style
 from counterfoil.language.prompting import style as find_style
 from counterfoil.language.soundness import unsound
-from counterfoil.oracles.answers import DTYPES
 from counterfoil.parts import Proposals, Rejection, Wish
-from counterfoil.pretrained import Pretrained
+from counterfoil.pretrained import Pretrained, account_of, dtype_named
 
 EXAMPLE = "meta-llama/Llama-3.2-1B-Instruct"
 
@@ -46,10 +44,8 @@ def llm_rewriter(
     """
     if variations < 1:
         raise BadPart(f"llm:{name}: variations is the number of edits for a factor, at least 1, got {variations}")
-    if dtype not in DTYPES:
-        raise BadPart(f"llm:{name}: dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
     sampling = Sampling(temperature, top_p, most_tokens, tile)
-    model, tokenizer, place = load(name, dtype=DTYPES[dtype], revision=revision)
+    model, tokenizer, place = load(name, dtype=dtype_named(dtype, what=f"llm:{name}"), revision=revision)
     asked = style
     if adapter is not None:
         model, trained = adapters.attach(model, Path(adapter).expanduser())
@@ -96,15 +92,8 @@ class LlmRewriter:
 
     def provenance(self) -> dict[str, str]:
         """Library, source, weights with those of the adapter, and how it is asked."""
-        import transformers
-
-        return {
-            "library": f"transformers {transformers.__version__}",
-            "source": self.name,
-            "weights": weights.fingerprint(self.writer.model),
-            "style": self.style.name,
-            "sampling": repr(self.writer.sampling),
-        }
+        asked = {"style": self.style.name, "sampling": repr(self.writer.sampling)}
+        return {**account_of(self.writer.model, self.name), **asked}
 
     def _proposals(self, wish: Wish, found: list[Written]) -> Proposals:
         if any(written.too_long for written in found):

@@ -21,7 +21,7 @@ from counterfoil.language.examples import HIDDEN, Example, examples
 from counterfoil.language.generation import seed_of
 from counterfoil.language.llm import load
 from counterfoil.language.prompting import style as find_style
-from counterfoil.oracles.answers import DTYPES
+from counterfoil.pretrained import DTYPES
 
 
 @dataclass(frozen=True)

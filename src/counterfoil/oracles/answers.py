@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,20 +12,15 @@ from PIL import Image
 from torch import Tensor
 
 from counterfoil import images as pictures
-from counterfoil import weights
 from counterfoil.errors import BadPart
-from counterfoil.pretrained import Pretrained
-
-DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+from counterfoil.pretrained import Pretrained, account_of, chat_inputs, dtype_named
 
 
 def load(source: Pretrained, *, prompt: str | None, dtype: str) -> Answerer:
     """The model and processor in a local folder or a hub repository."""
     import transformers
 
-    if dtype not in DTYPES:
-        raise BadPart(f"{source.name}: dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
-    model = source.model(transformers.AutoModelForImageTextToText, dtype=DTYPES[dtype])
+    model = source.model(transformers.AutoModelForImageTextToText, dtype=dtype_named(dtype, what=source.name))
     processor = source.processor(transformers.AutoProcessor, "processor_config.json")
     return Answerer(model, processor, prompt=prompt, name=source.place)
 
@@ -63,22 +58,12 @@ class Answerer:
 
     def provenance(self) -> dict[str, str]:
         """Library, source and weights."""
-        import transformers
-
-        library = f"transformers {transformers.__version__}"
-        return {"library": library, "source": self.name, "weights": weights.fingerprint(self.model)}
+        return account_of(self.model, self.name)
 
     def inputs(self, image: Image.Image, question: str) -> Any:
         """What the model is given for a picture and a question."""
         if self.prompt is None and getattr(self.processor, "chat_template", None):
-            content = [{"type": "image", "image": image}, {"type": "text", "text": question}]
-            found = self.processor.apply_chat_template(
-                [{"role": "user", "content": content}],
-                add_generation_prompt=True,
-                tokenize=True,
-                return_dict=True,
-                return_tensors="pt",
-            )
+            found = chat_inputs(self.processor, image, question)
         else:
             found = self.processor(text=[self._text(question)], images=[image], return_tensors="pt")
         return found.to(self.model.device, self.model.dtype)

@@ -18,13 +18,13 @@ from counterfoil.acceleration.pipelines import BY_DEVICE, HastenedPipeline
 from counterfoil.acceleration.settings import Acceleration
 from counterfoil.errors import BadPart, BadWeights
 from counterfoil.painting.painted import Painted
+from counterfoil.pretrained import DTYPES
 from counterfoil.transfers import fetched
 
 log = logging.getLogger(__name__)
 
 BATCH_CPU, BATCH_GPU = 1, 16  # pictures at a time; the second is what a stage hands over
 Safety = Literal["record", "off"]
-DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def diffusers_painter(
