@@ -32,7 +32,6 @@ class Progress:
     skipped: int
     expected: int | None  # images there will be
     per_second: float | None  # over the parts written so far; None when there are too few to tell
-    updated: float | None  # when the last part was written, in seconds since 1970
     stages: Mapping[str, int] = field(default_factory=dict)  # of protocols that go by stages: results so far, oldest first
 
     @property
@@ -71,7 +70,6 @@ def progress(path: Path) -> Progress:
         **counts,
         expected=total if isinstance(total, int) else None,
         per_second=_speed(written),
-        updated=written[-1][0] if written else None,
         stages=_stages(path / "stages"),
     )
 

@@ -34,7 +34,6 @@ class Pair:
     before: Prediction | None
     after: Prediction | None
     verdict: Verdict | None
-    seen_before: str
     seen_after: str
 
     @property
@@ -165,7 +164,6 @@ def _pairs(run: Run, album: Album, model: str, wanted: set[str]) -> dict[str, Pa
                 before,
                 after,
                 judged.get(trial.trial_id),
-                answer_name(run, before.predicted, before.said) if before else "",
                 answer_name(run, after.predicted, after.said) if after else "",
             )
     return found
