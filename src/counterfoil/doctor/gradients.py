@@ -11,6 +11,7 @@ from torch import Tensor
 from counterfoil.doctor.findings import Finding
 from counterfoil.doctor.sample import Handful
 from counterfoil.engine import EightBits
+from counterfoil.errors import one_line
 from counterfoil.guidance import GradientAscent, StepLength
 from counterfoil.parts import Generator, Model
 from counterfoil.spec import SearchSpec
@@ -57,7 +58,9 @@ def check_gradients(model: Model, few: Handful) -> tuple[dict[str, str], list[Fi
     try:
         found = slopes(model, few)
     except RuntimeError as error:
-        return {"gradient": "blocked"}, [_blocked("the model says it has gradients, and none reaches the pictures", _line(error))]
+        return {"gradient": "blocked"}, [
+            _blocked("the model says it has gradients, and none reaches the pictures", one_line(error))
+        ]
     if not bool(torch.isfinite(found.length).all()):
         bad = int((~torch.isfinite(found.length)).sum())
         text = f"the gradient is not finite for {bad} of {len(found.length)} pictures"
@@ -97,7 +100,7 @@ def check_climb(model: Model, generator: Generator, few: Handful, search: Search
             before = F.cross_entropy(model.logits(pictures).float(), some.truth, reduction="none")
             gradient = torch.autograd.grad(before.sum(), leaf)[0].float()
     except RuntimeError as error:
-        return {"through the generator": "blocked"}, [_blocked("no gradient passes through the generator", _line(error))]
+        return {"through the generator": "blocked"}, [_blocked("no gradient passes through the generator", one_line(error))]
     flat = gradient.flatten(1).norm(dim=1) == 0
     if bool(flat.all()) or not bool(torch.isfinite(gradient).all()):
         kind = "zero" if bool(flat.all()) else "not finite"
@@ -124,7 +127,3 @@ def check_climb(model: Model, generator: Generator, few: Handful, search: Search
 def _blocked(says: str, evidence: str, *, remedy: str = "") -> Finding:
     advice = "look for detach(), no_grad, rounding or NumPy on the way; or say differentiable = False to have it searched"
     return Finding("gradients", says, evidence, remedy or advice)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:160]

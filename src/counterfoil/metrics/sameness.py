@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from counterfoil.errors import UsageError
+from counterfoil.nested import dotted
 from counterfoil.store import Run
 
 _FREE = (
@@ -61,7 +62,7 @@ def check_sources(runs: Sequence[Run]) -> str:
 
 def described(run: Run) -> dict[str, Any]:
     """Everything that makes it the test it is, by dotted key."""
-    spec = {key: value for key, value in _flat(run.spec) if not any(key == each or key.startswith(f"{each}.") for each in _FREE)}
+    spec = {key: value for key, value in dotted(run.spec) if not any(key == each or key.startswith(f"{each}.") for each in _FREE)}
     return {**spec, **_hashes(run), "picture size": run.provenance.get("size"), "classes": list(run.classes)}
 
 
@@ -84,14 +85,6 @@ def _source_hashes(run: Run) -> dict[str, str]:
             if arm in ("guided", "source", "painted") and digest:
                 found[image_id] = digest
     return found
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        elif not isinstance(value, Mapping):
-            yield f"{prefix}{key}", value
 
 
 def _text(value: Any) -> str:
