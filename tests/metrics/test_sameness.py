@@ -9,7 +9,7 @@ import pytest
 
 from counterfoil import store
 from counterfoil.errors import UsageError
-from counterfoil.metrics.sameness import check_sources, differences
+from counterfoil.metrics.sameness import check_sources, differences, differences_in_sources
 from counterfoil.records import Arm, Trial
 from counterfoil.store import Run
 
@@ -63,6 +63,8 @@ def test_the_same_ids_of_other_pictures_are_refused(tmp_path: Path, arm: Arm) ->
     assert check_sources([one, three]) == ""
     with pytest.raises(UsageError, match="the same image ids stand for other pictures"):
         check_sources([one, two])
+    assert differences_in_sources([one, two]) == ["pixels of 3 of 3 source images"]
+    assert differences_in_sources([one, three]) == []
 
 
 def test_the_same_data_may_lie_elsewhere(tmp_path: Path) -> None:

@@ -18,13 +18,6 @@ from counterfoil.metrics.ranking import agreement
 from counterfoil.metrics.resample import Resamples
 from counterfoil.metrics.statistic import Mean, Ratio, Share, Statistic
 
-MEANINGS = {
-    "stopped": "share of images whose climb the oracle ended, or did not let begin",
-    "FMR_by_class": "FMR with every class weighted as in the source images, not as the oracle accepted it",
-    "FMR_unstopped": "FMR over the climbs that the oracle did not stop, both accuracies on those images",
-}
-"""What each number says, in a sentence."""
-
 Ended = NDArray[np.bool_]
 
 _ALL_WRONG = "SA is 0: there is no accuracy to keep a share of"

@@ -50,14 +50,28 @@ def _unlike(every: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def check_sources(runs: Sequence[Run]) -> str:
     """Nothing if the runs saw the same source pictures; else how many differ. UsageError if the ids mean other pictures."""
-    hashes = [_source_hashes(run) for run in runs]
-    known = [image_id for image_id in hashes[0] if all(image_id in each for each in hashes)]
-    other = sum(len({each[image_id] for each in hashes}) > 1 for image_id in known)
+    other, known = _other_sources(runs)
     sizes = {run.provenance.get("size") for run in runs}
-    if known and other == len(known) and len(sizes) == 1:
+    if known and other == known and len(sizes) == 1:
         paths = ", ".join(str(run.path) for run in runs)
         raise UsageError(f"{paths}: the same image ids stand for other pictures; compare runs over the same data")
-    return f"pixels of {other} of {len(known)} source images" if other else ""
+    return _told(other, known)
+
+
+def differences_in_sources(runs: Sequence[Run]) -> list[str]:
+    """How many source pictures that the runs have in common by their ids are others, whatever that means."""
+    return [text] if (text := _told(*_other_sources(runs))) else []
+
+
+def _told(other: int, known: int) -> str:
+    return f"pixels of {other} of {known} source images" if other else ""
+
+
+def _other_sources(runs: Sequence[Run]) -> tuple[int, int]:
+    """Of how many ids that all runs have the pictures differ, and of how many that is known."""
+    hashes = [_source_hashes(run) for run in runs]
+    known = [image_id for image_id in hashes[0] if all(image_id in each for each in hashes)]
+    return sum(len({each[image_id] for each in hashes}) > 1 for image_id in known), len(known)
 
 
 def described(run: Run) -> dict[str, Any]:

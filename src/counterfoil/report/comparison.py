@@ -10,7 +10,7 @@ from counterfoil.errors import UsageError
 from counterfoil.metrics.comparison import compare
 from counterfoil.metrics.measures import MEASURES
 from counterfoil.metrics.outcomes import read_outcomes
-from counterfoil.metrics.sameness import differences, differences_in_data
+from counterfoil.metrics.sameness import differences, differences_in_data, differences_in_sources
 from counterfoil.report.cautions import Caution
 from counterfoil.report.collect import Collected, part_name
 from counterfoil.report.numbers import number
@@ -70,7 +70,7 @@ def together(found: Sequence[tuple[str, Run, Sequence[Caution]]], *, each_is: st
 
 
 def _comparable(runs: Sequence[Run]) -> list[Caution]:
-    unlike = [*differences(runs), *differences_in_data(runs)]
+    unlike = [*differences(runs), *differences_in_data(runs), *differences_in_sources(runs)]
     if not unlike:
         return []
     more = f" and {len(unlike) - 6} more" if len(unlike) > 6 else ""
