@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.results import FOLDER
 
-ELSEWHERE = {"faithfulness", "instrument", "instrument_background", "instrument_colour"}
+ELSEWHERE = {"faithfulness", "instrument", "instrument_background", "instrument_colour", "instrument_cpu"}
 """What says nothing of speed; docs/editing.md and docs/instrument.md show it."""
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks

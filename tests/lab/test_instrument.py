@@ -83,7 +83,7 @@ def test_the_command_fails_with_a_reading_except_where_a_setting_is_chosen(
 
 def test_the_readings_on_the_page_hold() -> None:
     tables = readings(PAGE.read_text(encoding="utf-8"))
-    assert len(tables) == 4 + 8
+    assert len(tables) == 4 + 4 + 8
     for where, scores in tables:
         assert next(reversed(scores)) == "lab:diverse" and failures(scores) == [], where
 
