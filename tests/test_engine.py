@@ -8,7 +8,9 @@ from functools import cache
 import pytest
 import torch
 
+from counterfoil import ascent as ascent_module
 from counterfoil import engine as engine_module
+from counterfoil.acceleration.settings import Acceleration
 from counterfoil.climb import Climb, Look, Rules
 from counterfoil.engine import Engine, Finished, Job
 from counterfoil.errors import RunFailed
@@ -317,6 +319,31 @@ def test_slots_are_sized_by_steps_such_as_the_run_takes(monkeypatch, differentia
     engine.sized = False  # as on a GPU
     engine._size(jobs(1)[0])
     assert asked == [climbing] and (engine.slots, engine.tile) == (8, 4)
+
+
+@pytest.mark.parametrize("differentiable", [True, False])
+def test_steps_without_a_gradient_are_recorded_too_unless_the_model_is_a_black_box(monkeypatch, differentiable):
+    replayed = []
+
+    class Recording:
+        def __init__(self, work, *, name):
+            self.work, self.name = work, name
+
+        def __call__(self, *given):
+            replayed.append(self.name)
+            return self.work(*given)
+
+    parts = (TinyModel(differentiable=differentiable), LatentGenerator(TinyAutoencoder()), CommandedOracle())
+    search = SearchSpec(budget=2, step=0.2)
+    plain = climb(parts[1], parts[2], search, model=parts[0])
+    monkeypatch.setattr(ascent_module, "Recorded", Recording)
+    monkeypatch.setattr(ascent_module, "hastened", lambda generator, kind, recompute: generator)
+    how = Acceleration(fused=True, graphs=True)
+    engine = Engine(*parts, columns=COLUMNS, search=search, layout=EngineSpec(slots=7, tile=8), acceleration=how)
+    found = {done.job.image_id: done for done in engine.run(jobs())}
+    assert set(replayed) == ({"the step without a gradient"} if differentiable else set())
+    for name, done in found.items():
+        assert [one.kept for one in done.climbs] == [one.kept for one in plain[name].climbs]
 
 
 def test_an_oracle_whose_scores_are_not_finite_is_named():

@@ -51,7 +51,8 @@ class Ascent:
     ) -> None:
         self.model, self.given, self.oracle, self.device = model, generator, oracle, device
         self.columns = torch.tensor(list(columns), device=device)
-        if device.type == "cuda":
+        self.channels_last = device.type == "cuda" and acceleration.precision != "float32"  # which tensor cores alone want
+        if self.channels_last:
             _lay_out(model, generator, oracle)
         self._use(acceleration)
 
@@ -72,10 +73,12 @@ class Ascent:
         """Drop what was recorded for tiles of another size, and the memory it held."""
         self._names: list[str] = []  # of the state's tensors
         self._climb: Callable[..., tuple[Tensor, ...]] = self._climbed
+        self._look: Callable[..., tuple[Tensor, ...]] = self._looked
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        if self.acceleration.graphs and self.fused:
+        if self.acceleration.graphs and self.fused and self.model.differentiable:  # a black box may read numbers back
             self._climb = Recorded(self._climbed, name="the step")
+            self._look = Recorded(self._looked, name="the step without a gradient")
 
     def plain(self) -> Ascent:
         """The same without what takes its time before the first step: compiler, graphs, the search for algorithms."""
@@ -91,7 +94,7 @@ class Ascent:
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor, *, names: Sequence[str]) -> tuple[list[Look], State]:
         """Looks at clean pictures, and where their climbs start."""
         with self.acceleration.numbers(self.device):  # not compiled: for one look an image that would not pay
-            logits = self.model.logits(_laid_out(images))
+            logits = self.model.logits(self._laid_out(images))
             verdicts = self.oracle.judge(images, labels)
         looks = self._looks(self._table(logits, labels), verdicts, names=names)()
         with self.acceleration.numbers(self.device, half=False):  # codes depend on the last digits of where they start
@@ -109,9 +112,8 @@ class Ascent:
                 images, table, slope = self._climb(labels, *state.values())
                 gradient = lambda: slope  # noqa: E731
             else:
-                with torch.no_grad():
-                    images = self._pictures(state)
-                    table = self._table(self.logits(_laid_out(images)), labels)
+                self._names = list(state)
+                images, table = self._look(labels, *state.values())
             images = images.detach()
             with torch.no_grad():
                 verdicts = self.judge(images, labels)
@@ -125,14 +127,23 @@ class Ascent:
         sound = gradient.isfinite().flatten(1).all(1)
         return images.detach(), torch.cat([table, sound[:, None]], 1), gradient
 
+    @torch.no_grad()
+    def _looked(self, labels: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        """Pictures and what the model says of them: likewise kernels alone."""
+        images = self._pictures(dict(zip(self._names, tensors, strict=True)))
+        return images, self._table(self.logits(self._laid_out(images)), labels)
+
     @torch.enable_grad()
     def _forward(self, state: State, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         moving = self.generator.moving
         leaf = state[moving].detach().requires_grad_()
         images = self._pictures({**state, moving: leaf})
-        logits = self.logits(_laid_out(images)).float()
+        logits = self.logits(self._laid_out(images)).float()
         loss = F.cross_entropy(logits, self.columns[labels], reduction="none")  # (N,)
         return leaf, images, loss, self._table(logits.detach(), labels)
+
+    def _laid_out(self, images: Tensor) -> Tensor:
+        return images.contiguous(memory_format=torch.channels_last) if self.channels_last else images
 
     def _pictures(self, state: State) -> Tensor:
         images: Tensor = EightBits.apply(self.render(state).float())
@@ -198,8 +209,3 @@ def _lay_out(*parts: object) -> None:
         for module in modules_of(part):
             if any(weight.dim() == 4 for weight in module.parameters()):
                 module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-
-def _laid_out(images: Tensor) -> Tensor:
-    """Channels last on a GPU, which convolutions want there."""
-    return images.contiguous(memory_format=torch.channels_last) if images.is_cuda else images
