@@ -39,7 +39,7 @@ from counterfoil import spec as specs
 from counterfoil.acceleration.settings import Acceleration
 from counterfoil.assembly import Assembly, assemble
 from counterfoil.engine import CPU_TILE, Engine, Finished, Job
-from counterfoil.spec import EngineSpec
+from counterfoil.spec import EngineSpec, FmrSpec
 
 FLOAT32 = "float32"
 OTHER_TILES = "other tiles"
@@ -68,8 +68,9 @@ class Outcome(NamedTuple):
 class Runs:
     """The same images through one engine for every way, block after block."""
 
-    def __init__(self, assembly: Assembly, ways: dict[str, Acceleration], tile: int) -> None:
-        self.engines = {way: _engine(assembly, how, tile // 2 if way == OTHER_TILES else tile) for way, how in ways.items()}
+    def __init__(self, spec: FmrSpec, ways: dict[str, Acceleration], tile: int) -> None:
+        tiles = {way: tile // 2 if way == OTHER_TILES else tile for way in ways}
+        self.engines = {way: _engine(assemble(spec), how, tiles[way]) for way, how in ways.items()}  # each with its own layout
         self.found: dict[str, dict[str, Outcome]] = {way: {} for way in ways}
         self.seconds = dict.fromkeys(ways, 0.0)
 
@@ -158,7 +159,7 @@ def compared(generator: str, model: str, asked: argparse.Namespace) -> Iterator[
     assembly = assemble(spec)
     named = {FLOAT32: Acceleration(), **{way: WAYS[way] for way in asked.ways.split(",")}}
     on_gpu = asked.device.startswith("cuda")
-    runs = Runs(assembly, named if on_gpu else {way: replace(how, graphs=False) for way, how in named.items()}, asked.tile)
+    runs = Runs(spec, named if on_gpu else {way: replace(how, graphs=False) for way, how in named.items()}, asked.tile)
     jobs = assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)
     while block := list(islice(jobs, asked.block)):
         runs.take(block)
@@ -248,8 +249,8 @@ def main() -> None:
         sys.exit(f"--ways: no way is called {unknown[0]!r}; there are {', '.join(WAYS)}")
     pairs = [(generator, model) for generator in asked.generators.split(",") for model in asked.models.split(",")]
     about = (
-        f"FMR and VR on {asked.images:,} images of the lab, {asked.budget} steps, by number format; differences from float32 in "
-        f"points, with paired 95 % intervals, and per cent of images for which both say the same."
+        f"FMR and VR on up to {asked.images:,} images of the lab, {asked.budget} steps, by number format; differences from "
+        f"float32 in points, with paired 95 % intervals, and per cent of images for which both say the same."
     )
     rows: list[dict[str, Any]] = []
     for row in together(pairs, asked):
