@@ -3,21 +3,18 @@
     python -m bench.ray [--images 160] [--workers 1 2] [--keep NAME]
     python -m bench.ray --chaos 180 [--every 4] [--images 600] [--keep NAME]
     python -m bench.ray --straggler [--images 120] [--keep NAME]
-    python -m bench.ray --local [--device cuda] [--images 512] [--keep NAME]
 
 The first way runs the same images of the lab with one worker and with two, each with one thread, and compares images a
 second from the moment that all workers are ready, and every stored byte. The second way kills a worker process every few
 seconds, runs the same images undisturbed, and compares what is stored. The third way lets one of two workers run for a twentieth
-of the time only, and compares how long the other one takes with it and without: the slow one may do no harm. The fourth way
-compares one worker with this process, and this process with itself, on any device. Exit code 1 if stored bytes differ (on a GPU:
-FMR or VR by more than half a point), anything is lost or done twice, two workers give less than 1.7 times one, or the slow one
-holds up the end by more than an image takes.
+of the time only, and compares how long the other one takes with it and without: the slow one may do no harm. Exit code 1 if
+stored bytes differ, anything is lost or done twice, two workers give less than 1.7 times one, or the slow one holds up the end by
+more than an image takes. bench/agreement.py compares a worker with a run in one process, on a GPU too.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -38,10 +35,8 @@ from counterfoil import store
 from counterfoil.engine import CPU_TILE
 from counterfoil.executors.execution import Execution
 from counterfoil.protocols import fmr
-from counterfoil.records import Trial
 
 LEAST = 1.7  # times one worker that two should give on two cores
-CLOSE = 0.5  # points that FMR and VR may be off on a GPU
 LAB = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip"}
 
 
@@ -126,37 +121,6 @@ def straggler(images: int, budget: int, folder: Path) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def beside_local(images: int, budget: int, device: str, folder: Path) -> list[dict[str, Any]]:
-    """The same images twice in this process and once through a worker: a row each, compared with the first."""
-    spec = specs.parse({**LAB, "device": device, "limit": images, "search": {"budget": budget}})
-    here = Execution(threads=1)
-    ways = {"this process": here, "this process again": here, "one worker of Ray": Execution("ray", 1, threads=1)}
-    rows: list[dict[str, Any]] = []
-    first: dict[str, Trial] = {}
-    for name, execution in ways.items():
-        began = time.perf_counter()
-        run = fmr.run(spec, folder / name.replace(" ", "-"), execution=execution)
-        took = time.perf_counter() - began
-        trials = {trial.trial_id: trial for trial in run.trials}
-        first = first or trials
-        results = json.loads((run.path / "results.json").read_text(encoding="utf-8"))
-        pairs = [(trial, trials[key]) for key, trial in first.items()]
-        ended = sum((one.ending, one.steps) == (other.ending, other.steps) for one, other in pairs) / len(pairs)
-        same = sum(one.image_sha256 == other.image_sha256 for one, other in pairs) / len(pairs)
-        rows.append(
-            {"way": name, "device": device, "images": images, "FMR": results["FMR"]["value"], "VR": results["VR"]["value"],
-             "ended alike %": round(100 * ended, 2), "same picture %": round(100 * same, 2), "seconds": round(took, 1)}
-        )  # fmt: skip
-    return rows
-
-
-def _alike(rows: list[dict[str, Any]]) -> bool:
-    """Whether a worker's results are this process's: exactly on a processor, and within half a point on a GPU."""
-    if rows[0]["device"] == "cpu":
-        return all(row["same picture %"] == 100 for row in rows)
-    return all(abs(row[name] - rows[0][name]) <= CLOSE for row in rows for name in ("FMR", "VR"))
-
-
 def _ended(spec: specs.FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple[float, float]:
     """Seconds from the first lease to the end, and those that an image is under way: it shares a worker with a tile of others."""
     over, seen = threading.Event(), []
@@ -206,8 +170,6 @@ def main() -> None:
     parser.add_argument("--chaos", type=float, metavar="SECONDS", help="kill workers for so long")
     parser.add_argument("--every", type=float, default=4.0, help="seconds between two kills")
     parser.add_argument("--straggler", action="store_true", help="slow one of two workers down")
-    parser.add_argument("--local", action="store_true", help="compare one worker with this process")
-    parser.add_argument("--device", default="cpu", help="of --local")
     add_keep(parser)
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -221,10 +183,6 @@ def main() -> None:
             rows = straggler(given.images, given.budget, folder)
             about = "The lab through one worker of Ray, and through two of which one is stopped for most of the time."
             held = rows[0]["same bytes"] and rows[0]["held up by s"] <= rows[0]["an image is under way for s"]
-        elif given.local:
-            rows = beside_local(given.images, given.budget, given.device, folder)
-            about = "The lab twice in one process, and through one worker of Ray, each compared with the first."
-            held = _alike(rows)
         else:
             rows = compare(given.images, given.workers, given.budget, folder)
             about = "The lab through workers of Ray with one thread each, from the first images on."

@@ -6,6 +6,7 @@ from argparse import Namespace
 
 import pytest
 import torch
+from bench.agreement import apart
 from bench.precision import BF16, Outcome, agreement, compared, difference, intervals, numbers, too_far
 
 EXACT = {str(at): Outcome(known=at % 10 != 0, validated=at % 20 != 1, right=at % 4 == 0, steps=3) for at in range(400)}
@@ -40,6 +41,14 @@ def test_half_a_point_is_too_far_for_the_mean_of_bf16_alone() -> None:
     row = {"generator": "kl", "model": "narrow", "FMR off by": -0.6, "VR off by": 0.1}
     assert too_far([{**row, "way": BF16}]) == [f"kl, narrow, {BF16}: FMR off by -0.60"]
     assert too_far([{**row, "way": "rounding"}, {**row, "way": "bf16"}, {**row, "way": BF16, "FMR off by": 0.5}]) == []
+
+
+def test_ways_through_a_run_are_apart_where_the_interval_excludes_half_a_point() -> None:
+    many = {name: one._replace(right=one.right or int(name) % 4 == 2) for name, one in EXACT.items()}
+    assert apart(EXACT, EXACT) == []
+    assert [problem[:8] for problem in apart(many, EXACT)] == ["FMR is +"]
+    one = {name: each._replace(right=each.right or name == "2") for name, each in EXACT.items()}  # a single image says nothing
+    assert apart(one, EXACT) == []
 
 
 def test_rows_after_every_block_are_of_all_images_so_far() -> None:
