@@ -93,6 +93,34 @@ def test_the_section_that_says_where_to_work_is_taken_as_run_takes_it(tmp_path: 
 
 
 @pytest.mark.parametrize(
+    ("words", "timed"),
+    [
+        ([], [("fmr", "lab:narrow"), ("lance", "lab:background-shortcut"), ("imagenet-d", None)]),
+        (["--model", "lab:vit"], [("fmr", "lab:vit")]),
+        (["--model", "lab:vit", "--protocol", "lance"], [("lance", "lab:vit")]),
+        (["spec.yaml", "--model", "lab:vit", "--data", "lab:wardrobe"], [("fmr", "lab:vit")]),
+    ],
+)
+def test_parts_named_stand_in_for_those_of_the_file_or_the_lab(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], timed: list[tuple[str, str | None]]
+) -> None:
+    seen: list[specs.FmrSpec] = []
+
+    def measured(spec: specs.FmrSpec, images: int | None) -> benchmark.Measured:
+        seen.append(spec)
+        return benchmark.Measured(spec.protocol, 8, 1.0, [benchmark.Share("all", 1, 1.0)])
+
+    monkeypatch.setattr(benchmark, "measured", measured)
+    written(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["bench", *words])
+    assert done.exit_code == 0, done.output
+    found = [(spec.protocol, model.name if (model := getattr(spec, "model", None)) else None) for spec in seen]
+    assert found == timed
+    assert "--data" not in words or seen[0].data.name == "lab:wardrobe"
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--json", "spec.yaml/x.json"], "spec.yaml/x.json: cannot be written (Not a directory)"),

@@ -26,6 +26,11 @@ PROTOCOLS = ("fmr", "lance", "imagenet-d")
 def bench(
     file: Annotated[Path | None, typer.Argument(help="A specification in YAML; by default the lab, all three protocols.")] = None,
     protocol: Annotated[Text, typer.Option(help="fmr, lance or imagenet-d, of the lab.")] = None,
+    model: Annotated[Text, typer.Option(help="The classifier under test, instead of the file's or the lab's.")] = None,
+    data: Annotated[Text, typer.Option(help="Labelled images.")] = None,
+    generator: Annotated[Text, typer.Option(help="For fmr: what makes the pictures.")] = None,
+    oracle: Annotated[Text, typer.Option(help="What says whether the class is still there.")] = None,
+    size: Annotated[Number, typer.Option(help="Side of the pictures in pixels.")] = None,
     device: Annotated[Text, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
     images: Annotated[
         Number, typer.Option(help="Images to time; by default some, on a GPU three times its slots.", min=1)
@@ -36,11 +41,12 @@ def bench(
 ) -> None:
     """Time a few images through a protocol, part by part, and predict the time of a run on this machine."""
     write = output(out, "--json")
-    chosen = [_values(file, protocol)] if file else [lab(name) for name in ([protocol] if protocol else PROTOCOLS)]
+    roles = {"model": model, "data": data, "generator": generator, "oracle": oracle}
+    given = {key: value for key, value in {**roles, "size": size, "device": device}.items() if value is not None}
+    names = [protocol] if protocol else ["fmr"] if given.keys() & roles.keys() else PROTOCOLS
     resolved = []
-    for values in chosen:
-        if device is not None:
-            values["device"] = device
+    for values in [_values(file, protocol)] if file else [lab(name) for name in names]:
+        values.update(given)
         for assignment in settings or []:
             specs.override(values, assignment)
         resolved.append(resolve(values))
