@@ -16,7 +16,6 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
@@ -112,12 +111,10 @@ def compared(precision: str, asked: argparse.Namespace, folder: Path) -> Iterato
     for way, work in WAYS.items():
         if asked.without_ray and work is through_ray:
             continue
-        began = time.perf_counter()
         run = work(spec, folder / f"{precision} {way}")
-        took = time.perf_counter() - began
         wrong = incomplete(run, asked.images)
         outcomes, pictures = found = found_in(run)
-        row: dict[str, Any] = {"precision": precision, "way": way, "images": len(outcomes), "seconds": round(took, 1)}
+        row: dict[str, Any] = {"precision": precision, "way": way, "images": len(outcomes)}
         row |= {name: numbers(outcomes)[name] for name in ("SA", "FMR", "VR")}
         first = first or found
         if not wrong and way != "first":
