@@ -9,6 +9,8 @@ import pytest
 from bench import coverage, reference
 from scipy.stats import binom, binomtest
 
+from counterfoil.metrics import lance
+from counterfoil.metrics.estimate import estimate
 from counterfoil.metrics.statistic import Sums
 
 REPETITIONS = 300
@@ -39,6 +41,25 @@ def test_p_values_are_uniform_where_nothing_differs(name: str, images: int) -> N
     assert set(found.p_values) == {"sign flip" if "edits" in name else "McNemar", *coverage.RESAMPLED}
     for test in found.p_values:
         assert found.distance(test) <= found.farthest, (test, found.distance(test))
+
+
+@pytest.mark.parametrize("sources", [2, 5, 10, 30])
+@pytest.mark.parametrize("alike", [False, True])
+def test_sensitivity_of_few_sources_is_no_surer_than_it_is(sources: int, alike: bool) -> None:
+    """A handful of sources may hold none of the few edits that move a model far; or all edits move it a little."""
+    draw, truth = np.random.default_rng(sources), 5 if alike else 100 * (0.8 / 6 + 5 / 6 * 0.4 / 12.4)
+    statistics = {name: statistic for name, statistic in lance.statistics_of().items() if name == "sensitivity"}
+    held = 0
+    for repetition in range(REPETITIONS):
+        image = np.repeat(np.arange(sources), draw.integers(1, 7, sources))
+        far = draw.random(len(image)) < draw.beta(0.5, 2.5, sources)[image]
+        moved = 100 * np.where(far, draw.beta(4, 1, len(image)), draw.beta(0.4, 12, len(image)))
+        if alike:
+            moved = 50 * draw.beta(5, 95, sources)[image] + 50 * draw.beta(5, 95, len(image))
+        columns = {"moved": moved, "pairs": np.ones(len(image), dtype=bool)}
+        found = estimate(columns, statistics, clusters=image, seed=repetition, resamples=400)["sensitivity"]
+        held += found.low <= truth <= found.high
+    assert held >= REPETITIONS * (0.95 - 3 * np.sqrt(0.95 * 0.05 / REPETITIONS))
 
 
 def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def _too_few(drawn: Resamples, statistic: Statistic) -> str:
     """Why there is no interval, or nothing."""
     if isinstance(statistic, Difference):
         return _too_few(drawn, statistic.above) or _too_few(drawn, statistic.below)
-    if isinstance(statistic, Mean) and drawn.clusters[statistic.count_of] == 1:
+    if isinstance(statistic, Mean) and drawn.clusters[statistic.whole] == 1:
         return "no interval from one source image or prompt alone"
     if isinstance(statistic, Ratio):
         images, right = min(drawn.clusters[whole] for whole in statistic.wholes), drawn.clusters[statistic.below.part]

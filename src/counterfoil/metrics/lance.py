@@ -88,7 +88,7 @@ def statistics_of(prefix: str = "") -> dict[str, Statistic]:
         "accuracy_source": source,
         "accuracy_edited": edited,
         "drop": Difference(source, edited),
-        "sensitivity": Mean(f"{prefix}moved", f"{prefix}pairs", _NONE),
+        "sensitivity": Mean(f"{prefix}moved", f"{prefix}pairs", _NONE, most=100),
     }
 
 

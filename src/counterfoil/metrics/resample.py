@@ -7,10 +7,12 @@ the same thing and lets 50,000 images cost as little as the few dozen kinds of t
 
 A bootstrap knows nothing of outcomes that did not occur. Each share is therefore padded with made-up images, right and
 wrong in equal parts: one of each for a share by itself, half of each for both shares of a ratio, a third of each for the
-four in a difference of ratios, where more would drown what the images themselves say. A made-up image weighs as much as a
-cluster would if its rows always agreed, that is the sum of squared cluster sizes over the sum of sizes. With one row a
-cluster, a padded share is distributed as Beta(right + 1, wrong + 1). Ratios and differences are cut by Student's t rather
-than the normal curve, as their spread has to be estimated. docs/intervals.md has the measured coverage.
+four in a difference of ratios, where more would drown what the images themselves say. A mean of numbers that cannot exceed
+a known one is padded with that number for its upper bound and with zero for its lower one: its spread does not follow from
+its value, and both together could move the interval past it. A made-up image weighs as much as a cluster would if its rows
+always agreed, that is the sum of squared cluster sizes over the sum of sizes. With one row a cluster, a padded share is
+distributed as Beta(right + 1, wrong + 1). Ratios and differences are cut by Student's t rather than the normal
+curve, as their spread has to be estimated. docs/intervals.md has the measured coverage.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from counterfoil.metrics.statistic import Floats, Pad, Share, Statistic, Sums
+from counterfoil.metrics.statistic import Floats, Mean, Pad, Share, Statistic, Sums
 
 RESAMPLES = 2000
 
@@ -57,7 +59,7 @@ class Resamples:
         self._sizes = dict(zip(names, _sizes(values).tolist(), strict=True))
         self._names = names
         self._kinds, self._counts = _kinds(values)
-        self._padding: dict[tuple[Share, float], Pad] = {}
+        self._padding: dict[tuple[Share | Mean, float], Pad] = {}
         self._drawn = _named(names, self._weighted_sums())
 
     def values(self, statistic: Statistic) -> Floats:
@@ -67,8 +69,13 @@ class Resamples:
     def interval(self, statistic: Statistic, alpha: float) -> tuple[float, float]:
         """The bounds that leave out `alpha / 2` on either side."""
         tail = self._tail(statistic, alpha / 2)
-        low, high = np.quantile(self.values(statistic), [tail, 1 - tail]).tolist()
-        return low, high
+        pads = self._pads(statistic)
+        lower = upper = pads
+        if isinstance(statistic, Mean):
+            lower = {share: Pad(0 * pad.right, pad.wrong) for share, pad in pads.items()}
+            upper = {share: Pad(pad.right, 0 * pad.wrong) for share, pad in pads.items()}
+        low = float(np.quantile(statistic.of(Sums(self._drawn, lower)), tail))
+        return low, float(np.quantile(statistic.of(Sums(self._drawn, upper)), 1 - tail))
 
     def p_value(self, statistic: Statistic) -> float:
         """Two-sided, that it is zero: the smallest `alpha` whose interval leaves zero out.
@@ -103,12 +110,12 @@ class Resamples:
 
     def _tail(self, statistic: Statistic, tail: float) -> float:
         """Where to cut, so that a spread that had to be estimated from few clusters is not taken for known."""
-        if isinstance(statistic, Share):  # its spread follows from its value
+        if len(statistic.shares) == 1:  # a share by itself: its spread follows from its value
             return tail
         return float(ndtr(stdtrit(self._freedom(statistic), tail)))
 
     def _inverse_tail(self, statistic: Statistic, cut: float) -> float:
-        return cut if isinstance(statistic, Share) else float(stdtr(self._freedom(statistic), ndtri(cut)))
+        return cut if len(statistic.shares) == 1 else float(stdtr(self._freedom(statistic), ndtri(cut)))
 
     def _freedom(self, statistic: Statistic) -> float:
         """On how many clusters the spread rests, less one. Large clusters among small ones make it rest on few."""
@@ -132,13 +139,13 @@ class Resamples:
         pulls: Floats = (statistic.of(more) - statistic.of(self.observed)) / little
         return pulls
 
-    def _pads(self, statistic: Statistic) -> dict[Share, Pad]:
+    def _pads(self, statistic: Statistic) -> dict[Share | Mean, Pad]:
         if not statistic.shares:
             return {}
         each = 1 / (1 + math.log2(len(statistic.shares)))
         return {share: self._pad(share, each) for share in statistic.shares}
 
-    def _pad(self, share: Share, each: float) -> Pad:
+    def _pad(self, share: Share | Mean, each: float) -> Pad:
         """Seeded by the share's name: a statistic's interval does not depend on which others are asked for."""
         if (share, each) not in self._padding:
             name = crc32(f"{share.part}/{share.whole}/{each}".encode())

@@ -15,8 +15,8 @@ Floats = NDArray[np.float64]
 class Pad(NamedTuple):
     """Made-up images that a share is resampled with, so that it knows of outcomes that did not occur."""
 
-    right: Floats
-    wrong: Floats
+    right: Floats  # of a mean, images with the most that a number can be
+    wrong: Floats  # and with zero
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Sums:
     """Sums by column, one entry a resample, and the pads of shares; the observed sums are a single entry without pads."""
 
     columns: Mapping[str, Floats]
-    pads: Mapping[Share, Pad] = field(default_factory=dict)
+    pads: Mapping[Share | Mean, Pad] = field(default_factory=dict)
 
     def __getitem__(self, column: str) -> Floats:
         return self.columns[column]
@@ -71,37 +71,42 @@ class Share:
 
 @dataclass(frozen=True)
 class Mean:
-    """The sum of `total` over that of `count_of`."""
+    """The sum of `part` over that of `whole`."""
 
-    total: str
-    count_of: str
+    part: str
+    whole: str
     empty: str = "no images"
+    most: float | None = None
+    """What no number exceeds, where that is known; none is below zero then."""
 
     def of(self, sums: Sums) -> Floats:
         """The mean in each resample, NaN where undefined."""
-        return _divided(sums[self.total], sums[self.count_of])
+        part, whole = sums[self.part], sums[self.whole]
+        if self.most is not None and (pad := sums.pads.get(self)):
+            part, whole = part + self.most * pad.right, whole + pad.right + pad.wrong
+        return _divided(part, whole)
 
     def count(self, sums: Sums) -> int:
         """How many rows it averages over."""
-        return int(sums[self.count_of][0])
+        return int(sums[self.whole][0])
 
     def undefined(self, sums: Sums) -> str:
         """Why there is no value, or nothing."""
-        return self.empty if sums[self.count_of][0] == 0 else ""
+        return self.empty if sums[self.whole][0] == 0 else ""
 
     @property
-    def shares(self) -> tuple[Share, ...]:
-        """None: what else a mean of numbers could have been is not known."""
-        return ()
+    def shares(self) -> tuple[Mean, ...]:
+        """Itself, where it is known what its numbers could have been: then it is padded as shares are."""
+        return () if self.most is None else (self,)
 
     @property
     def wholes(self) -> tuple[str, ...]:
         """The column that says which rows it averages over."""
-        return (self.count_of,)
+        return (self.whole,)
 
     def prefixed(self, prefix: str) -> Mean:
         """The same of other columns, whose names begin with `prefix`."""
-        return replace(self, total=prefix + self.total, count_of=prefix + self.count_of)
+        return replace(self, part=prefix + self.part, whole=prefix + self.whole)
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,7 @@ class Difference:
         return self.above.undefined(sums) or self.below.undefined(sums)
 
     @property
-    def shares(self) -> tuple[Share, ...]:
+    def shares(self) -> tuple[Share | Mean, ...]:
         """Those of both sides."""
         return (*self.above.shares, *self.below.shares)
 
