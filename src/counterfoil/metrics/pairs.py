@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from counterfoil.errors import BadRun
 from counterfoil.metrics.columns import ABSENT, NO, OPEN, YES, Said
 from counterfoil.metrics.outcomes import part_name
+from counterfoil.records import Verdict
 from counterfoil.store import Run
 
 TOP = 5
@@ -76,7 +77,7 @@ def read_pairs(run: Run, *, model: str | None = None, oracle: str | None = None)
     model, oracle = model or own_model, oracle or own_oracle
     top = TOP if run.spec.get("preset") == "released" else None
     predictions = _predictions(run, model, top)
-    verdicts = {(each.trial_id, each.picture): each for each in run.verdicts(oracle) if each.picture != "reconstruction"}
+    verdicts = last_word(each for each in run.verdicts(oracle) if each.picture != "reconstruction")
     sources: dict[str, tuple[int, str]] = {}
     edits, skipped = [], 0
     for trial in run.trials:
@@ -127,6 +128,15 @@ def read_pairs(run: Run, *, model: str | None = None, oracle: str | None = None)
     )
 
 
+def last_word(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], Verdict]:
+    """What an oracle says of each picture of a trial. A later answer replaces an earlier one; abstaining replaces none."""
+    found: dict[tuple[str, str], Verdict] = {}
+    for each in verdicts:
+        if each.keeps_label is not None or (each.trial_id, each.picture) not in found:
+            found[each.trial_id, each.picture] = each
+    return found
+
+
 def _predictions(run: Run, model: str, top: int | None) -> Mapping[tuple[str, str], tuple[int, float]]:
     """Whether each answer is right, and the probability of the true class. Of two answers the later one holds."""
     found: dict[tuple[str, str], tuple[int, float]] = {}
@@ -136,7 +146,7 @@ def _predictions(run: Run, model: str, top: int | None) -> Mapping[tuple[str, st
     return found
 
 
-def _word(verdict: Any) -> int:
+def _word(verdict: Verdict | None) -> int:
     if verdict is None:
         return ABSENT
     return OPEN if verdict.keeps_label is None else int(verdict.keeps_label)

@@ -9,6 +9,7 @@ import pytest
 from counterfoil import rescoring, store
 from counterfoil.errors import BadRun, BadSpec
 from counterfoil.protocols import lance
+from counterfoil.records import Verdict
 from counterfoil.spec import PartSpec
 from tests.protocols.lance import world
 
@@ -74,6 +75,16 @@ def test_another_model_is_scored_on_the_same_pictures(finished, tmp_path):
     assert results["drop"]["value"] == 0
     with pytest.raises(BadRun, match="no predictions by model 'nobody'"):
         lance_results(run, model="nobody")
+
+
+def test_an_oracle_that_abstains_later_takes_no_word_back(tmp_path):
+    run = lance.run(world.spec(limit=8), tmp_path / "run", given=world.given())
+    before = run.results["counts"]
+    made = [trial.trial_id for trial in run.trials if trial.arm == "edited" and trial.image]
+    run.append(verdicts=[Verdict(name, "made", "object:sure", None, 0.0, -1) for name in made])
+    assert run.results["counts"] == before
+    run.append(verdicts=[Verdict(name, "made", "object:sure", False, 0.0, -1) for name in made])
+    assert run.results["counts"]["rejected"] == len(made)
 
 
 def test_two_models_are_tested_on_one_set_of_edits(tmp_path):

@@ -11,6 +11,7 @@ from typing import Any
 from counterfoil.metrics.bias import parted
 from counterfoil.metrics.lance import lance_results
 from counterfoil.metrics.outcomes import model_names
+from counterfoil.metrics.pairs import last_word
 from counterfoil.records import Prediction, Trial, Verdict
 from counterfoil.report.cautions import GENERATOR_COST, Caution, about_parts, about_pictures
 from counterfoil.report.collect import answer_name, part_name
@@ -150,7 +151,7 @@ def _pairs(run: Run, album: Album, model: str, wanted: set[str]) -> dict[str, Pa
     for each in run.predictions(model):
         if each.trial_id in wanted or (each.picture == "clean" and each.trial_id.rpartition("#")[0] in images):
             said[each.trial_id if each.picture == "made" else each.trial_id.rpartition("#")[0], each.picture] = each
-    judged = {each.trial_id: each for each in run.verdicts(oracle) if each.picture == "made" and each.trial_id in wanted}
+    judged = last_word(each for each in run.verdicts(oracle) if each.picture == "made" and each.trial_id in wanted)
 
     found = {}
     for trial in run.trials:
@@ -163,7 +164,7 @@ def _pairs(run: Run, album: Album, model: str, wanted: set[str]) -> dict[str, Pa
                 album.keep(run.path, trial.image),
                 before,
                 after,
-                judged.get(trial.trial_id),
+                judged.get((trial.trial_id, "made")),
                 answer_name(run, after.predicted, after.said) if after else "",
             )
     return found
