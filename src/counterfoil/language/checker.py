@@ -61,7 +61,7 @@ class Checker:
         """The proposals for one caption and factor, each as an edit or as a rejection with its reason."""
         check_factor(factor)
         before = read(caption, self.lexicon)
-        seen = {_key(caption): "no-op"}
+        seen = {same_words(caption): "no-op"}
         edits, rejections = [], []
         for proposal in proposals:
             text = tidy(proposal)
@@ -72,7 +72,7 @@ class Checker:
                 problem = self._factor_problem(difference, before, factor) or self._class_problem(
                     difference, caption, text, class_name
                 )
-            seen.setdefault(_key(text), "duplicate")
+            seen.setdefault(same_words(text), "duplicate")
             if problem is None and difference is not None:
                 edits.append(Edit(factor, text, difference.removed, difference.added))
             elif problem is not None:
@@ -102,7 +102,7 @@ class Checker:
             return found
         if excess:
             return "too-long", excess
-        return (seen[_key(text)], "") if _key(text) in seen else None
+        return (seen[same_words(text)], "") if same_words(text) in seen else None
 
     def _factor_problem(self, difference: Difference, before: Reading, factor: str) -> Problem | None:
         changes = difference.saying
@@ -170,6 +170,6 @@ def _places(changes: Sequence[Change]) -> str:
     return "; ".join(shown)
 
 
-def _key(text: str) -> str:
+def same_words(text: str) -> str:
     """What two texts share that say the same: their words, without case, marks or the choice between a and an."""
     return " ".join("a" if token.text == "an" else token.text for token in tokenise(text) if not token.is_mark)

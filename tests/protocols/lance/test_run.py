@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from counterfoil import rescoring, store
 from counterfoil.errors import BadRun, BadSpec
+from counterfoil.parts import Proposals
 from counterfoil.protocols import lance
 from counterfoil.records import Verdict
 from counterfoil.spec import PartSpec
@@ -40,6 +42,22 @@ def test_every_loss_on_the_way_is_counted_with_its_reason(finished):
     assert funnel["pictures"]["turned_away"].keys() == {"not edited"}
     assert funnel["oracle"]["turned_away"].keys() == {"class lost"}
     assert finished.results["counts"]["skipped"] == 1
+
+
+class Snow:
+    """Says the same for every factor."""
+
+    def rewrite(self, wishes):
+        return [Proposals((re.sub("(beach|forest)", r"snowy \1", wish.caption),)) for wish in wishes]
+
+
+def test_words_that_change_several_factors_are_one_edit(tmp_path):
+    factors = ["background", "adjective", "weather"]
+    spec = world.spec(limit=2, edit={"factors": factors, "class_similarity": 1.0})
+    lance.run(spec, tmp_path / "run", given=world.given(rewriter=Snow()), stage="edits")
+    found = [(line["factor"], line.get("check"), line.get("reason")) for line in _lines(tmp_path / "run/stages/edits.jsonl")]
+    why = "the same edit was proposed before: as an edit of the background"
+    assert found == 2 * [("background", None, None), ("adjective", "duplicate", why), ("weather", "duplicate", why)]
 
 
 def test_trials_hold_words_pictures_and_reasons(finished):

@@ -8,17 +8,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from counterfoil.errors import BadRun
+from counterfoil.language.checker import same_words
 from counterfoil.language.edits import Checker
 from counterfoil.language.edits import rewrite as ask
 from counterfoil.language.factors import REASONS
 from counterfoil.language.lexicon import fingerprint
-from counterfoil.parts import Wish
+from counterfoil.parts import Rejection, Wish
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.quality.measure import Ruler
 from counterfoil.spec.lance import FACTORS
 from counterfoil.stages import Item, Items, Made, Row, Stages, Table
 
-VERSION = 1  # raised when the checks change, so that edits are checked again
+VERSION = 2  # raised when the checks change, so that edits are checked again
 _MAY_PASS = ("endpoint",)
 
 
@@ -42,12 +43,20 @@ def rewrite(bench: Bench, stages: Stages, captions: Table) -> Table:
         made: list[list[Made]] = []
         for _ in some:
             rows: list[Made] = []
+            taken: dict[str, str] = {}  # words that can be said to change several factors make one edit, of the first of them
             for factor in spec.factors:
                 answer = next(answers)
-                for number, edit in enumerate(answer.edits[: spec.most(factor)]):
+                kept = [edit for edit in answer.edits if same_words(edit.caption) not in taken][: spec.most(factor)]
+                again = [
+                    Rejection(factor, edit.caption, "duplicate", f"as an edit of the {other}")
+                    for edit in answer.edits
+                    if (other := taken.get(same_words(edit.caption)))
+                ]
+                taken |= {same_words(edit.caption): factor for edit in kept}
+                for number, edit in enumerate(kept):
                     values = {"factor": factor, "edited": edit.caption, "removed": edit.removed, "added": edit.added}
                     rows.append(Made(values, name=f"{factor}-{number}"))
-                for number, rejection in enumerate(answer.rejections):
+                for number, rejection in enumerate((*answer.rejections, *again)):
                     why = ": ".join(filter(None, (REASONS.get(rejection.reason, rejection.reason), rejection.detail)))
                     values = {"factor": factor, "proposal": rejection.proposal}
                     name, retry = f"{factor}-no-{number}", rejection.reason in _MAY_PASS
