@@ -14,6 +14,7 @@ from counterfoil.errors import UsageError
 from counterfoil.parts import Edited
 from counterfoil.protocols import lance
 from counterfoil.report import write_report
+from counterfoil.report.lance import charts
 from counterfoil.spec import PartSpec
 from counterfoil.store.asked import Asked, record
 from tests.protocols.lance import world
@@ -29,6 +30,12 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(run, tmp_path_factory):
     return write_report([run], tmp_path_factory.mktemp("report") / "page")
+
+
+def test_the_largest_cell_of_classes_and_factors_is_one_that_has_edits():
+    gain = {"drop": {"value": -5.0, "low": -20.0, "high": 10.0, "n": 4}}
+    figure = charts.heat_map({"dog": {"factors": {"weather": gain}}}, ["background", "weather"], name="heat")
+    assert "Largest: dog, weather, −5.0." in figure.description
 
 
 def test_the_page_names_factor_bias_and_losses(page, run):

@@ -82,9 +82,10 @@ def by_factor(models: Mapping[str, Mapping[str, Any]], *, name: str) -> Figure |
 def heat_map(per_class: Mapping[str, Any], factors: Sequence[str], *, name: str) -> Figure | None:
     """Accuracy lost, class by factor: the darker, the more."""
     rows = [(title, {each: number(entry["factors"].get(each), "drop") for each in factors}) for title, entry in per_class.items()]
-    if not rows or not factors:
+    known = [(title, factor, each.value) for title, row in rows for factor, each in row.items() if each.value is not None]
+    if not known:
         return None
-    rows.sort(key=lambda row: -max((found.value or 0) for found in row[1].values()))
+    rows.sort(key=lambda row: -max((each.value for each in row[1].values() if each.value is not None), default=-math.inf))
     drawn = rows[:MOST_CLASSES]
 
     def draw(width: int) -> Markup:
@@ -103,9 +104,7 @@ def heat_map(per_class: Mapping[str, Any], factors: Sequence[str], *, name: str)
                 parts.append(_cell(found[factor], left + cell * at, y, cell - 3, row - 3))
         return drawing(box, *parts)
 
-    top_class, top_factor, top = max(
-        ((title, factor, each.value or 0.0) for title, found in rows for factor, each in found.items()), key=lambda item: item[2]
-    )
+    top_class, top_factor, top = max(known, key=lambda item: item[2])
     more = f" The {MOST_CLASSES} classes with the largest drops are drawn." if len(rows) > MOST_CLASSES else ""
     return figure(
         name,
