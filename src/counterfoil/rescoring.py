@@ -111,12 +111,10 @@ def _known(run: Run, role: Role) -> Iterator[Asked]:
     recorded: Mapping[str, Mapping[str, str]] = run.provenance.get("parts") or {}
     own = run.spec.get(role)
     several = [each for key in _SEVERAL for each in run.spec.get(key) or ()] if role == "model" else []
-    for part in [own, *several]:
+    for at, part in enumerate([own, *several], start=1):
         if isinstance(part, Mapping):
-            of = role if part is own else part["name"]
-            yield Asked(
-                role, part["name"], recorded.get(of) or {}, part={"name": part["name"], "options": part.get("options") or {}}
-            )
+            told = recorded.get(role if part is own else part["name"]) or recorded.get(f"{role} {at}") or {}
+            yield Asked(role, part["name"], told, part={"name": part["name"], "options": part.get("options") or {}})
     yield from (each for each in asked_of(run.path) if each.role == role)
 
 

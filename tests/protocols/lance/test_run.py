@@ -8,7 +8,7 @@ import re
 import pytest
 
 from counterfoil import rescoring, store
-from counterfoil.errors import BadRun, BadSpec
+from counterfoil.errors import BadRun, BadSpec, UsageError
 from counterfoil.parts import Proposals
 from counterfoil.protocols import lance
 from counterfoil.records import Verdict
@@ -112,6 +112,22 @@ def test_two_models_are_tested_on_one_set_of_edits(tmp_path):
     models = {each.model for each in run.predictions()}
     assert models == {"python:here:Leaning", other}
     assert parts.parts["editor"].inverted == 8
+
+
+def test_a_further_model_that_was_trained_anew_does_not_take_the_place_of_the_one_that_was_tested(tmp_path):
+    class Anew(world.Looking):
+        def provenance(self):
+            return {"weights": "e" * 64}
+
+    file = tmp_path / "first.py"
+    file.write_text(
+        "from tests.protocols.lance import world\n\n\nclass First(world.Looking):\n"
+        "    def provenance(self):\n        return {'weights': 'd' * 64}\n"
+    )
+    name = f"python:{file}:First"
+    run = lance.run(world.spec(limit=2, others=[name]), tmp_path / "run", given=world.given())
+    with pytest.raises(UsageError, match="with other weights"):
+        rescoring.score(run, PartSpec(name=name), built=Anew())
 
 
 @pytest.mark.parametrize("batch", [1, 64])
