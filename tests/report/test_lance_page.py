@@ -38,6 +38,18 @@ def test_the_largest_cell_of_classes_and_factors_is_one_that_has_edits():
     assert "Largest: dog, weather, −5.0." in figure.description
 
 
+def test_models_side_by_side_are_listed_with_the_edits_that_they_were_asked_about(run, tmp_path):
+    shutil.copytree(run.path, tmp_path / "run")
+    copy = store.open_run(tmp_path / "run")
+    accepted = next(each.trial_id for each in copy.verdicts() if each.picture == "made" and each.keeps_label)
+    source = accepted.rpartition("#")[0] + "#source"
+    some = [each for each in copy.predictions() if each.trial_id in (accepted, source)]
+    copy.append(predictions=[replace(each, model="interrupted") for each in some])
+    text = write_report([copy], tmp_path / "page").read_text()
+    row = next(row for row in text.split("<tr>") if row.strip().startswith('<th scope="row"><bdi>interrupted</bdi>'))
+    assert re.findall(r'<td class="num">(\d+)</td>', row) == ["1"]
+
+
 def test_the_page_names_factor_bias_and_losses(page, run):
     text = page.read_text()
     assert "<strong>Background</strong> costs most" in text
