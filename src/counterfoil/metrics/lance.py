@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from counterfoil.metrics.bias import biases
 from counterfoil.metrics.columns import NO, YES
 from counterfoil.metrics.estimate import LEVEL, RESAMPLES, estimate, estimate_one
+from counterfoil.metrics.outcomes import part_name
 from counterfoil.metrics.pairs import Pairs, Sources, read_pairs
 from counterfoil.metrics.resample import Resamples
 from counterfoil.metrics.significance import holm, sign_flip
@@ -49,7 +50,7 @@ def lance_results(run: Run, seed: int = 0, *, model: str | None = None, oracle: 
         "per_class": _per_class(counted, seed),
         "bias": biases(run, counted, seed=seed),
         "funnel": funnel(run, pairs),
-        "set": _set(run),
+        "set": _set(run, pairs),
         "counts": _counts(sources, pairs),
         "model": {"name": pairs.model},
         "oracle": {"name": pairs.oracle, "clean_accuracy": _oracle_accuracy(sources, seed)},
@@ -198,9 +199,17 @@ def _per_class(pairs: Pairs, seed: int) -> dict[str, Any]:
     return entries
 
 
-def _set(run: Run) -> dict[str, Any]:
+def _set(run: Run, pairs: Pairs) -> dict[str, Any]:
+    """What was measured of the set when it was made: over the edits that the run's own oracle accepted then, and it says so."""
     row = open_table(run.path / FOLDER, "set").one("set")
-    return dict(row.values) if row is not None else {}
+    if row is None:
+        return {}
+    found, own = dict(row.values), part_name(run.spec.get("oracle"))
+    _, edits = found.get("frechet_pictures") or (0, 0)
+    if pairs.oracle != own or edits != int((pairs.accepted == YES).sum()):
+        when = f"of the {edits} edits that {own} accepted when they were made"
+        found["frechet_note"] = "; ".join(filter(None, (found.get("frechet_note"), when)))
+    return found
 
 
 def _counts(sources: Sources, pairs: Pairs) -> dict[str, Any]:

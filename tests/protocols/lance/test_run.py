@@ -9,6 +9,7 @@ import pytest
 
 from counterfoil import rescoring, store
 from counterfoil.errors import BadRun, BadSpec, UsageError
+from counterfoil.metrics.lance import lance_results
 from counterfoil.parts import Proposals
 from counterfoil.protocols import lance
 from counterfoil.records import Verdict
@@ -83,8 +84,6 @@ def test_the_best_of_the_sweep_is_kept(finished):
 def test_another_model_is_scored_on_the_same_pictures(finished, tmp_path):
     import shutil
 
-    from counterfoil.metrics.lance import lance_results
-
     shutil.copytree(finished.path, tmp_path / "run")
     run = store.open_run(tmp_path / "run")
     name = f"python:{world.__file__}:Looking"
@@ -103,6 +102,16 @@ def test_an_oracle_that_abstains_later_takes_no_word_back(tmp_path):
     assert run.results["counts"] == before
     run.append(verdicts=[Verdict(name, "made", "object:sure", False, 0.0, -1) for name in made])
     assert run.results["counts"]["rejected"] == len(made)
+
+
+def test_the_distance_of_a_set_says_whose_edits_it_is_of_once_another_oracle_decides(tmp_path):
+    run = lance.run(world.spec(limit=8), tmp_path / "run", given=world.given())
+    own = run.results["set"]["frechet_note"]
+    made = [trial for trial in run.trials if trial.arm == "edited" and trial.image]
+    run.append(verdicts=[Verdict(each.trial_id, "made", "human:", True, 1.0, each.label) for each in made])
+    assert run.results["set"]["frechet_note"] == own
+    said = f"of the {run.results['counts']['accepted']} edits that object:sure accepted when they were made"
+    assert lance_results(run, oracle="human:")["set"]["frechet_note"].endswith(said)
 
 
 def test_two_models_are_tested_on_one_set_of_edits(tmp_path):
