@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -247,3 +248,17 @@ def test_presets_fill_what_is_not_given():
     paper = world.spec(edit={}, quality={})
     assert "weather" not in paper.edit.factors and paper.quality.choose == "best"
     assert (paper.quality.image_image, paper.quality.image_text, paper.quality.directional) == (0.7, 0.2, 0.2)
+
+
+@pytest.mark.parametrize(("preset", "moved"), [("paper", 40), ("released", 50)])
+def test_a_class_outside_the_first_five_answers_has_no_chance_in_the_released_code(tmp_path, preset, moved):
+    run = lance.run(world.spec(limit=4, preset=preset), tmp_path / "run", given=world.given())
+    said = {"clean": (0.5, 5), "made": (0.1, 6)}
+    run.append(
+        predictions=[
+            replace(each, model="six", truth=said[each.picture][0], rank=said[each.picture][1])
+            for each in run.predictions()
+            if each.picture in said
+        ]
+    )
+    assert lance_results(run, model="six")["sensitivity"]["value"] == pytest.approx(moved)
