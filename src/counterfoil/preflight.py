@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from counterfoil import strict
 from counterfoil.assembly import Assembly
 from counterfoil.datasets.subset import take
 from counterfoil.errors import BadData, BadImage, BadPart, RunFailed
@@ -20,7 +21,7 @@ def check(assembly: Assembly) -> None:
 
     def note(sample: Sample, problem: BadImage) -> None:
         if spec.strict:
-            raise BadData(f"{problem} (strict: stopping at the first unreadable picture)")
+            raise strict.stopped(problem)
         bad.append(str(problem))
 
     few = replace(assembly, dataset=take(assembly.dataset, IMAGES))

@@ -233,6 +233,24 @@ def test_strict_stops_at_a_bad_picture(run, tmp_path):
     assert "strict" in complaint
 
 
+def test_strict_can_be_taken_back_and_taken_up(run, tmp_path):
+    data = folder(tmp_path / "data")
+    slow = ["--set", "engine.slots=1", "--set", "engine.part_images=1"]
+    (data / "dog" / "no-picture.png").write_text("hello")
+    code, _, complaint = run(extra=["--strict", *slow])
+    assert (code, "the same command without strict goes on" in complaint) == (2, True)
+    done = len(list(Path("run/parts").iterdir()))
+    assert done > 0
+    assert run(extra=slow)[0] == 0
+    assert len(list(Path("run/parts").iterdir())) > done
+    code, _, complaint = run(extra=["--strict", *slow])
+    assert (code, complaint.count("\n")) == (2, 1)
+    assert "left out before (1)" in complaint
+    (data / "dog" / "no-picture.png").unlink()
+    assert run(out="other", extra=slow)[0] == 0
+    assert run(out="other", extra=["--strict", *slow])[0] == 0
+
+
 def test_nothing_but_bad_pictures(run, tmp_path):
     for name in ("cat", "dog"):
         (tmp_path / "bad" / name).mkdir(parents=True)

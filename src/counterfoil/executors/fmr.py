@@ -41,7 +41,7 @@ def make(
     crew: Crew, spec: FmrSpec, dataset: Dataset, writer: Writer, *, slots: int = 1, room: int, watch: Watch, tell: Tell
 ) -> None:
     """Every image that is not in the store yet, through the workers and into it."""
-    progress = begun(writer, dataset)
+    progress = begun(spec, writer, dataset)
     watch(progress)
     leases: Leases[Sample] = Leases(
         left(writer, dataset), key=lambda sample: sample.image_id, workers=crew.workers, most=max(1, room // 2), slots=slots

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from counterfoil import images
+from counterfoil import images, strict
 from counterfoil.assembly import Assembly, image_seed
 from counterfoil.climb import Climb, Look
 from counterfoil.engine import Finished
-from counterfoil.errors import BadData, BadImage
+from counterfoil.errors import BadImage
 from counterfoil.parts import Sample
 from counterfoil.records import Picture, Prediction, Trial, Verdict
 from counterfoil.spec import FmrSpec
@@ -109,8 +109,7 @@ def record(assembly: Assembly, finished: Finished, source: str) -> Outcome:
 def skipped(spec: FmrSpec, sample: Sample, problem: BadImage | str) -> Outcome:
     """The record of an image that nothing could be made of; with `strict`, the end of the run."""
     if spec.strict:
-        why = "stopping at the first unreadable picture" if isinstance(problem, BadImage) else "stopping at the first failure"
-        raise BadData(f"{problem} (strict: {why}; what was done is kept)")
+        raise strict.stopped(problem)
     seed = image_seed(spec.seed, sample.image_id)
     trial = Trial(sample.image_id, "guided", sample.label, seed, "skipped", 0, 0, source=sample.source, reason=str(problem))
     return Outcome((trial,), note=f"skipped {problem}")

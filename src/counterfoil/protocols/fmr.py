@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from counterfoil import preflight, provenance, speed, store
+from counterfoil import preflight, provenance, speed, store, strict
 from counterfoil.assembly import Assembly, Given, assemble
 from counterfoil.errors import BadImage
 from counterfoil.executors.execution import LOCAL, Execution
@@ -84,8 +84,9 @@ def _run_here(spec: FmrSpec, out: Path, *, given: Given | None, watch: Watch, te
         speed.record(assembly.model, spec.model.name, out, size=assembly.size, device=spec.device)
 
 
-def begun(writer: Writer, dataset: Dataset) -> Progress:
+def begun(spec: FmrSpec, writer: Writer, dataset: Dataset) -> Progress:
     """How far a run is when it is opened."""
+    strict.insist(spec, writer.path, left_out=writer.counts["skipped"])
     return Progress(writer.counts["images"], len(dataset), writer.counts["validated"], writer.counts["skipped"])
 
 
@@ -105,7 +106,7 @@ def finish(spec: FmrSpec, writer: Writer) -> None:
 
 def _make(assembly: Assembly, writer: Writer, watch: Watch, tell: Tell) -> None:
     """Every image that is not in the store yet, through the engine and into it."""
-    progress = begun(writer, assembly.dataset)
+    progress = begun(assembly.spec, writer, assembly.dataset)
     watch(progress)
     sources: dict[str, str] = {}  # of the images under way
 

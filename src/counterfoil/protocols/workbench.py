@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from counterfoil import images
+from counterfoil import images, strict
 from counterfoil.assembly import image_seed
-from counterfoil.errors import BadData, RunFailed
+from counterfoil.errors import BadData, BadImage, RunFailed
 from counterfoil.parts import Oracle, provenance_of
 from counterfoil.spec import PartSpec
 from counterfoil.spec.base import StagedSpec
-from counterfoil.stages import Stages
+from counterfoil.stages import Made, Stages, Table, turned_away
 
 _VOLATILE = ("library",)  # versions are recorded with the run; a newer one is no reason to make everything again
 _USUAL = 32
@@ -51,6 +51,17 @@ class Workbench(ABC):
         """What decides the results of a stage that one part works in."""
         own = {name: value for name, value in provenance_of(part).items() if name not in _VOLATILE}
         return {"name": named.name, "options": named.options, "part": own, **more}
+
+    def unreadable(self, problem: BadImage) -> Made:
+        """The result for a picture that cannot be read; with `strict`, the end of the run."""
+        if self.spec.strict:
+            raise strict.stopped(problem)
+        return turned_away("unreadable", str(problem))
+
+    def complete(self, table: Table) -> Table:
+        """The table of the pictures read; with `strict`, one in which none was left out earlier."""
+        strict.insist(self.spec, table.path.parent.parent, left_out=sum(not row.goes_on for row in table))
+        return table
 
     @contextmanager
     def placed(self, *parts: Any) -> Iterator[None]:

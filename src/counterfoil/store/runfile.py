@@ -15,8 +15,9 @@ from counterfoil.store.files import write_whole, writing
 
 NAME = "run.json"
 
-FREE = ("device", "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images", "engine.batch", "engine.workers")
-"""Keys of a specification that may differ when a run is resumed: they lay out the work and change no number."""
+_LAYOUT = tuple(f"engine.{name}" for name in ("slots", "tile", "memory_format", "part_images", "batch", "workers"))
+FREE = ("device", "strict", *_LAYOUT)
+"""Keys of a specification that may differ when a run is resumed: they lay out the work, or end it, and change no number."""
 
 _MAKING = tuple(f"parts.generator.{name}" for name in ("mask", "encoder", "decoder", "style pictures"))
 PINNED = ("data", "size", "parts.dataset", "parts.*.weights", *_MAKING)

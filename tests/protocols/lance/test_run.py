@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from counterfoil import rescoring, store
-from counterfoil.errors import BadRun, BadSpec, UsageError
+from counterfoil.errors import BadData, BadRun, BadSpec, UsageError
 from counterfoil.metrics.lance import lance_results
 from counterfoil.parts import Proposals
 from counterfoil.protocols import lance
@@ -262,3 +262,13 @@ def test_a_class_outside_the_first_five_answers_has_no_chance_in_the_released_co
         ]
     )
     assert lance_results(run, model="six")["sensitivity"]["value"] == pytest.approx(moved)
+
+
+def test_strict_can_be_taken_back_but_not_taken_up_over_what_was_left_out(tmp_path):
+    parts = world.given(dataset=world.Pets(count=8, broken=(5,)))
+    with pytest.raises(BadData, match="without strict goes on"):
+        lance.run(world.spec(strict=True, engine={"batch": 1}), tmp_path / "run", given=parts)
+    lance.run(world.spec(), tmp_path / "run", given=parts, stage="sources")
+    with pytest.raises(BadData, match=r"left out before \(1\)"):
+        lance.run(world.spec(strict=True), tmp_path / "run", given=parts)
+    assert lance.run(world.spec(), tmp_path / "run", given=parts).results["counts"]["skipped"] == 1

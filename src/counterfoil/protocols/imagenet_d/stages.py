@@ -89,7 +89,8 @@ def take_all(bench: Bench, stages: Stages) -> Table:
     def work(some: Sequence[Item]) -> list[Made]:
         return [_taken(stages, bench, data.load(samples[item.id], bench.spec.size)) for item in some]
 
-    return stages.map(PAINTINGS, Items(items, total=len(samples)), work, settings=data.settings(), blobs=["image"])
+    table = stages.map(PAINTINGS, Items(items, total=len(samples)), work, settings=data.settings(), blobs=["image"])
+    return bench.complete(table)
 
 
 def look_at_all(bench: Bench, stages: Stages, paintings: Table) -> dict[str, Table]:
@@ -204,9 +205,7 @@ def _painting(stages: Stages, image: torch.Tensor, flagged: bool | None, values:
 
 def _taken(stages: Stages, bench: Bench, found: torch.Tensor | BadImage) -> Made:
     if isinstance(found, BadImage):
-        if bench.spec.strict:
-            raise BadData(f"{found} (strict: stopping at the first unreadable picture; what was done is kept)")
-        return turned_away("unreadable", str(found))
+        return bench.unreadable(found)
     return Made(_kept(stages, found))
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from counterfoil import images
-from counterfoil.errors import BadData, BadImage
+from counterfoil.errors import BadImage
 from counterfoil.parts import Sample
 from counterfoil.protocols.lance.bench import Bench
-from counterfoil.stages import Item, Items, Made, Stages, Table, turned_away
+from counterfoil.stages import Item, Items, Made, Stages, Table
 
 
 def read(bench: Bench, stages: Stages) -> Table:
@@ -27,11 +27,7 @@ def read(bench: Bench, stages: Stages) -> Table:
                 image = bench.dataset.load(sample_of(item), bench.size)
                 png = images.png((image * 255).round() / 255)  # as seen in 8 bits, like everything that is made of it
             except BadImage as problem:
-                if bench.spec.strict:
-                    raise BadData(
-                        f"{problem} (strict: stopping at the first unreadable picture; what was done is kept)"
-                    ) from None
-                made.append(turned_away("unreadable", str(problem)))
+                made.append(bench.unreadable(problem))
                 continue
             made.append(Made({"picture": stages.blobs.put(png, ".png"), "given": item.inputs["given"]}))
         return made
@@ -39,7 +35,8 @@ def read(bench: Bench, stages: Stages) -> Table:
     settings = {"data": bench.spec.data.name, "options": bench.spec.data.options, "size": bench.size}
     if hasattr(bench.dataset, "provenance"):
         settings["provenance"] = bench.dataset.provenance()
-    return stages.map("sources", Items(items, len(bench.dataset)), work, settings=settings, blobs=["picture"])
+    table = stages.map("sources", Items(items, len(bench.dataset)), work, settings=settings, blobs=["picture"])
+    return bench.complete(table)
 
 
 def sample_of(item: Item) -> Sample:
