@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from counterfoil.metrics import fmr_results
 from counterfoil.store import open_run
 from tests.cli.stored import call, stored
 
@@ -82,6 +83,26 @@ def test_verdicts_go_into_a_json_file_with_their_numbers(tmp_path: Path) -> None
     assert (told["checks"][0]["value"], told["checks"][0]["n"]) == (own["value"], own["n"])
     assert told["checks"][0]["low"] > own["low"]  # one-sided: of 90 %
     assert [check["value"] for check in told["checks"][2:]] == [0, 0]
+
+
+def test_what_nobody_has_decided_on_is_counted_and_told(tmp_path: Path) -> None:
+    runs = [stored(tmp_path / name) for name in ("a", "b")]
+    assert "undecided" not in call("gate", runs[0], "--min", "sa=10")[1]
+    for run, decided in ((open_run(runs[0]), "image 4"), (open_run(runs[1]), "image 5")):
+        with run.appending() as rows:
+            said = [replace(each, oracle="people", keeps_label=each.trial_id < decided or None) for each in run.verdicts()]
+            rows.add(verdicts=said)
+    files = ["--json", tmp_path / "gate.json", "--junit", tmp_path / "gate.xml"]
+    _, output = call("gate", runs[0], "--oracle", "people", "--min", "sa=10", "--against", runs[1], *files)
+    of_run, of_baseline = (fmr_results(open_run(run), oracle="people")["counts"]["pending"] for run in runs)
+    assert of_run > of_baseline > 0
+    notes = [line for line in output.splitlines() if line.startswith("note")]
+    assert notes[0].startswith(f"note  {of_run} images undecided by people, counted in SA alone; the verdict may change")
+    assert notes[1].startswith(f"note  in the baseline {of_baseline} images undecided")
+    told = json.loads((tmp_path / "gate.json").read_text())["undecided"]
+    assert told["run"] == {"number": of_run, "what": "image", "by": "people", "counted": "in SA alone"}
+    assert told["baseline"]["number"] == of_baseline
+    assert f"{of_run} images undecided" in ElementTree.parse(tmp_path / "gate.xml").getroot().findtext("testsuite/system-out")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -142,3 +143,12 @@ def test_a_run_of_an_unknown_protocol_is_refused(run, tmp_path):
     path.write_text(path.read_text().replace('"protocol": "lance"', '"protocol": "dance"'))
     with pytest.raises(UsageError, match="a run of protocol 'dance', which this version does not know"):
         invoke("report", str(tmp_path / "run"))
+
+
+def test_gate_says_how_many_edits_are_undecided(run):
+    said = enumerate(run.verdicts())
+    with run.appending() as rows:
+        rows.add(verdicts=[replace(each, oracle="later", keeps_label=None if number % 2 else True) for number, each in said])
+    pending = results_of(run, oracle="later")["counts"]["pending"]
+    said = invoke("gate", str(run.path), "--oracle", "later", "--max", "drop=99").output
+    assert f"note  {pending} edits undecided by later, counted in no number; " in said

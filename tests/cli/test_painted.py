@@ -11,6 +11,7 @@ from counterfoil.export.writing import export
 from counterfoil.metrics.imagenet_d import results
 from counterfoil.metrics.outcomes import model_names
 from counterfoil.protocols import imagenet_d
+from counterfoil.records import Verdict
 from counterfoil.store import Run, open_run
 from tests.cli.stored import call
 from tests.protocols.imagenet_d.world import Scripted, SquareModel, given, spec
@@ -150,3 +151,18 @@ def test_no_number_is_made_up_for_what_was_not_asked(asked: Run) -> None:
         assert found[name]["value"] is None and found[name]["note"].startswith("asked ")
     assert found["by_nuisance"]["background"]["painted"]["value"] is None
     assert found["by_nuisance"]["background"]["mined"]["value"] == found["mined"]["value"]  # all that was kept is of that kind
+
+
+def test_a_gate_says_what_becomes_of_pictures_that_are_undecided(tmp_path: Path) -> None:
+    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
+    bar = ("gate", run.path, "--model", "fake:unseen", "--min", "accuracy_painted=1")
+    assert "undecided" not in call(*bar)[1]
+    with run.appending() as rows:
+        rows.add(verdicts=[Verdict(trial_id, "made", "unsure", None, 0.0, -1) for trial_id in kept[1:]])
+        rows.add(verdicts=[Verdict(kept[0], "made", "unsure", True, 0.0, -1)])
+    said = call(*bar, "--oracle", "unsure")[1]
+    assert f"note  {len(kept) - 1} pictures undecided by unsure, counted as if they showed their object" in said
+    with run.appending() as rows:
+        rows.add(verdicts=[Verdict(trial_id, "made", "human", True, 1.0, -1) for trial_id in kept[1:]])
+    assert "note  1 picture undecided by people, counted in accuracy_painted alone" in call(*bar)[1]

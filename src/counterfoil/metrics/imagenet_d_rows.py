@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from counterfoil.errors import BadRun, UsageError
-from counterfoil.metrics.imagenet_d_columns import chats_of, read_paintings, surrogates_of
+from counterfoil.metrics.imagenet_d_columns import UNKNOWN, Paintings, chats_of, read_paintings, surrogates_of
 from counterfoil.metrics.imagenet_d_transfer import columns_of
 from counterfoil.metrics.outcomes import part_name
-from counterfoil.metrics.rows import Rows
+from counterfoil.metrics.rows import Rows, Undecided
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 
@@ -47,6 +47,15 @@ def rows_of_paintings(run: Run, *, model: str | None = None, oracle: str | None 
         columns=columns,
         source=paintings.clusters,
         factor=paintings.kind.astype(str),
+        undecided=_undecided(paintings, oracle or part_name(run.spec.get("oracle"))),
     )
     order = np.argsort(keys)
     return every.take(order[paintings.base[order]])
+
+
+def _undecided(paintings: Paintings, oracle: str) -> Undecided:
+    """Of the kept pictures: once people have looked at any, those they have not come to; else those that the oracle leaves open."""
+    people, sees = paintings.people[paintings.kept], paintings.sees[paintings.kept]
+    if (paintings.people != UNKNOWN).any():
+        return Undecided(int((people == UNKNOWN).sum()), "picture", "people", "in accuracy_painted alone")
+    return Undecided(int((sees == UNKNOWN).sum()) if oracle else 0, "picture", oracle, "as if they showed their object")

@@ -221,7 +221,7 @@ def _counts(sources: Sources, pairs: Pairs) -> dict[str, Any]:
         "edits": len(pairs),
         "accepted": int((pairs.accepted == YES).sum()),
         "rejected": int((pairs.accepted == NO).sum()),
-        "pending": int((pairs.accepted < NO).sum()),
+        "pending": pairs.pending,
         "unscored": int(((pairs.accepted == YES) & ((pairs.clean_correct < NO) | (pairs.made_correct < NO))).sum()),
     }
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from counterfoil.metrics.lance import columns_of, columns_of_sources, columns_of_verdicts
 from counterfoil.metrics.pairs import read_pairs
-from counterfoil.metrics.rows import Rows
+from counterfoil.metrics.rows import Rows, Undecided
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 
@@ -29,5 +29,6 @@ def rows_of_pairs(run: Run, *, model: str | None = None, oracle: str | None = No
         columns=columns,
         source=np.concatenate([np.arange(len(sources.ids)), pairs.image]),
         factor=np.concatenate([np.full(len(sources.ids), ""), pairs.factor]),
+        undecided=Undecided(pairs.pending, "edit", pairs.oracle, "in no number"),
     )
     return rows.take(np.argsort(keys))

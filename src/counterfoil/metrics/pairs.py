@@ -50,6 +50,11 @@ class Pairs:
         return counted
 
     @property
+    def pending(self) -> int:
+        """Edits that the oracle has not decided on."""
+        return int(np.count_nonzero(self.accepted < NO))
+
+    @property
     def sensitivity(self) -> NDArray[np.float64]:
         """How far the probability of the true class moved, in points."""
         return np.abs(self.clean_truth - self.made_truth) * 100

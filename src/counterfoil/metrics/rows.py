@@ -28,6 +28,18 @@ WORDS = {
 }
 
 
+class Undecided(NamedTuple):
+    """How many pictures of a run somebody has not decided on, and what these count in meanwhile."""
+
+    number: int = 0
+    what: str = ""
+    by: str = ""
+    counted: str = ""
+
+    def __str__(self) -> str:
+        return f"{counted(self.number, self.what)} undecided by {self.by}, counted {self.counted}" if self.number else ""
+
+
 @dataclass(frozen=True)
 class Rows:
     """One row a picture, in the order of `keys`: of FMR a source image, of LANCE a source image or an edit, of ImageNet-D a
@@ -41,6 +53,7 @@ class Rows:
     columns: Mapping[str, NDArray[Any]]
     source: NDArray[np.int64] | None = None  # rows that share a number are no more independent than one
     factor: NDArray[np.str_] | None = None  # what was edited or painted, where that is known
+    undecided: Undecided = Undecided()  # of the whole run
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -94,7 +107,16 @@ def rows_of(found: Outcomes | Rows) -> Rows:
     """Outcomes as rows; rows as they are."""
     if isinstance(found, Rows):
         return found
-    return Rows("fmr", found.model, found.classes, found.keys, found.label, columns_of(found), found.source)
+    return Rows(
+        protocol="fmr",
+        model=found.model,
+        classes=found.classes,
+        keys=found.keys,
+        label=found.label,
+        columns=columns_of(found),
+        source=found.source,
+        undecided=Undecided(found.pending, "image", found.oracle, "in SA alone"),
+    )
 
 
 def counted(number: int, noun: str) -> str:
