@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from counterfoil import images, independence, registry
-from counterfoil.errors import UsageError
+from counterfoil.errors import BadRun, UsageError
 from counterfoil.evaluation.looking import reading, recorded
 from counterfoil.parts import Model, provenance_of, to_device
 from counterfoil.records import Picture, Prediction, Trial, Verdict
@@ -42,6 +42,7 @@ def score(
 ) -> None:
     """Put a model's predictions beside the run's own, under its name or another that is given. `built` is the model itself
     where `asked` only names it. UsageError if answers of another model would have that name too."""
+    _check_has_pictures(run)
     model = _part("model", asked, device) if built is None else built
     later = _asked(run, model, "model", asked, name or asked.name, tell)
     # A class of the run may stand for several of a model's; each goes by its own name where the run says nothing else.
@@ -69,6 +70,7 @@ def judge(
     tell: Tell = lambda line: None,
 ) -> None:
     """Put an oracle's verdicts beside the run's own, as `score` does a model's predictions."""
+    _check_has_pictures(run)
     oracle = _part("oracle", asked, device).bind(run.classes)
     later = _asked(run, oracle, "oracle", asked, name or asked.name, tell)
 
@@ -129,6 +131,11 @@ def _rivals(run: Run, role: Role) -> Iterator[tuple[str, Mapping[str, str]]]:
 def pictures_of(run: Run) -> int:
     """How many pictures there are to be asked about."""
     return sum(1 for _ in _stored(run))
+
+
+def _check_has_pictures(run: Run) -> None:
+    if next(_stored(run), None) is None:
+        raise BadRun(f"{run.path}: has no pictures to ask about yet; repeat its command first")
 
 
 def _part(role: str, asked: PartSpec, device: str) -> Any:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from counterfoil import cli
+from counterfoil import cli, store
+from tests.cli.stored import SPEC
 from tests.worlds import FAKES, arrays, folder
 
 MODEL, GENERATOR, ORACLE = f"python:{FAKES}:TinyModel", "brightness:", "daylight:"
@@ -258,11 +259,38 @@ def test_nothing_but_bad_pictures(run, tmp_path):
     refused(run(data=tmp_path / "bad"), "none of 2 pictures tried can be read")
 
 
-@pytest.mark.parametrize("command", ["report", "score", "judge"])
-def test_a_folder_that_is_no_run(counterfoil, tmp_path, command):
-    extra = {"score": ["--model", MODEL], "judge": ["--oracle", ORACLE]}.get(command, [])
-    code, _, complaint = counterfoil(command, tmp_path, *extra)
+READERS = {
+    "score": ["score", "RUN", "--model", MODEL],
+    "judge": ["judge", "RUN", "--oracle", ORACLE],
+    "report": ["report", "RUN"],
+    "compare": ["compare", "RUN", "RUN"],
+    "gate": ["gate", "RUN", "--min", "fmr=60"],
+    "review": ["review", "RUN", "--verdicts"],
+    "export": ["export", "RUN"],
+    "log": ["log", "RUN", "--to", "tensorboard"],
+    "board": ["board", "result", "RUN", "-o", "result.json"],
+}
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_what_is_no_run_is_refused_in_a_line(counterfoil, tmp_path, command):
+    (tmp_path / "notes.txt").write_text("hello")
+    folder(tmp_path / "data", count=4)
+    before = sorted(tmp_path.rglob("*"))
+    for path, why in (("notes.txt", "it is a file"), ("nowhere", "no such folder"), ("data", "no run.json")):
+        code, _, complaint = counterfoil(*[path if word == "RUN" else word for word in READERS[command]])
+        assert (code, complaint.count("\n")) == (2, 1)
+        assert complaint.startswith(f"counterfoil: {path}: not a run directory ({why}")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", [name for name in READERS if name not in ("report", "compare")])
+def test_a_run_that_has_only_begun_is_refused_in_a_line(counterfoil, tmp_path, command):
+    with store.write(tmp_path / "run", SPEC, ("ant", "bee"), {}):
+        pass
+    code, _, complaint = counterfoil(*["run" if word == "RUN" else word for word in READERS[command]])
     assert (code, complaint.count("\n")) == (2, 1)
+    assert complaint.startswith("counterfoil: run: ")
 
 
 def test_debug_shows_the_traceback(tmp_path):

@@ -73,6 +73,13 @@ def test_wrong_use(tmp_path: Path, extra: list[str], said: str) -> None:
     assert "\n" not in complaint
 
 
+def test_a_run_that_is_not_finished_is_named(tmp_path: Path) -> None:
+    runs = stored(tmp_path / "a"), stored(tmp_path / "b", "lab:diverse")
+    assert "Not finished" not in call("compare", *runs)[1]
+    (runs[1] / "results.json").unlink()
+    assert f"only the images done so far count: {runs[1]}." in call("compare", *runs)[1]
+
+
 def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
     path = stored(tmp_path / "a")
     code, complaint = call("compare", path, path)

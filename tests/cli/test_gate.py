@@ -105,6 +105,14 @@ def test_what_nobody_has_decided_on_is_counted_and_told(tmp_path: Path) -> None:
     assert f"{of_run} images undecided" in ElementTree.parse(tmp_path / "gate.xml").getroot().findtext("testsuite/system-out")
 
 
+def test_a_run_that_is_not_finished_is_not_judged(tmp_path: Path) -> None:
+    runs = [stored(tmp_path / name) for name in ("a", "b")]
+    (runs[1] / "results.json").unlink()
+    for arguments in ((runs[1], "--min", "fmr=1"), (runs[0], "--against", runs[1])):
+        code, complaint = call("gate", *arguments)
+        assert code == 2 and complaint.startswith(f"{runs[1]}: not finished")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -17,9 +17,10 @@ from .made import write
 
 
 def test_reading_what_is_not_a_run(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(BadRun, match="not a run directory"):
-            store.open_run(path)
+    (tmp_path / "notes.txt").write_text("hello")
+    for path, why in ((".", "no run.json"), ("nowhere", "no such folder"), ("notes.txt", "it is a file, and a run is a folder")):
+        with pytest.raises(BadRun, match=rf"not a run directory \({why}\); give the --out of a run$"):
+            store.open_run(tmp_path / path)
 
 
 def test_the_folder_around_runs_is_answered_with_their_names(tmp_path: Path) -> None:
@@ -27,6 +28,10 @@ def test_the_folder_around_runs_is_answered_with_their_names(tmp_path: Path) -> 
         write(tmp_path / name, range(1))
     with pytest.raises(BadRun, match=f"here are {tmp_path / 'one'}, {tmp_path / 'two'}$"):
         store.open_run(tmp_path)
+    with pytest.raises(BadRun, match=f"no such folder.*; here are {tmp_path / 'one'}, {tmp_path / 'two'}$"):
+        store.open_run(tmp_path / "three")
+    with pytest.raises(BadRun, match=f"a run is a folder.*; here are {tmp_path / 'one'}$"):
+        store.open_run(tmp_path / "one" / "run.json")
 
 
 def test_tables_stream_as_arrow(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def compare(
     unlike = [*differences(opened), *filter(None, [check_sources(opened)])]
     if unlike:
         typer.echo(f"Not the same test, so a difference need not be the model's: {'; '.join(unlike)}.\n")
+    if begun := [str(run.path) for run in opened if run.results is None]:
+        typer.echo(f"Not finished, so that only the images done so far count: {', '.join(begun)}.\n")
     if guessing := _two_choices(opened, contenders):
         typer.echo(f"{guessing} chose between two names, so half right is chance; the others chose among all classes.\n")
     for line in lines(compare_outcomes(contenders, measures, alpha=alpha)):

@@ -47,7 +47,7 @@ def gate(
     if margin is not None and against is None:
         raise UsageError("--margin is a distance from a baseline; name it with --against RUN")
     write_xml, write_json = output(junit_file, "--junit"), output(json_file, "--json")
-    opened = open_run(run)
+    opened = _finished(run)
     known = measures_of([opened])
     bars = [parse_bar(text, "min", known) for text in minimum or []] + [parse_bar(text, "max", known) for text in maximum or []]
     rows = read_rows(opened, model=model, oracle=oracle)
@@ -55,7 +55,7 @@ def gate(
     checks = check_bars(rows, bars, alpha=alpha, point=point, seed=int(opened.spec.get("seed", 0)))
     undecided = {"run": rows.undecided}
     if against is not None:
-        theirs = _baseline(opened, open_run(against), model=model, oracle=oracle)
+        theirs = _baseline(opened, _finished(against), model=model, oracle=oracle)
         undecided["baseline"] = theirs.undecided
         asked = list({bar.name: bar for bar in bars}.values())
         checks += check_against(rows, theirs, asked or _usual(opened), alpha=alpha, margin=margin)
@@ -70,6 +70,14 @@ def gate(
         typer.echo(f"note  {note}; the verdict may change once they are decided")
     typer.echo(f"gate: {f'{failed} of {len(checks)} failed' if failed else f'all {len(checks)} passed'}")
     raise typer.Exit(1 if failed else 0)
+
+
+def _finished(path: Path) -> Run:
+    """A run whose numbers are there; others would be judged by the images that happen to be done."""
+    run = open_run(path)
+    if run.results is None:
+        raise UsageError(f"{path}: not finished, so there is nothing to judge yet; repeat its command first")
+    return run
 
 
 def _baseline(run: Run, baseline: Run, *, model: str | None, oracle: str | None) -> Rows:

@@ -54,7 +54,7 @@ def rows_of_paintings(run: Run, *, model: str | None = None, oracle: str | None 
 
 
 def _undecided(paintings: Paintings, oracle: str) -> Undecided:
-    """Of the kept pictures: once people have looked at any, those they have not come to; else those that the oracle leaves open."""
+    """Of the kept pictures: once people have looked at any, what they have not come to; else what the oracle leaves open."""
     people, sees = paintings.people[paintings.kept], paintings.sees[paintings.kept]
     if (paintings.people != UNKNOWN).any():
         return Undecided(int((people == UNKNOWN).sum()), "picture", "people", "in accuracy_painted alone")

@@ -70,17 +70,22 @@ def load(root: Path) -> RunFile:
             provenance=content["provenance"],
             resumed=tuple(content["resumed"]),
         )
-    except FileNotFoundError:
-        raise BadRun(f"{root}: not a run directory (no {NAME}); give the --out of a run{_runs_in(root)}") from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadRun(f"{root}: not a run directory ({_why_not(root)}); give the --out of a run{_runs_near(root)}") from None
     except OSError as error:
         raise BadRun(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
     except (ValueError, KeyError, TypeError) as error:
         raise BadRun(f"{path}: damaged ({type(error).__name__}); restore it, or choose another --out") from None
 
 
-def _runs_in(folder: Path, shown: int = 4) -> str:
-    """The runs that a folder holds, for people who gave the folder around them."""
-    found = sorted(str(path.parent) for path in folder.glob(f"*/{NAME}"))
+def _why_not(place: Path) -> str:
+    return f"no {NAME}" if place.is_dir() else "it is a file, and a run is a folder" if place.exists() else "no such folder"
+
+
+def _runs_near(place: Path, shown: int = 4) -> str:
+    """The runs in a folder, or around a place that is none: people give the folder around runs, or a file of one."""
+    folder = place if place.is_dir() else place.parent
+    found = sorted(str(path.parent) for path in (*folder.glob(NAME), *folder.glob(f"*/{NAME}")))
     more = f" and {len(found) - shown} more" if len(found) > shown else ""
     return f"; here are {', '.join(found[:shown])}{more}" if found else ""
 

@@ -30,7 +30,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not self.root.is_dir():
-            raise UsageError(f"{self.root}: not a folder; give the folder that holds the runs")
+            what = "not a folder" if self.root.exists() else "no such folder"
+            raise UsageError(f"{self.root}: {what}; give the folder that holds the runs")
         if not self.token and not is_loopback(self.host):
             raise UsageError(
                 f"host {self.host}: others can reach it, so a token is needed; set COUNTERFOIL_TOKEN or --token-file"
