@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.registry import ROLES
-from tests.sources import data, endpoints, generators, language, models, painting
+from tests.sources import data, endpoints, generators, language, models, own, painting
 
 Made = tuple[str, dict[str, Any]]
 """The name of a part and its options, as a specification gives them."""
@@ -25,6 +25,7 @@ RECIPES: dict[tuple[str, str], Recipe] = {
     **language.RECIPES,
     **painting.RECIPES,
     **endpoints.RECIPES,
+    **own.RECIPES,
 }
 """By role and kind."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ PAPER_TEMPLATE = "an image of {class}"
 TEXTS_AT_ONCE = 64
 
 
+@runtime_checkable
 class Encoder(Protocol):
     """Embeds pictures and words into one space, and turns their cosine similarity into logits."""
 

@@ -11,8 +11,8 @@ from counterfoil import weights
 from counterfoil.errors import BadPart
 from counterfoil.generators.inversion import Inversion, InvertedGenerator, LatentModule
 from counterfoil.generators.latent import Autoencoder, LatentGenerator
-from counterfoil.models.python_factory import call
 from counterfoil.parts import Generator
+from counterfoil.python_functions import call
 
 
 def python_generator(place: str, **options: Any) -> Generator:

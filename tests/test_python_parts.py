@@ -1,0 +1,93 @@
+"""`python:` in every role: what a function of the user's own gives is the part, if it has what the role asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from counterfoil import evaluate, registry
+from counterfoil.errors import BadPart, UnknownName
+from tests.sources import CHECKS
+from tests.sources.own import PARTS, named
+from tests.worlds import FAKES
+
+LACKING = {
+    "oracle": "bind, judge; see Oracle in counterfoil.parts",
+    "dataset": "classes, __len__, __iter__, load; see Dataset in counterfoil.parts",
+    "captioner": "caption; see Captioner in counterfoil.parts",
+    "rewriter": "rewrite; see Rewriter in counterfoil.parts",
+    "editor": "size, sweep, invert, edit; see Editor in counterfoil.parts",
+    "painter": "paint; see Painter in counterfoil.parts",
+    "encoder": (
+        "preprocessing, embed_images, embed_texts, logits, pairwise, to, provenance; see Encoder in counterfoil.encoders.prompts"
+    ),
+    "chat": "answer; see Chat in counterfoil.evaluation.questions",
+}
+SOURCE = """
+from tests.sources.own import Bright
+
+class Nothing:
+    pass
+
+def whole_class():
+    return Bright
+
+def failing():
+    raise ValueError("out of luck")
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(SOURCE)
+    return tmp_path / "mine.py"
+
+
+def test_every_role_has_it() -> None:
+    assert {*PARTS, "model", "generator"} == set(registry.ROLES) == {*LACKING, "model", "generator"}
+
+
+@pytest.mark.parametrize("role", PARTS)
+def test_a_function_of_ones_own_makes_a_part(role: str) -> None:
+    CHECKS[role](registry.create(role, named(role)))
+
+
+@pytest.mark.parametrize("role", PARTS)
+def test_what_it_lacks_is_named(role: str, source: Path) -> None:
+    with pytest.raises(BadPart) as refused:
+        registry.create(role, f"python:{source}:Nothing")
+    assert str(refused.value) == f"python:{source}:Nothing: gives a Nothing without {LACKING[role]}"
+
+
+@pytest.mark.parametrize("role", PARTS)
+def test_a_class_is_no_object_of_it(role: str, source: Path) -> None:
+    with pytest.raises(BadPart, match=r"gives the class Bright itself; give an object of it, as in Bright\(\)"):
+        registry.create(role, f"python:{source}:whole_class")
+    with pytest.raises(BadPart, match="the function failed with ValueError: out of luck"):
+        registry.create(role, f"python:{source}:failing")
+
+
+def test_a_file_without_its_kind_is_answered_with_how_to_write_it() -> None:
+    with pytest.raises(UnknownName, match=r"as in 'python:mine.py:FUNCTION'"):
+        registry.create("oracle", "mine.py")
+
+
+def test_options_are_the_arguments() -> None:
+    assert registry.create("oracle", named("oracle"), {"darkest": 0.3}).darkest == 0.3
+    dataset = registry.create("dataset", named("dataset"), {"count": 5})
+    assert len(dataset) == 5 and next(iter(dataset)).source.startswith(f"{named('dataset')}[0]")
+
+
+def test_a_whole_run_of_ones_own_parts(tmp_path: Path) -> None:
+    run = evaluate(
+        f"python:{FAKES}:TinyModel",
+        named("dataset"),
+        generator="brightness:",
+        oracle={"name": named("oracle"), "darkest": 0.05},
+        size=16,
+        search={"budget": 2, "step": 0.5},
+        out=tmp_path / "run",
+    )
+    assert run.counts["images"] == 12 and np.isfinite(run.scores["SA"].value)
