@@ -168,3 +168,27 @@ def test_data_whose_ids_or_labels_are_wrong_are_refused(tmp_path, ids, labels, s
     with pytest.raises(BadData, match=said):
         counterfoil.evaluate(TinyModel(), Data(), generator="brightness:", oracle="daylight:", size=16, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"model": object()}, "model is a object without classes, differentiable, logits; see Model in counterfoil.parts"),
+        ({"data": [1, 2]}, "data is a list without classes, load; see Dataset in counterfoil.parts"),
+        ({"generator": object()}, "generator is a object without moving, size, start, render, step"),
+        ({"oracle": object()}, "oracle is a object without bind, judge"),
+        ({"oracle": TinyModel}, r"oracle is the class TinyModel itself; give an object of it, as in TinyModel\(\)"),
+    ],
+)
+def test_an_object_that_lacks_what_its_role_asks_for_is_refused(tmp_path, wrong, said):
+    parts = {"model": TinyModel(), "data": labelled(4), "generator": "brightness:", "oracle": "daylight:"}
+    with pytest.raises(BadPart, match=said):
+        counterfoil.evaluate(**{**parts, **wrong}, classes=CLASSES, size=16, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_module_and_its_classes_are_a_model(tmp_path):
+    module, parts = nn.Sequential(TinyModel()), {"generator": "brightness:", "oracle": "daylight:", "size": 16, "search": SEARCH}
+    paired = counterfoil.evaluate((module, CLASSES), labelled(8), out=tmp_path / "a", **parts)
+    apart = counterfoil.evaluate(module, labelled(8), classes=CLASSES, out=tmp_path / "b", **parts)
+    assert paired.scores == apart.scores and paired.spec["model"] == apart.spec["model"]

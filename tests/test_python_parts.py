@@ -20,9 +20,7 @@ LACKING = {
     "rewriter": "rewrite; see Rewriter in counterfoil.parts",
     "editor": "size, sweep, invert, edit; see Editor in counterfoil.parts",
     "painter": "paint; see Painter in counterfoil.parts",
-    "encoder": (
-        "preprocessing, embed_images, embed_texts, logits, pairwise, to, provenance; see Encoder in counterfoil.encoders.prompts"
-    ),
+    "encoder": "embed_images, embed_texts; see Embedder in counterfoil.encoders.prompts",
     "chat": "answer; see Chat in counterfoil.evaluation.questions",
 }
 SOURCE = """

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from counterfoil import protocols
+from counterfoil import contracts, protocols
 from counterfoil import spec as specs
 from counterfoil.acceleration import cards
 from counterfoil.assembly import Given
@@ -44,7 +44,8 @@ def evaluate(
 
     Every part is a name (`"timm:resnet50"`), a mapping with a name and options, or an object that meets its contract in
     `counterfoil.parts`. A plain torch module may stand for the model: it gets pictures in [0, 1] with a side of `size`, and its
-    outputs are taken to be `classes`, or the data's classes. Data may be a folder, or a pair of arrays (images, labels).
+    outputs are taken to be `classes`, or the data's classes; so may a pair (module, classes). Data may be a folder, or a pair of
+    arrays (images, labels).
     `settings` are the keys of a specification: `limit=200, size=224, search={"budget": 20}`; `execution={"executor": "ray"}`
     hands the work to workers. How far it is, is shown on a terminal and in a notebook; pictures that had to be left out are
     named on standard error.
@@ -53,6 +54,9 @@ def evaluate(
     and an oracle; `protocol="imagenet-d"` tests the model on an exported set.
     """
     objects: dict[str, Any] = {}
+    if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], nn.Module):
+        classes = classes or model[1]
+        model = ModuleModel(*model)
     if isinstance(data, tuple):
         data = ArrayDataset(*data, classes=classes)
     if isinstance(model, nn.Module) and not hasattr(model, "logits"):
@@ -70,8 +74,10 @@ def evaluate(
         elif isinstance(value, Path):
             values[key] = str(value)
         else:
+            role = "dataset" if key == "data" else key
+            contracts.check(value, role, f"{key} is")
             values[key] = _name(value)
-            objects["dataset" if key == "data" else key] = value
+            objects[role] = value
             if key == "model":  # where a run has several models, by name
                 objects[values[key]] = value
     execution = Execution.of(values.pop("execution", None))

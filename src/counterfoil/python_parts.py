@@ -4,31 +4,22 @@ What the function gives has to have what the contract of its role asks for. Mode
 they may also be plain modules.
 """
 
-# Contracts are handed over to hold what was made against, not to be called.
-# mypy: disable-error-code="type-abstract"
-
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
+from counterfoil import contracts
 from counterfoil.datasets.tensors import ArrayDataset
-from counterfoil.encoders.prompts import Encoder
-from counterfoil.errors import BadPart
-from counterfoil.evaluation.questions import Chat
-from counterfoil.parts import Captioner, Dataset, Editor, Oracle, Painter, Rewriter
 from counterfoil.python_functions import call
 
-Contract = TypeVar("Contract")
 
-
-def oracle(place: str, **options: Any) -> Oracle:
+def oracle(place: str, **options: Any) -> Any:
     """An oracle that a function makes: python:package.module:factory or python:path/to/file.py:factory."""
-    return _made(place, options, Oracle)
+    return _made("oracle", place, options)
 
 
-def dataset(place: str, **options: Any) -> Dataset:
+def dataset(place: str, **options: Any) -> Any:
     """A data set that a function makes: python:package.module:factory or python:path/to/file.py:factory.
 
     The function gives a Dataset, or arrays (images, labels), as `tensors` takes them, perhaps with class names as a third.
@@ -36,57 +27,43 @@ def dataset(place: str, **options: Any) -> Dataset:
     made = call(place, options)
     if isinstance(made, tuple) and len(made) in (2, 3):
         return ArrayDataset(made[0], made[1], classes=made[2] if len(made) == 3 else None, name=f"python:{place}")
-    return _checked(place, made, Dataset)
+    return _checked("dataset", place, made)
 
 
-def captioner(place: str, **options: Any) -> Captioner:
+def captioner(place: str, **options: Any) -> Any:
     """A captioner that a function makes: python:package.module:factory or python:path/to/file.py:factory."""
-    return _made(place, options, Captioner)
+    return _made("captioner", place, options)
 
 
-def rewriter(place: str, **options: Any) -> Rewriter:
+def rewriter(place: str, **options: Any) -> Any:
     """A rewriter that a function makes: python:package.module:factory or python:path/to/file.py:factory."""
-    return _made(place, options, Rewriter)
+    return _made("rewriter", place, options)
 
 
-def editor(place: str, **options: Any) -> Editor:
+def editor(place: str, **options: Any) -> Any:
     """An editor that a function makes: python:package.module:factory or python:path/to/file.py:factory."""
-    return _made(place, options, Editor)
+    return _made("editor", place, options)
 
 
-def painter(place: str, **options: Any) -> Painter:
+def painter(place: str, **options: Any) -> Any:
     """A painter that a function makes: python:package.module:factory or python:path/to/file.py:factory."""
-    return _made(place, options, Painter)
+    return _made("painter", place, options)
 
 
-def encoder(place: str, **options: Any) -> Encoder:
+def encoder(place: str, **options: Any) -> Any:
     """An encoder that a function makes: python:package.module:factory or python:path/to/file.py:factory."""
-    return _made(place, options, Encoder)
+    return _made("encoder", place, options)
 
 
-def chat(place: str, **options: Any) -> Chat:
+def chat(place: str, **options: Any) -> Any:
     """A chat that a function makes: python:package.module:factory or python:path/to/file.py:factory."""
-    return _made(place, options, Chat)
+    return _made("chat", place, options)
 
 
-def _made(place: str, options: Mapping[str, Any], contract: type[Contract]) -> Contract:
-    return _checked(place, call(place, dict(options)), contract)
+def _made(role: str, place: str, options: Mapping[str, Any]) -> Any:
+    return _checked(role, place, call(place, dict(options)))
 
 
-def _checked(place: str, made: Any, contract: type[Contract]) -> Contract:
-    """What was made, or BadPart that says what it lacks to be what it should."""
-    if isinstance(made, type):
-        raise BadPart(f"python:{place}: gives the class {made.__name__} itself; give an object of it, as in {made.__name__}()")
-    lacking = [name for name in _asked_for(contract) if not hasattr(made, name)]
-    if lacking:
-        what, where = contract.__name__, contract.__module__
-        raise BadPart(f"python:{place}: gives a {type(made).__name__} without {', '.join(lacking)}; see {what} in {where}")
-    assert isinstance(made, contract)
+def _checked(role: str, place: str, made: Any) -> Any:
+    contracts.check(made, role, f"python:{place}: gives")
     return made
-
-
-def _asked_for(contract: type[Any]) -> list[str]:
-    """What a contract says that a part has: its attributes, properties and methods."""
-    said = [name for name, value in vars(contract).items() if inspect.isfunction(value) or isinstance(value, property)]
-    methods = [name for name in said if not name.startswith("_") or name in ("__len__", "__iter__")]
-    return [*inspect.get_annotations(contract), *methods]

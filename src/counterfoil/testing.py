@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from counterfoil.encoders.prompts import Encoder
+from counterfoil.encoders.prompts import Embedder
 from counterfoil.errors import BadPart
 from counterfoil.evaluation.questions import Chat
 from counterfoil.parts import (
@@ -216,11 +216,10 @@ def check_editor(
     assert worst <= 1e-4, f"edits treat rows independently: other rows changed one by {worst:.2g}"
 
 
-def check_encoder(encoder: Encoder, *, size: int = 32, texts: Sequence[str] = ("a photo of a mug", "a sock")) -> None:
+def check_encoder(encoder: Embedder, *, size: int = 32, texts: Sequence[str] = ("a photo of a mug", "a sock")) -> None:
     """An encoder: pictures as rows of numbers, each from its picture alone; words in the same space, or a refusal."""
     images = pictures(size=size)
-    for needed in ("preprocessing", "pairwise", "embed_images", "embed_texts", "logits", "to", "provenance"):
-        assert hasattr(encoder, needed), f"an encoder has `{needed}`"
+    assert isinstance(encoder, Embedder), "an encoder has `embed_images(images)` and `embed_texts(texts)`"
     with torch.no_grad():
         embedded = encoder.embed_images(images)
     assert embedded.ndim == 2 and len(embedded) == len(images), f"one row a picture, got shape {tuple(embedded.shape)}"
@@ -234,6 +233,8 @@ def check_encoder(encoder: Encoder, *, size: int = 32, texts: Sequence[str] = ("
     assert tuple(words.shape) == expected, f"texts are embedded as pictures are: {expected}, got {tuple(words.shape)}"
     alone = encoder.embed_texts(texts[1:2])
     assert (alone - words[1:2]).abs().max() <= 1e-4 * words.abs().max(), "a text's embedding does not hang on its neighbours"
+    if not hasattr(encoder, "logits"):
+        return  # none that models and oracles are made of
     similarity = torch.tensor([[0.1, 0.2], [0.3, 0.0]])
     logits = encoder.logits(similarity)
     assert logits.shape == similarity.shape and bool((logits.argsort(1) == similarity.argsort(1)).all()), (

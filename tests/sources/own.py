@@ -74,22 +74,11 @@ class Noise:
 class Means:
     """An encoder of mean colours, and of words by how often they have r, g and b."""
 
-    preprocessing, pairwise = None, False
-
     def embed_images(self, images: Tensor) -> Tensor:
         return images.mean((2, 3))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         return torch.tensor([[1.0 + text.count(letter) for letter in "rgb"] for text in texts])
-
-    def logits(self, similarity: Tensor) -> Tensor:
-        return 100 * similarity
-
-    def to(self, device: Any) -> Means:
-        return self
-
-    def provenance(self) -> dict[str, str]:
-        return {}
 
 
 class Parrot:

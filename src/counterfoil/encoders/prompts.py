@@ -21,11 +21,8 @@ TEXTS_AT_ONCE = 64
 
 
 @runtime_checkable
-class Encoder(Protocol):
-    """Embeds pictures and words into one space, and turns their cosine similarity into logits."""
-
-    preprocessing: Preprocessing
-    """What is done to pictures before they are embedded."""
+class Embedder(Protocol):
+    """Embeds pictures and words into one space: all that protocols ask of an encoder."""
 
     def embed_images(self, images: Tensor) -> Tensor:
         """Embeddings of any length, differentiable.  # (N, 3, H, W) → (N, D)"""
@@ -34,6 +31,13 @@ class Encoder(Protocol):
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Embeddings of any length.  # → (len(texts), D)"""
         ...
+
+
+class Encoder(Embedder, Protocol):
+    """Also turns their cosine similarity into logits, so that models and oracles can be made of it."""
+
+    preprocessing: Preprocessing
+    """What is done to pictures before they are embedded."""
 
     def logits(self, similarity: Tensor) -> Tensor:
         """Cosine similarities, scaled and shifted as the model was trained.  # (N, K)"""
