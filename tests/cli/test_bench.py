@@ -40,6 +40,17 @@ def test_a_climb_is_taken_apart_and_a_run_predicted(tmp_path: Path) -> None:
     assert all(share["seconds"] > 0 for share in found["shares"])
 
 
+def test_the_time_of_a_run_over_all_the_data_is_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = benchmark.Measured("fmr", 8, 1.0, [benchmark.Share("all", 1, 1.0)])
+    monkeypatch.setattr(benchmark, "measured", lambda spec, images: timed)
+    data = f"tensors:{arrays(tmp_path / 'data.npz', 12)}"
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(values(data, limit=10)))
+    for words, said in ((["--data", data], "12 images take"), ([str(tmp_path / "spec.yaml")], "10 images take")):
+        assert said in CliRunner().invoke(app, ["bench", *words]).output
+    assert "50,000 images take" in CliRunner().invoke(app, ["bench", "--protocol", "fmr"]).output
+    assert "7 images take" in CliRunner().invoke(app, ["bench", "--data", data, "--predict", "7"]).output
+
+
 def test_a_search_by_random_steps_has_no_guided_ones_though_the_model_could_be_differentiated(tmp_path: Path) -> None:
     chosen = specs.parse({**values(f"tensors:{arrays(tmp_path / 'data.npz', 4)}"), "search": {"budget": 1, "guidance": "random"}})
     times = {share.name: share.times for share in benchmark.measured(chosen, 4).shares}

@@ -11,7 +11,7 @@ import typer
 
 from counterfoil import spec as specs
 from counterfoil.cli.output import output
-from counterfoil.cli.runs import read, resolve
+from counterfoil.cli.runs import images_of, read, resolve
 from counterfoil.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ Text = str | None
 Number = int | None
 
 PROTOCOLS = ("fmr", "lance", "imagenet-d")
+OF_THE_LAB = 50_000  # as many as ImageNet has for validation; the lab itself has as many as one likes
 
 
 def bench(
@@ -35,7 +36,10 @@ def bench(
     images: Annotated[
         Number, typer.Option(help="Images to time; by default some, on a GPU three times its slots.", min=1)
     ] = None,
-    predict: Annotated[int, typer.Option(help="Images of the run whose time is predicted.", min=1)] = 50_000,
+    predict: Annotated[
+        Number,
+        typer.Option(help="Images of the run whose time is predicted; by default those of the data, of the lab 50,000.", min=1),
+    ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for any key, as for run.")] = None,
     out: Annotated[Path | None, typer.Option("--json", help="Also write what was measured to this file.")] = None,
 ) -> None:
@@ -59,7 +63,7 @@ def bench(
             found.append(measured(spec, images))
         if execution.executor != "local":
             typer.echo(f"{spec.protocol}: timed in this process alone, not by the workers of {execution.executor}")
-        for line in lines(found[-1], predict):
+        for line in lines(found[-1], predict or (images_of(spec) if file or data else OF_THE_LAB)):
             typer.echo(line)
     write((json.dumps([asdict(each) for each in found], indent=2) + "\n").encode())
 

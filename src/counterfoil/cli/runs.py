@@ -121,21 +121,29 @@ def _put(values: dict[str, Any], section: str, key: str, value: Any) -> None:
         settings[key] = value
 
 
-def _explain(resolved: Any, out: Path) -> None:
+def images_of(resolved: Any) -> int:
+    """How many images a run has, or pictures to paint."""
     from counterfoil.assembly import open_data
-    from counterfoil.cost import cost, painting_cost, staged_cost
     from counterfoil.grids import read_grid
     from counterfoil.protocols.imagenet_d.sets import open_set
+
+    if not isinstance(resolved, specs.ImagenetDSpec):
+        return len(open_data(resolved))
+    whole = len(open_set(resolved.data).dataset) if resolved.data else len(read_grid(resolved.grid))
+    return min(whole, resolved.limit or whole)
+
+
+def _explain(resolved: Any, out: Path) -> None:
+    from counterfoil.cost import cost, painting_cost, staged_cost
 
     typer.echo(yaml.safe_dump(resolved.model_dump(mode="json"), sort_keys=False).rstrip())
     lines: list[str] = []
     if isinstance(resolved, specs.FmrSpec):
-        lines = cost(resolved, len(open_data(resolved))).lines()
+        lines = cost(resolved, images_of(resolved)).lines()
     elif isinstance(resolved, specs.LanceSpec):
-        lines = staged_cost(resolved, len(open_data(resolved)))
+        lines = staged_cost(resolved, images_of(resolved))
     elif isinstance(resolved, specs.ImagenetDSpec):
-        whole = len(open_set(resolved.data).dataset) if resolved.data else len(read_grid(resolved.grid))
-        lines = painting_cost(resolved, min(whole, resolved.limit or whole))
+        lines = painting_cost(resolved, images_of(resolved))
     typer.echo(f"\n# run directory: {out}")
     for line in lines:
         typer.echo(f"# {line}")  # a comment, so that the whole can be kept as a file and run
