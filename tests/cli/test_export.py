@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,15 @@ def test_a_set_is_written_and_said_so(run_folder: Path, tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     assert "21 pictures of 4 classes" in found.output
     assert (tmp_path / "set" / "SHA256SUMS").is_file()
+
+
+def test_of_a_run_that_is_not_finished_it_says_so(run_folder: Path, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    shutil.copytree(run_folder, begun)
+    for folder, said in ((run_folder, False), (begun, True)):
+        (begun / "results.json").unlink(missing_ok=True)
+        found = CliRunner().invoke(app, ["export", str(folder), "--out", str(tmp_path / f"set of {folder.name}")])
+        assert ("the run is not finished" in found.output) is said
 
 
 def test_the_run_is_shown_and_reported_like_any_other(run_folder: Path, tmp_path: Path) -> None:

@@ -29,4 +29,5 @@ def export(
     out = out or Path(f"{run.resolve().name}-{layout}")
     with counting("export", opened.counts["validated"]) as watch:
         told = write(opened, out, layout=layout, name=name, licence=licence, note=note, watch=watch)
-    typer.echo(f"{out}: {told.size} pictures of {len(told.classes)} classes")
+    begun = "; the run is not finished, and repeating its command makes more" if opened.results is None else ""
+    typer.echo(f"{out}: {told.size} pictures of {len(told.classes)} classes{begun}")
