@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from counterfoil import evaluate, registry
-from counterfoil.errors import BadPart, UnknownName
+from counterfoil.errors import BadPart, BadSpec, UnknownName
 from tests.sources import CHECKS
 from tests.sources.own import PARTS, named
 from tests.worlds import FAKES
@@ -74,6 +74,10 @@ def test_a_file_without_its_kind_is_answered_with_how_to_write_it() -> None:
 
 def test_options_are_the_arguments() -> None:
     assert registry.create("oracle", named("oracle"), {"darkest": 0.3}).darkest == 0.3
+    with pytest.raises(BadSpec, match=r"got an unexpected keyword argument 'darkst'; its options are darkest$"):
+        registry.create("oracle", named("oracle"), {"darkst": 0.3})
+    with pytest.raises(BadSpec, match=r"'pens'; it takes no options$"):
+        registry.create("painter", named("painter"), {"pens": 3})
     dataset = registry.create("dataset", named("dataset"), {"count": 5})
     assert len(dataset) == 5 and next(iter(dataset)).source.startswith(f"{named('dataset')}[0]")
 

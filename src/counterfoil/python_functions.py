@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -12,18 +13,32 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from counterfoil.errors import BadPart, CounterfoilError, one_line
+from counterfoil.errors import BadPart, BadSpec, CounterfoilError, one_line
 
 
 def call(place: str, options: dict[str, Any]) -> Any:
     """What the function at `package.module:function` or `file.py:function` gives when called with `options`."""
     factory = find(place)
+    _check_options(factory, place, options)
     try:
         return factory(**options)
     except CounterfoilError:
         raise
     except Exception as error:
         raise BadPart(f"python:{place}: the function failed with {type(error).__name__}: {one_line(error)}") from error
+
+
+def _check_options(factory: Callable[..., Any], place: str, options: dict[str, Any]) -> None:
+    """Refuse options that the function does not take, where it says which it takes."""
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:  # made in C
+        return
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        names = ", ".join(signature.parameters)
+        raise BadSpec(f"python:{place}: {error}; {f'its options are {names}' if names else 'it takes no options'}") from None
 
 
 def find(place: str) -> Callable[..., Any]:

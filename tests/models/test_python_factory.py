@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil.errors import BadPart
+from counterfoil.errors import BadPart, BadSpec
 from counterfoil.models.python_factory import python_model
 
 SOURCE = """
@@ -101,7 +101,7 @@ def test_an_error_of_ours_inside_the_function_comes_through(source: Path) -> Non
 
 
 def test_wrong_options_are_named(source: Path) -> None:
-    with pytest.raises(BadPart, match="unexpected keyword argument 'colour'"):
+    with pytest.raises(BadSpec, match=r"unexpected keyword argument 'colour'; its options are outputs$"):
         python_model(f"{source}:pair", colour="red")
 
 
