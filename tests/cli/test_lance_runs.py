@@ -109,9 +109,9 @@ def test_numbers_of_a_search_are_not_asked_of_edits(run):
         invoke("compare", str(run.path), "--transfer")
 
 
-def test_an_interval_without_width_says_why(run):
+def test_a_model_that_no_edit_has_moved_may_still_be_moved_by_others(run):
     said = invoke("compare", str(run.path), "--scored", "--metric", "sensitivity").output
-    assert "0.0 points (all images alike, so the interval has no width)" in said
+    assert "0.0 points (0.0 to 15.0)" in said
 
 
 def test_runs_over_other_pictures_of_the_same_names_are_refused(run, tmp_path):
