@@ -60,6 +60,10 @@ def test_the_page_names_factor_bias_and_losses(page, run):
     assert run.results["bias"][0]["name"].split(" → ")[0] in text
     assert "the oracle no longer sees the class" in text.lower()
     assert "pets[5]: damaged" in text
+    rows = read(page).rows
+    assert any(row.startswith(f"Accuracy drop drop {drop['value']:.1f} points") for row in rows)
+    assert any(row.startswith("Accuracy on the sources accuracy_source") for row in rows)
+    assert not re.search(r"\de-\d", read(page).words)  # p-values as on every other page
     assert f"Only {run.results['counts']['validated']} source pictures have an accepted edit. Intervals are wide" in text
 
 

@@ -44,10 +44,17 @@ def row(name: str, found: Estimate) -> Row:
     """One estimate in words; where it is undefined, the reason stands in the place of its meaning."""
     if found.value is None:
         return Row(name, "–", "", str(found.n), f"undefined: {found.note}")
-    unit = "" if name.startswith("steps") else " %"
+    value = f"{found.value:.1f}{unit(name)}"
     if found.low is None or found.high is None:
-        return Row(name, f"{found.value:.1f}{unit}", "–", str(found.n), f"{MEANINGS.get(name, '')} ({found.note})".strip())
-    return Row(name, f"{found.value:.1f}{unit}", f"{found.low:.1f} to {found.high:.1f}", str(found.n), MEANINGS.get(name, ""))
+        return Row(name, value, "–", str(found.n), f"{MEANINGS.get(name, '')} ({found.note})".strip())
+    return Row(name, value, f"{found.low:.1f} to {found.high:.1f}", str(found.n), MEANINGS.get(name, ""))
+
+
+def unit(name: str) -> str:
+    """The unit a number is given in."""
+    if name.startswith("steps"):
+        return ""
+    return " points" if name.startswith("drop") or name == "sensitivity" else " %"
 
 
 def text(results: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from jinja2 import Environment
 
+from counterfoil.metrics.table import unit
 from counterfoil.report import audit, comparison, later, making, outcomes, transfer, wording
 from counterfoil.report.cautions import Caution, cautions
 from counterfoil.report.charts import classes, forest, ladder, rates, steps
@@ -196,9 +197,7 @@ def _cautions(page: Page) -> list[Caution]:
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """The templates, with the helpers they share."""
-    return templates_of(
-        "counterfoil.report", sentence=wording.sentence, unit=wording.unit, count=count, number=number, decimal=decimal
-    )
+    return templates_of("counterfoil.report", sentence=wording.sentence, unit=unit, count=count, number=number, decimal=decimal)
 
 
 def program_version() -> str:

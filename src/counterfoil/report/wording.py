@@ -36,8 +36,3 @@ def sentence(key: str) -> str:
     meaning = MEANINGS.get(key, "")
     first = f"{meaning[:1].upper()}{meaning[1:]}." if meaning else ""
     return f"{first} {_ASIDES.get(key, '')}".strip()
-
-
-def unit(key: str) -> str:
-    """The unit a number is given in."""
-    return "" if key.startswith("steps") else " %"

@@ -148,7 +148,7 @@ def failures(models: Sequence[tuple[str, Any]], kinds: Sequence[str], *, name: s
     spoken = "; ".join(f"{model} {modes['driven']['times']} of {modes['mistakes']}" for model, modes in found)
     return figure(
         name,
-        "What mistakes follow",
+        "Mistakes that follow a nuisance",
         description=f"Mistakes on painted pictures whose answer is drawn by the nuisance, whatever the object. {spoken}.",
         draw=draw,
         head=("model", "mistakes", *(f"{kind}-driven" for kind in kinds), "other"),

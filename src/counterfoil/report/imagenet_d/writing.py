@@ -55,7 +55,7 @@ def write(runs: Sequence[Run], out: Path, *, pictures: int = PICTURES) -> Path:
             collect(run, album, number=number, label=label, pictures=min(pictures, PICTURES))
             for number, (run, label) in enumerate(zip(runs, _labels(runs), strict=True), start=1)
         ]
-        copy_static(out, (*STYLES, "lance.css", *browse.SCRIPTS))
+        copy_static(out, (*STYLES, "pairs.css", *browse.SCRIPTS))
         browse.write_browser(runs, _labels(runs), out, album, pictures=pictures)
         pages = [Page("index.html" if at == 0 else f"run-{each.number}.html", each) for at, each in enumerate(contents)]
         return write_pages(out, pages, lambda page: _render(page, pages, out))

@@ -41,7 +41,7 @@ def by_factor(models: Mapping[str, Mapping[str, Any]], *, name: str) -> Figure |
         wide = width > 500
         row = (26 if wide else 40) + 18 * (len(models) - 1)
         legend = 22 * (math.ceil(len(models) / (3 if wide else 1))) if len(models) > 1 else 0
-        box = Box(width, legend + row * len(order) + 40, left=120 if wide else 8, right=20, top=legend + 6, bottom=34)
+        box = Box(width, legend + row * len(order) + 40, left=120 if wide else 16, right=20, top=legend + 6, bottom=34)
         scale = Scale(low, high, box.left, box.plot_right)
         parts = [_legend(list(models), box.left, wide=wide)] if len(models) > 1 else []
         step = 10 if high - low <= 60 else 20 if high - low <= 120 or wide else 50

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from counterfoil.language.factors import REASONS
 from counterfoil.metrics.lance import MEANINGS
-from counterfoil.metrics.lance_table import chance
+from counterfoil.metrics.verdicts import p_text
 from counterfoil.quality.rule import CHECKS
 from counterfoil.report import browse, making
 from counterfoil.report.cautions import Caution
@@ -26,6 +26,15 @@ from counterfoil.store import Run
 
 MODELS = 12  # pages of models on one run's edits
 PICTURES = 60  # pairs of the gallery, of those asked for
+TITLES = {
+    "SA": "Clean accuracy",
+    "accuracy_source": "Accuracy on the sources",
+    "accuracy_edited": "Accuracy on the edits",
+    "drop": "Accuracy drop",
+    "drop_reconstruction": "Drop by redrawing alone",
+    "sensitivity": "Sensitivity",
+    "VR": "Validation rate",
+}
 TABLES = (
     ("captions", "captions, one a line"),
     ("edits", "edits, accepted and rejected"),
@@ -93,7 +102,7 @@ def write(runs: Sequence[Run], out: Path, *, pictures: int = PICTURES) -> Path:
             collect(run, album, model=model, number=number, label=label, pictures=min(pictures, PICTURES))
             for number, (run, model, label) in enumerate(_listed(runs), start=1)
         ]
-        copy_static(out, (*STYLES, "lance.css", *browse.SCRIPTS))
+        copy_static(out, (*STYLES, "pairs.css", "lance.css", *browse.SCRIPTS))
         browse.write_browser(runs, labels(runs), out, album, pictures=pictures)
         downloads = {
             content.number: write_tables(content.run, content.results, out, number=content.number, stages=TABLES)
@@ -122,11 +131,12 @@ def _render(page: Page, every: Sequence[Page], downloads: dict[int, list[tuple[s
             every=every,
             contents=page.contents,
             figures=page.figures(),
+            titles=TITLES,
             meanings=MEANINGS,
             factors=[factor for factor in FACTORS if any(factor in (c.results or {}).get("factors", {}) for c in page.contents)],
             why=WHY,
             level=LEVEL,
-            chance=chance,
+            chance=p_text,
             facts=making.facts,
             command=making.command,
             downloads=downloads,
