@@ -72,10 +72,14 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     replace_results(long, per_class=dict.fromkeys(names, (long.results or {})["per_class"][names[0]]))
     none = build(folder / "none", Plan(accept=False, images=8))
     half = build(folder / "half", Plan(finish=False, images=8))
+    wordy = build(
+        folder / "wordy", Plan(model=f"timm:{'vit_large_patch14_' * 4}", classes=[f"{'long ' * 12}{n}" for n in "abc"], images=8)
+    )
     return {
         "long": write_report([long], folder / "report-long"),
         "none": write_report([none], folder / "report-none"),
         "half": write_report([half], folder / "report-half"),
+        "wordy": write_report([wordy, half], folder / "report-wordy"),
         "one": write_report([open_run(one.path)], folder / "report-one"),
         "two": write_report([open_run(one.path), two], folder / "report-two"),
         "nasty": write_report([nasty], folder / "report-nasty"),

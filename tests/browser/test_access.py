@@ -25,7 +25,7 @@ def test_pages(page: Any, reports: dict[str, Path], name: str, width: str, schem
     assert problems(page) == []
 
 
-@pytest.mark.parametrize("name", ["long", "none", "half"])
+@pytest.mark.parametrize("name", ["long", "none", "half", "wordy"])
 def test_pages_of_odd_runs_on_a_phone(page: Any, reports: dict[str, Path], name: str) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(reports[name].as_uri())

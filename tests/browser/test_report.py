@@ -67,6 +67,20 @@ def test_from_a_class_to_its_pictures(page: Any, reports: dict[str, Path]) -> No
     assert set(page.locator("#cards .card-class").all_text_contents()) == {"cat"}
 
 
+def test_names_are_shown_to_their_end(page: Any, reports: dict[str, Path]) -> None:
+    page.goto(reports["wordy"].as_uri())
+    assert page.locator("#cards .card-class").evaluate_all("all => all.every(each => each.scrollWidth <= each.clientWidth)")
+
+
+def test_no_line_of_a_command_ends_inside_an_option(page: Any, reports: dict[str, Path]) -> None:
+    for width in range(320, 1280, 160):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(reports["one"].as_uri())
+        lines = page.locator(".command .option").evaluate_all("all => all.map(each => each.getClientRects().length)")
+        assert set(lines) == {1}
+    assert "--model python:m --data" in page.text_content(".command")
+
+
 def test_pages_of_the_gallery(page: Any, reports: dict[str, Path]) -> None:
     page.goto(reports["one"].as_uri())
     assert page.locator("#cards .card").count() == 24
