@@ -67,6 +67,7 @@ def test_runs_on_disk_and_models_scored_on_them(tmp_path: Path) -> None:
 def test_two_runs_against_one_model_are_two_rows(tmp_path: Path) -> None:
     runs = [store.open_run(stored(tmp_path / name, "m")) for name in "ab"]
     assert transfer_of(runs).rows == ("m", "m (2)")
+    assert transfer_of(runs, names=["m · a", "m · b"]).rows == ("m · a", "m · b")
 
 
 def test_pooled_harm_draws_a_source_image_with_all_its_cells() -> None:

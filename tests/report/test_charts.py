@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from counterfoil.report.charts import classes, heat, ladder, steps
+from counterfoil.report.charts import classes, forest, heat, ladder, steps
 from counterfoil.report.charts.svg import NARROW, WIDE, Scale, apart, shortened, tag
 from counterfoil.report.numbers import Number
 
 from .pages import read
+
+
+@dataclass(frozen=True)
+class Named:
+    label: str
+    results: Mapping[str, Any] | None
 
 
 def estimate(value: float | None, spread: float = 5.0) -> dict[str, Any]:
@@ -130,10 +138,24 @@ def test_labels_are_moved_apart_and_stay_inside() -> None:
     assert all(after - before >= 16 for before, after in pairwise(crowded))
 
 
-@pytest.mark.parametrize(("text", "expected"), [("short", "short"), ("x" * 60, "…"), ("名" * 60, "…")])
-def test_long_labels_are_shortened(text: str, expected: str) -> None:
-    assert shortened(text, 100).endswith(expected)
+@pytest.mark.parametrize("text", ["x" * 60, "名" * 60, "ζ" + "x" * 59])
+def test_long_labels_are_shortened(text: str) -> None:
+    assert "…" in shortened(text, 100)
     assert len(shortened(text, 100)) < 20
+    assert shortened("short", 100) == "short"
+
+
+def test_shortened_names_of_a_series_stay_apart() -> None:
+    names = [f"golden pheasant of western China, plumage {number}" for number in range(20)]
+    assert len({shortened(name, 120) for name in names}) == len(names)
+    assert shortened(names[7], 120).startswith("golden")
+
+
+def test_one_finished_run_among_several_is_named_in_its_chart() -> None:
+    finished, other = Named("lab:a", {"FMR": estimate(50)}), Named("lab:b", None)
+    figure = forest.forest([finished, other], name="f")
+    assert figure is not None
+    assert figure.title == "FMR of lab:a beside its control"
 
 
 def test_values_outside_a_scale_stay_on_it() -> None:

@@ -22,6 +22,7 @@ def test_no_accepted_image(tmp_path: Path) -> None:
     words = read(write_report([build(tmp_path / "run", Plan(accept=False))], tmp_path / "report")).words
     assert "The oracle accepted none of the 22 plain reconstructions" in words
     assert "Undefined: the oracle accepted no image." in words
+    assert "(published:" not in words and "as published, 100.0" not in words  # there is no FMR to set beside the bounds
 
 
 def test_an_oracle_that_has_not_decided_yet(tmp_path: Path) -> None:
@@ -73,6 +74,8 @@ def test_run_without_images(tmp_path: Path) -> None:
     words = read(write_report([store.open_run(run.path)], tmp_path / "report")).words
     assert "This run holds no images yet" in words
     assert "There are no pictures to show" in words
+    ended = read(write_report([build(tmp_path / "ended", Plan(images=0))], tmp_path / "report-ended")).words
+    assert "The oracle under audit" not in ended
 
 
 def test_nothing_readable(tmp_path: Path) -> None:

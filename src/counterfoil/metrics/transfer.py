@@ -88,12 +88,15 @@ def transfer(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> 
     return Transfer(tuple(scored), tuple(columns), tuple(cells))
 
 
-def transfer_of(runs: Sequence[Run], *, seed: int = 0) -> Transfer:
-    """The matrix of runs whose pictures other models were scored on, by `counterfoil score`."""
+def transfer_of(runs: Sequence[Run], *, names: Sequence[str] = (), seed: int = 0) -> Transfer:
+    """The matrix of runs whose pictures other models were scored on, by `counterfoil score`.
+
+    Runs against the same model go by `names`, one a run, or by a number.
+    """
     rows: dict[str, dict[str, Outcomes]] = {}
-    for run in runs:
-        against = part_name(run.spec.get("model"))
-        name, again = against, 2
+    models = [part_name(run.spec.get("model")) for run in runs]
+    for run, against, own in zip(runs, models, names or models, strict=True):
+        name, again = own if models.count(against) > 1 else against, 2
         while name in rows:
             name, again = f"{against} ({again})", again + 1
         rows[name] = {(name if model == against else model): read_outcomes(run, model=model) for model in model_names(run)}

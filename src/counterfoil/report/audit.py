@@ -9,7 +9,7 @@ from typing import Any
 from counterfoil.metrics.audit import MEANINGS
 from counterfoil.report.charts.rows import rows
 from counterfoil.report.charts.svg import Figure
-from counterfoil.report.numbers import Number, decimal, number
+from counterfoil.report.numbers import Number, number
 
 TITLES = {
     "clean_accuracy": "Oracle right on source images",
@@ -41,9 +41,10 @@ def of(results: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def lines(results: Mapping[str, Any] | None) -> list[Line]:
-    """The numbers of the audit, with what they say."""
+    """The numbers of the audit, with what they say; none where no image was decided on."""
     found = of(results)
-    return [Line(key, title, number(found, key), f"{_sentence(key)}.") for key, title in TITLES.items() if key in found]
+    every = [Line(key, title, number(found, key), f"{_sentence(key)}.") for key, title in TITLES.items() if key in found]
+    return every if any(line.found.value is not None for line in every) else []
 
 
 def summary(results: Mapping[str, Any] | None) -> str:
@@ -61,7 +62,7 @@ def summary(results: Mapping[str, Any] | None) -> str:
     elif lost.value is not None and low.value is not None and high.value is not None:
         said.append(
             f"It turned {lost.text} % of the images away. FMR says nothing of these: with them it would "
-            f"lie between {low.text} and {high.text} (published: {decimal(fmr.value)})."
+            f"lie between {low.text} and {high.text}{'' if fmr.value is None else f' (published: {fmr.text})'}."
         )
     return " ".join(said)
 
@@ -81,7 +82,8 @@ def bounds(results: Mapping[str, Any] | None, *, name: str) -> Figure | None:
             ("all lost ones keep their answer", high, "square", "plain"),
         ],
         words=f"FMR in per cent with 95 % intervals: {low.words} if every image that was turned away counts as wrong, "
-        f"{fmr.words} as published, {high.words} if each keeps the answer on its source.",
+        + (f"{fmr.words} as published, " if fmr.value is not None else "")
+        + f"{high.words} if each keeps the answer on its source.",
     )
 
 

@@ -102,9 +102,9 @@ def order(runs: Sequence[Collected]) -> Order:
     most, least = ranked[0], ranked[-1]
     ranks = {label: str(best) if best == worst else f"{best}–{worst}" for label, (best, worst) in ranking.ranks.items()}
     if found[most].text == found[least].text:
-        return Order(f"By matched FMR, all keep the same share of their accuracy ({found[most].text} %).", ranks)
-    text = f"By matched FMR, {most} keeps the largest share of its accuracy ({found[most].text} %)"
-    text += f" and {least} the smallest ({found[least].text} %)."
+        return Order(f"By matched FMR, all keep the same share of their accuracy ({found[most].text}\u00a0%).", ranks)
+    text = f"By matched FMR, {most} keeps the largest share of its accuracy ({found[most].text}\u00a0%)"
+    text += f" and {least} the smallest ({found[least].text}\u00a0%)."
     alike = [f"{each.first} and {each.second}" for each in ranking.pairs if not each.told_apart(ALPHA)]
     if not alike:
         return Order(f"{text} Compared image by image, all of them can be told apart.", ranks)

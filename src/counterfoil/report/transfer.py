@@ -18,7 +18,7 @@ def heat_map(runs: Sequence[Collected], *, name: str) -> Figure | None:
     if not any(each.answers.other_models for each in finished):
         return None
     try:
-        matrix = transfer_of([each.run for each in finished])
+        matrix = transfer_of([each.run for each in finished], names=[each.label for each in finished])
     except CounterfoilError:  # models that saw too little; the page says so where it lists them
         return None
     cells = {(cell.made_against, cell.model): number({"FMR": cell.values["FMR"].to_dict()}, "FMR") for cell in matrix.cells}

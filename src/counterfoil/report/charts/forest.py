@@ -40,8 +40,9 @@ def forest(runs: Sequence[Named], *, name: str) -> Figure | None:
             rows.append((run.label, [(kind, each) for kind, each in found if each.value is not None]))
     if not rows:
         return None
-    alone = len(rows) == 1
+    alone, heading = len(rows) == 1, "FMR across models"
     if alone:  # one run: a row for each kind says more than a legend
+        heading = "FMR beside its control" if len(runs) == 1 else f"FMR of {rows[0][0]} beside its control"
         rows = [(f"{kind[1]}: {each.text} %", [(kind, each)]) for kind, each in rows[0][1]]
     highest = max((each.high or each.value or 0) for _, found in rows for _, each in found)
     end = min(max(100.0, math.ceil(highest / 10) * 10), MOST)
@@ -77,7 +78,7 @@ def forest(runs: Sequence[Named], *, name: str) -> Figure | None:
     more = f"; and {len(rows) - SPOKEN} more in the table" if len(rows) > SPOKEN else ""
     return figure(
         name,
-        "FMR beside its control" if alone else "FMR across models",
+        heading,
         description="FMR in per cent with 95 % intervals; 100 means that all accuracy is kept. "
         + "; ".join(spoken[:SPOKEN])
         + more

@@ -76,13 +76,5 @@ def _axis(box: Box, scale: Scale) -> Markup:
     parts = []
     for value in (0, 25, 50, 75, 100):
         parts.append(line(scale(value), box.top, scale(value), box.plot_bottom, "grid"))
-        parts.append(
-            label(
-                f"{value}" if value < 100 else "100 %",
-                scale(value),
-                box.height - 8,
-                anchor="middle" if value < 100 else "end",
-                kind="faint",
-            )
-        )
+        parts.append(label(f"{value}", scale(value), box.height - 8, anchor="middle", kind="faint"))
     return Markup("").join(parts)

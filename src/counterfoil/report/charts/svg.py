@@ -96,13 +96,22 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
 
 
 def shortened(text: str, width: float, *, size: float = 13) -> str:
-    """`text` cut to about `width` pixels. Letters outside Latin are counted as wide."""
-    room = width
-    for index, letter in enumerate(text):
-        room -= size * (0.54 if letter < "\u0250" else 1.0)
-        if room < 0 and index < len(text) - 1:
-            return text[: max(index - 1, 1)].rstrip() + "…"
-    return text
+    """`text`, without its middle where it is wider than about `width` pixels: names of a series differ at their ends.
+
+    Letters outside Latin are counted as wide.
+    """
+    widths = [size * (0.54 if letter < "\u0250" else 1.0) for letter in text]
+    if sum(widths) <= width:
+        return text
+    first, last = 1, len(text) - 1
+    room = width - size - widths[0] - widths[-1]
+    while first < last:
+        at_start = sum(widths[:first]) <= sum(widths[last:])
+        room -= widths[first if at_start else last - 1]
+        if room < 0:
+            break
+        first, last = (first + 1, last) if at_start else (first, last - 1)
+    return f"{text[:first].rstrip()}…{text[last:].lstrip()}"
 
 
 def apart(places: Sequence[float], *, least: float, low: float, high: float) -> list[float]:
