@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.board import Entry, entries_of
-from counterfoil.board.page import machine, parameters, speed
+from counterfoil.board.page import headings, machine, parameters, speed
 from counterfoil.board.tables import tables
 from counterfoil.errors import UsageError
 from counterfoil.records import Prediction
@@ -42,6 +42,14 @@ def test_another_step_is_another_test(three: list[Entry], tmp_path: Path) -> Non
     assert [len(first.rows), len(second.rows)] == [3, 1]
     assert second.rows[0].rank("FMR") == "–"
     assert second.note
+
+
+def test_tests_with_the_same_parts_are_told_apart_in_their_headings(three: list[Entry], tmp_path: Path) -> None:
+    other = entry(tmp_path, "d", 0.5, search={"step": 0.5})
+    found = tables([*three, other], {})
+    first, second = (headings(found)[table.identity] for table in found)
+    assert first.rpartition(" · ")[0] == second.rpartition(" · ")[0] == headings(found[:1])[found[0].identity]
+    assert second.endswith("search.step 0.5") and not first.endswith("0.5")
 
 
 def test_other_pictures_are_not_paired(three: list[Entry], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from jinja2 import Environment
 from counterfoil.board.tables import RANKED, Row, Table
 from counterfoil.report import wording
 from counterfoil.report.charts import forest, rows
-from counterfoil.report.charts.svg import Figure
+from counterfoil.report.charts.svg import Figure, shortened
 from counterfoil.report.making import text
 from counterfoil.report.numbers import count
 from counterfoil.report.page import program_version
@@ -22,6 +22,7 @@ HEADS = {
     "fmr": {name: f"{name.replace('_', ' ')}, %" for name in COLUMNS["fmr"]},
 }
 RANKS = {"FMR_matched": "Rank by matched FMR", "FMR": "Rank by FMR", "PA": "Rank by accuracy"}
+APART = 3  # settings named in a heading
 SPOKEN = 6  # models whose numbers are also put in words
 _FIRST = ("painter.name", "grid", "data.name", "generator.name", "oracle.name")
 
@@ -34,6 +35,7 @@ def render(tables: Sequence[Table], *, title: str) -> str:
         .render(
             title=title,
             tables=tables,
+            headings=headings(tables),
             results=sum(len(table.rows) for table in tables),
             columns=COLUMNS,
             heads=HEADS,
@@ -45,8 +47,21 @@ def render(tables: Sequence[Table], *, title: str) -> str:
     )
 
 
-def heading(table: Table) -> str:
-    """What the test was, in a line: data, generator, oracle."""
+def headings(tables: Sequence[Table]) -> dict[str, str]:
+    """What each test was, in a line, by its identity: data, generator, oracle, and what tells it from others with the same."""
+    said = {table.identity: _parts(table) for table in tables}
+    for line in {line for line in said.values() if list(said.values()).count(line) > 1}:
+        alike = [table for table in tables if _parts(table) == line]
+        known = [
+            {**dict(settings(table)), "classes": f"{table.test.classes:,} ({table.test.classes_sha256[:6]})"} for table in alike
+        ]
+        apart = [key for key in known[0] if len({each.get(key) for each in known}) > 1][:APART]
+        for table, each in zip(alike, known, strict=True):
+            said[table.identity] = " · ".join([line, *(f"{key} {shortened(each.get(key, 'none'), 200)}" for key in apart)])
+    return said
+
+
+def _parts(table: Table) -> str:
     return " · ".join(text(table.test.settings[key]) for key in _FIRST if isinstance(table.test.settings.get(key), str))
 
 
@@ -106,7 +121,6 @@ def _environment() -> Environment:
         "counterfoil.report",
         sentence=wording.sentence,
         count=count,
-        heading=heading,
         settings=settings,
         chart=chart,
         speed=speed,
