@@ -180,3 +180,30 @@ def _items(here: World, key: str) -> list[Item]:
     with here.server.database.reading() as transaction:
         review = here.server.review(transaction, key)
         return list(transaction.query(Item).where(Item.review_id == review.id).order_by(Item.position))
+
+
+def test_the_owner_reviews_as_one_person_from_every_browser(here: World) -> None:
+    owner, key = start_review(here)
+    _, other = start_review(here)
+    for _ in range(2):
+        browser = here.owner().browser
+        for each in (key, other, key):
+            token = browser.get("/api/session").json()["form_token"]
+            assert browser.post(f"/reviews/{each}/myself", headers={"x-form-token": token}).status_code == 303
+        assert browser.get(f"/api/reviews/{key}/next").status_code == 200
+    rows = owner.get(f"/api/reviews/{key}/agreement")["reviewers"]
+    assert [row["name"] for row in rows] == ["Owner"]
+
+
+def test_who_leaves_an_open_server_is_not_asked_for_a_token(here: World) -> None:
+    owner = here.owner()
+    assert owner.browser.post("/leave").headers["location"] == "/"
+
+
+def test_known_answers_are_explained_where_there_are_some(here: World) -> None:
+    explained = []
+    for sentinels in (0.0, 0.1):
+        owner, key = start_review(here, sentinels=sentinels)
+        invited(here, owner, key, "Ada")
+        explained.append("of the known answers right" in owner.browser.get(f"/reviews/{key}").text)
+    assert explained == [False, True]

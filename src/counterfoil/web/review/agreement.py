@@ -17,7 +17,7 @@ from counterfoil.web.review.voting import sentinels_of
 QUESTIONS: dict[str, tuple[str, Callable[[Said], bool | None]]] = {
     "keep": ("Keep the picture", lambda said: said.keeps),
     "present": ("The class is there", lambda said: said.present),
-    "single": ("It is one class", lambda said: said.single),
+    "single": ("It is the only main object", lambda said: said.single),
     "usable": ("The picture is usable", lambda said: said.usable),
 }
 

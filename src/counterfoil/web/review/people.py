@@ -14,6 +14,7 @@ from counterfoil.web.database.models import now
 from counterfoil.web.security.tokens import digest, same
 
 LONGEST_NAME = 80
+OWNER = "Owner"  # what the owner is called among the reviewers
 MOST = 2000  # reviewers of one review
 
 
@@ -31,13 +32,26 @@ def invite(transaction: Transaction, review: Review, name: str) -> tuple[Reviewe
 
 def invite_again(transaction: Transaction, review: Review, name: str) -> str:
     """A token for somebody of that name: a new reviewer, or a new token for one who was invited and keeps their votes."""
-    query = select(Reviewer).where(Reviewer.review_id == review.id, Reviewer.name == cleaned(name)).limit(1)
-    known = transaction.scalar(query)
+    known = _of_name(transaction, review, name)
     if known is None:
         return invite(transaction, review, name)[1]
     secret = secrets.token_urlsafe(24)
     known.secret, known.revoked = digest(secret), None
     return f"{known.key}.{secret}"
+
+
+def the_owner(transaction: Transaction, review: Review) -> Reviewer:
+    """The owner as a reviewer: the same one each time, from whichever browser, so that they vote on a picture once."""
+    known = _of_name(transaction, review, OWNER)
+    if known is None:
+        return invite(transaction, review, OWNER)[0]
+    known.revoked = None
+    return known
+
+
+def _of_name(transaction: Transaction, review: Review, name: str) -> Reviewer | None:
+    query = select(Reviewer).where(Reviewer.review_id == review.id, Reviewer.name == cleaned(name)).limit(1)
+    return transaction.scalar(query)
 
 
 def by_token(transaction: Transaction, token: str) -> Reviewer | None:

@@ -49,7 +49,7 @@ def enter_with_token(request: Request, here: Here, visitor: Who, token: Annotate
 def leave(here: Here, visitor: Who) -> Response:
     """Forgets the session."""
     here.visitors.end_session(visitor.secret)
-    response = RedirectResponse("/enter", status_code=303)
+    response = RedirectResponse("/" if here.settings.open else "/enter", status_code=303)
     response.delete_cookie(COOKIE, path="/")
     return response
 

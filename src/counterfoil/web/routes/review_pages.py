@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session as Transaction
 
 from counterfoil.web.pages import page
 from counterfoil.web.review.agreement import QUESTIONS, agreements
-from counterfoil.web.review.people import invite
+from counterfoil.web.review.people import the_owner
 from counterfoil.web.review.planning import Plan, create_review
 from counterfoil.web.review.publishing import publish
 from counterfoil.web.review.tally import ballots
@@ -73,7 +73,7 @@ def review_myself(request: Request, key: str, here: Here, visitor: Owner) -> Res
     response: Response = RedirectResponse(f"/review/{key}", status_code=303)
     if visitor.review != here.asked(key).review.id:
         with here.database.writing() as transaction:
-            me, _ = invite(transaction, here.review(transaction, key), "Owner")
+            me = the_owner(transaction, here.review(transaction, key))
         secret = here.visitors.start_session(owner=visitor.owner and not here.settings.open, reviewer=me)
         set_cookie(request, response, secret, days=here.settings.session_days)
     return response
