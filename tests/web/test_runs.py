@@ -68,9 +68,26 @@ def test_runs_that_cannot_be_read_say_why(here: World) -> None:
 def test_a_run_without_accepted_images_or_without_any_says_so(tmp_path: Path) -> None:
     build(tmp_path / "none", Plan(accept=False))
     build(tmp_path / "begun", Plan(images=0, finish=False))
+    build(tmp_path / "ended", Plan(images=0))
     here = world(tmp_path)
-    assert "No accepted image" in _page(here, "/runs/none")
+    assert "The oracle accepted no picture, so there is nothing to review" in _page(here, "/runs/none")
     assert "Nothing to see yet" in _page(here, "/runs/begun")
+    ended = _page(here, "/runs/ended")
+    assert "The run ended without one" in ended
+    assert "yet" not in ended and "Numbers" not in ended
+
+
+def test_numbers_of_a_run_have_their_unit_and_the_readers_order(here: World) -> None:
+    page = _page(here, "/runs/one")
+    places = [page.index(f"<dt>{name}</dt>") for name in ("SA", "PA", "FMR", "VR", "steps")]
+    assert places == sorted(places)
+    tiles = [tile.partition("</dd>")[0] for tile in page.split("<dt>")[1:]]
+    assert " %</span>" in next(tile for tile in tiles if tile.startswith("SA<"))
+    assert "%" not in next(tile for tile in tiles if tile.startswith("steps<"))
+
+
+def test_a_failure_leaves_the_owner_the_way_to_other_pages(here: World) -> None:
+    assert '<a href="/board">Board</a>' in _page(here, "/runs/not-a-run", 404)
 
 
 def test_missing_pictures_are_told_to_whoever_looks(here: World) -> None:

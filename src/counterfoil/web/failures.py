@@ -16,7 +16,7 @@ from counterfoil.errors import BadRun, CounterfoilError, one_line
 from counterfoil.web.catalogue import NotHere
 from counterfoil.web.pages import page
 from counterfoil.web.security.guard import LOG, TooLarge
-from counterfoil.web.security.visitors import COOKIE, Visitor
+from counterfoil.web.security.visitors import COOKIE, Credential, Visitor
 
 TITLES = {
     401: "A token, please",
@@ -83,9 +83,9 @@ def _sentence(request: Request, error: Exception) -> str:
 def _answer(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
     if request.url.path.startswith("/api/") or "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"error": sentence}, status_code=status, headers=headers)
-    known = Visitor(secret=request.cookies.get(COOKIE, ""))
     if status == 401:
-        return page(request, "enter.html", known, status=401, problem="")
+        return page(request, "enter.html", Visitor(secret=request.cookies.get(COOKIE, "")), status=401, problem="")
+    known = request.app.state.server.visitors.remembered(Credential.of(request)) or Visitor()  # the database may be what failed
     title = TITLES.get(status, "Not possible")
     shown = page(request, "failure.html", known, status=status, forms=False, title=title, sentence=sentence)
     shown.headers.update(headers or {})

@@ -13,6 +13,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment
 
+from counterfoil.metrics.table import unit
 from counterfoil.templating import templates_of
 from counterfoil.web.security.visitors import Visitor, set_cookie, with_secret
 
@@ -49,7 +50,7 @@ def _static() -> Mapping[str, tuple[bytes, str]]:
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     environment = templates_of("counterfoil.web", static=_address)
-    environment.filters.update({"path": _path, "number": number, "count": "{:,}".format, "percent": _percent})
+    environment.filters.update({"path": _path, "number": number, "count": "{:,}".format, "percent": _percent, "unit": unit})
     return environment
 
 

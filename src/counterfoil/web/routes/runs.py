@@ -9,6 +9,7 @@ from fastapi import APIRouter
 
 from counterfoil.errors import BadRun
 from counterfoil.metrics.outcomes import part_name
+from counterfoil.metrics.table import MEANINGS
 from counterfoil.store import Run
 from counterfoil.web.catalogue import Catalogue
 from counterfoil.web.progress import progress
@@ -58,9 +59,11 @@ def describe(catalogue: Catalogue, name: str) -> RunOut:
 
 
 def estimates(results: Mapping[str, Any] | None) -> dict[str, Number]:
-    """The first estimates of `results.json`."""
+    """The first estimates of `results.json`, in the order in which people read them."""
     found: dict[str, Number] = {}
-    for name, entry in (results or {}).items():
+    order = list(MEANINGS)
+    ordered = sorted((results or {}).items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order))
+    for name, entry in ordered:
         if isinstance(entry, Mapping) and "value" in entry and "n" in entry and len(found) < SHOWN:
             found[str(name)] = Number(
                 **{key: entry.get(key) for key in ("value", "low", "high", "n")}, note=str(entry.get("note", ""))
