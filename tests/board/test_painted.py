@@ -59,6 +59,7 @@ def test_the_page_and_the_result_files(run: Run, tmp_path: Path) -> None:
     words = read(page).words
     assert "kept because fake:a, fake:b missed them" in words
     assert "Accuracy before mining" in words
+    assert " pictures that all results have in common" in words
     files = sorted((tmp_path / "site" / "results").iterdir())
     assert len(files) == 5
     assert {read_entry(path).model.name for path in files} == {entry.model.name for entry in entries_of(run)}

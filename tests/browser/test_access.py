@@ -42,6 +42,7 @@ def test_one_image(page: Any, reports: dict[str, Path], scheme: str) -> None:
     page.locator("#cards .card-open").first.click()
     page.locator(".steps .step").first.wait_for()
     assert problems(page) == []
+    assert page.locator("#detail-page, #detail-place").evaluate_all("all => all.every(each => each.offsetHeight < 32)")
     page.get_by_role("link", name="Own page").click()
     page.locator(".steps .step").first.wait_for()
     assert problems(page) == []

@@ -86,7 +86,9 @@ def test_words_from_captions_cannot_become_markup(run, tmp_path):
 
 def test_two_runs_of_one_model_are_not_called_two_models(run, tmp_path):
     shutil.copytree(run.path, tmp_path / "again")
-    assert "2 runs compared" in write_report([run, store.open_run(tmp_path / "again")], tmp_path / "report").read_text()
+    text = write_report([run, store.open_run(tmp_path / "again")], tmp_path / "report").read_text()
+    assert "2 runs compared" in text
+    assert 'href="gallery.html"' in text and "drops in points" in text
 
 
 def test_factors_that_cost_alike_are_not_ranked(run, tmp_path):

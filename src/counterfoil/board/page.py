@@ -18,8 +18,8 @@ from counterfoil.templating import templates_of
 
 COLUMNS = {"fmr": ("FMR_matched", "FMR", "SA", "PA", "VR"), "imagenet-d": ("PA", "SA")}
 HEADS = {
-    "imagenet-d": {"PA": "Accuracy on the set, %", "SA": "Accuracy before mining, %"},
-    "fmr": {name: f"{name.replace('_', ' ')}, %" for name in COLUMNS["fmr"]},
+    "imagenet-d": {"PA": "Accuracy on the set,\u00a0%", "SA": "Accuracy before mining,\u00a0%"},
+    "fmr": {name: f"{name.replace('_', ' ')},\u00a0%" for name in COLUMNS["fmr"]},
 }
 RANKS = {"FMR_matched": "Rank by matched FMR", "FMR": "Rank by FMR", "PA": "Rank by accuracy"}
 APART = 3  # settings named in a heading

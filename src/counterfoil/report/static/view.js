@@ -152,11 +152,14 @@ counterfoil.view = (() => {
     }
     if (history.others.length) {
       parts.push(heading("Asked later"));
-      const rows = history.others.map(({ who, role, picture: name, said }) =>
-        role === "model"
-          ? [who, "model", name, `${className(entry, said[0])} (${said[1] ? "right" : "wrong"})`, percent(said[2])]
-          : [who, "oracle", name, `${verdict(said[1])}, sees ${className(entry, said[0])}`, decimal(said[2])],
-      );
+      const rows = history.others.map(({ who, role, picture: name, said }) => [
+        who,
+        role,
+        name === "clean" ? "original" : name,
+        ...(role === "model"
+          ? [`${className(entry, said[0])} (${said[1] ? "right" : "wrong"})`, percent(said[2])]
+          : [`${verdict(said[1])}, sees ${className(entry, said[0])}`, decimal(said[2])]),
+      ]);
       parts.push(table("Asked later", ["who", "role", "picture", "said", "confidence or score"], rows));
     }
     parts.push(heading("Record"));
