@@ -34,7 +34,8 @@
       left += fits;
     }
     const total = table.tBodies[0].rows.length;
-    controls.querySelector(".matches").textContent = left === total ? `${total} rows` : `${left} of ${total} rows`;
+    const all = `${total.toLocaleString("en")} rows`;
+    controls.querySelector(".matches").textContent = left === total ? all : `${left.toLocaleString("en")} of ${all}`;
   }
 
   document.addEventListener("DOMContentLoaded", () => {
