@@ -161,7 +161,7 @@ def test_an_unfinished_run_beside_a_finished_one(run, tmp_path):
 def test_a_run_that_is_not_finished_says_so(tmp_path):
     half = lance.run(world.spec(limit=4), tmp_path / "run", given=world.given(), stage="captions")
     text = write_report([half], tmp_path / "report").read_text()
-    assert "This run is not finished; so far it has captions, sources" in text
+    assert "This run is not finished; so far it has sources, captions" in text
 
 
 def test_a_run_without_an_accepted_edit_says_so(tmp_path):

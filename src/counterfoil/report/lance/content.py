@@ -15,6 +15,7 @@ from counterfoil.metrics.pairs import last_word
 from counterfoil.records import Prediction, Trial, Verdict
 from counterfoil.report.cautions import GENERATOR_COST, Caution, about_parts, about_pictures
 from counterfoil.report.collect import answer_name, part_name
+from counterfoil.report.lance.charts import STAGES
 from counterfoil.report.numbers import count, number
 from counterfoil.report.pictures import Album, Stored
 from counterfoil.store import Run
@@ -113,7 +114,8 @@ def tested(run: Run) -> list[str]:
 
 def collect(run: Run, album: Album, *, model: str, number: int, label: str, pictures: int) -> Content:
     """Read what one model made of a run's edits; pictures of its pairs go into the album."""
-    stages = sorted(path.stem for path in (run.path / "stages").glob("*.jsonl"))
+    begun = sorted(path.stem for path in (run.path / "stages").glob("*.jsonl"))
+    stages = sorted(begun, key=lambda name: list(STAGES).index(name) if name in STAGES else len(STAGES))
     skipped = [trial for trial in run.trials if trial.ending == "skipped"]
     if run.results is None:
         return Content(run, number, label, model, None, skipped=skipped, stages=stages)
