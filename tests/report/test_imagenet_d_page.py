@@ -47,6 +47,7 @@ def test_it_shows_every_table_and_the_statement_under_those_with_surrogates(run:
     for name in ("spec.yaml", "results.json", "prompts.jsonl", "mined.jsonl"):
         assert (tmp_path / "report" / "downloads" / "1" / name).is_file()
     assert "style=" not in text and "<script>" not in text
+    assert "<bdi>null</bdi>" not in text and "<bdi>&#34;" not in text  # settings in words
 
 
 @pytest.mark.parametrize("preset", ["fair", "paper"])

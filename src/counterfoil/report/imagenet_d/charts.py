@@ -35,9 +35,9 @@ def before_and_after(models: Sequence[tuple[str, Any]], *, name: str) -> Figure 
             parts.append(line(scale(value), box.top, scale(value), box.plot_bottom, "grid"))
             parts.append(label(str(value), scale(value), box.height - 14, anchor="middle", kind="faint"))
         for index, (model, role, painted, mined) in enumerate(rows):
-            y = box.top + row * (index + 0.5) + (0 if wide else 8)
+            y = box.top + row * (index + 0.5) + (0 if wide else 12)
             title = f"{model}{' *' if role == 'surrogate' else ''}"
-            place = (box.left - 12, y + 4, "end") if wide else (box.left, y - 14, "start")
+            place = (box.left - 12, y + 4, "end") if wide else (box.left, y - 18, "start")
             parts.append(label(shortened(title, (box.left - 20) if wide else width - 20), place[0], place[1], anchor=place[2]))
             if painted.value is not None:
                 parts.append(whisker(painted, scale, y - 5, "random"))

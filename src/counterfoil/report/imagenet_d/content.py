@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from counterfoil.metrics.imagenet_d_text import in_order
 from counterfoil.records import Trial
 from counterfoil.report.cautions import Caution, about_parts, about_pictures
 from counterfoil.report.collect import answer_name
+from counterfoil.report.making import text
 from counterfoil.report.numbers import count
 from counterfoil.report.pictures import Album, Stored
 from counterfoil.store import Run
@@ -91,7 +91,7 @@ class Content:
         grid = spec.get("grid")
         found.append(("grid", grid if isinstance(grid, str) else f"given in full, {len(self.run.classes)} objects"))
         for section in ("mining", "questions"):
-            found += [(f"{section}: {key}", json.dumps(value)) for key, value in (spec.get(section) or {}).items()]
+            found += [(f"{section}: {key}", text(value)) for key, value in (spec.get(section) or {}).items()]
         found += [("preset", str(spec.get("preset", ""))), ("seed", str(spec.get("seed", 0)))]
         found += [(f"{name} version", str(value)) for name, value in (self.run.provenance.get("versions") or {}).items()]
         return found
