@@ -317,7 +317,7 @@ def test_slots_are_sized_by_steps_such_as_the_run_takes(monkeypatch, differentia
     parts = (model, LatentGenerator(TinyAutoencoder()), CommandedOracle())
     engine = Engine(*parts, columns=[2, 0, 3, 1], search=SearchSpec(budget=budget), layout=EngineSpec())
     engine.sized = False  # as on a GPU
-    engine._size(jobs(1)[0])
+    engine.fit(jobs(1)[0].image)
     assert asked == [climbing] and (engine.slots, engine.tile) == (8, 4)
 
 
@@ -365,3 +365,53 @@ def test_random_guidance_takes_the_steps_of_the_control_and_needs_no_other():
         (only,), (picture,) = found[job.image_id].climbs, found[job.image_id].pictures
         assert only.arm == "guided"
         assert_agrees(only, reference.random_steps(plain, job.image, job.label, job.seed, search), picture)
+
+
+def launches(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many slots were taken at each iteration of a tile, as they come."""
+    taken: list[int] = []
+    step = engine.ascent.step
+
+    def counted(state, labels, *, climbing, names):
+        taken.append(sum("idle" not in name for name in names))
+        return step(state, labels, climbing=climbing, names=names)
+
+    monkeypatch.setattr(engine.ascent, "step", counted)
+    return taken
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_an_arm_with_shorter_climbs_does_not_iterate_with_slots_half_empty(pipelined, monkeypatch):
+    search = SearchSpec(budget=12, step=0.5, stop_when_fooled=True)  # random steps fool the model later, if at all
+    layout = EngineSpec(slots=16, tile=8)
+    generator = LatentGenerator(TinyAutoencoder())
+    engine = Engine(TinyModel(), generator, CommandedOracle(), columns=COLUMNS, search=search, layout=layout)
+    engine.pipelined = pipelined
+    taken = launches(engine, monkeypatch)
+    found = list(engine.run(jobs(160)))
+    lengths = [sum(done.climbs[arm].queries for done in found) for arm in (0, 1)]
+    assert lengths[1] > 2 * lengths[0] and sum(taken) == sum(lengths)
+    steady = taken[8:-30]  # at the beginning and the end there are too few for all slots
+    assert sum(steady) / (8 * len(steady)) > 0.9
+
+
+def test_a_pause_of_whoever_brings_the_jobs_does_not_empty_the_slots():
+    finished: list[Finished] = []
+    seen: list[int] = []
+
+    def trickle():
+        for at, job in enumerate(jobs(24)):
+            if at % 8 == 7:
+                yield None
+            if at % 8 == 0:
+                seen.append(len(finished))
+            yield job
+
+    layout, search = EngineSpec(slots=16, tile=8), SearchSpec(budget=6, control=False)
+    engine = Engine(
+        TinyModel(), LatentGenerator(TinyAutoencoder()), CommandedOracle(), columns=COLUMNS, search=search, layout=layout
+    )
+    for done in engine.run(trickle()):
+        finished.append(done)
+    assert len({done.job.image_id for done in finished}) == 24
+    assert seen == [0, 0, 0]  # all were begun before the first was through

@@ -34,7 +34,6 @@ from counterfoil.transfers import sent
 __all__ = ["CPU_TILE", "EightBits", "Ended", "Engine", "Finished", "Job"]
 
 CPU_TILE = 8
-
 log = logging.getLogger(__name__)
 
 
@@ -108,23 +107,32 @@ class Engine:
         queries = self.search.queries or proposals * self.search.budget + 1
         return Rules(self.search.budget, queries, self.search.stop_when_fooled, guidance.climbs_only)
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[Finished]:
-        """Every job's outcome, in the order in which they end."""
+    @property
+    def room(self) -> int:
+        """How many images keep every slot busy: those in slots, those that wait as one arm is ahead, and the next to be read."""
+        return max(self.slots, self.tile) + 3 * self.tile
+
+    def run(self, jobs: Iterable[Job | None]) -> Iterator[Finished]:
+        """Every job's outcome, in the order in which they end.
+
+        None among the jobs says that there are no more for the moment: those under way go on. With nothing under way, whoever
+        brings the jobs waits instead.
+        """
         source = iter(jobs)
         first = next(source, None)
         if first is None:
             return
-        self._size(first)
+        self.fit(first.image)
         source = itertools.chain([first], source)
         ways = [Way(arm, guidance, self.rules(guidance), self.ascent, self.pipelined) for arm, guidance in self.arms().items()]
         lanes = [Lane(way, slots=self.slots, rows=self.tile) for way in ways]
-        backlog = 4 * max(self.slots, self.tile)  # a lane that is far ahead waits for the other one
         under_way: dict[str, tuple[Look, dict[Arm, Ended]]] = {}
         dry = False
         while not dry or under_way:
-            while not dry and any(not lane.waiting for lane in lanes) and all(len(lane.waiting) < backlog for lane in lanes):
-                batch = list(itertools.islice(source, self.tile))
-                dry = not batch
+            paused = False
+            while not (dry or paused) and any(not lane.waiting for lane in lanes) and not any(map(self._behind, lanes)):
+                batch, paused = self._batch(source)
+                dry = not (batch or paused)
                 for job, clean, row in self._started(batch):
                     under_way[job.image_id] = (clean, {})
                     for lane in lanes:
@@ -136,8 +144,21 @@ class Engine:
                     del under_way[one.job.image_id]
                     yield _finished(clean, [arms[lane.arm] for lane in lanes])
 
+    def _batch(self, source: Iterator[Job | None]) -> tuple[list[Job], bool]:
+        """The next tile's jobs, and whether they are fewer because no more come for the moment."""
+        batch: list[Job] = []
+        for job in itertools.islice(source, self.tile):
+            if job is None:
+                return batch, True
+            batch.append(job)
+        return batch, False
+
+    def _behind(self, lane: Lane) -> bool:
+        """Whether so many images wait for a lane that the others, which are ahead, get none for a while."""
+        return len(lane.waiting) >= self.tile
+
     def _turn(self, lanes: list[Lane]) -> Iterator[tuple[Arm, Ended]]:
-        """One iteration of every slot: the climbs that left.
+        """One iteration of every tile that is full enough, or of all if none is: the climbs that left.
 
         Pipelined, on a GPU, a tile's iteration is only launched here and taken in a turn later, so that the card works on one
         tile while another one's climbs are looked at.
@@ -147,7 +168,7 @@ class Engine:
             for tile in [] if tight else lane.tiles:
                 if self.pipelined:
                     yield from ((lane.arm, one) for one in tile.collect())
-                tight = tight or not self._launched(tile, lane)
+                tight = tight or not self._launched(tile, lane, lanes)
                 if not self.pipelined:
                     yield from ((lane.arm, one) for one in tile.collect())
         if tight:
@@ -156,12 +177,17 @@ class Engine:
                     yield from ((lane.arm, one) for one in tile.collect())
                 lane.split(self.tile)
 
-    def _launched(self, tile: Tile, lane: Lane) -> bool:
-        """Whether there was memory enough for the tile's next iteration."""
+    def _launched(self, tile: Tile, lane: Lane, lanes: list[Lane]) -> bool:
+        """Whether there was memory enough for the tile's next iteration.
+
+        An iteration costs the same however few of the slots are taken. So one with many free slots, in the lane of an arm whose
+        climbs are shorter, is put off as long as others are full.
+        """
         try:
             tile.propose()
             tile.refill(lane.waiting)
-            tile.launch()
+            if tile.full() or not any(other.full(len(each.waiting)) for each in lanes for other in each.tiles):
+                tile.launch()
         except torch.OutOfMemoryError:
             self._halve(tile.rows)
             return False
@@ -195,12 +221,12 @@ class Engine:
         self.ascent.forget()
         log.warning("out of memory on %s: images are worked on %d at a time from here on", self.device, self.tile)
 
-    def _size(self, job: Job) -> None:
-        """On a GPU, as many slots as fit, unless somebody said how many."""
+    def fit(self, image: Tensor) -> None:
+        """On a GPU, as many slots for such images as fit, unless somebody said how many.  # (3, H, W)"""
         if self.sized:
             return
         self.sized = True
-        fit = rows_that_fit(self.ascent, job.image, most=self.tile, climbing=self.climbing)
+        fit = rows_that_fit(self.ascent, image, most=self.tile, climbing=self.climbing)
         if fit.recompute:
             self.ascent.recompute()
         self.slots, self.tile = 2 * fit.rows, fit.rows

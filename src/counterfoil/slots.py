@@ -17,6 +17,9 @@ from counterfoil.records import Arm
 from counterfoil.transfers import Arriving, fetched, sent
 
 
+FREE = 8  # one in so many of a tile's slots may be free for it to count as full
+
+
 @dataclass(frozen=True)
 class Job:
     """One image to be taken through every arm."""
@@ -81,6 +84,10 @@ class Tile:
     @property
     def busy(self) -> bool:
         return any(slot is not None for slot in self.slots)
+
+    def full(self, waiting: int = 0) -> bool:
+        """Whether few enough slots are free, or will be once those who wait have theirs, that an iteration is worth its price."""
+        return sum(slot is None for slot in self.slots) - waiting <= len(self.slots) // FREE
 
     def propose(self) -> None:
         """The next pictures, one step from where images stand, if they are due. Without memory for it nothing has changed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from counterfoil.errors import BadImage
 from counterfoil.executors.feed import Feed
 from counterfoil.parts import Sample
 
-X, Y, BAD = (Sample(name, 0, f"{name}.png") for name in ("x", "y", "bad"))
+X, Y, Z, BAD = (Sample(name, 0, f"{name}.png") for name in ("x", "y", "z", "bad"))
 
 
 def load(sample: Sample, size: int) -> Tensor:
@@ -29,11 +30,17 @@ def feed() -> tuple[Feed, list[Sample]]:
     made = SimpleNamespace(
         dataset=SimpleNamespace(load=load), size=4, job=lambda sample, picture: Job(sample.image_id, picture, 0, 0)
     )
-    return Feed(cast(Assembly, made), lambda sample, problem: bad.append(sample)), bad
+    return Feed(cast(Assembly, made), lambda sample, problem: bad.append(sample), tile=2), bad
 
 
 def taken(source: Feed) -> list[str]:
-    return [job.image_id for job in source]
+    """What the engine gets until there is nothing for the moment."""
+    return [job.image_id for job in iter(source.__next__, None) if job is not None]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("counterfoil.executors.feed.PATIENCE", 0.0)
 
 
 def test_what_was_dropped_and_given_again_comes_once() -> None:
@@ -71,3 +78,19 @@ def test_what_cannot_be_read_is_told_each_time() -> None:
         source.put([BAD, X])
         taken(source)
     assert bad == [BAD, BAD]
+
+
+def test_images_too_few_for_a_tile_wait_for_others_while_the_engine_has_something_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("counterfoil.executors.feed.PATIENCE", 1e9)
+    source, _ = feed()
+    source.put([X])
+    assert taken(source) == ["x"]  # it had nothing
+    source.put([Y])
+    assert taken(source) == []
+    source.put([Z])
+    assert taken(source) == ["y", "z"]
+    source.put([X])
+    monkeypatch.setattr("counterfoil.executors.feed.PATIENCE", 0.0)  # it has waited long enough
+    source.source("x")
+    source.put([X])
+    assert taken(source) == ["x"]

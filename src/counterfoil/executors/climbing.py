@@ -58,8 +58,10 @@ class ClimbWorker:
         if check:
             preflight.check(assembly)
         self._engine = engine = assembly.engine()
+        noise = torch.rand(3, assembly.size, assembly.size, generator=torch.Generator().manual_seed(0))
+        engine.fit(noise)  # before anything is given out, as the driver gives out by slots
         slots = max(engine.slots, engine.tile)
-        return Described(tuple(assembly.dataset.classes), provenance.gather(assembly), slots, room=slots + 2 * engine.tile)
+        return Described(tuple(assembly.dataset.classes), provenance.gather(assembly), slots, room=engine.room)
 
     def turn(self, order: Order[Sample]) -> Report:
         """Take in what is given, hand in what is asked for, and say what was finished."""
@@ -87,7 +89,7 @@ class ClimbWorker:
         if not (self._out / runfile.NAME).exists():
             raise BadRun(f"{self._out}: a worker cannot see the run; with several machines --out must be on a disk they share")
         assert self._assembly is not None
-        self._feed = Feed(self._assembly, self._skip)
+        self._feed = Feed(self._assembly, self._skip, tile=self._engine.tile)
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
         threading.Thread(target=self._climb, name="climb", daemon=True).start()
         self._begun = True
@@ -96,11 +98,9 @@ class ClimbWorker:
         """The engine's thread: climbs as long as something comes."""
         assert self._assembly is not None
         try:
-            while True:
-                self._feed.wait()
-                for finished in self._engine.run(self._feed):
-                    source = self._feed.source(finished.job.image_id)
-                    self._outbox.put(self._writers.submit(record, self._assembly, finished, source))
+            for finished in self._engine.run(self._feed):
+                source = self._feed.source(finished.job.image_id)
+                self._outbox.put(self._writers.submit(record, self._assembly, finished, source))
         except Exception as error:  # told at the next turn, and raised by the driver
             self._outbox.put(error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,18 +16,20 @@ from counterfoil.errors import BadImage
 from counterfoil.parts import Sample
 
 READERS = 4
-GRACE = 0.05  # seconds that a running engine waits for more before it finishes what it has
+PATIENCE = 0.5  # seconds that images too few for a tile wait for others: starting one costs the engine as much as a tile
 
 
 class Feed:
-    """An iterator of jobs that pauses when nothing has come for a moment, and can be iterated again when more has."""
+    """An iterator of jobs without an end, a tile at a time. None says that there are too few for the moment."""
 
-    def __init__(self, assembly: Assembly, on_bad: Callable[[Sample, BadImage], None]) -> None:
-        self._assembly, self._on_bad = assembly, on_bad
+    def __init__(self, assembly: Assembly, on_bad: Callable[[Sample, BadImage], None], *, tile: int) -> None:
+        self._assembly, self._on_bad, self._tile = assembly, on_bad, tile
         self._changed = threading.Condition()
         self._coming: deque[tuple[Sample, Future[Tensor]]] = deque()
         self._dropped: set[str] = set()
         self._sources: dict[str, str] = {}  # of the images that the engine has
+        self._due = 0  # of those that are coming, how many the engine gets without a pause
+        self._since = 0.0  # when the oldest of the others came
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="read")
 
     def put(self, samples: Iterable[Sample]) -> None:
@@ -36,6 +39,8 @@ class Feed:
         """
         dataset, size = self._assembly.dataset, self._assembly.size
         with self._changed:
+            if not self._coming:
+                self._since = time.monotonic()
             here = {sample.image_id for sample, _ in self._coming} | self._sources.keys()
             for sample in samples:
                 self._dropped.discard(sample.image_id)
@@ -53,19 +58,17 @@ class Feed:
         """Where an image that the engine is through with came from."""
         return self._sources.pop(image_id)
 
-    def wait(self) -> None:
-        """Wait until there is something. A worker that is not needed any more is ended with all its threads."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._coming)
-
     def __iter__(self) -> Feed:
         return self
 
-    def __next__(self) -> Job:
+    def __next__(self) -> Job | None:
         while True:
             with self._changed:
-                if not self._changed.wait_for(lambda: self._coming, GRACE):
-                    raise StopIteration
+                if not self._sources:  # the engine has nothing to do; a worker that is not needed any more is ended here
+                    self._changed.wait_for(lambda: self._coming)
+                if not self._ready():
+                    return None
+                self._due -= 1
                 sample, picture = self._coming.popleft()
                 if sample.image_id in self._dropped:
                     self._dropped.discard(sample.image_id)
@@ -76,3 +79,10 @@ class Feed:
             except BadImage as problem:
                 del self._sources[sample.image_id]
                 self._on_bad(sample, problem)
+
+    def _ready(self) -> bool:
+        """Whether the engine is to have the next one now."""
+        now = time.monotonic()
+        if self._due == 0 and (len(self._coming) >= self._tile or not self._sources or now - self._since >= PATIENCE):
+            self._due, self._since = min(len(self._coming), self._tile), now
+        return self._due > 0
