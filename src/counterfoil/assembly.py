@@ -16,6 +16,7 @@ from torch import Tensor
 
 from counterfoil import independence, labels, registry
 from counterfoil.acceleration.settings import check_precision
+from counterfoil.datasets.excerpt import Excerpt, Listed
 from counterfoil.datasets.subset import take
 from counterfoil.engine import Engine, Job
 from counterfoil.errors import BadData, BadImage, BadPart, BadSpec, one_line
@@ -88,9 +89,10 @@ class Assembly:
 
 @dataclass(frozen=True)
 class Given:
-    """Parts handed over as objects instead of names."""
+    """Parts handed over as objects instead of names, and what need not be found out again."""
 
     parts: dict[str, Any] = field(default_factory=dict)  # by role
+    listed: Listed | None = None  # of the data set, by a process that has gone through it
 
 
 def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
@@ -116,12 +118,14 @@ def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
 
 
 def open_data(spec: FmrSpec | LanceSpec, given: Given | None = None) -> Dataset:
-    """The run's data set alone, cut to its limit."""
+    """The run's data set alone, checked and cut to its limit, unless another process has done that."""
     dataset: Dataset
     if given and "dataset" in given.parts:
         dataset = given.parts["dataset"]
     else:
         dataset = registry.create("dataset", spec.data.name, spec.data.options)
+    if given and given.listed is not None:
+        return Excerpt(dataset, given.listed)
     if len(dataset) == 0:
         raise BadData(f"{spec.data.name}: no images")
     check_samples(dataset, name=spec.data.name)

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from counterfoil import strict
 from counterfoil.assembly import Assembly
+from counterfoil.datasets.excerpt import FEW
 from counterfoil.datasets.subset import take
 from counterfoil.errors import BadData, BadImage, BadPart, RunFailed
 from counterfoil.parts import Sample
 from counterfoil.spec import SearchSpec
-
-IMAGES = 32  # a set-up is given this many chances to have one reconstruction accepted
 
 
 def check(assembly: Assembly) -> None:
@@ -24,7 +23,7 @@ def check(assembly: Assembly) -> None:
             raise strict.stopped(problem)
         bad.append(str(problem))
 
-    few = replace(assembly, dataset=take(assembly.dataset, IMAGES))
+    few = replace(assembly, dataset=take(assembly.dataset, FEW))  # so many chances to have one reconstruction accepted
     engine = few.engine(SearchSpec(budget=0, control=False))
     seen = 0
     try:

@@ -13,33 +13,50 @@ from typing import Any
 import torch
 
 from counterfoil.assembly import Assembly
-from counterfoil.parts import Dataset
+from counterfoil.parts import Dataset, provenance_of
 
 LIBRARIES = ("counterfoil", "torch", "torchvision", "timm", "transformers", "diffusers", "open_clip_torch", "numpy", "pillow")
 
 
 def gather(assembly: Assembly) -> dict[str, Any]:
     """Everything that someone who wants the same numbers again has to know beside the specification."""
-    parts = {"model": assembly.model, "dataset": assembly.dataset, "generator": assembly.generator, "oracle": assembly.oracle}
+    return with_data(of_parts(assembly), assembly.dataset)
+
+
+def of_parts(assembly: Assembly) -> dict[str, Any]:
+    """The same without the data."""
+    parts = {"model": assembly.model, "generator": assembly.generator, "oracle": assembly.oracle}
     caution = {"caution": assembly.caution} if assembly.caution else {}
     return {
         **caution,
-        **describe(parts, assembly.dataset, size=assembly.size, device=assembly.spec.device),
+        **describe(parts, size=assembly.size, device=assembly.spec.device),
         "guidance": type(assembly.engine().arms()["guided"]).__name__,  # what `auto` came to
     }
 
 
-def describe(parts: Mapping[str, Any], dataset: Dataset | None, *, size: int, device: str) -> dict[str, Any]:
+def describe(parts: Mapping[str, Any], *, size: int, device: str) -> dict[str, Any]:
     """Versions, hashes and hardware for a run over these parts."""
-    data = {"data": _data_hash(dataset), "images": len(dataset)} if dataset is not None else {}
     return {
         "versions": versions(),
         "code": _source_hash(),
-        **data,
         "size": size,
         "parts": {role: part.provenance() for role, part in parts.items() if hasattr(part, "provenance")},
         "hardware": _hardware(device),
     }
+
+
+def with_data(account: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
+    """What is said of a run's parts, and of its data set as one of them."""
+    own = {"dataset": provenance_of(dataset)} if hasattr(dataset, "provenance") else {}
+    return {**account, **of_data(dataset), "parts": {**account["parts"], **own}}
+
+
+def of_data(dataset: Dataset) -> dict[str, Any]:
+    """How many images a run is about, and one hash over their ids and labels; every trial keeps the hash of its own pixels."""
+    digest = hashlib.sha256()
+    for sample in dataset:
+        digest.update(f"{sample.image_id}\0{sample.label}\n".encode())
+    return {"data": digest.hexdigest(), "images": len(dataset)}
 
 
 def versions(libraries: Iterable[str] = LIBRARIES) -> dict[str, str]:
@@ -60,14 +77,6 @@ def _source_hash() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(path.relative_to(root).as_posix().encode())
         digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _data_hash(dataset: Dataset) -> str:
-    """One hash over ids and labels; every trial keeps the hash of its own pixels."""
-    digest = hashlib.sha256()
-    for sample in dataset:
-        digest.update(f"{sample.image_id}\0{sample.label}\n".encode())
     return digest.hexdigest()
 
 

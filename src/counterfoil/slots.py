@@ -16,7 +16,6 @@ from counterfoil.parts import State
 from counterfoil.records import Arm
 from counterfoil.transfers import Arriving, fetched, sent
 
-
 FREE = 8  # one in so many of a tile's slots may be free for it to count as full
 
 

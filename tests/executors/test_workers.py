@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil import store
-from counterfoil.assembly import open_data
+from counterfoil import provenance, store
+from counterfoil.assembly import Given, assemble, open_data
+from counterfoil.datasets.excerpt import Listed
+from counterfoil.datasets.folder import FolderDataset
 from counterfoil.executors.climbing import ClimbWorker
 from counterfoil.executors.crew import Crew
 from counterfoil.executors.fmr import make
@@ -41,9 +43,7 @@ def test_climbs_are_those_of_one_process(tmp_path: Path, dies, packed) -> None:
     about = crew.start()
     dataset = open_data(chosen)
     seen: list[fmr.Progress] = []
-    with store.write(
-        out, chosen.model_dump(mode="json"), about.classes, about.provenance, part_images=8, packed=packed
-    ) as writer:
+    with store.write(out, chosen.model_dump(mode="json"), about.classes, about.account, part_images=8, packed=packed) as writer:
         make(crew, chosen, dataset, writer, slots=about.slots, room=about.room, watch=seen.append, tell=lambda line: None)
         fmr.finish(chosen, writer)
     pool.stop()
@@ -60,7 +60,7 @@ def test_an_interrupted_run_is_finished_by_another_executor(tmp_path: Path) -> N
     out = tmp_path / "spread"
     pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=4, packed=False, threads=1, given=None))
     crew = Crew(pool, 2)
-    about = crew.start()
+    about, dataset = crew.start(), open_data(chosen)
 
     def watch(progress: fmr.Progress) -> None:
         if store.open_run(out).counts["images"] >= 12:
@@ -68,9 +68,9 @@ def test_an_interrupted_run_is_finished_by_another_executor(tmp_path: Path) -> N
 
     with (
         pytest.raises(KeyboardInterrupt),
-        store.write(out, chosen.model_dump(mode="json"), about.classes, about.provenance) as writer,
+        store.write(out, chosen.model_dump(mode="json"), about.classes, provenance.with_data(about.account, dataset)) as writer,
     ):
-        make(crew, chosen, open_data(chosen), writer, room=8, watch=watch, tell=lambda line: None)
+        make(crew, chosen, dataset, writer, room=8, watch=watch, tell=lambda line: None)
     assert 12 <= store.open_run(out).counts["images"] < 60
     assert content(fmr.run(chosen, out)) == content(whole)  # the first one's workers are still about, and change nothing
     pool.stop()
@@ -86,7 +86,7 @@ def test_pictures_that_cannot_be_read_are_skipped_by_workers_too(tmp_path: Path)
     pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=64, packed=False, threads=1, given=None))
     crew = Crew(pool, 2)
     about = crew.start()
-    with store.write(out, chosen.model_dump(mode="json"), about.classes, about.provenance) as writer:
+    with store.write(out, chosen.model_dump(mode="json"), about.classes, about.account) as writer:
         make(crew, chosen, open_data(chosen), writer, room=4, watch=lambda progress: None, tell=told.append)
     pool.stop()
     assert content(store.open_run(out)) == content(whole)
@@ -126,3 +126,16 @@ def test_imagenet_d_leaves_the_same_tables(tmp_path: Path) -> None:
     running.make(bench, Stages(out, spread=CrewSpread(crew)))
     pool.stop()
     assert tables(out) == tables(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("limit", [None, 6])
+def test_a_worker_does_not_list_the_pictures_that_the_driver_has_listed(tmp_path: Path, monkeypatch, limit) -> None:
+    chosen = spec(f"folder:{folder(tmp_path / 'photos', 12)}", limit=limit)
+    dataset = open_data(chosen)
+    told = Given(listed=Listed.of(dataset))
+    monkeypatch.setattr(FolderDataset, "_files", property(lambda self: pytest.fail("the pictures are listed")))
+    worker = ClimbWorker(chosen, tmp_path / "run", part_images=8, packed=False, threads=1, given=told)
+    assert worker.begin().classes == tuple(dataset.classes)
+    monkeypatch.undo()
+    whole = provenance.gather(assemble(chosen))
+    assert provenance.with_data(worker.begin().account, dataset) == whole  # and the run file says the same

@@ -33,8 +33,8 @@ WRITERS = 2  # threads that turn finished climbs into records and PNG files
 class Described:
     """What a worker knows once its parts are built, and the driver need not build them for."""
 
+    account: dict[str, Any]  # for `run.json`
     classes: tuple[str, ...]
-    provenance: dict[str, Any]
     slots: int  # images that a worker climbs at a time
     room: int  # images that a worker is best given at a time
 
@@ -61,7 +61,7 @@ class ClimbWorker:
         noise = torch.rand(3, assembly.size, assembly.size, generator=torch.Generator().manual_seed(0))
         engine.fit(noise)  # before anything is given out, as the driver gives out by slots
         slots = max(engine.slots, engine.tile)
-        return Described(tuple(assembly.dataset.classes), provenance.gather(assembly), slots, room=engine.room)
+        return Described(provenance.of_parts(assembly), tuple(assembly.dataset.classes), slots, room=engine.room)
 
     def turn(self, order: Order[Sample]) -> Report:
         """Take in what is given, hand in what is asked for, and say what was finished."""

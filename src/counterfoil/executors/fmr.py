@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from counterfoil import store
+from counterfoil import provenance, store
 from counterfoil.assembly import Given, open_data
+from counterfoil.datasets.excerpt import Listed
 from counterfoil.executors.climbing import ClimbWorker, Described
 from counterfoil.executors.crew import Crew
 from counterfoil.executors.execution import Execution
@@ -24,12 +26,12 @@ def run(spec: FmrSpec, out: Path, *, given: Given | None, execution: Execution, 
     dataset = open_data(spec, given)
     laid = layout(len(dataset), at_least=spec.engine.part_images)
     with RayPool(execution, device=spec.device) as pool:
-        pool.employ(ClimbWorker, spec, out.resolve(), threads=pool.threads, given=given, **laid)
+        told = replace(given or Given(), listed=Listed.of(dataset))  # workers do not list millions of images again
+        pool.employ(ClimbWorker, spec, out.resolve(), threads=pool.threads, given=told, **laid)
         crew = Crew(pool, pool.workers, tell)
         about: Described = crew.start()
-        with store.write(
-            out, spec=spec.model_dump(mode="json"), classes=about.classes, provenance=about.provenance, **laid
-        ) as writer:
+        account = provenance.with_data(about.account, dataset)
+        with store.write(out, spec=spec.model_dump(mode="json"), classes=about.classes, provenance=account, **laid) as writer:
             for note in writer.notes:
                 tell(note)
             make(crew, spec, dataset, writer, slots=about.slots, room=about.room, watch=watch, tell=tell)

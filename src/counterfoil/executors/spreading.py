@@ -21,7 +21,7 @@ class Spreading:
     """Where the batches go, and what the workers say they are; nothing of both where all is done in this process."""
 
     spread: Spread | None = None
-    provenance: dict[str, Any] | None = None
+    account: dict[str, Any] | None = None  # of the parts
 
 
 @contextmanager

@@ -47,8 +47,8 @@ class StageWorker:
         """Build the parts; answers what they are, for `run.json`."""
         torch.set_num_threads(self._threads)
         self._bench = _named(PROTOCOLS[self._spec.protocol][0])(self._spec, self._given)
-        described: dict[str, Any] = self._bench.provenance()
-        return described
+        account: dict[str, Any] = self._bench.account()
+        return account
 
     def turn(self, order: Order[Item]) -> Report:
         """Take in a batch, and say what was finished of the stage."""

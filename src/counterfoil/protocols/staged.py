@@ -51,12 +51,12 @@ class StagedProtocol(Generic[AnySpec, AnyBench, Tables]):
         engine = spec.engine
         with (
             execution.computing(),
-            spreading(spec, out, given=given, execution=execution, tell=tell) as others,
+            spreading(spec, out, given=bench.told(given), execution=execution, tell=tell) as others,
             store.write(
                 out,
                 spec=spec.model_dump(mode="json"),
                 classes=bench.names,
-                provenance=others.provenance or bench.provenance(),
+                provenance=bench.provenance(others.account or bench.account()),
                 part_images=engine.part_images,
             ) as writer,
         ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from counterfoil import images, strict
-from counterfoil.assembly import image_seed
+from counterfoil.assembly import Given, image_seed
 from counterfoil.errors import BadData, BadImage, RunFailed
 from counterfoil.parts import Oracle, provenance_of
 from counterfoil.spec import PartSpec
@@ -35,8 +35,16 @@ class Workbench(ABC):
         """Of the classes that pictures are made of."""
 
     @abstractmethod
-    def provenance(self) -> dict[str, Any]:
-        """For `run.json`."""
+    def account(self) -> dict[str, Any]:
+        """Of the parts, for `run.json`."""
+
+    @abstractmethod
+    def provenance(self, account: Mapping[str, Any]) -> dict[str, Any]:
+        """For `run.json`: an account of the parts, by whoever works with them, and one of the data."""
+
+    def told(self, given: Given | None) -> Given | None:
+        """What workers are given: with what they need not find out about the data, where that takes long."""
+        return given
 
     @property
     def tile(self) -> int:

@@ -13,7 +13,7 @@ from counterfoil.assembly import Given, device_of
 from counterfoil.evaluation.looking import Reading, reading
 from counterfoil.evaluation.questions import check_question
 from counterfoil.grids import Grid, read_grid
-from counterfoil.parts import Dataset, Oracle, Painter
+from counterfoil.parts import Oracle, Painter
 from counterfoil.protocols.imagenet_d.sets import SetData, open_set
 from counterfoil.protocols.workbench import Workbench
 from counterfoil.spec import ImagenetDSpec, PartSpec
@@ -46,19 +46,22 @@ class Bench(Workbench):
         """Of the set's classes."""
         return list(self.classes)
 
-    def provenance(self) -> dict[str, Any]:
-        """For `run.json`."""
+    def account(self) -> dict[str, Any]:
+        """Of the parts, for `run.json`."""
         parts: dict[str, Any] = {named.name: each.model for named, each in self.readers}
         parts |= {named.name: chat for named, chat in self.chats}
         others = {"painter": self.painter, "oracle": self.oracle, "encoder": self.encoder}
         parts |= {role: part for role, part in others.items() if part is not None}
-        dataset: Dataset | None = self.data.dataset if self.data else None
         caution = {"caution": self.caution} if self.caution else {}
         size = self.spec.size or 0
         ids: dict[str, Any] = {"class_ids": {name: list(each) for name, each in self.classes.items()}}
         if self.data is not None and self.data.known is not None:
             ids["set_surrogates"] = list(self.data.known.surrogates)  # who must not be judged by the set
-        return {**caution, **ids, **provenance.describe(parts, dataset, size=size, device=str(self.device))}
+        return {**caution, **ids, **provenance.describe(parts, size=size, device=str(self.device))}
+
+    def provenance(self, account: Mapping[str, Any]) -> dict[str, Any]:
+        """For `run.json`."""
+        return {**account, **(provenance.of_data(self.data.dataset) if self.data else {})}
 
 
 def assemble(spec: ImagenetDSpec, given: Given | None = None) -> Bench:

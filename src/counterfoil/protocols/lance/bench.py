@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 
 from counterfoil import independence, provenance, registry
 from counterfoil.assembly import Given, columns_of, device_of, open_data, size_of
+from counterfoil.datasets.excerpt import Listed
 from counterfoil.errors import BadSpec
 from counterfoil.parts import Captioner, Dataset, Editor, Model, Oracle, Rewriter
 from counterfoil.protocols.workbench import Workbench
@@ -49,14 +50,22 @@ class Bench(Workbench):
         """Of the data's classes."""
         return list(self.dataset.classes)
 
-    def provenance(self) -> dict[str, Any]:
-        """For `run.json`."""
+    def account(self) -> dict[str, Any]:
+        """Of the parts, for `run.json`."""
         parts: dict[str, Any] = {
-            "dataset": self.dataset, "captioner": self.captioner, "rewriter": self.rewriter, "editor": self.editor,
+            "captioner": self.captioner, "rewriter": self.rewriter, "editor": self.editor,
             "encoder": self.encoder, "oracle": self.oracle, **{_role(at): each.model for at, each in enumerate(self.tested)},
         }  # fmt: skip
         caution = {"caution": self.caution} if self.caution else {}
-        return {**caution, **provenance.describe(parts, self.dataset, size=self.size, device=str(self.device))}
+        return {**caution, **provenance.describe(parts, size=self.size, device=str(self.device))}
+
+    def provenance(self, account: Mapping[str, Any]) -> dict[str, Any]:
+        """For `run.json`."""
+        return provenance.with_data(account, self.dataset)
+
+    def told(self, given: Given | None) -> Given:
+        """The objects, and what workers need not list the source pictures for."""
+        return replace(given or Given(), listed=Listed.of(self.dataset))
 
 
 def assemble(spec: LanceSpec, given: Given | None = None) -> Bench:
