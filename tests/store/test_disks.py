@@ -9,9 +9,10 @@ import pytest
 
 from counterfoil import store
 from counterfoil.errors import BadRun
+from counterfoil.store.staging import PartBuffer
 
 from .faults import failing
-from .made import content, every_file, expected, image_id, write
+from .made import CLASSES, PROVENANCE, SPEC, content, every_file, expected, image_id, records, write
 
 FAULTS = [
     (errno.ENOSPC, "No space left on device", "free some space"),
@@ -56,3 +57,17 @@ def test_a_disk_that_fills_up_leaves_whole_parts_only(tmp_path, monkeypatch, cal
         assert not [name for name in names if name.endswith(".tmp")]
         write(path, range(9))
         assert {name: rows for name, rows in content(run).items() if name != "trials"} == expected(range(9))
+
+
+def test_a_part_of_a_worker_whose_files_are_not_to_be_seen_here_is_not_committed(tmp_path) -> None:
+    """As on a machine that does not share the worker's disk, or whose file system is late."""
+    path = tmp_path / "run"
+    write(path, range(3))
+    trials, predictions, verdicts, pictures = records(7)
+    buffer = PartBuffer(path, "elsewhere", packed=False)
+    buffer.add(trials, predictions, verdicts, pictures)
+    staged = buffer.stage()
+    staged.table(path, "verdicts").rename(tmp_path / "hidden")
+    with pytest.raises(BadRun, match="No such file"), store.write(path, SPEC, CLASSES, PROVENANCE) as writer:
+        writer.adopt(staged)
+    assert {trial.image_id for trial in store.open_run(path).trials} == {image_id(number) for number in range(3)}

@@ -17,7 +17,7 @@ def adopt(root: Path, staged: Staged, number: int, *, mark: str = "") -> parts.P
     with writing(root):
         folders = set()
         for temporary, final in _moves(root, staged, number):
-            if temporary.exists():  # tried again, it finds some in place already
+            if temporary.exists() or not final.exists():  # tried again, it finds some in place already
                 os.replace(temporary, final)
             # Folders of single pictures are not forced to disk: a hundred of them a part would cost more than the
             # pictures, and a picture that a power cut takes away is missed when the run is resumed.
