@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from counterfoil.executors.crew import Death, Event, Finished, Order, Ready, Report
+from counterfoil.executors.crew import Death, Described, Event, Finished, Order, Ready, Report
 from counterfoil.store.staging import Staged
 
 TURN = 0.05
@@ -35,8 +35,11 @@ class SimulatedPool:
     kill_every: float | None = None
     part: int = 3
     slots: int = 1
+    room: Callable[[int], int | None] = lambda number: None  # that a worker asks for itself
     seed: int = 0
     now: float = 0.0
+    idle: float = 0.0  # seconds that slots have waited for an item, beginning and end left out
+    held: dict[str, int] = field(default_factory=dict)  # items that each worker had at most
     worked: list[str] = field(default_factory=list)  # every item that was finished by anyone
     deaths: int = 0
     stopped: bool = False
@@ -55,7 +58,7 @@ class SimulatedPool:
         number = len(self._workers)
         name = f"w{number}"
         self._workers[name] = Worker(self.seconds(number), self.part, [0.0] * self.slots)
-        self._post(self.now + 0.5, name, Ready(name))
+        self._post(self.now + 0.5, name, Ready(Described({}, room=self.room(number)), name))
         return name
 
     def turn(self, worker: str, order: Order[str]) -> None:
@@ -68,8 +71,10 @@ class SimulatedPool:
             mine.buffer.append(key)
         for key in order.give:
             slot = mine.free_at.index(min(mine.free_at))
+            self.idle += max(self.now - mine.free_at[slot], 0.0) if mine.free_at[slot] else 0.0
             mine.free_at[slot] = max(mine.free_at[slot], self.now) + mine.seconds
             mine.finishing.append((mine.free_at[slot], key))
+        self.held[worker] = max(self.held.get(worker, 0), len(mine.finishing))
         bad = [when for when, key in mine.finishing if key in self.poison]
         if bad and min(bad) <= self.now + TURN:
             return self._die(worker, min(bad))

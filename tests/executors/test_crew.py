@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from counterfoil.errors import BadData, RunFailed
-from counterfoil.executors.crew import Crew, Report
+from counterfoil.executors.crew import Crew, Described, Ready, Report
 from counterfoil.executors.leases import ALONE, Leases
 
 from .simulated import SimulatedPool, items
@@ -124,3 +124,35 @@ def test_an_error_in_a_worker_is_raised_as_it_is():
     pool.turn = lambda worker, order: pool._post(pool.now, worker, Report(error=BadData("strict")))  # type: ignore
     with pytest.raises(BadData, match="strict"):
         list(crew.work(Leases(items(3), key=str, workers=1, most=1), room=1, through_store=True))
+
+
+def test_workers_with_many_slots_have_their_next_items_before_they_need_them():
+    pool = SimulatedPool(seconds=lambda number: 6.0 + number / 8, slots=128, part=64)
+    work(pool, 5000, workers=8, room=320)
+    assert pool.idle < 0.03 * 5000 * 6
+
+
+def test_a_worker_with_more_slots_than_the_first_gets_more_items():
+    pool = SimulatedPool(room=lambda number: (4, 40)[number])
+    kept, _ = work(pool, 120, room=4)
+    assert Counter(kept) == Counter(items(120))
+    assert pool.held["w0"] <= 4 < 30 <= pool.held["w1"]
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"versions": {"torch": "2.12"}, "code": "a"}, "versions.torch: one has 2.11, that on node gpu-7 has 2.12"),
+        ({"versions": {"torch": "2.11"}, "code": "b"}, "code: one has a, that on node gpu-7 has b"),
+    ],
+)
+def test_a_node_with_other_versions_or_weights_is_refused(other, message):
+    pool = SimulatedPool()
+    account = {"versions": {"torch": "2.11"}, "code": "a", "hardware": {"gpu": "H100"}}
+    pool.wait = lambda: [  # type: ignore
+        ("w0", Ready(Described(account), "gpu-1")),
+        ("w1", Ready(Described({**account, "hardware": {"gpu": "A100"}}), "gpu-2")),
+        ("w2", Ready(Described(other), "gpu-7")),
+    ]
+    with pytest.raises(RunFailed, match=message):
+        Crew(pool, 3).start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from counterfoil import spec as specs
-from counterfoil.errors import BadPart, UsageError
+from counterfoil.errors import BadData, BadPart, UsageError
 from counterfoil.executors.crew import Death, Finished, Order, Ready, Report
 from counterfoil.executors.execution import Execution
 from counterfoil.executors.ray import RayPool, _knock
@@ -28,9 +29,14 @@ pytestmark = pytest.mark.xdist_group("ray")
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    """One cluster for all tests of this file: starting one takes seconds."""
-    with RayPool(Execution("ray", workers=2), device="cpu") as pool:
-        yield pool
+    """One cluster for all tests of this file: starting one takes seconds. Its GPUs are but names."""
+    options = {"include_dashboard": False, "object_store_memory": 100 * 2**20, "log_to_driver": False}
+    ray.init(address="local", num_cpus=max(2, os.cpu_count() or 1), num_gpus=2, logging_level="ERROR", **options)
+    try:
+        with RayPool(Execution("ray", workers=2), device="cpu") as pool:
+            yield pool
+    finally:
+        ray.shutdown()
 
 
 class Echo:
@@ -61,7 +67,7 @@ def next_of(pool: RayPool):
 def test_the_pool_tells_answers_errors_and_deaths_apart(cluster) -> None:
     cluster.employ(Echo)
     name = cluster.start()
-    assert next_of(cluster) == [(name, Ready("check True"))]
+    assert next_of(cluster) == [(name, Ready("check True", platform.node()))]
     cluster.turn(name, Order(give=["a", "b"]))
     assert next_of(cluster) == [(name, Report([Finished("a"), Finished("b")]))]
     cluster.turn(name, Order(give=["raise"]))
@@ -71,7 +77,7 @@ def test_the_pool_tells_answers_errors_and_deaths_apart(cluster) -> None:
     ((_, death),) = next_of(cluster)
     assert isinstance(death, Death) and death.cause and "\n" not in death.cause
     other = cluster.start(replacing=True)
-    assert next_of(cluster) == [(other, Ready("check False"))]
+    assert next_of(cluster) == [(other, Ready("check False", platform.node()))]
     cluster.stop()
 
 
@@ -79,10 +85,60 @@ def test_a_worker_that_hangs_counts_as_dead(cluster, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("counterfoil.executors.ray.SILENCE", 0.0)
     cluster.employ(Echo)
     name = cluster.start()
-    assert next_of(cluster) == [(name, Ready("check True"))]  # building takes as long as it takes
+    assert next_of(cluster) == [(name, Ready("check True", platform.node()))]  # building takes as long as it takes
     cluster.turn(name, Order(give=["hang"]))
     assert next_of(cluster) == [(name, Death("it has not answered for 0 seconds"))]
     cluster.stop()
+
+
+class Placed:
+    """Says which GPUs it sees."""
+
+    def begin(self, *, check: bool = True) -> str:
+        return os.environ["CUDA_VISIBLE_DEVICES"]
+
+    def measure(self) -> None:
+        pass
+
+
+def test_every_worker_sees_one_gpu_and_those_without_one_are_spoken_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    joined = Execution("ray", workers=3, address="auto")  # a cluster that may grow
+    with RayPool(joined, device="cuda", tell=told.append) as pool:
+        pool.employ(Placed)
+        names = [pool.start() for _ in range(3)]
+        seen: dict[str, str] = {}
+        while len(seen) < 2:
+            seen |= {worker: event.about for worker, event in next_of(pool) if isinstance(event, Ready)}
+        assert sorted(seen.values()) == ["0", "1"] and set(seen) < set(names)  # cuda:0 for each of them
+        assert told == []
+        monkeypatch.setattr("counterfoil.executors.ray.PLACING", 0.0)
+        pool.wait()
+        pool.ask("measure")  # of one that is there
+    assert told == ["1 of 3 workers wait for a node with a GPU; the others work without them"]
+
+
+def test_workers_that_would_wait_for_a_gpu_for_ever_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"--workers 3: .* there are 2"), RayPool(Execution("ray", workers=3), device="cuda"):
+        pass
+    with RayPool(Execution("ray"), device="cuda") as pool:
+        assert pool.workers == 2
+
+
+def test_a_gpu_that_fails_ends_its_worker_and_not_the_run(cluster) -> None:
+    lost = [torch.OutOfMemoryError("CUDA out of memory."), torch.AcceleratorError("CUDA error: an illegal memory access")]
+    for error in lost:
+        assert cluster._failed("worker 9", error) == Death(str(error))
+    assert cluster._failed("worker 9", RuntimeError("shapes do not fit")).error is not None
+
+
+def test_errors_and_deaths_name_their_node_where_there_are_several(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cluster._nodes, "worker 9", "gpu-7")
+    assert str(cluster._failed("worker 9", BadData("photos: no such folder")).error) == "photos: no such folder"
+    monkeypatch.setattr(cluster, "_several", True)
+    told = cluster._failed("worker 9", BadData("photos: no such folder")).error
+    assert isinstance(told, BadData) and str(told) == "photos: no such folder (on node gpu-7)"
+    assert cluster._dead("worker 9", OSError("gone")) == Death("gone (on node gpu-7)")
 
 
 def test_the_lab_is_the_same_bit_by_bit_though_a_worker_is_killed(tmp_path: Path) -> None:

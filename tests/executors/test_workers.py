@@ -139,3 +139,25 @@ def test_a_worker_does_not_list_the_pictures_that_the_driver_has_listed(tmp_path
     monkeypatch.undo()
     whole = provenance.gather(assemble(chosen))
     assert provenance.with_data(worker.begin().account, dataset) == whole  # and the run file says the same
+
+
+def test_what_workers_have_finished_is_kept_when_a_run_is_interrupted(tmp_path: Path) -> None:
+    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 60)}")
+    out, done = tmp_path / "run", []
+    pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=4096, packed=False, threads=1, given=None))
+    crew = Crew(pool, 2)
+    about, dataset = crew.start(), open_data(chosen)
+
+    def watch(progress: fmr.Progress) -> None:
+        done.append(progress.done)
+        if progress.done >= 12:
+            raise KeyboardInterrupt
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        store.write(out, chosen.model_dump(mode="json"), about.classes, about.account, part_images=4096) as writer,
+    ):
+        make(crew, chosen, dataset, writer, room=8, watch=watch, tell=lambda line: None)
+    pool.stop()
+    assert store.open_run(out).counts["images"] >= done[-1] >= 12  # though no part was full
+    assert not list(out.rglob("*.tmp"))

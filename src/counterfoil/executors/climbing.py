@@ -6,9 +6,7 @@ import queue
 import threading
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,7 +14,7 @@ from counterfoil import preflight, provenance, speed
 from counterfoil.assembly import Assembly, Given, assemble
 from counterfoil.engine import CPU_TILE
 from counterfoil.errors import BadImage, BadRun
-from counterfoil.executors.crew import Finished, Order, Report
+from counterfoil.executors.crew import Described, Finished, Order, Report
 from counterfoil.executors.feed import Feed
 from counterfoil.memory import CPU_SLOTS
 from counterfoil.parts import Sample
@@ -27,16 +25,6 @@ from counterfoil.store.staging import PartBuffer, Staged
 
 TURN = 0.2  # seconds that a turn waits for something to be finished
 WRITERS = 2  # threads that turn finished climbs into records and PNG files
-
-
-@dataclass(frozen=True)
-class Described:
-    """What a worker knows once its parts are built, and the driver need not build them for."""
-
-    account: dict[str, Any]  # for `run.json`
-    classes: tuple[str, ...]
-    slots: int  # images that a worker climbs at a time
-    room: int  # images that a worker is best given at a time
 
 
 class ClimbWorker:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,6 +15,7 @@ Item = TypeVar("Item")
 
 UNREADY = 3  # workers a place that may die in a row while they build their parts
 PERSISTENT = 10  # workers a place that may die in a row without finishing anything; finding one bad image takes several
+SALVAGE = 20.0  # seconds in which workers may hand in what they have when a run is interrupted
 HOPELESS = 5  # images that may end one worker after the other before any was finished
 
 
@@ -49,10 +51,21 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Described:
+    """What a worker knows once its parts are built, and the driver need not build them for."""
+
+    account: Mapping[str, Any]  # of the parts, for `run.json`
+    classes: tuple[str, ...] = ()
+    slots: int = 1  # items that it works on at a time
+    room: int | None = None  # items that it is best given at a time, where that is its own affair
+
+
+@dataclass(frozen=True)
 class Ready:
     """A worker has built its parts."""
 
     about: Any = None
+    node: str = ""  # where it is
 
 
 @dataclass(frozen=True)
@@ -93,7 +106,10 @@ class Crew:
     workers: int
     tell: Callable[[str], None] = lambda line: None
     _idle: list[str] = field(default_factory=list)  # ready, and without an order
-    _ready: set[str] = field(default_factory=set)  # all that have built their parts
+    _ready: dict[str, Any] = field(default_factory=dict)  # all that have built their parts, and what they say of themselves
+    _busy: set[str] = field(default_factory=set)  # those that have an order
+    _owed: dict[str, list[str]] = field(default_factory=dict)  # finished, and to be handed in with the next order
+    _first: Described | None = None  # what the others have to agree with
     _finished: int = 0  # items, ever
     _dead: int = 0  # workers since the last item was finished
     _dead_unready: int = 0  # workers since the last was ready
@@ -106,7 +122,7 @@ class Crew:
         while True:
             for worker, event in self.pool.wait():
                 if isinstance(event, Ready):
-                    self._welcome(worker)
+                    self._welcome(worker, event)
                     self._idle.append(worker)
                     about = event.about
                 elif isinstance(event, Death):
@@ -121,19 +137,21 @@ class Crew:
     ) -> Iterator[tuple[list[Finished], Staged | None, list[Item]]]:
         """All items through the workers: what was finished for the first time, what was staged, and what is given up.
 
-        `room` is how many items a worker holds at most. Where results go `through_store`, an item is done once a part with
-        it was staged and the caller has taken that in; otherwise once the caller has taken in its value.
+        `room` is how many items a worker holds at most, unless it has said so itself. Where results go `through_store`, an item
+        is done once a part with it was staged and the caller has taken that in; otherwise once the caller has taken in its value.
         """
         given: dict[str, set[str]] = {}  # what each worker may still be at, in its own eyes
 
-        def order(worker: str, hand_in: Sequence[str] = ()) -> None:
-            items = leases.give(worker, room - leases.out(worker))
+        def order(worker: str) -> None:
+            most = getattr(self._ready.get(worker), "room", None) or room
+            items = leases.give(worker, most - leases.out(worker))
             own = given.setdefault(worker, set())
             drop = leases.stale(worker, own)
             own.difference_update(drop)
             own.update(leases.key(item) for item in items)
             flush = leases.suspected(worker) or not (items or leases.out(worker))
-            self.pool.turn(worker, Order(stage, over, items, hand_in, drop, flush))
+            self._busy.add(worker)
+            self.pool.turn(worker, Order(stage, over, items, self._owed.pop(worker, []), drop, flush))
 
         if leases.over:
             return
@@ -141,8 +159,9 @@ class Crew:
             order(worker)
         while not leases.over:
             for worker, event in self.pool.wait():
+                self._busy.discard(worker)
                 if isinstance(event, Ready):
-                    self._welcome(worker)
+                    self._welcome(worker, event)
                     order(worker)
                 elif isinstance(event, Death):
                     given.pop(worker, None)
@@ -153,27 +172,59 @@ class Crew:
                         yield [], None, lost
                 else:
                     if event.error is not None:
+                        if event.staged is not None:
+                            yield [], event.staged, []
                         raise event.error
                     mine = set(leases.finished(worker, [each.key for each in event.finished]))
                     given.setdefault(worker, set()).difference_update(mine)
                     self._count(len(mine))
+                    self._owed[worker] = [each.key for each in event.finished if each.key in mine]
                     yield [each for each in event.finished if each.key in mine], event.staged, []
                     if event.staged is not None:
                         leases.handed_in(worker, event.staged.image_ids)
                     if not through_store:
                         leases.handed_in(worker, mine)
                     if leases.over:
+                        del self._owed[worker]
                         self._idle.append(worker)
                     else:
-                        order(worker, [each.key for each in event.finished if each.key in mine])
+                        order(worker)
+
+    def salvage(self, leases: Leases[Item]) -> Iterator[Staged]:
+        """What workers have finished when a run ends early, as far as they hand it in within a while."""
+        until, asked = time.monotonic() + SALVAGE, set()
+
+        def ask(worker: str) -> None:
+            asked.add(worker)
+            self.pool.turn(worker, Order(hand_in=self._owed.pop(worker, []), flush=True))
+
+        waiting = set(self._ready)
+        for worker in waiting - self._busy:
+            ask(worker)
+        while waiting and time.monotonic() < until:
+            try:
+                events = self.pool.wait()
+            except RunFailed:  # nobody is left
+                return
+            for worker, event in events:
+                if isinstance(event, Report) and event.staged is not None:
+                    yield event.staged
+                if isinstance(event, Report) and worker in waiting - asked:
+                    self._owed[worker] = leases.finished(worker, [each.key for each in event.finished])
+                    ask(worker)
+                else:
+                    waiting.discard(worker)
 
     def _take_idle(self) -> list[str]:
         idle, self._idle = self._idle, []
         return idle
 
-    def _welcome(self, worker: str) -> None:
-        self._ready.add(worker)
+    def _welcome(self, worker: str, event: Ready) -> None:
+        self._ready[worker] = event.about
         self._dead_unready = 0
+        if isinstance(event.about, Described):
+            self._first = self._first or event.about
+            _check_alike(self._first, event)
 
     def _count(self, finished: int) -> None:
         if finished:
@@ -182,7 +233,9 @@ class Crew:
     def _replace(self, worker: str, event: Death) -> None:
         self._dead += 1
         self._dead_unready += worker not in self._ready
-        self._ready.discard(worker)
+        self._ready.pop(worker, None)
+        self._busy.discard(worker)
+        self._owed.pop(worker, None)
         if self._dead > PERSISTENT * (self.workers + 1) or self._dead_unready > UNREADY * self.workers:
             raise RunFailed(f"{self._dead} workers in a row died and finished nothing; what was done is kept: {event.cause}")
         self.tell(f"a worker died and is replaced: {event.cause}")
@@ -195,3 +248,20 @@ class Crew:
         if not self._finished and self._given_up + aside >= HOPELESS:
             hopeless = self._given_up + aside
             raise RunFailed(f"{hopeless} images ended {ALONE} workers each and none was finished; the last: {event.cause}")
+
+
+def _check_alike(first: Described, event: Ready) -> None:
+    """Refuse a worker whose parts, versions or code are not those of the first: its numbers would be those of another run."""
+    for name in first.account.keys() - {"hardware"}:
+        expected, found = first.account[name], event.about.account.get(name)
+        if expected != found:
+            if isinstance(expected, Mapping) and isinstance(found, Mapping):
+                name, expected, found = next(
+                    (f"{name}.{key}", expected.get(key), found.get(key))
+                    for key in {**expected, **found}
+                    if expected.get(key) != found.get(key)
+                )
+            raise RunFailed(
+                f"workers differ in {name}: one has {expected}, that on node {event.node or 'unknown'} has {found}; "
+                "bring all nodes to the same versions and files"
+            )

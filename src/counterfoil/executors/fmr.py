@@ -8,8 +8,8 @@ from pathlib import Path
 from counterfoil import provenance, store
 from counterfoil.assembly import Given, open_data
 from counterfoil.datasets.excerpt import Listed
-from counterfoil.executors.climbing import ClimbWorker, Described
-from counterfoil.executors.crew import Crew
+from counterfoil.executors.climbing import ClimbWorker
+from counterfoil.executors.crew import Crew, Described
 from counterfoil.executors.execution import Execution
 from counterfoil.executors.leases import ALONE, Leases
 from counterfoil.executors.ray import RayPool
@@ -25,7 +25,7 @@ def run(spec: FmrSpec, out: Path, *, given: Given | None, execution: Execution, 
     """Run `spec` with workers that build the parts themselves; this process reads the list of images and commits."""
     dataset = open_data(spec, given)
     laid = layout(len(dataset), at_least=spec.engine.part_images)
-    with RayPool(execution, device=spec.device) as pool:
+    with RayPool(execution, device=spec.device, tell=tell) as pool:
         told = replace(given or Given(), listed=Listed.of(dataset))  # workers do not list millions of images again
         pool.employ(ClimbWorker, spec, out.resolve(), threads=pool.threads, given=told, **laid)
         crew = Crew(pool, pool.workers, tell)
@@ -34,7 +34,7 @@ def run(spec: FmrSpec, out: Path, *, given: Given | None, execution: Execution, 
         with store.write(out, spec=spec.model_dump(mode="json"), classes=about.classes, provenance=account, **laid) as writer:
             for note in writer.notes:
                 tell(note)
-            make(crew, spec, dataset, writer, slots=about.slots, room=about.room, watch=watch, tell=tell)
+            make(crew, spec, dataset, writer, slots=about.slots, room=about.room or 1, watch=watch, tell=tell)
             finish(spec, writer)
             pool.ask("measure")
 
@@ -48,16 +48,23 @@ def make(
     leases: Leases[Sample] = Leases(
         left(writer, dataset), key=lambda sample: sample.image_id, workers=crew.workers, most=max(1, room // 2), slots=slots
     )
-    for finished, staged, lost in crew.work(leases, room=room, through_store=True):
-        if staged is not None:
+    try:
+        for finished, staged, lost in crew.work(leases, room=room, through_store=True):
+            if staged is not None:
+                writer.adopt(staged)
+            for sample in lost:
+                outcome = skipped(
+                    spec, sample, f"{sample.source or sample.image_id}: ended its worker {ALONE} times; try it locally"
+                )
+                outcome.put(writer)
+                tell(outcome.note)
+                progress = progress.more(validated=False, skipped=True)
+            for each in finished:
+                if each.note:
+                    tell(each.note)
+                progress = progress.more(validated=each.validated, skipped=bool(each.note))
+            watch(progress)
+    except BaseException:  # an interruption, mostly; a second one is not waited through
+        for staged in crew.salvage(leases):
             writer.adopt(staged)
-        for sample in lost:
-            outcome = skipped(spec, sample, f"{sample.source or sample.image_id}: ended its worker {ALONE} times; try it locally")
-            outcome.put(writer)
-            tell(outcome.note)
-            progress = progress.more(validated=False, skipped=True)
-        for each in finished:
-            if each.note:
-                tell(each.note)
-            progress = progress.more(validated=each.validated, skipped=bool(each.note))
-        watch(progress)
+        raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ class Spreading:
     """Where the batches go, and what the workers say they are; nothing of both where all is done in this process."""
 
     spread: Spread | None = None
-    account: dict[str, Any] | None = None  # of the parts
+    account: Mapping[str, Any] | None = None  # of the parts
 
 
 @contextmanager
@@ -32,15 +32,15 @@ def spreading(
     if execution.executor == "local":
         yield Spreading()
         return
-    from counterfoil.executors.crew import Crew
+    from counterfoil.executors.crew import Crew, Described
     from counterfoil.executors.ray import RayPool
     from counterfoil.executors.stages import CrewSpread, StageWorker
 
-    with RayPool(execution, device=spec.device) as pool:
+    with RayPool(execution, device=spec.device, tell=tell) as pool:
         pool.employ(StageWorker, spec, out.resolve(), threads=pool.threads, given=given)
         crew = Crew(pool, pool.workers, tell)
-        about = crew.start()
-        yield Spreading(CrewSpread(crew), about)
+        about: Described = crew.start()
+        yield Spreading(CrewSpread(crew), about.account)
 
 
 def here(spec: AnySpec, execution: Execution) -> AnySpec:

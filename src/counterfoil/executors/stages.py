@@ -18,7 +18,7 @@ import torch
 
 from counterfoil.assembly import Given
 from counterfoil.errors import BadRun
-from counterfoil.executors.crew import Crew, Finished, Order, Report
+from counterfoil.executors.crew import Crew, Described, Finished, Order, Report
 from counterfoil.executors.leases import ALONE, Leases
 from counterfoil.stages import Blobs, Follows, Item, Items, Stages, Table, open_table, turned_away
 from counterfoil.stages.mapping import FOLDER, Result, Work
@@ -43,12 +43,11 @@ class StageWorker:
         self._over: set[str] = set()
         self._begun = False
 
-    def begin(self, *, check: bool = True) -> dict[str, Any]:
-        """Build the parts; answers what they are, for `run.json`."""
+    def begin(self, *, check: bool = True) -> Described:
+        """Build the parts, and say what they are."""
         torch.set_num_threads(self._threads)
         self._bench = _named(PROTOCOLS[self._spec.protocol][0])(self._spec, self._given)
-        account: dict[str, Any] = self._bench.account()
-        return account
+        return Described(self._bench.account())
 
     def turn(self, order: Order[Item]) -> Report:
         """Take in a batch, and say what was finished of the stage."""
