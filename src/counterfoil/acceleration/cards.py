@@ -58,7 +58,7 @@ def kind(asked: str | None, device: torch.device) -> torch.dtype:
 def check(device: torch.device) -> None:
     """Refuse bf16 where a GPU has none."""
     if device.type == "cuda" and not has_bf16(device):
-        raise BadSpec(f"{_name(device)} has no bf16 and would only imitate it, slowly; ask for float32, or leave the format out")
+        raise BadSpec(f"{_name(device)} has no bf16 and would only imitate it, slowly; ask for float32")
 
 
 def _name(device: str | torch.device) -> str:
