@@ -46,7 +46,7 @@ def make(
     progress = begun(spec, writer, dataset)
     watch(progress)
     leases: Leases[Sample] = Leases(
-        left(writer, dataset), key=lambda sample: sample.image_id, workers=crew.workers, most=max(1, room // 2), slots=slots
+        left(writer, dataset), key=lambda sample: sample.image_id, workers=crew.workers, most=max(1, room // 4), slots=slots
     )
     try:
         for finished, staged, lost in crew.work(leases, room=room, through_store=True):
