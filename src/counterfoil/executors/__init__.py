@@ -3,7 +3,7 @@
     execution.py    what a user says: which executor, how many workers, which cluster
     leases.py       who works on what: plain bookkeeping without a process or a tensor
     crew.py         workers that come and go; leases are handed out, reports come back
-    ray.py          the workers as actors of Ray
+    ray.py          the workers as actors of Ray, with nodes.py, which shares out the cores
     climbing.py     a worker for the FMR protocol, with feed.py, which brings it pictures
     fmr.py          the FMR protocol over a crew
     stages.py       a worker for the staged protocols, and what spreads their batches over a crew
