@@ -142,17 +142,18 @@ def test_a_worker_with_more_slots_than_the_first_gets_more_items():
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"versions": {"torch": "2.12"}, "code": "a"}, "versions.torch: one has 2.11, that on node gpu-7 has 2.12"),
-        ({"versions": {"torch": "2.11"}, "code": "b"}, "code: one has a, that on node gpu-7 has b"),
+        ({"versions": {"torch": "2.12"}}, "torch: one has 2.11, that on node gpu-7 has 2.12"),
+        ({"code": "b"}, "code: one has a, that on node gpu-7 has b"),
+        ({"parts": {"model": {"weights": "v"}}}, r"parts.model.weights: one has w, that on node gpu-7 has v"),
     ],
 )
 def test_a_node_with_other_versions_or_weights_is_refused(other, message):
     pool = SimulatedPool()
-    account = {"versions": {"torch": "2.11"}, "code": "a", "hardware": {"gpu": "H100"}}
+    account = {"versions": {"torch": "2.11"}, "code": "a", "parts": {"model": {"weights": "w", "asked": 0}}}
     pool.wait = lambda: [  # type: ignore
         ("w0", Ready(Described(account), "gpu-1")),
-        ("w1", Ready(Described({**account, "hardware": {"gpu": "A100"}}), "gpu-2")),
-        ("w2", Ready(Described(other), "gpu-7")),
+        ("w1", Ready(Described({**account, "hardware": "another", "parts": {"model": {"weights": "w", "asked": 9}}}), "gpu-2")),
+        ("w2", Ready(Described({**account, **other}), "gpu-7")),
     ]
     with pytest.raises(RunFailed, match=message):
         Crew(pool, 3).start()

@@ -251,17 +251,17 @@ class Crew:
 
 
 def _check_alike(first: Described, event: Ready) -> None:
-    """Refuse a worker whose parts, versions or code are not those of the first: its numbers would be those of another run."""
-    for name in first.account.keys() - {"hardware"}:
-        expected, found = first.account[name], event.about.account.get(name)
-        if expected != found:
-            if isinstance(expected, Mapping) and isinstance(found, Mapping):
-                name, expected, found = next(
-                    (f"{name}.{key}", expected.get(key), found.get(key))
-                    for key in {**expected, **found}
-                    if expected.get(key) != found.get(key)
-                )
-            raise RunFailed(
-                f"workers differ in {name}: one has {expected}, that on node {event.node or 'unknown'} has {found}; "
-                "bring all nodes to the same versions and files"
-            )
+    """Refuse a worker whose versions, code or weights are not those of the first: its numbers would be those of another run."""
+    expected, found = _marks(first.account), _marks(event.about.account)
+    other = next((name for name in {**expected, **found} if expected.get(name) != found.get(name)), None)
+    if other is not None:
+        raise RunFailed(
+            f"workers differ in {other}: one has {expected.get(other)}, that on node {event.node} has {found.get(other)}; "
+            "bring all nodes to the same versions and files"
+        )
+
+
+def _marks(account: Mapping[str, Any]) -> dict[str, Any]:
+    """What has to be the same everywhere; parts also tell of what they have been asked, which is not."""
+    weights = {f"parts.{role}.weights": part.get("weights") for role, part in account.get("parts", {}).items()}
+    return {**account.get("versions", {}), "code": account.get("code"), **weights}
