@@ -21,8 +21,9 @@ from counterfoil.studies.bench import Bench
 from counterfoil.studies.bench import Settings as Decided
 from counterfoil.testing import check_generator, pictures
 from tests import reference
+from tests.climbs import COLUMNS, jobs
 from tests.fakes import CommandedOracle, TinyAutoencoder, TinyModel
-from tests.test_engine import COLUMNS, assert_agrees, jobs
+from tests.test_engine import assert_agrees
 from tests.worlds import FAKES, arrays
 
 

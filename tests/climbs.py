@@ -1,0 +1,27 @@
+"""A few images through the engine, for tests of it."""
+
+from __future__ import annotations
+
+import random
+
+from counterfoil.engine import Engine, Finished, Job
+from counterfoil.spec import EngineSpec
+from counterfoil.testing import pictures
+from tests.fakes import TinyModel
+
+COLUMNS = [2, 0, 3, 1]  # the data's classes stand in another order in the model
+IMAGES = 11
+
+
+def jobs(count: int = IMAGES) -> list[Job]:
+    return [Job(f"image-{at}", image, at % 4, seed=1000 + at) for at, image in enumerate(pictures(count, 16))]
+
+
+def climb(generator, oracle, search, *, slots=7, tile=8, order=None, model=None, pipelined=False) -> dict[str, Finished]:
+    layout = EngineSpec(slots=slots, tile=tile)
+    engine = Engine(model or TinyModel(), generator, oracle, columns=COLUMNS, search=search, layout=layout)
+    engine.pipelined = pipelined
+    work = jobs()
+    if order is not None:
+        random.Random(order).shuffle(work)
+    return {done.job.image_id: done for done in engine.run(work)}
