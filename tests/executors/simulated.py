@@ -91,16 +91,18 @@ class SimulatedPool:
 
     def wait(self) -> list[tuple[str, Event]]:
         assert self._events, "nobody has anything to do: the crew would wait for ever"
-        when, _, worker, event = heapq.heappop(self._events)
-        self.now = max(self.now, when)
+        self.now = max(self.now, self._events[0][0])
         assert self.now < 1e5, "the crew does not come to an end"
         if self.now >= self._next_kill:
             self._next_kill += self.kill_every or 0
             if living := [name for name, each in self._workers.items() if not each.dead]:
                 self._die(self._random.choice(living), self.now)
-        if self._workers[worker].dead and not isinstance(event, Death):
-            return []
-        return [(worker, event)]
+        found: list[tuple[str, Event]] = []
+        while self._events and self._events[0][0] <= self.now:
+            _, _, worker, event = heapq.heappop(self._events)
+            if not self._workers[worker].dead or isinstance(event, Death):
+                found.append((worker, event))
+        return found
 
     def stop(self) -> None:
         self.stopped = True

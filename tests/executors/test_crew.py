@@ -126,6 +126,22 @@ def test_an_error_in_a_worker_is_raised_as_it_is():
         list(crew.work(Leases(items(3), key=str, workers=1, most=1), room=1, through_store=True))
 
 
+@pytest.mark.parametrize("done", range(0, 30, 3))
+def test_an_interrupted_run_keeps_what_every_worker_had_finished(done):
+    pool = SimulatedPool(part=1000)
+    crew = Crew(pool, 3)
+    crew.start()
+    leases = Leases(items(30), key=str, workers=3, most=3, clock=pool.clock)
+    kept: list[str] = []
+    for _, staged, _ in crew.work(leases, room=6, through_store=True):
+        kept += staged.image_ids if staged is not None else []
+        if len(pool.worked) >= done:  # while the reports of others are there too
+            break
+    worked = set(pool.worked)
+    kept += [key for staged in crew.salvage(leases) for key in staged.image_ids]
+    assert len(worked) >= done and worked <= set(kept) and len(kept) == len(set(kept))
+
+
 def test_workers_with_many_slots_have_their_next_items_before_they_need_them():
     pool = SimulatedPool(seconds=lambda number: 6.0 + number / 8, slots=128, part=64)
     work(pool, 5000, workers=8, room=320)

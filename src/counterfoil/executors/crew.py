@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
@@ -109,6 +110,7 @@ class Crew:
     _ready: dict[str, Any] = field(default_factory=dict)  # all that have built their parts, and what they say of themselves
     _busy: set[str] = field(default_factory=set)  # those that have an order
     _owed: dict[str, list[str]] = field(default_factory=dict)  # finished, and to be handed in with the next order
+    _unread: deque[tuple[str, Event]] = field(default_factory=deque)  # events that have come in, oldest first
     _first: Described | None = None  # what the others have to agree with
     _finished: int = 0  # items, ever
     _dead: int = 0  # workers since the last item was finished
@@ -120,7 +122,7 @@ class Crew:
         for _ in range(self.workers):
             self.pool.start()
         while True:
-            for worker, event in self.pool.wait():
+            for worker, event in self._events():
                 if isinstance(event, Ready):
                     self._welcome(worker, event)
                     self._idle.append(worker)
@@ -158,7 +160,7 @@ class Crew:
         for worker in self._take_idle():
             order(worker)
         while not leases.over:
-            for worker, event in self.pool.wait():
+            for worker, event in self._events():
                 self._busy.discard(worker)
                 if isinstance(event, Ready):
                     self._welcome(worker, event)
@@ -203,17 +205,23 @@ class Crew:
             ask(worker)
         while waiting and time.monotonic() < until:
             try:
-                events = self.pool.wait()
+                for worker, event in self._events():
+                    if isinstance(event, Report) and event.staged is not None:
+                        yield event.staged
+                    if isinstance(event, Report) and worker in waiting - asked:
+                        self._owed[worker] = leases.finished(worker, [each.key for each in event.finished])
+                        ask(worker)
+                    else:
+                        waiting.discard(worker)
             except RunFailed:  # nobody is left
                 return
-            for worker, event in events:
-                if isinstance(event, Report) and event.staged is not None:
-                    yield event.staged
-                if isinstance(event, Report) and worker in waiting - asked:
-                    self._owed[worker] = leases.finished(worker, [each.key for each in event.finished])
-                    ask(worker)
-                else:
-                    waiting.discard(worker)
+
+    def _events(self) -> Iterator[tuple[str, Event]]:
+        """What has come in. Whoever is interrupted between two events leaves the second to the next who asks."""
+        if not self._unread:
+            self._unread.extend(self.pool.wait())
+        while self._unread:
+            yield self._unread.popleft()
 
     def _take_idle(self) -> list[str]:
         idle, self._idle = self._idle, []
