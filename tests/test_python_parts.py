@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from counterfoil import evaluate, registry
+from counterfoil import evaluate, registry, store
 from counterfoil.errors import BadPart, BadSpec, UnknownName
+from counterfoil.protocols import fmr
+from counterfoil.python_functions import files
 from tests.sources import CHECKS
 from tests.sources.own import PARTS, named
-from tests.worlds import FAKES
+from tests.worlds import FAKES, spec
 
 LACKING = {
     "oracle": "bind, judge; see Oracle in counterfoil.parts",
@@ -93,3 +96,26 @@ def test_a_whole_run_of_ones_own_parts(tmp_path: Path) -> None:
         out=tmp_path / "run",
     )
     assert run.counts["images"] == 12 and np.isfinite(run.scores["SA"].value)
+
+
+def test_going_on_after_an_edit_of_the_file_is_told_and_recorded(tmp_path: Path, source: Path) -> None:
+    chosen = spec(named("dataset"), oracle=f"python:{source}:Bright", generator="brightness:", search={"budget": 2, "step": 0.5})
+    fmr.run(chosen, tmp_path / "run")
+    before = hashlib.sha256(source.read_bytes()).hexdigest()
+    told: list[str] = []
+    fmr.run(chosen, tmp_path / "run", tell=told.append)
+    assert not any("resumed" in line for line in told)
+    source.write_text(f"{SOURCE}\n# another version\n")
+    fmr.run(chosen, tmp_path / "run", tell=told.append)
+    assert any(f"resumed with functions.{source}:Bright" in line for line in told)
+    run = store.open_run(tmp_path / "run")
+    recorded = [each["functions"][f"{source}:Bright"] for each in (run.provenance, *run.resumed)]
+    assert recorded == [before, hashlib.sha256(source.read_bytes()).hexdigest()]
+
+
+def test_functions_are_found_wherever_a_specification_names_them(source: Path) -> None:
+    name = f"{source}:Bright"
+    members = {"name": "ensemble:", "members": [f"python:{name}", {"name": "classifier:python:tests.sources.own:Bright"}]}
+    found = files({"oracle": members, "models": [{"name": "lab:narrow"}, "python:absent.py:load"], "seed": 3})
+    assert list(found) == [name, "tests.sources.own:Bright"]
+    assert found[name] == hashlib.sha256(source.read_bytes()).hexdigest()

@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
+from counterfoil import python_functions
 from counterfoil.assembly import Assembly
 from counterfoil.parts import Dataset, provenance_of
+from counterfoil.spec.base import RunSpec
 
 LIBRARIES = ("counterfoil", "torch", "torchvision", "timm", "transformers", "diffusers", "open_clip_torch", "numpy", "pillow")
 
@@ -29,16 +31,18 @@ def of_parts(assembly: Assembly) -> dict[str, Any]:
     caution = {"caution": assembly.caution} if assembly.caution else {}
     return {
         **caution,
-        **describe(parts, size=assembly.size, device=assembly.spec.device),
+        **describe(parts, assembly.spec, size=assembly.size, device=assembly.spec.device),
         "guidance": type(assembly.engine().arms()["guided"]).__name__,  # what `auto` came to
     }
 
 
-def describe(parts: Mapping[str, Any], *, size: int, device: str) -> dict[str, Any]:
-    """Versions, hashes and hardware for a run over these parts."""
+def describe(parts: Mapping[str, Any], spec: RunSpec, *, size: int, device: str) -> dict[str, Any]:
+    """Versions, hashes and hardware for a run over these parts, which `spec` names."""
+    own = python_functions.files(spec.model_dump(mode="json"))
     return {
         "versions": versions(),
         "code": _source_hash(),
+        **({"functions": own} if own else {}),
         "size": size,
         "parts": {role: part.provenance() for role, part in parts.items() if hasattr(part, "provenance")},
         "hardware": _hardware(device),

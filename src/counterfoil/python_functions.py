@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -52,6 +52,35 @@ def find(place: str) -> Callable[..., Any]:
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise BadPart(f"python:{place}: {where} has no function {name!r}; it has {', '.join(functions[:8]) or 'none'}")
     return factory
+
+
+def files(spec: Any) -> dict[str, str]:
+    """The hash of the file behind every function that a specification names, by `file.py:function` or `package.module:function`.
+
+    What that file imports is not in it.
+    """
+    return {
+        place: hashlib.sha256(file.read_bytes()).hexdigest()
+        for place in _places(spec)
+        if (file := _file(place.rpartition(":")[0])) is not None and file.is_file()
+    }
+
+
+def _places(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _places(each)
+    elif isinstance(value, str) and ":python:" in f":{value}":  # also behind others, as in classifier:python:...
+        yield f":{value}".partition(":python:")[2]
+
+
+def _file(where: str) -> Path | None:
+    if where.endswith(".py"):
+        return Path(where).expanduser()
+    module = sys.modules.get(where)
+    return Path(module.__file__) if module is not None and module.__file__ is not None else None
 
 
 def _import(name: str) -> ModuleType:

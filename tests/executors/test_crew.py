@@ -160,12 +160,18 @@ def test_a_worker_with_more_slots_than_the_first_gets_more_items():
     [
         ({"versions": {"torch": "2.12"}}, "torch: one has 2.11, that on node gpu-7 has 2.12"),
         ({"code": "b"}, "code: one has a, that on node gpu-7 has b"),
+        ({"functions": {"mine.py:load": "y"}}, "mine.py:load: one has x, that on node gpu-7 has y"),
         ({"parts": {"model": {"weights": "v"}}}, r"parts.model.weights: one has w, that on node gpu-7 has v"),
     ],
 )
 def test_a_node_with_other_versions_or_weights_is_refused(other, message):
     pool = SimulatedPool()
-    account = {"versions": {"torch": "2.11"}, "code": "a", "parts": {"model": {"weights": "w", "asked": 0}}}
+    account = {
+        "versions": {"torch": "2.11"},
+        "code": "a",
+        "functions": {"mine.py:load": "x"},
+        "parts": {"model": {"weights": "w", "asked": 0}},
+    }
     pool.wait = lambda: [  # type: ignore
         ("w0", Ready(Described(account), "gpu-1")),
         ("w1", Ready(Described({**account, "hardware": "another", "parts": {"model": {"weights": "w", "asked": 9}}}), "gpu-2")),

@@ -47,6 +47,14 @@ def test_other_versions_are_noted_and_recorded_but_other_weights_refused(tmp_pat
             store.write(tmp_path, SPEC, CLASSES, {**PROVENANCE, **changed}).__enter__()
 
 
+def test_a_part_with_dots_in_its_name_is_told_with_what_has_changed(tmp_path: Path) -> None:
+    before, now = ({**PROVENANCE, "parts": {"timm:resnet50.a1_in1k": {"weights": weights}}} for weights in ("one", "two"))
+    with store.write(tmp_path, SPEC, CLASSES, before) as writer:
+        fill(writer, range(2))
+    with pytest.raises(BadRun, match=r'parts\.timm:resnet50\.a1_in1k\.weights "one", now "two"'):
+        store.write(tmp_path, SPEC, CLASSES, now).__enter__()
+
+
 @pytest.mark.parametrize("name", ["mask", "style pictures"])
 def test_files_of_other_content_that_decide_the_pictures_are_refused(tmp_path: Path, name: str) -> None:
     before, now = ({**PROVENANCE, "parts": {"generator": {name: digest, "library": digest}}} for digest in ("one", "two"))

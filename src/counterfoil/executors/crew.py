@@ -272,4 +272,4 @@ def _check_alike(first: Described, event: Ready) -> None:
 def _marks(account: Mapping[str, Any]) -> dict[str, Any]:
     """What has to be the same everywhere; parts also tell of what they have been asked, which is not."""
     weights = {f"parts.{role}.weights": part.get("weights") for role, part in account.get("parts", {}).items()}
-    return {**account.get("versions", {}), "code": account.get("code"), **weights}
+    return {**account.get("versions", {}), "code": account.get("code"), **account.get("functions", {}), **weights}

@@ -207,6 +207,9 @@ def _run(run: Run) -> Iterator[Fact]:
     for name, hint in (("data", "hash over image ids and labels"), ("code", "hash over the program's files")):
         if name in run.provenance:
             yield Fact("Run", f"{name} hash", text(run.provenance[name]), hint)
+    functions = run.provenance.get("functions")
+    for name, code in (functions if isinstance(functions, Mapping) else {}).items():
+        yield Fact("Run", f"{name} hash", text(code), "hash over the file of this function")
 
 
 def _machine(provenance: Mapping[str, Any]) -> Iterator[Fact]:

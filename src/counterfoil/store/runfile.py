@@ -25,6 +25,9 @@ PINNED = ("data", "size", "parts.dataset", "parts.*.weights", *_MAKING)
 
 _ABSENT = object()
 
+Steps = tuple[str, ...]
+"""The keys that lead to a value in nested mappings; names of parts have dots in them."""
+
 
 @dataclass(frozen=True)
 class RunFile:
@@ -92,14 +95,14 @@ def _runs_near(place: Path, shown: int = 4) -> str:
 
 def resume(root: Path, stored: RunFile, asked: RunFile, *, free: Collection[str], pinned: Collection[str]) -> list[str]:
     """Refuse unless `asked` is the run that is stored; record a new provenance and say in notes what is new in it."""
-    other = [key for key in _differing(stored.spec, asked.spec) if not _covered(key, free)]
+    other = [steps for steps in _differing(stored.spec, asked.spec) if not _covered(steps, free)]
     if other:
         raise BadRun(f"{root}: holds a run with {_versus(stored.spec, asked.spec, other)}; choose another --out")
     if stored.classes != asked.classes:
         difference = _first_difference(stored.classes, asked.classes)
         raise BadRun(f"{root}: holds a run over other classes ({difference}); choose another --out")
     changed = list(_differing(stored.provenance, asked.provenance))
-    fixed = [key for key in changed if _covered(key, pinned)]
+    fixed = [steps for steps in changed if _covered(steps, pinned)]
     if fixed:
         difference = _versus(stored.provenance, asked.provenance, fixed)
         raise BadRun(f"{root}: holds a run with {difference}; choose another --out")
@@ -112,30 +115,30 @@ def _json(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def _differing(stored: Mapping[str, Any], asked: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Dotted keys at which two nested mappings differ."""
+def _differing(stored: Mapping[str, Any], asked: Mapping[str, Any], above: Steps = ()) -> Iterator[Steps]:
+    """Where two nested mappings differ."""
     for key in dict.fromkeys([*asked, *stored]):
         before, now = stored.get(key, _ABSENT), asked.get(key, _ABSENT)
         if isinstance(before, Mapping) and isinstance(now, Mapping):
-            yield from _differing(before, now, f"{prefix}{key}.")
+            yield from _differing(before, now, (*above, key))
         elif before is _ABSENT or now is _ABSENT or before != now:
-            yield f"{prefix}{key}"
+            yield (*above, key)
 
 
-def _covered(key: str, keys: Collection[str]) -> bool:
-    """Whether a dotted key is one of `keys` or below one; `*` stands for anything."""
-    return any(fnmatchcase(key, each) or fnmatchcase(key, f"{each}.*") for each in keys)
+def _covered(steps: Steps, keys: Collection[str]) -> bool:
+    """Whether a place is one of the dotted `keys` or below one; `*` stands for anything."""
+    return any(fnmatchcase(".".join(steps), pattern) for each in keys for pattern in (each, f"{each}.*"))
 
 
-def _versus(stored: Mapping[str, Any], asked: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """`seed 0, now 1` for the first few keys."""
-    shown = [f"{key} {_at(stored, key)}, now {_at(asked, key)}" for key in keys[:3]]
-    return "; ".join(shown) + (f"; and {len(keys) - 3} more" if len(keys) > 3 else "")
+def _versus(stored: Mapping[str, Any], asked: Mapping[str, Any], places: Sequence[Steps]) -> str:
+    """`seed 0, now 1` for the first few places."""
+    shown = [f"{'.'.join(steps)} {_at(stored, steps)}, now {_at(asked, steps)}" for steps in places[:3]]
+    return "; ".join(shown) + (f"; and {len(places) - 3} more" if len(places) > 3 else "")
 
 
-def _at(values: Mapping[str, Any], key: str) -> str:
+def _at(values: Mapping[str, Any], steps: Steps) -> str:
     value: Any = values
-    for step in key.split("."):
+    for step in steps:
         value = value.get(step, _ABSENT) if isinstance(value, Mapping) else _ABSENT
     if value is _ABSENT:
         return "not given"

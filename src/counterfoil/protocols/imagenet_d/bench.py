@@ -57,7 +57,7 @@ class Bench(Workbench):
         ids: dict[str, Any] = {"class_ids": {name: list(each) for name, each in self.classes.items()}}
         if self.data is not None and self.data.known is not None:
             ids["set_surrogates"] = list(self.data.known.surrogates)  # who must not be judged by the set
-        return {**caution, **ids, **provenance.describe(parts, size=size, device=str(self.device))}
+        return {**caution, **ids, **provenance.describe(parts, self.spec, size=size, device=str(self.device))}
 
     def provenance(self, account: Mapping[str, Any]) -> dict[str, Any]:
         """For `run.json`."""

@@ -57,7 +57,7 @@ class Bench(Workbench):
             "encoder": self.encoder, "oracle": self.oracle, **{_role(at): each.model for at, each in enumerate(self.tested)},
         }  # fmt: skip
         caution = {"caution": self.caution} if self.caution else {}
-        return {**caution, **provenance.describe(parts, size=self.size, device=str(self.device))}
+        return {**caution, **provenance.describe(parts, self.spec, size=self.size, device=str(self.device))}
 
     def provenance(self, account: Mapping[str, Any]) -> dict[str, Any]:
         """For `run.json`."""
