@@ -71,17 +71,17 @@ def _table(results: dict[str, dict[str, Any]]) -> Table:
 
 
 def _words(model: str, results: dict[str, Any]) -> list[str]:
-    from counterfoil.metrics.lance_table import chance
+    from counterfoil.metrics.p_values import p_is
 
     factors, largest = results["factors"], results["largest"]
     sure = [name for name, entry in factors.items() if entry["p_adjusted"] <= 0.01 and (entry["drop"]["value"] or 0) > 0]
     if not sure:
         return [f"{model}: no factor costs it accuracy that chance could not explain."]
     first = factors[largest["factor"]]
-    lead = f"; more than the next: p = {chance(largest['p'])}" if "p" in largest else ""
-    lines = [f"{model}: {largest['factor']} costs most (p = {chance(first['p_adjusted'])}{lead})"]
+    lead = f"; more than the next: {p_is(largest['p'])}" if "p" in largest else ""
+    lines = [f"{model}: {largest['factor']} costs most ({p_is(first['p_adjusted'])}{lead})"]
     for entry in results["bias"][:BIASES]:
         lines.append(
-            f"    {entry['class']}: {entry['name']} (sensitivity {entry['sensitivity']:.0f}, p = {chance(entry['p_adjusted'])})"
+            f"    {entry['class']}: {entry['name']} (sensitivity {entry['sensitivity']:.0f}, {p_is(entry['p_adjusted'])})"
         )
     return lines

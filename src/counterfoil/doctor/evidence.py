@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from scipy.stats import wilcoxon
 from torch import Tensor
 
+from counterfoil.metrics.p_values import p_is
+
 TEMPERATURES = torch.logspace(-2.5, 1.5, 49)
 
 
@@ -36,7 +38,7 @@ class Evidence:
         before, after = self.accuracy
         return (
             f"accuracy {before:.1%} → {after:.1%}, calibrated loss {self.loss[0]:.2f} → {self.loss[1]:.2f} "
-            f"on {self.images} pictures, p = {self.p_value:.1g}"
+            f"on {self.images} pictures, {p_is(self.p_value)}"
         )
 
 

@@ -20,10 +20,11 @@ from counterfoil.metrics.comparison import Pair, Paired, pair_of
 from counterfoil.metrics.estimate import Estimate, estimate_one
 from counterfoil.metrics.measures import MEASURES, Measure, measure
 from counterfoil.metrics.outcomes import Outcomes
+from counterfoil.metrics.p_values import p_is
 from counterfoil.metrics.resample import Resamples
 from counterfoil.metrics.rows import WORDS, Rows, counted, rows_of
 from counterfoil.metrics.significance import holm
-from counterfoil.metrics.verdicts import interval_text, p_text
+from counterfoil.metrics.verdicts import interval_text
 
 Sense = Literal["min", "max"]
 
@@ -166,7 +167,7 @@ def _not_worse(pair: Pair, measure: Measure, alpha: float) -> Check:
     asked = f"{measure.name} no worse than the baseline"
     if pair.adjusted is None:
         return Check(asked, False, f"undefined: {pair.difference.note}", pair.difference)
-    difference = f"{_difference(pair, measure)}, p {p_text(pair.adjusted)}"
+    difference = f"{_difference(pair, measure)}, {p_is(pair.adjusted)}"
     if not pair.told_apart(alpha):
         return Check(asked, True, f"cannot be told apart from it: {difference}", pair.difference)
     better = (pair.higher == _OURS) == measure.higher_is_better

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from counterfoil.metrics.verdicts import p_text
+from counterfoil.metrics.p_values import p_text
 
 Entry = Mapping[str, Any]
 

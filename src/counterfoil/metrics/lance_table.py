@@ -7,6 +7,7 @@ from typing import Any
 
 from counterfoil.metrics.estimate import Estimate
 from counterfoil.metrics.lance import MEANINGS
+from counterfoil.metrics.p_values import p_is, p_text
 
 BIASES = 10  # shown; results.json has all
 _POINTS = ("drop", "drop_reconstruction", "sensitivity")
@@ -31,7 +32,7 @@ def _factors(results: Mapping[str, Any]) -> list[str]:
     rows = [("factor", "drop", "95 % interval", "p", "sensitivity", "95 % interval", "edits", "sources")]
     for factor, entry in sorted(results["factors"].items(), key=lambda item: -(item[1]["drop"]["value"] or 0)):
         drop, moved = Estimate.from_dict(entry["drop"]), Estimate.from_dict(entry["sensitivity"])
-        lost = (_value(drop, "drop"), _interval(drop), chance(entry["p_adjusted"]))
+        lost = (_value(drop, "drop"), _interval(drop), p_text(entry["p_adjusted"]))
         rows.append((factor, *lost, _value(moved, "drop"), _interval(moved), str(entry["edits"]), str(entry["sources"])))
     lines = _aligned(rows, left=(0,)) if len(rows) > 1 else ["no edit that the oracle accepts, so no factor has a drop"]
     if len(rows) > 1:
@@ -40,7 +41,7 @@ def _factors(results: Mapping[str, Any]) -> list[str]:
     largest = results.get("largest")
     if largest and "lead" in largest:
         lead = Estimate.from_dict(largest["lead"])
-        more = f"{_value(lead, 'drop')} points ({_interval(lead)}) more than {largest['next']}, p = {chance(largest['p'])}"
+        more = f"{_value(lead, 'drop')} points ({_interval(lead)}) more than {largest['next']}, {p_is(largest['p'])}"
         alike = f"as large as that of {largest['next']}"
         lines.append(f"largest drop: {largest['factor']}, {more if lead.value else alike}")
     return lines
@@ -56,7 +57,7 @@ def _biases(results: Mapping[str, Any]) -> list[str]:
             others,
             f"{entry['drop']:.1f}",
             str(entry["edits"]),
-            chance(entry["p_adjusted"]),
+            p_text(entry["p_adjusted"]),
         )
         rows.append((entry["class"], entry["name"], entry["factor"], *numbers))
     if len(rows) == 1:
@@ -91,11 +92,6 @@ def _set(results: Mapping[str, Any]) -> list[str]:
             f"edits {found['perplexity_edits']:.1f}"
         )
     return lines
-
-
-def chance(p: float) -> str:
-    """A p-value in words."""
-    return f"{p:.3f}" if p >= 0.001 else f"{p:.0e}" if p > 0 else "0"
 
 
 def _value(found: Estimate, name: str) -> str:

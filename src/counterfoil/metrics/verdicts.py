@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from counterfoil.metrics.comparison import Comparison, Pair, Ranking
 from counterfoil.metrics.estimate import Estimate
 from counterfoil.metrics.measures import Measure
+from counterfoil.metrics.p_values import p_text
 
 PAIRS = 15
 """Pairs listed at most; of more, those of neighbours in the order."""
@@ -21,11 +22,6 @@ def lines(comparison: Comparison) -> Iterator[str]:
     for ranking in comparison.rankings:
         yield ""
         yield from _ranking(ranking, comparison)
-
-
-def p_text(p: float) -> str:
-    """A p-value with the digits that matter."""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
 def interval_text(found: Estimate, *, sign: bool = False, unit: str = "") -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from counterfoil.metrics.imagenet_d_text import TEST
 from counterfoil.metrics.outcomes import part_name
-from counterfoil.metrics.verdicts import p_text
+from counterfoil.metrics.p_values import p_text
 from counterfoil.report import browse
 from counterfoil.report.charts.svg import Figure
 from counterfoil.report.folder import STYLES, copy_static, prepare, write_pages, writing

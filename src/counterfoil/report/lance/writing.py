@@ -8,7 +8,7 @@ from pathlib import Path
 
 from counterfoil.language.factors import REASONS
 from counterfoil.metrics.lance import MEANINGS
-from counterfoil.metrics.verdicts import p_text
+from counterfoil.metrics.p_values import p_text
 from counterfoil.quality.rule import CHECKS
 from counterfoil.report import browse, making
 from counterfoil.report.cautions import Caution
