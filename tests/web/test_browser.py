@@ -192,7 +192,9 @@ def test_report_comparison_and_board_open_under_the_policy(chromium: Any, site: 
     address, _ = site
     owner = Page(chromium.new_context())
     owner.tab.goto(address)
+    button = owner.tab.locator("#compare button")
     for box in owner.tab.locator("input[name=run]").all():
+        assert button.is_disabled() and button.inner_text() == "Tick 2 to 12 to compare"
         box.check()
     owner.tab.click("text=Compare the ticked ones")
     owner.tab.wait_for_url("**/sites/report-*/index.html", timeout=60_000)

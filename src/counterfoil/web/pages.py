@@ -17,7 +17,7 @@ from counterfoil.metrics.table import unit
 from counterfoil.templating import templates_of
 from counterfoil.web.security.visitors import Visitor, set_cookie, with_secret
 
-STATIC = ("web.css", "vote.css", "vote.js", "enter.js", "progress.js", "copy.js", "tables.js", "icon.svg")
+STATIC = ("web.css", "vote.css", "vote.js", "enter.js", "progress.js", "copy.js", "tables.js", "ticks.js", "icon.svg")
 SHARED = ("colours.css",)  # of reports
 _KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 

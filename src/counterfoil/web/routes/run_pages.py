@@ -19,6 +19,7 @@ from counterfoil.web.review.publishing import oracle_name
 from counterfoil.web.routes.reviews import summary
 from counterfoil.web.routes.runs import describe, estimates
 from counterfoil.web.routes.schemas import RunOut
+from counterfoil.web.routes.sites import MOST
 from counterfoil.web.server import Here, Owner, Server
 
 router = APIRouter(include_in_schema=False)
@@ -31,7 +32,7 @@ def all_runs(request: Request, here: Here, visitor: Owner) -> Response:
     """Every run of the folder."""
     runs = [describe(here.catalogue, name) for name in here.catalogue.names()]
     columns = [name for name in HEADLINES if any(name in run.numbers for run in runs)]
-    return page(request, "runs.html", visitor, runs=runs, columns=columns, words=WORDS)
+    return page(request, "runs.html", visitor, runs=runs, columns=columns, words=WORDS, most=MOST)
 
 
 @router.get("/runs/{name:path}")
