@@ -39,7 +39,7 @@ class ThreadPool:
         self._calls[self._threads.submit(self._workers[worker].turn, order)] = (worker, False)
 
     def wait(self) -> list[tuple[str, Event]]:
-        done, _ = wait(self._calls, timeout=60, return_when=FIRST_COMPLETED)
+        done, _ = wait(self._calls, timeout=600, return_when=FIRST_COMPLETED)
         assert done, "the workers hang"
         found: list[tuple[str, Event]] = []
         for call in done:

@@ -157,7 +157,7 @@ def test_what_goes_wrong_while_a_report_is_made_is_told(here: World) -> None:
 
 
 def _report(browser: TestClient) -> str:
-    for _ in range(400):
+    for _ in range(1200):
         answer = browser.get("/reports/one")
         if answer.status_code == 303:
             return str(answer.headers["location"])
