@@ -119,13 +119,16 @@ def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
 
 def open_data(spec: FmrSpec | LanceSpec, given: Given | None = None) -> Dataset:
     """The run's data set alone, checked and cut to its limit, unless another process has done that."""
+    listed = given.listed if given else None
+    if listed is not None and listed.reader is not None:
+        return Excerpt(listed, listed.reader)
     dataset: Dataset
     if given and "dataset" in given.parts:
         dataset = given.parts["dataset"]
     else:
         dataset = registry.create("dataset", spec.data.name, spec.data.options)
-    if given and given.listed is not None:
-        return Excerpt(dataset, given.listed)
+    if listed is not None:
+        return Excerpt(listed, dataset)
     if len(dataset) == 0:
         raise BadData(f"{spec.data.name}: no images")
     check_samples(dataset, name=spec.data.name)

@@ -90,6 +90,16 @@ class Sample:
     label: int
     source: str  # where it came from, for people
     caption: str = ""  # what it shows in words, where the data set says so
+    place: str = ""  # where its bytes are, for the data set's reader, if the source does not say it
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """Reads pictures of a data set, and does not know which there are. Workers on other machines get one, pickled."""
+
+    def load(self, sample: Sample, size: int | None) -> Tensor:
+        """The picture, square with side `size` if given; raises BadImage if it can't be used.  # (3, H, W)"""
+        ...
 
 
 @runtime_checkable
@@ -226,6 +236,12 @@ def to_device(part: Part, device: torch.device | str) -> Part:
     """The part on a device, if it can be moved."""
     move: Callable[[torch.device | str], Part] | None = getattr(part, "to", None)
     return part if move is None else move(device)
+
+
+def reader_of(dataset: Dataset) -> Reader | None:
+    """What reads a data set's pictures without the data set: its `reader()`, if it has one."""
+    reader: Reader | None = dataset.reader() if hasattr(dataset, "reader") else None
+    return reader
 
 
 def provenance_of(part: Any) -> dict[str, str]:

@@ -8,6 +8,7 @@ Each check raises AssertionError with a sentence that says what the contract wan
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -34,6 +35,7 @@ from counterfoil.parts import (
     Sample,
     State,
     Wish,
+    reader_of,
 )  # fmt: skip
 
 __all__ = [
@@ -134,6 +136,11 @@ def check_dataset(dataset: Dataset, *, size: int = 16) -> None:
     for image, first, second in zip(alone, together, together[len(few) :], strict=False):
         assert image.shape == (3, size, size), f"with a size given, pictures are square, got {tuple(image.shape)}"
         assert torch.equal(image, first) and torch.equal(image, second), "a picture is the same however often it is loaded"
+    reader = reader_of(dataset)
+    if reader is not None:
+        assert pickle.dumps(reader), "a reader can be pickled, as it is sent to workers"
+        same = all(torch.equal(image, reader.load(sample, size)) for image, sample in zip(alone, few, strict=True))
+        assert same, "a reader reads the same pictures as its data set"
 
 
 def check_captioner(captioner: Captioner, *, size: int = 32, samples: list[Sample] | None = None) -> None:

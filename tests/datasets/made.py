@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,6 +22,16 @@ def png(number: int) -> bytes:
     file = io.BytesIO()
     shade(number).save(file, format="PNG")
     return file.getvalue()
+
+
+def shard(path: Path, files: Mapping[str, bytes]) -> Path:
+    """A tar file."""
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return path
 
 
 def number_of(image: Tensor) -> int:

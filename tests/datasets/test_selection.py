@@ -30,6 +30,15 @@ def counts(data: Dataset) -> dict[str, int]:
     return dict(Counter(data.classes[sample.label] for sample in data))
 
 
+def test_samples_keep_their_captions_and_places(tmp_path: Path) -> None:
+    for number, name in enumerate(("ant", "bee", "cat")):
+        shade(number).save(tmp_path / f"{name}.png")
+    (tmp_path / "photos.csv").write_text("path,label,caption\nant.png,ant,on sand\nbee.png,bee,on a rose\ncat.png,cat,asleep\n")
+    data = subset_dataset(f"csv:{tmp_path / 'photos.csv'}", classes=["cat", "ant"])
+    assert [(sample.label, sample.caption) for sample in data] == [(1, "on sand"), (0, "asleep")]
+    check_dataset(data)
+
+
 def test_some_classes_in_the_order_asked_for(photos: str) -> None:
     data = subset_dataset(f"folder:{photos}", classes=["Dog", "bee"])
     assert list(data.classes) == ["Dog", "bee"]

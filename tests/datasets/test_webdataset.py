@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,18 +10,9 @@ from counterfoil.datasets.shards import expand
 from counterfoil.datasets.webdataset import webdataset
 from counterfoil.errors import BadData, BadImage
 from counterfoil.testing import check_dataset
-from tests.datasets.made import number_of, png
+from tests.datasets.made import number_of, png, shard
 
 Files = Mapping[str, bytes]
-
-
-def shard(path: Path, files: Files) -> Path:
-    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return path
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
 
-from counterfoil import provenance, store
-from counterfoil.assembly import Given, assemble, open_data
+from counterfoil import provenance, registry, store
+from counterfoil.assembly import Given, open_data
 from counterfoil.datasets.excerpt import Listed
-from counterfoil.datasets.folder import FolderDataset
 from counterfoil.executors.climbing import ClimbWorker
 from counterfoil.executors.crew import Crew
 from counterfoil.executors.fmr import make
@@ -18,6 +18,7 @@ from counterfoil.protocols import fmr, imagenet_d, lance
 from counterfoil.protocols.imagenet_d import bench as imagenet_d_bench
 from counterfoil.protocols.imagenet_d import running
 from counterfoil.stages import Stages
+from tests.datasets.made import shard
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
 from tests.worlds import arrays, folder, spec
@@ -128,17 +129,43 @@ def test_imagenet_d_leaves_the_same_tables(tmp_path: Path) -> None:
     assert tables(out) == tables(tmp_path / "whole")
 
 
+def source(kind: str, place: Path) -> str:
+    """Twelve pictures in one of the ways in which they may lie on a disk."""
+    files = sorted(folder(place / "photos", 12).rglob("*.png"))
+    if kind == "csv":
+        lines = [f"{file.relative_to(place)},{file.parent.name},{file.stem}" for file in files]
+        (place / "photos.csv").write_text("\n".join(["path,label,id", *lines]))
+        return f"csv:{place / 'photos.csv'}"
+    if kind == "webdataset":
+        for number, some in enumerate((files[:5], files[5:])):
+            pairs = [(f"{file.stem}.png", file.read_bytes(), f"{file.stem}.cls", file.parent.name.encode()) for file in some]
+            shard(place / f"photos-{number}.tar", {name: held for pair in pairs for name, held in (pair[:2], pair[2:])})
+        return f"webdataset:{place}/photos-{{0..1}}.tar"
+    return f"folder:{place / 'photos'}"
+
+
 @pytest.mark.parametrize("limit", [None, 6])
-def test_a_worker_does_not_list_the_pictures_that_the_driver_has_listed(tmp_path: Path, monkeypatch, limit) -> None:
-    chosen = spec(f"folder:{folder(tmp_path / 'photos', 12)}", limit=limit)
+@pytest.mark.parametrize("kind", ["folder", "csv", "webdataset"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_workers_do_not_list_the_pictures_that_the_driver_has_listed(tmp_path: Path, monkeypatch, kind, wrapped, limit) -> None:
+    named = source(kind, tmp_path)
+    data = {"name": f"subset:{named}", "seed": 3, "per_class": 5} if wrapped else named
+    chosen = spec(data, limit=limit)
+    whole = fmr.run(chosen, tmp_path / "whole")
     dataset = open_data(chosen)
-    told = Given(listed=Listed.of(dataset))
-    monkeypatch.setattr(FolderDataset, "_files", property(lambda self: pytest.fail("the pictures are listed")))
-    worker = ClimbWorker(chosen, tmp_path / "run", part_images=8, packed=False, threads=1, given=told)
-    assert worker.begin().classes == tuple(dataset.classes)
-    monkeypatch.undo()
-    whole = provenance.gather(assemble(chosen))
-    assert provenance.with_data(worker.begin().account, dataset) == whole  # and the run file says the same
+    told = Given(listed=pickle.loads(pickle.dumps(Listed.of(dataset))))
+    create = registry.create
+    monkeypatch.setattr(registry, "create", lambda role, *rest: {"dataset": pytest.fail}.get(role, create)(role, *rest))
+    out = tmp_path / "spread"
+    pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=8, packed=False, threads=1, given=told))
+    crew = Crew(pool, 2)
+    about = crew.start()
+    account = provenance.with_data(about.account, dataset)
+    with store.write(out, chosen.model_dump(mode="json"), about.classes, account, part_images=8) as writer:
+        make(crew, chosen, dataset, writer, room=4, watch=lambda progress: None, tell=lambda line: None)
+    pool.stop()
+    assert content(store.open_run(out)) == content(whole)
+    assert store.open_run(out).provenance == whole.provenance  # and the run file says the same
 
 
 def test_what_workers_have_finished_is_kept_when_a_run_is_interrupted(tmp_path: Path) -> None:

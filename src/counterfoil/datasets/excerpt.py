@@ -9,7 +9,7 @@ from torch import Tensor
 
 from counterfoil.datasets.subset import take
 from counterfoil.labels import Aliases
-from counterfoil.parts import Dataset, Sample
+from counterfoil.parts import Dataset, Reader, Sample, reader_of
 
 FEW = 32
 """Images that parts are tried on before a run."""
@@ -21,20 +21,24 @@ class Listed:
 
     images: int
     few: tuple[Sample, ...]
+    classes: tuple[str, ...]
+    aliases: Aliases | None
+    reader: Reader | None  # of its pictures, where they can be read without the data set
 
     @classmethod
     def of(cls, dataset: Dataset) -> Listed:
         """A few of the samples, taken evenly over the classes, and how many there are."""
-        return cls(len(dataset), tuple(take(dataset, FEW)))
+        few = tuple(take(dataset, FEW))
+        return cls(len(dataset), few, tuple(dataset.classes), getattr(dataset, "aliases", None), reader_of(dataset))
 
 
 class Excerpt:
     """The whole data set, of which only a few samples are listed here: its own list, of millions perhaps, is not asked for."""
 
-    def __init__(self, dataset: Dataset, listed: Listed) -> None:
-        self.dataset, self._listed = dataset, listed
-        self.classes: Sequence[str] = dataset.classes
-        self.aliases: Aliases | None = getattr(dataset, "aliases", None)
+    def __init__(self, listed: Listed, reader: Reader) -> None:
+        self._listed, self._reader = listed, reader
+        self.classes: Sequence[str] = listed.classes
+        self.aliases = listed.aliases
 
     def __len__(self) -> int:
         return self._listed.images
@@ -44,4 +48,4 @@ class Excerpt:
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
         """The picture of any sample of the data set.  # → (3, H, W)"""
-        return self.dataset.load(sample, size)
+        return self._reader.load(sample, size)

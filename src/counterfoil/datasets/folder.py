@@ -12,6 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from counterfoil import imagenet, images, labels
+from counterfoil.datasets.files import Files
 from counterfoil.errors import BadData, LabelMismatch
 from counterfoil.parts import Sample
 
@@ -64,7 +65,11 @@ class FolderDataset:
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
         """The picture, square with side `size` if given; raises BadImage if it can't be used.  # → (3, H, W)"""
-        return images.read(self.root / sample.image_id, size)
+        return self.reader().load(sample, size)
+
+    def reader(self) -> Files:
+        """For workers that are told what to read."""
+        return Files(self.root)
 
     def provenance(self) -> dict[str, str]:
         """A hash over the pictures' paths and sizes: it tells another set of files, not an edited picture of equal size."""

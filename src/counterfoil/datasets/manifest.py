@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from torch import Tensor
 
-from counterfoil import images, labels
+from counterfoil import labels
+from counterfoil.datasets.files import Files
 from counterfoil.datasets.labelling import labelling
 from counterfoil.errors import BadData, one_line
 from counterfoil.parts import Sample
@@ -65,9 +67,8 @@ class ManifestDataset:
         self.classes: Sequence[str] = found.classes
         self.aliases: labels.Aliases | None = found.aliases
         self.captions = [""] * len(self._ids)
-        self._at = {image_id: at for at, image_id in enumerate(self._ids)}
-        if len(self._at) < len(self._ids):
-            twice = next(name for at, name in enumerate(self._ids) if self._at[name] != at)
+        if len(set(self._ids)) < len(self._ids):
+            ((twice, _),) = Counter(self._ids).most_common(1)
             raise BadData(f"{file}: {twice!r} is listed twice; list each picture once, or add a column id")
 
     def __len__(self) -> int:
@@ -79,7 +80,11 @@ class ManifestDataset:
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
         """The picture, square with side `size` if given; raises BadImage if it can't be used.  # → (3, H, W)"""
-        return images.read(self._root / self._paths[self._at[sample.image_id]], size)
+        return self.reader().load(sample, size)
+
+    def reader(self) -> Files:
+        """For workers that are told what to read."""
+        return Files(self._root)
 
     def provenance(self) -> dict[str, str]:
         """The hash of the table."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from heapq import heappush, heapreplace
 from typing import Any
 
@@ -13,7 +14,7 @@ from counterfoil import label_groups, labels, registry
 from counterfoil.datasets.subset import Subset, shares
 from counterfoil.errors import BadData
 from counterfoil.lots import lot
-from counterfoil.parts import Dataset, Sample, provenance_of
+from counterfoil.parts import Dataset, Reader, Sample, provenance_of, reader_of
 
 
 def subset_dataset(
@@ -69,11 +70,15 @@ class Relabelled:
     def __iter__(self) -> Iterator[Sample]:
         for sample in self.dataset:
             if sample.label in self._labels:
-                yield Sample(sample.image_id, self._labels[sample.label], sample.source)
+                yield replace(sample, label=self._labels[sample.label])
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
         """The picture, from the whole data set.  # → (3, H, W)"""
         return self.dataset.load(sample, size)
+
+    def reader(self) -> Reader | None:
+        """That of the whole data set."""
+        return reader_of(self.dataset)
 
     def provenance(self) -> dict[str, str]:
         """What the whole data set says of itself, and what was kept of it."""
@@ -107,6 +112,10 @@ class Drawn:
     def load(self, sample: Sample, size: int | None) -> Tensor:
         """The picture, from the whole data set.  # → (3, H, W)"""
         return self.dataset.load(sample, size)
+
+    def reader(self) -> Reader | None:
+        """That of the whole data set."""
+        return reader_of(self.dataset)
 
     def provenance(self) -> dict[str, str]:
         """What the whole data set says of itself, and what was drawn from it."""

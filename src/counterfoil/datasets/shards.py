@@ -25,6 +25,16 @@ class Member:
     offset: int
     size: int
 
+    @property
+    def place(self) -> str:
+        """The same as a word, for samples to carry."""
+        return f"{self.shard}:{self.offset}:{self.size}"
+
+    @classmethod
+    def at(cls, place: str) -> Member:
+        """The member that a word stands for."""
+        return cls(*map(int, place.split(":")))
+
 
 class Places:
     """Where the bytes of many files are, in a few bytes each."""
@@ -37,8 +47,8 @@ class Places:
         self._offsets.append(member.offset)
         self._sizes.append(member.size)
 
-    def __getitem__(self, at: int) -> Member:
-        return Member(self._shards[at], self._offsets[at], self._sizes[at])
+    def __iter__(self) -> Iterator[Member]:
+        return map(Member, self._shards, self._offsets, self._sizes)
 
 
 def expand(pattern: str) -> list[Path]:

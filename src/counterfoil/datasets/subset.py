@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from counterfoil.labels import Aliases
-from counterfoil.parts import Dataset, Sample, provenance_of
+from counterfoil.parts import Dataset, Reader, Sample, provenance_of, reader_of
 
 
 def take(dataset: Dataset, limit: int) -> Dataset:
@@ -59,6 +59,10 @@ class Subset:
     def load(self, sample: Sample, size: int | None) -> Tensor:
         """The picture, from the data set the sample was taken from.  # → (3, H, W)"""
         return self.dataset.load(sample, size)
+
+    def reader(self) -> Reader | None:
+        """That of the whole data set."""
+        return reader_of(self.dataset)
 
     def provenance(self) -> dict[str, str]:
         """What the whole data set says of itself, and how many samples of it were taken."""

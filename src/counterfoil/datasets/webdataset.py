@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -59,22 +61,24 @@ class ShardDataset:
         self._labels = array("l", (found.numbers[value] for value in written))
         self.classes: Sequence[str] = found.classes
         self.aliases: labels.Aliases | None = found.aliases
-        self._at = {name: at for at, name in enumerate(self._names)}
-        if len(self._at) < len(self._names):
-            twice = next(name for at, name in enumerate(self._names) if self._at[name] != at)
+        if len(set(self._names)) < len(self._names):
+            ((twice, _),) = Counter(self._names).most_common(1)
             raise BadData(f"{paths[0]}: the sample {twice!r} occurs twice; give shards and samples names of their own")
 
     def __len__(self) -> int:
         return len(self._names)
 
     def __iter__(self) -> Iterator[Sample]:
-        for name, label in zip(self._names, self._labels, strict=True):
-            yield Sample(name, label, name)
+        for name, label, member in zip(self._names, self._labels, self._places, strict=True):
+            yield Sample(name, label, name, place=member.place)
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
         """The picture, square with side `size` if given; raises BadImage if it can't be used.  # → (3, H, W)"""
-        member = self._places[self._at[sample.image_id]]
-        return images.read(shards.content(self._paths[member.shard], member), size, name=sample.source)
+        return self.reader().load(sample, size)
+
+    def reader(self) -> ShardReader:
+        """For workers that are told what to read."""
+        return ShardReader(tuple(self._paths))
 
     def provenance(self) -> dict[str, str]:
         """A hash over the shards' names and sizes and all samples' names and labels."""
@@ -84,6 +88,18 @@ class ShardDataset:
         for sample in self:
             total.update(f"{sample.image_id} {sample.label}\n".encode())
         return {"shards": str(len(self._paths)), "samples": str(len(self)), "listing": total.hexdigest()}
+
+
+@dataclass(frozen=True)
+class ShardReader:
+    """Pictures whose places are those of members of tar files."""
+
+    paths: tuple[Path, ...]
+
+    def load(self, sample: Sample, size: int | None) -> Tensor:
+        """The picture, square with side `size` if given; raises BadImage if it can't be used.  # → (3, H, W)"""
+        member = shards.Member.at(sample.place)
+        return images.read(shards.content(self.paths[member.shard], member), size, name=sample.source)
 
 
 def _picture(files: Mapping[str, shards.Member], wanted: str | None, path: Path, name: str) -> shards.Member:

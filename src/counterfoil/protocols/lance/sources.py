@@ -18,6 +18,7 @@ def read(bench: Bench, stages: Stages) -> Table:
     def items() -> Iterator[Item]:
         for sample in bench.dataset:
             about = {"label": sample.label, "class": bench.dataset.classes[sample.label], "source": sample.source}
+            about |= {"place": sample.place} if sample.place else {}
             yield Item(sample.image_id, {"given": sample.caption}, about)
 
     def work(some: Sequence[Item]) -> list[Made]:
@@ -42,4 +43,4 @@ def read(bench: Bench, stages: Stages) -> Table:
 def sample_of(item: Item) -> Sample:
     """The sample that an item about a source picture stands for."""
     about: dict[str, Any] = dict(item.about)
-    return Sample(item.id, about["label"], about["source"], item.inputs.get("given", ""))
+    return Sample(item.id, about["label"], about["source"], item.inputs.get("given", ""), about.get("place", ""))
