@@ -39,7 +39,7 @@ class Progress:
         return replace(self, done=self.done + 1, validated=self.validated + validated, skipped=self.skipped + skipped)
 
 
-LISTED = 4096  # images that are looked up at a time
+LISTED = 512  # images that are looked up at a time; of more, the garbage collector would go through all again and again
 Watch = Callable[[Progress], None]
 Tell = Callable[[str], None]
 

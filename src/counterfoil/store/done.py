@@ -39,8 +39,10 @@ class Done:
         places: Sequence[int] = range(len(keys))
         if self._sorted:
             held, asked = np.frombuffer(self._sorted, dtype=np.uint64), np.array(keys, dtype=np.uint64)
+            order = np.argsort(asked)  # one after the other through memory, instead of here and there
+            asked = asked[order]
             at = np.minimum(np.searchsorted(held, asked), len(held) - 1)
-            places = np.flatnonzero(held[at] != asked).tolist()
+            places = np.sort(order[held[at] != asked]).tolist()
         return [place for place in places if keys[place] not in self._fresh]
 
     def __len__(self) -> int:
