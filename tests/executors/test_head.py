@@ -75,9 +75,10 @@ def head() -> Iterator[Head]:
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
             try:
-                wait_for(lambda: "Ray runtime started" in (home / "log").read_text() or process.poll() is not None)
+                noted = home / "ray" / "ray_current_cluster"  # written last, after the head has said that it is there
+                wait_for(lambda: (noted.is_file() and noted.read_text()) or process.poll() is not None)
                 assert process.poll() is None, (home / "log").read_text()
-                yield Head(process, (home / "ray" / "ray_current_cluster").read_text(), environment)
+                yield Head(process, noted.read_text(), environment)
             finally:
                 process.terminate()
                 process.wait(60)
