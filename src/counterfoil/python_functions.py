@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from counterfoil.errors import BadPart, BadSpec, CounterfoilError, one_line
+from counterfoil.weights import file_sha256
 
 
 def call(place: str, options: dict[str, Any]) -> Any:
@@ -60,7 +61,7 @@ def files(spec: Any) -> dict[str, str]:
     What that file imports is not in it.
     """
     return {
-        place: hashlib.sha256(file.read_bytes()).hexdigest()
+        place: file_sha256(file)
         for place in _places(spec)
         if (file := _file(place.rpartition(":")[0])) is not None and file.is_file()
     }
