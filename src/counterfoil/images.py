@@ -168,10 +168,19 @@ def to_grey(images: Tensor) -> Tensor:
     return (images * _channels((0.299, 0.587, 0.114), images.device)).sum(dim=1, keepdim=True)
 
 
-@lru_cache(maxsize=64)
 def _channels(values: tuple[float, ...], device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # it is kept, and may later be needed where gradients are taken
-        return torch.tensor(values, dtype=torch.float32, device=device)[:, None, None]  # (C, 1, 1)
+    """Numbers of the channels, kept for the next call; the compiler looks through a cache, so it gets them anew."""
+    return _made(values, device) if torch.compiler.is_compiling() else _kept(values, device)
+
+
+@lru_cache(maxsize=64)
+def _kept(values: tuple[float, ...], device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # it may later be needed where gradients are taken
+        return _made(values, device)
+
+
+def _made(values: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32, device=device)[:, None, None]  # (C, 1, 1)
 
 
 def _shorter_side(height: int, width: int, size: int) -> tuple[int, int]:

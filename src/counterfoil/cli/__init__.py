@@ -19,6 +19,7 @@ def main() -> None:
         sys.argv.remove("--debug")
     else:
         warnings.simplefilter("ignore", FutureWarning)  # libraries' words to programmers, with paths of this machine
+        warnings.filterwarnings("ignore", "Dynamo detected a call to a `functools.lru_cache`", UserWarning)  # likewise
     try:
         app()
     except CounterfoilError as error:
