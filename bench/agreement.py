@@ -1,12 +1,13 @@
 """Whether it matters how a run is worked off: by slots, by an executor, after an interruption.
 
-    python -m bench.agreement [--device cuda] [--images 2048] [--precisions float32,bf16] [--without-ray] [--keep NAME]
+    python -m bench.agreement [--device cuda] [--images 2048] [--precisions "float32,bf16,bf16 compiled"] [--without-ray]
+                              [--keep NAME]
 
 The same FMR run over the lab, in stores of their own, against the first: once more; with half as many slots; killed when half of
 its images are out, and gone on with by the same command; through one worker of Ray. All tiles have the same size, as results
-depend on that in their last digits. Every image must be there once. In float32 on a CPU everything must be the same, bit by bit.
-On a GPU kernels add up in no fixed order and are chosen anew by every process; exit code 1 there if the paired 95 % interval of
-FMR's or VR's difference lies more than half a point from zero.
+depend on that in their last digits; what is compiled is compiled anew each time. Every image must be there once. In float32 on a
+CPU everything must be the same, bit by bit; elsewhere the exit code is 1 if the paired 95 % interval of FMR's or VR's difference
+lies more than half a point from zero.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ WAYS: dict[str, Way] = {
 
 
 def spec_of(precision: str, asked: argparse.Namespace) -> specs.FmrSpec:
+    numbers, _, compiled = precision.partition(" ")
     tile = CPU_TILE if asked.device == "cpu" else GPU_TILE
     return specs.parse(
         {
@@ -91,7 +93,13 @@ def spec_of(precision: str, asked: argparse.Namespace) -> specs.FmrSpec:
             "device": asked.device,
             "limit": asked.images,
             "search": {"budget": asked.budget},
-            "engine": {"precision": precision, "tile": tile, "slots": 2 * tile, "part_images": max(asked.images // 16, 1)},
+            "engine": {
+                "precision": numbers,
+                "compile": bool(compiled),
+                "tile": tile,
+                "slots": 2 * tile,
+                "part_images": max(asked.images // 16, 1),
+            },
         }
     )
 
@@ -111,6 +119,7 @@ def compared(precision: str, asked: argparse.Namespace, folder: Path) -> Iterato
     for way, work in WAYS.items():
         if asked.without_ray and work is through_ray:
             continue
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / f"{precision} {way} compiled".replace(" ", "_"))
         run = work(spec, folder / f"{precision} {way}")
         wrong = incomplete(run, asked.images)
         outcomes, pictures = found = found_in(run)

@@ -134,7 +134,7 @@ def agreement(windowed: WindowedGenerator, picture: Tensor) -> dict[str, float]:
     """How far fused windows and their gradients are from those of the network's own layers in float32, one step away."""
     zeros = torch.zeros(1, dtype=torch.long, device=picture.device)
     answers: dict[str, tuple[Tensor, Tensor]] = {}
-    with Acceleration(searches=False).numbers(picture.device):
+    with Acceleration().numbers(picture.device):
         state = windowed.start(picture, zeros, zeros)
         ways: dict[str, Any] = {"": windowed}
         ways |= {name: hastened(windowed, kind) for name, kind in (("float32", torch.float32), ("bf16", torch.bfloat16))}

@@ -81,9 +81,9 @@ class Ascent:
             self._look = Recorded(self._looked, name="the step without a gradient")
 
     def plain(self) -> Ascent:
-        """The same without what takes its time before the first step: compiler, graphs, the search for algorithms."""
+        """The same without what takes its time before the first step: compiler and graphs."""
         plain = copy(self)
-        plain._use(replace(self.acceleration, compile=False, graphs=False, searches=False))
+        plain._use(replace(self.acceleration, compile=False, graphs=False))
         return plain
 
     def recompute(self) -> None:

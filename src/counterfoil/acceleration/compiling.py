@@ -12,13 +12,15 @@ from counterfoil.errors import CounterfoilError, one_line
 
 log = logging.getLogger(__name__)
 
+SAME_EVERYWHERE: dict[str, Any] = {"deterministic": True}  # nothing is chosen by the clock that the last digits depend on
+
 
 class Compiled:
     """A function that is compiled at its first call, or not at all if that fails."""
 
     def __init__(self, work: Callable[..., Any], *, name: str) -> None:
         self.work, self.name = work, name
-        self.compiled: Callable[..., Any] | None = torch.compile(work, dynamic=False)
+        self.compiled: Callable[..., Any] | None = torch.compile(work, dynamic=False, options=SAME_EVERYWHERE)
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         if self.compiled is None:

@@ -29,7 +29,6 @@ class Acceleration:
     fused: bool = False  # decoders rebuilt from fused layers
     graphs: bool = False  # a step is recorded once and replayed
     recompute: bool = False  # fused layers keep less and compute it again
-    searches: bool = True  # cuDNN tries its algorithms out, as shapes never change
 
     @classmethod
     def of(cls, layout: EngineSpec, device: torch.device, *, work: int = 0) -> Acceleration:
@@ -56,7 +55,7 @@ class Acceleration:
         """The number format of what is called inside; without `half`, nothing below TF32."""
         with contextlib.ExitStack() as stack:
             if device.type == "cuda":
-                stack.enter_context(_tensor_cores(self.precision != "float32", searches=self.searches))
+                stack.enter_context(_kernels(exact=self.precision == "float32"))
             if self.precision == "bf16" and half:
                 stack.enter_context(torch.autocast(device.type, dtype=torch.bfloat16))
             yield
@@ -92,15 +91,16 @@ def _check_card(precision: Precision, device: torch.device) -> None:
 
 
 @contextlib.contextmanager
-def _tensor_cores(allowed: bool, *, searches: bool) -> Iterator[None]:
-    """TF32 for float32 products, or not.
+def _kernels(*, exact: bool) -> Iterator[None]:
+    """Which kernels may compute: TF32 ones for float32 products, unless these are to be exact.
 
-    PyTorch leaves TF32 on for convolutions; float32 here means float32.
+    PyTorch leaves TF32 on for convolutions; float32 here means float32. cuDNN never tries its algorithms out: every process would
+    choose others, and the last digits of every result with them.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
-    matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = allowed, allowed, searches
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = not exact, not exact, False, exact
     try:
         yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark = before
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
