@@ -1,4 +1,4 @@
-"""What happens when the compiler, or the recording of a step, does not work."""
+"""What the compiler is told, and what happens when it does not work."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import torch
 from torch import Tensor
 
 from counterfoil.acceleration.compiling import Compiled
-from counterfoil.acceleration.settings import Acceleration, check_precision
-from counterfoil.errors import BadSpec, RunFailed
-from counterfoil.spec import EngineSpec
-
-CPU, CARD = torch.device("cpu"), torch.device("cuda")
+from counterfoil.errors import RunFailed
+from counterfoil.images import normalise
 
 
 def uncompilable(work: Any, **settings: Any) -> Any:
@@ -55,49 +52,15 @@ def test_errors_for_people_pass_through(monkeypatch) -> None:
         Compiled(lambda x: x, name="the oracle")(torch.zeros(1))
 
 
-def test_float32_is_left_plain_and_a_cpu_is_not_compiled_for_unless_asked() -> None:
-    assert Acceleration.of(EngineSpec(), CPU) == Acceleration()
-    assert Acceleration.of(EngineSpec(), CARD) == Acceleration()
-    assert Acceleration.of(EngineSpec(precision="bf16"), CPU) == Acceleration("bf16")
-    assert Acceleration.of(EngineSpec(compile=True), CPU).compile
-    low, long = EngineSpec(precision="bf16"), 10**12
-    assert Acceleration.of(low, CARD) == Acceleration("bf16", fused=True, graphs=True)
-    assert Acceleration.of(low, CARD, work=long) == Acceleration("bf16", compile=True, fused=True, graphs=True)
-    assert not Acceleration.of(EngineSpec(precision="bf16", compile=False), CARD, work=long).compile
-    assert not Acceleration.of(low, CPU, work=long).compile
+def test_the_compiler_chooses_nothing_by_the_clock(monkeypatch) -> None:
+    asked = {}
+    monkeypatch.setattr(torch, "compile", lambda work, **options: asked.update(options) or work)
+    Compiled(len, name="the model")
+    assert asked["options"] == {"deterministic": True}
 
 
-def test_precision_is_autocast_and_only_where_it_is_wanted() -> None:
-    with Acceleration("bf16").numbers(CPU):
-        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
-    with Acceleration("bf16").numbers(CPU, half=False):
-        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
-    with Acceleration().numbers(CPU):
-        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
-
-
-@pytest.mark.parametrize(
-    ("machine", "avx512", "amx", "arm", "told"),
-    [
-        ("x86_64", True, False, False, False),
-        ("x86_64", False, True, False, False),
-        ("x86_64", False, False, True, True),  # AVX-512 alone: oneDNN says yes and imitates
-        ("aarch64", False, False, True, False),
-        ("aarch64", False, False, False, True),
-    ],
-)
-def test_bf16_is_told_of_where_a_processor_only_imitates_it(monkeypatch, caplog, machine, avx512, amx, arm, told) -> None:
-    monkeypatch.setattr("platform.machine", lambda: machine)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: arm)
-    with caplog.at_level(logging.WARNING):
-        check_precision("bf16", CPU)
-    assert [record.message for record in caplog.records] == (
-        ["this processor has no bf16 instructions and only imitates them: float32 is faster here"] if told else []
-    )
-
-
-def test_tf32_is_refused_on_a_cpu() -> None:
-    with pytest.raises(BadSpec, match="tf32 is a number format of GPUs"):
-        check_precision("tf32", CPU)
+def test_what_normalises_is_compiled_without_a_word(recwarn) -> None:
+    pictures, mean, std = torch.rand(2, 3, 8, 8), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
+    compiled = torch.compile(normalise, backend="eager", dynamic=False)
+    assert torch.equal(compiled(pictures, mean, std), normalise(pictures, mean, std))
+    assert not [each for each in recwarn if "lru_cache" in str(each.message)]
