@@ -174,8 +174,33 @@ def test_a_node_with_other_versions_or_weights_is_refused(other, message):
     }
     pool.wait = lambda: [  # type: ignore
         ("w0", Ready(Described(account), "gpu-1")),
-        ("w1", Ready(Described({**account, "hardware": "another", "parts": {"model": {"weights": "w", "asked": 9}}}), "gpu-2")),
+        (
+            "w1",
+            Ready(Described({**account, "hardware": {"cores": 3}, "parts": {"model": {"weights": "w", "asked": 9}}}), "gpu-2"),
+        ),
         ("w2", Ready(Described({**account, **other}), "gpu-7")),
     ]
     with pytest.raises(RunFailed, match=message):
         Crew(pool, 3).start()
+
+
+@pytest.mark.parametrize(
+    ("cards", "said"),
+    [
+        (["NVIDIA H200", "NVIDIA H200", "NVIDIA H200"], []),
+        (
+            ["NVIDIA H200", "NVIDIA A100", "NVIDIA A100"],
+            [
+                "workers differ in hardware, one has NVIDIA H200, that on node gpu-1 has NVIDIA A100: so will their rounding",
+            ],
+        ),
+    ],
+)
+def test_workers_on_different_cards_are_remarked_on_once(cards, said):
+    pool, told = SimulatedPool(), []
+    pool.wait = lambda: [  # type: ignore
+        (f"w{number}", Ready(Described({"hardware": {"gpu": card, "cores": number}}), f"gpu-{number}"))
+        for number, card in enumerate(cards)
+    ]
+    Crew(pool, 3, told.append).start()
+    assert told == said

@@ -116,6 +116,7 @@ class Crew:
     _dead: int = 0  # workers since the last item was finished
     _dead_unready: int = 0  # workers since the last was ready
     _given_up: int = 0
+    _remarked: bool = False  # whether it was said that workers' hardware differs
 
     def start(self) -> Any:
         """Start all workers; answers what the first that is ready says of itself."""
@@ -233,6 +234,14 @@ class Crew:
         if isinstance(event.about, Described):
             self._first = self._first or event.about
             _check_alike(self._first, event)
+            self._remark(self._first.account, event)
+
+    def _remark(self, first: Mapping[str, Any], event: Ready) -> None:
+        """Say once that workers round differently, which no result can be held against them for."""
+        one, other = _machine(first), _machine(event.about.account)
+        if one != other and not self._remarked:
+            self._remarked = True
+            self.tell(f"workers differ in hardware, one has {one}, that on node {event.node} has {other}: so will their rounding")
 
     def _count(self, finished: int) -> None:
         if finished:
@@ -267,6 +276,12 @@ def _check_alike(first: Described, event: Ready) -> None:
             f"workers differ in {other}: one has {expected.get(other)}, that on node {event.node} has {found.get(other)}; "
             "bring all nodes to the same versions and files"
         )
+
+
+def _machine(account: Mapping[str, Any]) -> str:
+    """What a worker computes on, as far as that is known to decide how it rounds."""
+    hardware = account.get("hardware", {})
+    return str(hardware.get("gpu") or hardware.get("machine"))
 
 
 def _marks(account: Mapping[str, Any]) -> dict[str, Any]:
