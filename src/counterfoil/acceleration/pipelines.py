@@ -23,7 +23,7 @@ DENOISERS = ("unet", "transformer", "transformer_2")
 class HastenedPipeline:
     """What was done to a pipeline, and how to undo it."""
 
-    def __init__(self, pipeline: Any, kind: torch.dtype, *, device: torch.device, compiled: bool | None = None) -> None:
+    def __init__(self, pipeline: Any, kind: torch.dtype, *, device: torch.device, compiled: bool = False) -> None:
         self._networks: list[Hastened] = []
         self._vae: Any = getattr(pipeline, "vae", None)
         for name in DENOISERS:
@@ -59,7 +59,7 @@ class HastenedPipeline:
         for name in ("post_quant_conv", "decoder"):
             part = getattr(self._vae, name, None)
             if isinstance(part, nn.Module):
-                self._networks.append(Hastened(part, kind, device=device, name=f"the {name}", compiled=False))
+                self._networks.append(Hastened(part, kind, device=device, name=f"the {name}"))
 
 
 class FusedDecode:

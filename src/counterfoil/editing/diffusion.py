@@ -37,7 +37,7 @@ class Diffusion(nn.Module):
         self.tokenizer = tokenizer
         self.scheduler = dict(scheduler)
         self.precision: Precision | None = None
-        self.compiled: bool | None = None
+        self.compiled: bool = False
         self.eval().requires_grad_(False)
         self._hastened: Hastened | None = None
         self._decode: decoder.FastDecoder | None = None
@@ -66,11 +66,8 @@ class Diffusion(nn.Module):
         """The noise levels of a walk of `steps` steps."""
         return make_schedule(self.scheduler, steps)
 
-    def hasten(self, *, precision: Precision | None = None, compiled: bool | None = None) -> Diffusion:
-        """Compute in another precision, and compile the denoiser. Results change by rounding alone.
-
-        With `compiled` None the denoiser is compiled on a GPU, once it has worked long enough for that to pay.
-        """
+    def hasten(self, *, precision: Precision | None = None, compiled: bool = False) -> Diffusion:
+        """Compute in another precision, and compile the denoiser. Results change by rounding alone."""
         self.precision, self.compiled = precision, compiled
         return self.place(self.device)
 

@@ -32,7 +32,7 @@ def p2p(
     source_guidance: float | None = None,
     tile: int | None = None,
     precision: Precision | None = None,
-    compiled: bool | None = None,
+    compiled: bool = False,
     revision: str | None = None,
 ) -> PromptToPrompt:
     """Prompt-to-prompt over a Stable Diffusion 1.x or 2.x pipeline: p2p:FOLDER, or p2p:CompVis/stable-diffusion-v1-4.

@@ -38,7 +38,7 @@ def diffusers_painter(
     batch: int | None = None,
     safety: Safety = "record",
     dtype: str | None = None,
-    compiled: bool | None = None,
+    compiled: bool = False,
     variant: str | None = None,
     revision: str | None = None,
 ) -> PipelinePainter:
@@ -48,8 +48,7 @@ def diffusers_painter(
     in DPMSolverMultistepScheduler; `negative` is what the picture shall not show. What the pipeline's safety filter says is
     recorded with each picture; `safety: off` leaves the filter out. `batch` pictures are painted at a time, by default one on
     a CPU and sixteen elsewhere. `dtype` is float32, bfloat16 or float16; by default float32 on a CPU, and on a GPU bfloat16 for
-    denoiser and decoder. `compiled` compiles the denoiser; by default on a GPU after some minutes of work. `variant` names
-    weights such as fp16.
+    denoiser and decoder. `compiled` compiles the denoiser on a GPU. `variant` names weights such as fp16.
     """
     if not name:
         raise BadPart("diffusers: name a folder or a hub repository, as in diffusers:stabilityai/stable-diffusion-xl-base-1.0")
@@ -75,7 +74,7 @@ class PipelinePainter:
         *,
         batch: int | None = None,
         dtype: str | None = None,
-        compiled: bool | None = None,
+        compiled: bool = False,
         name: str = "pipeline",
     ) -> None:
         if batch is not None and batch < 1:
