@@ -24,6 +24,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
 
+from counterfoil import filters
 from counterfoil.errors import BadImage, BadPart, one_line
 
 MAX_PIXELS = 178_956_970
@@ -129,11 +130,17 @@ def resize(images: Tensor, size: int | tuple[int, int], *, interpolation: str = 
     if (height, width) == tuple(target):
         return images
     if interpolation == "bilinear":
-        return functional.interpolate(images, target, mode="bilinear", align_corners=False, antialias=antialias)
+        return _resampled(images, target, mode=interpolation, antialias=antialias)
     # First the width, then the height: the bicubic filter overshoots at edges, and Pillow cuts that off after each.
     for partial in ((height, target[1]), target):
-        images = functional.interpolate(images, partial, mode="bicubic", align_corners=False, antialias=antialias).clamp(0, 1)
+        images = _resampled(images, partial, mode=interpolation, antialias=antialias).clamp(0, 1)
     return images
+
+
+def _resampled(images: Tensor, size: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
+    if images.is_cuda:
+        return filters.resampled(images, size, mode=mode, antialias=antialias)
+    return functional.interpolate(images, size, mode=mode, align_corners=False, antialias=antialias)
 
 
 def centre_crop(
