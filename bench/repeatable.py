@@ -1,0 +1,106 @@
+"""Whether a model's answers and gradients are the same to the last digit every time.
+
+    python -m bench.repeatable [--device cuda] [--models resnet50,vit_base_patch16_224] [--precisions float32,bf16] [--keep NAME]
+
+Models of timm with random weights, pictures of 256 pixels that they resize, in the number formats of a run. Every row asks the
+same thing `--times` times and counts the different answers; between, something else is computed, so that the card is not found as
+it was left. Exit code 1 if any answer differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import timm
+import torch
+import torch.nn.functional as F
+from bench.card import clear, settle, timed
+from bench.results import add_keep, command, keep
+from torch import Tensor
+
+from counterfoil.acceleration.settings import Acceleration
+from counterfoil.models.inputs import IMAGENET_MEAN, IMAGENET_STD
+from counterfoil.models.module import ModuleModel
+from counterfoil.models.preprocessing import Preprocessing
+
+MODELS = (
+    "resnet50,convnext_tiny,efficientnet_b0,mobilenetv3_large_100,densenet121,vit_base_patch16_224,"
+    "swin_tiny_patch4_window7_224,mixer_b16_224"
+)
+
+
+def model_of(name: str, device: str) -> ModuleModel:
+    torch.manual_seed(0)
+    network = timm.create_model(name, pretrained=False)
+    seen = Preprocessing(size=(224, 224), interpolation="bicubic", mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    return ModuleModel(network, [str(number) for number in range(1000)], preprocessing=seen).to(device)
+
+
+def asked_once(model: ModuleModel, pictures: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    leaf = pictures.clone().requires_grad_()
+    logits = model.logits(leaf).float()
+    (gradient,) = torch.autograd.grad(F.cross_entropy(logits, labels, reduction="sum"), leaf)
+    return logits.detach(), gradient
+
+
+def repeated(name: str, precision: Any, asked: argparse.Namespace) -> dict[str, Any]:
+    """How many different answers and gradients there are, and what one takes."""
+    clear(asked.device)
+    model, chance = model_of(name, asked.device), torch.Generator().manual_seed(1)
+    pictures = torch.rand(asked.images, 3, 256, 256, generator=chance).to(asked.device)
+    labels = torch.arange(asked.images, device=asked.device) % 1000
+    seen: list[tuple[Tensor, Tensor]] = []
+    with Acceleration(precision).numbers(torch.device(asked.device)):
+        for number in range(asked.times):
+            other = torch.rand(number + 1, 3, 256, 256, generator=chance).to(asked.device)
+            asked_once(model, other, labels[:1].expand(number + 1))
+            seen.append(asked_once(model, pictures, labels))
+        settle(asked.device)
+        seconds = timed(lambda: [asked_once(model, pictures, labels) for _ in range(asked.times)], asked.device) / asked.times
+    answers, gradients = zip(*seen, strict=True)
+    worst = max(float((gradient - gradients[0]).norm() / gradients[0].norm()) for gradient in gradients)
+    return {
+        "model": name,
+        "precision": precision,
+        "times": asked.times,
+        "different answers": different(answers),
+        "different gradients": different(gradients),
+        "gradients off by": worst,
+        "ms a picture": round(seconds * 1e3 / asked.images, 4),
+    }
+
+
+def different(tensors: tuple[Tensor, ...]) -> int:
+    unlike: list[Tensor] = []
+    for tensor in tensors:
+        if not any(torch.equal(tensor, each) for each in unlike):
+            unlike.append(tensor)
+    return len(unlike)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--models", default=MODELS)
+    parser.add_argument("--precisions", default="float32,bf16")
+    parser.add_argument("--images", type=int, default=64)
+    parser.add_argument("--times", type=int, default=6)
+    add_keep(parser)
+    asked = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for name in asked.models.split(","):
+        for precision in asked.precisions.split(","):
+            rows.append(repeated(name, precision, asked))
+            print(", ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
+            if asked.keep:
+                about = f"Gradients of timm's models, random weights, {asked.images} pictures at a time, asked again and again."
+                keep(asked.keep, rows, command=command("bench.repeatable"), about=about)
+    unlike = [row["model"] for row in rows if row["different answers"] + row["different gradients"] > 2]
+    if unlike:
+        sys.exit(f"not the same every time: {', '.join(dict.fromkeys(unlike))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Whether it matters how a staged run is worked off: by one process, in pieces, by a worker of Ray.
+
+    python -m bench.staged_agreement [--device cuda] [--protocols lance,imagenet-d] [--images 40] [--without-ray] [--keep NAME]
+
+The lab's LANCE and ImageNet-D runs, in directories of their own, against the first: once more; killed when half of the lines of
+its tables are written, and gone on with by the same command; through one worker of Ray. Every picture must be there once. On a
+CPU all lines and pictures must be the same; elsewhere it is said how many are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from bench.results import add_keep, command, keep
+
+from counterfoil import spec as specs
+from counterfoil.cli.demo_imagenet_d import demo_spec
+from counterfoil.cli.demo_lance import SPEC
+from counterfoil.executors.execution import Execution
+from counterfoil.protocols import imagenet_d, lance
+from counterfoil.store import Run
+
+HERE, RAY = Execution(threads=1), Execution("ray", 1, threads=1)
+LOOKING = 0.02  # seconds between two looks at how far a run is
+
+Way = Callable[[str, Any, Path, int], Run]
+
+
+def spec_of(protocol: str, asked: argparse.Namespace) -> Any:
+    if protocol == "lance":
+        return specs.parse({**SPEC, "device": asked.device, "limit": asked.images})
+    return demo_spec(asked.images).model_copy(update={"device": asked.device})
+
+
+def run(protocol: str, spec: Any, out: Path, execution: Execution = HERE) -> Run:
+    return {"lance": lance, "imagenet-d": imagenet_d}[protocol].run(spec, out, execution=execution)
+
+
+def plain(protocol: str, spec: Any, out: Path, lines: int) -> Run:
+    return run(protocol, spec, out)
+
+
+def interrupted(protocol: str, spec: Any, out: Path, lines: int) -> Run:
+    """In a process that is killed when half of `lines` are written, and then in this one."""
+    process = get_context("spawn").Process(target=run, args=(protocol, spec, out))
+    process.start()
+    while process.is_alive() and 2 * len(lines_of(out)) < lines:
+        time.sleep(LOOKING)
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join()
+    if process.exitcode != -signal.SIGKILL or not 0 < len(lines_of(out)) < lines:
+        sys.exit(f"the run was to be killed half-way: exit code {process.exitcode}, {len(lines_of(out))} of {lines} lines")
+    return run(protocol, spec, out)
+
+
+def through_ray(protocol: str, spec: Any, out: Path, lines: int) -> Run:
+    return run(protocol, spec, out, RAY)
+
+
+WAYS: dict[str, Way] = {
+    "first": plain,
+    "again": plain,
+    "killed half-way and gone on": interrupted,
+    "a worker of Ray": through_ray,
+}
+
+
+def lines_of(out: Path) -> set[tuple[str, str]]:
+    """The lines of all tables, each with the table's name."""
+    return {(file.name, line) for file in sorted((out / "stages").glob("*.jsonl")) for line in file.read_text().splitlines()}
+
+
+def compared(protocol: str, asked: argparse.Namespace, folder: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """A row a way, and what is wrong with it."""
+    spec, first = spec_of(protocol, asked), None
+    lines: set[tuple[str, str]] = set()
+    for way, work in WAYS.items():
+        if asked.without_ray and work is through_ray:
+            continue
+        made = work(protocol, spec, folder / f"{protocol} {way}", len(lines))
+        trials = [(trial.trial_id, trial.image_sha256) for trial in made.trials]
+        pictures = dict(trials)
+        wrong = "" if len(pictures) == len(trials) else "pictures are there twice"
+        row: dict[str, Any] = {"protocol": protocol, "way": way, "pictures": len(pictures)}
+        found = lines_of(made.path)
+        if first is None:
+            first, lines = pictures, found
+        else:
+            alike = sum(first.get(name) == picture for name, picture in pictures.items())
+            row["same pictures"] = round(100 * alike / max(len({*first, *pictures}), 1), 2)
+            row["same lines of tables"] = round(100 * len(lines & found) / len(lines), 2)
+            if asked.device == "cpu" and (pictures != first or found != lines):
+                wrong = "not the same bit by bit"
+        yield row, wrong and f"{protocol}, {way}: {wrong}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--protocols", default="lance,imagenet-d")
+    parser.add_argument("--images", type=int, default=40, help="sources of LANCE, and pictures that ImageNet-D paints")
+    parser.add_argument("--without-ray", action="store_true")
+    add_keep(parser)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)  # as a worker of Ray has here
+    rows: list[dict[str, Any]] = []
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="agreement-") as place:
+        for protocol in asked.protocols.split(","):
+            for row, problem in compared(protocol, asked, Path(place)):
+                print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+                rows.append(row)
+                wrong += [problem] if problem else []
+                if asked.keep:
+                    about = (
+                        f"The lab's staged runs on {asked.device}, worked off in several ways and compared with the first; "
+                        "agreement in per cent."
+                    )
+                    keep(asked.keep, rows, command=command("bench.staged_agreement"), about=about)
+    if wrong:
+        sys.exit("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()
