@@ -28,8 +28,8 @@ BATCH = 8
 _TINY = torch.finfo(torch.float32).tiny  # a larger floor would leave a confident oracle without a gradient
 _STATISTICS: dict[str, Statistic] = {
     "target loss": Mean("loss", "all"),
-    "p(true)": Mean("true", "all"),
-    "p(target)": Mean("target", "all"),
+    "p(true)": Mean("true", "all", most=1),
+    "p(target)": Mean("target", "all", most=1),
     "accepts the label %": Share("accepts", "all"),
     "sees the target %": Share("sees_target", "all"),
 }
