@@ -10,14 +10,13 @@ it was left. Exit code 1 if any answer differs.
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 import timm
 import torch
 import torch.nn.functional as F
 from bench.card import clear, settle, timed
-from bench.results import add_keep, command, keep
+from bench.results import add_keep, checked, command
 from torch import Tensor
 
 from counterfoil.acceleration.settings import Acceleration
@@ -80,6 +79,11 @@ def different(tensors: tuple[Tensor, ...]) -> int:
     return len(unlike)
 
 
+def problem(row: dict[str, Any]) -> str:
+    same = row["different answers"] == row["different gradients"] == 1
+    return "" if same else f"{row['model']} in {row['precision']} is not the same every time"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -89,17 +93,10 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=6)
     add_keep(parser)
     asked = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for name in asked.models.split(","):
-        for precision in asked.precisions.split(","):
-            rows.append(repeated(name, precision, asked))
-            print(", ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
-            if asked.keep:
-                about = f"Gradients of timm's models, random weights, {asked.images} pictures at a time, asked again and again."
-                keep(asked.keep, rows, command=command("bench.repeatable"), about=about)
-    unlike = [row["model"] for row in rows if row["different answers"] + row["different gradients"] > 2]
-    if unlike:
-        sys.exit(f"not the same every time: {', '.join(dict.fromkeys(unlike))}")
+    about = f"Gradients of timm's models, random weights, {asked.images} pictures at a time, asked again and again."
+    asking = ((name, precision) for name in asked.models.split(",") for precision in asked.precisions.split(","))
+    found = ((row, problem(row)) for row in (repeated(name, precision, asked) for name, precision in asking))
+    checked(found, asked.keep, command=command("bench.repeatable"), about=about)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,19 @@ def keep(
     path = folder / f"{name}.json"
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     return path
+
+
+def checked(found: Iterable[tuple[Mapping[str, Any], str]], name: str | None, *, command: str, about: str) -> None:
+    """Print rows as they come and keep those so far, if under a name; the end of the process if anything is wrong with one."""
+    rows, wrong = [], []
+    for row, problem in found:
+        print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+        rows.append(row)
+        wrong += [problem] if problem else []
+        if name:
+            keep(name, rows, command=command, about=about)
+    if wrong:
+        sys.exit("\n".join(wrong))
 
 
 def read(name: str, *, folder: Path = FOLDER) -> dict[str, Any] | None:

@@ -3,8 +3,8 @@
     python -m bench.staged_agreement [--device cuda] [--protocols lance,imagenet-d] [--images 40] [--without-ray] [--keep NAME]
 
 The lab's LANCE and ImageNet-D runs, in directories of their own, against the first: once more; killed when half of the lines of
-its tables are written, and gone on with by the same command; through one worker of Ray. Every picture must be there once. On a
-CPU all lines and pictures must be the same; elsewhere it is said how many are.
+its tables are written, and gone on with by the same command; through one worker of Ray. The same pictures must have been made,
+each once. On a CPU all lines and pixels must be the same too; elsewhere it is said how many are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench.results import add_keep, command, keep
+from bench.results import add_keep, checked, command
 
 from counterfoil import spec as specs
 from counterfoil.cli.demo_imagenet_d import demo_spec
@@ -99,7 +99,9 @@ def compared(protocol: str, asked: argparse.Namespace, folder: Path) -> Iterator
             alike = sum(first.get(name) == picture for name, picture in pictures.items())
             row["same pictures"] = round(100 * alike / max(len({*first, *pictures}), 1), 2)
             row["same lines of tables"] = round(100 * len(lines & found) / len(lines), 2)
-            if asked.device == "cpu" and (pictures != first or found != lines):
+            if {*pictures} != {*first}:
+                wrong = f"{len({*first} - {*pictures})} pictures of the first are lost, {len({*pictures} - {*first})} are new"
+            elif asked.device == "cpu" and (pictures != first or found != lines):
                 wrong = "not the same bit by bit"
         yield row, wrong and f"{protocol}, {way}: {wrong}"
 
@@ -113,22 +115,10 @@ def main() -> None:
     add_keep(parser)
     asked = parser.parse_args()
     torch.set_num_threads(1)  # as a worker of Ray has here
-    rows: list[dict[str, Any]] = []
-    wrong: list[str] = []
+    about = f"Staged runs of the lab on {asked.device}, worked off in several ways; agreement with the first in per cent."
     with tempfile.TemporaryDirectory(prefix="agreement-") as place:
-        for protocol in asked.protocols.split(","):
-            for row, problem in compared(protocol, asked, Path(place)):
-                print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-                rows.append(row)
-                wrong += [problem] if problem else []
-                if asked.keep:
-                    about = (
-                        f"The lab's staged runs on {asked.device}, worked off in several ways and compared with the first; "
-                        "agreement in per cent."
-                    )
-                    keep(asked.keep, rows, command=command("bench.staged_agreement"), about=about)
-    if wrong:
-        sys.exit("\n".join(wrong))
+        found = (row for protocol in asked.protocols.split(",") for row in compared(protocol, asked, Path(place)))
+        checked(found, asked.keep, command=command("bench.staged_agreement"), about=about)
 
 
 if __name__ == "__main__":

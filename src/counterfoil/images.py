@@ -13,7 +13,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from counterfoil import filters
+from counterfoil.constants import kept
 from counterfoil.errors import BadImage, BadPart, one_line
 
 MAX_PIXELS = 178_956_970
@@ -175,18 +175,8 @@ def to_grey(images: Tensor) -> Tensor:
     return (images * _channels((0.299, 0.587, 0.114), images.device)).sum(dim=1, keepdim=True)
 
 
+@kept
 def _channels(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Numbers of the channels, kept for the next call; the compiler looks through a cache, so it gets them anew."""
-    return _made(values, device) if torch.compiler.is_compiling() else _kept(values, device)
-
-
-@lru_cache(maxsize=64)
-def _kept(values: tuple[float, ...], device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # it may later be needed where gradients are taken
-        return _made(values, device)
-
-
-def _made(values: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=torch.float32, device=device)[:, None, None]  # (C, 1, 1)
 
 

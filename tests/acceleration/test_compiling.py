@@ -57,6 +57,7 @@ def test_the_compiler_chooses_nothing_by_the_clock(monkeypatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda work, **options: asked.update(options) or work)
     Compiled(len, name="the model")
     assert asked["options"] == {"deterministic": True}
+    assert {*asked["options"]} <= {*torch._inductor.list_options()}
 
 
 def test_what_normalises_is_compiled_without_a_word(recwarn) -> None:

@@ -237,7 +237,7 @@ class Crew:
             self._remark(self._first.account, event)
 
     def _remark(self, first: Mapping[str, Any], event: Ready) -> None:
-        """Say once that workers round differently, which no result can be held against them for."""
+        """Say once that workers' hardware differs, and so the rounding of what they make."""
         one, other = _machine(first), _machine(event.about.account)
         if one != other and not self._remarked:
             self._remarked = True
