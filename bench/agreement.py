@@ -128,14 +128,13 @@ def compared(precision: str, asked: argparse.Namespace, folder: Path) -> Iterato
         first = first or found
         if not wrong and way != "first":
             row |= difference([outcomes], [first[0]])
-            same = agreement(outcomes, first[0])
-            row |= {f"same {key}": share for key, share in same.items()}
+            row |= {f"same {key}": share for key, share in agreement(outcomes, first[0]).items()}
             alike = sum(pictures[name] == each for name, each in first[1].items())
             row["same pictures"] = round(100 * alike / len(pictures), 2)
             if asked.device == "cpu" and precision == "float32":
                 wrong = "" if found == first else "not the same bit by bit"
             else:
-                wrong = ", ".join(f"{share} % of {key} the same" for key, share in same.items() if share < 100)
+                wrong = apart(outcomes, first[0])
         yield row, wrong and f"{precision}, {way}: {wrong}"
 
 
@@ -143,6 +142,12 @@ def incomplete(run: store.Run, images: int) -> str:
     """What is lost, or there twice."""
     ids = [trial.image_id for trial in run.trials if trial.arm == "guided"]
     return "" if len(ids) == len({*ids}) == images else f"{len(ids)} images, {len({*ids})} of them different, instead of {images}"
+
+
+def apart(found: dict[str, Outcome], exact: dict[str, Outcome]) -> str:
+    """How many images ended otherwise, if any."""
+    others = sum(found[name] != each for name, each in exact.items())
+    return f"{others} of {len(exact)} images ended otherwise" if others else ""
 
 
 def main() -> None:

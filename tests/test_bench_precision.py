@@ -43,12 +43,10 @@ def test_half_a_point_is_too_far_for_the_mean_of_bf16_alone() -> None:
     assert too_far([{**row, "way": "rounding"}, {**row, "way": "bf16"}, {**row, "way": BF16, "FMR off by": 0.5}]) == []
 
 
-def test_ways_through_a_run_are_apart_where_the_interval_excludes_half_a_point() -> None:
-    many = {name: one._replace(right=one.right or int(name) % 4 == 2) for name, one in EXACT.items()}
-    assert apart(EXACT, EXACT) == []
-    assert [problem[:8] for problem in apart(many, EXACT)] == ["FMR is +"]
-    one = {name: each._replace(right=each.right or name == "2") for name, each in EXACT.items()}  # a single image says nothing
-    assert apart(one, EXACT) == []
+def test_ways_through_a_run_are_apart_if_one_image_ends_otherwise() -> None:
+    assert apart(EXACT, EXACT) == ""
+    assert apart({**EXACT, "2": EXACT["2"]._replace(right=True)}, EXACT) == "1 of 400 images ended otherwise"
+    assert apart({**EXACT, "2": EXACT["2"]._replace(steps=4)}, EXACT) == "1 of 400 images ended otherwise"
 
 
 def test_rows_after_every_block_are_of_all_images_so_far() -> None:
