@@ -15,7 +15,7 @@ KINDS = {  # by what a kernel's name contains, the first that fits
     "norm and SiLU (own kernels)": (
         "moments_kernel", "join_kernel", "apply_kernel", "slopes_kernel", "back_kernel", "coefficients_kernel",
     ),
-    "nearest codes": ("candidates_kernel",),
+    "nearest codes": ("candidates_kernel", "split_kernel", "nearest_kernel"),
     "convolutions": ("fprop", "dgrad", "wgrad", "conv", "implicit"),
     "matrix products": ("gemm", "nvjet", "cutlass", "cublas", "splitk"),
     "attention": ("attention", "flash", "fmha"),

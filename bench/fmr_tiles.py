@@ -62,23 +62,24 @@ def wide_sweep(images: int) -> None:
 def code_sweep(images: int) -> None:
     """Tiles of the search for codes."""
     cells, book = torch.randn(images * 256, 256, device="cuda"), torch.randn(16_384, 256, device="cuda")
-    for rows, columns, depth, warps in (
-        (64, 128, 32, 4),
-        (64, 128, 32, 8),
-        (128, 128, 32, 4),
-        (128, 128, 32, 8),
-        (128, 128, 16, 8),
-        (128, 256, 32, 8),
+    for (rows, columns, depth, warps), stages in itertools.product(
+        (
+            (64, 128, 64, 4),
+            (64, 256, 32, 4),
+            (128, 128, 32, 4),
+            (128, 128, 32, 8),
+            (128, 128, 64, 8),
+            (128, 256, 32, 8),
+            (256, 128, 32, 8),
+        ),
+        (2, 3, 4),
     ):
-        codes.CELLS, codes.CODES, codes.DEPTH, codes.WARPS = rows, columns, depth, warps
+        codes.CELLS, codes.CODES, codes.DEPTH, codes.WARPS, codes.STAGES = rows, columns, depth, warps, stages
+        named = f"codes {rows} {columns} {depth} {warps} {stages}"
         try:
-            multiplied(
-                f"codes {rows} {columns} {depth} {warps}",
-                lambda: codes.candidates(cells, book),
-                2 * cells.numel() * len(book) / 1e9,
-            )
+            multiplied(named, lambda: codes.candidates(cells, book), 2 * cells.numel() * len(book) / 1e9)
         except Exception as error:  # too large for the card's shared memory
-            print(f"codes {rows} {columns} {depth} {warps}: {repr(error)[:80]}")
+            print(f"{named}: {repr(error)[:80]}")
 
 
 def end_sweep(images: int) -> None:

@@ -83,6 +83,29 @@ def test_the_kernel_finds_the_nearest_codes(cells: int, codes: int, width: int) 
     assert torch.equal(nearest_codes(places, book), torch.cdist(places.double(), book.double()).argmin(1))
 
 
+@pytest.mark.parametrize("size", [1e-18, 1e-6, 1e4, 1e15])
+def test_codes_are_found_whatever_their_size(size: float) -> None:
+    from counterfoil.acceleration.codes import nearest_codes
+
+    chance = torch.Generator().manual_seed(7)
+    places, book = torch.randn(40, 24, generator=chance), torch.randn(600, 24, generator=chance)
+    places, book = (each * 10 ** torch.randn(len(each), 1, generator=chance) * size for each in (places, book))
+    places[3], book[500] = 0, 0
+    assert torch.equal(nearest_codes(places, book), torch.cdist(places.double(), book.double()).argmin(1))
+
+
+def test_codes_are_told_apart_that_halves_would_take_for_one_another() -> None:
+    from counterfoil.acceleration.codes import candidates
+
+    chance = torch.Generator().manual_seed(11)
+    one = torch.randn(32, generator=chance)
+    cells, book = (one + 2e-2 * torch.randn(count, 32, generator=chance) for count in (200, 128))  # one part, one candidate
+    exact = torch.cdist(cells.double(), book.double()).argmin(1)
+    by_halves = (book.square().sum(1) - 2 * cells.half().double() @ book.half().double().T).argmin(1)
+    assert (by_halves != exact).sum() > 100
+    assert torch.equal(candidates(cells, book)[:, 0], exact)
+
+
 def test_of_equal_codes_the_first_is_found() -> None:
     from counterfoil.acceleration.codes import nearest_codes
 
