@@ -25,7 +25,7 @@ from counterfoil.models.module import ModuleModel
 from counterfoil.models.preprocessing import Preprocessing
 
 MODELS = (
-    "resnet50,convnext_tiny,efficientnet_b0,mobilenetv3_large_100,densenet121,vit_base_patch16_224,"
+    "resnet50,convnext_tiny,efficientnet_b0,mobilenetv3_large_100,densenet121,vit_base_patch16_224,vit_base_patch16_384,"
     "swin_tiny_patch4_window7_224,mixer_b16_224"
 )
 
@@ -33,14 +33,19 @@ MODELS = (
 def model_of(name: str, device: str) -> ModuleModel:
     torch.manual_seed(0)
     network = timm.create_model(name, pretrained=False)
-    seen = Preprocessing(size=(224, 224), interpolation="bicubic", mean=IMAGENET_MEAN, std=IMAGENET_STD)
+    for weight in network.parameters():
+        if weight.dim() > 1 and not weight.any():  # a head of zeros would have a gradient of zeros
+            torch.nn.init.normal_(weight, std=0.02)
+    height, width = network.default_cfg["input_size"][1:]
+    seen = Preprocessing(size=(height, width), interpolation="bicubic", mean=IMAGENET_MEAN, std=IMAGENET_STD)
     return ModuleModel(network, [str(number) for number in range(1000)], preprocessing=seen).to(device)
 
 
-def asked_once(model: ModuleModel, pictures: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def asked_once(model: ModuleModel, pictures: Tensor, labels: Tensor, how: Acceleration) -> tuple[Tensor, Tensor]:
     leaf = pictures.clone().requires_grad_()
-    logits = model.logits(leaf).float()
-    (gradient,) = torch.autograd.grad(F.cross_entropy(logits, labels, reduction="sum"), leaf)
+    with how.numbers(pictures.device), how.gradients():
+        logits = model.logits(leaf).float()
+        (gradient,) = torch.autograd.grad(F.cross_entropy(logits, labels, reduction="sum"), leaf)
     return logits.detach(), gradient
 
 
@@ -51,13 +56,13 @@ def repeated(name: str, precision: Any, asked: argparse.Namespace) -> dict[str, 
     pictures = torch.rand(asked.images, 3, 256, 256, generator=chance).to(asked.device)
     labels = torch.arange(asked.images, device=asked.device) % 1000
     seen: list[tuple[Tensor, Tensor]] = []
-    with Acceleration(precision).numbers(torch.device(asked.device)):
-        for number in range(asked.times):
-            other = torch.rand(number + 1, 3, 256, 256, generator=chance).to(asked.device)
-            asked_once(model, other, labels[:1].expand(number + 1))
-            seen.append(asked_once(model, pictures, labels))
-        settle(asked.device)
-        seconds = timed(lambda: [asked_once(model, pictures, labels) for _ in range(asked.times)], asked.device) / asked.times
+    how = Acceleration(precision)
+    for number in range(asked.times):
+        other = torch.rand(number + 1, 3, 256, 256, generator=chance).to(asked.device)
+        asked_once(model, other, labels[:1].expand(number + 1), how)
+        seen.append(asked_once(model, pictures, labels, how))
+    settle(asked.device)
+    seconds = timed(lambda: [asked_once(model, pictures, labels, how) for _ in range(asked.times)], asked.device) / asked.times
     answers, gradients = zip(*seen, strict=True)
     worst = max(float((gradient - gradients[0]).norm() / gradients[0].norm()) for gradient in gradients)
     return {

@@ -109,7 +109,8 @@ class Ascent:
                 gradient = lambda: _finite(torch.autograd.grad(loss.sum(), leaf)[0].float())  # noqa: E731
             elif climbing:
                 self._names = list(state)
-                images, table, slope = self._climb(labels, *state.values())
+                with self.acceleration.gradients():
+                    images, table, slope = self._climb(labels, *state.values())
                 gradient = lambda: slope  # noqa: E731
             else:
                 self._names = list(state)

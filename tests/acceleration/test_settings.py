@@ -57,6 +57,16 @@ def test_on_a_card_no_kernel_is_chosen_by_trying_it_out_and_float32_means_float3
         set_flags(*before)
 
 
+@pytest.mark.parametrize(("precision", "kept"), [("float32", False), ("tf32", False), ("bf16", True)])
+def test_gradients_of_float32_go_through_attention_that_adds_up_in_a_fixed_order(precision, kept) -> None:
+    asked = torch.backends.cuda
+    assert asked.mem_efficient_sdp_enabled() and asked.flash_sdp_enabled()
+    with Acceleration(precision).gradients():
+        assert asked.mem_efficient_sdp_enabled() == asked.flash_sdp_enabled() == kept
+        assert asked.math_sdp_enabled()
+    assert asked.mem_efficient_sdp_enabled() and asked.flash_sdp_enabled()
+
+
 @pytest.mark.parametrize(
     ("machine", "avx512", "amx", "arm", "told"),
     [

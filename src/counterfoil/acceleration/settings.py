@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from counterfoil.acceleration import cards
 from counterfoil.errors import BadSpec
@@ -59,6 +60,10 @@ class Acceleration:
             if self.precision == "bf16" and half:
                 stack.enter_context(torch.autocast(device.type, dtype=torch.bfloat16))
             yield
+
+    def gradients(self) -> contextlib.AbstractContextManager[None]:
+        """Attention for gradients: in float32 a plain one, as PyTorch's kernel for that adds them up in no fixed order."""
+        return contextlib.nullcontext() if self.precision == "bf16" else sdpa_kernel(SDPBackend.MATH)
 
 
 def check_precision(precision: Precision, device: torch.device) -> None:
