@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-THREADS = 2
-WAITING = 64  # results that may wait for the main thread, or be under way
+THREADS = 4  # an image's pictures take one of them some 30 ms
+WAITING = 128  # results that may wait for the main thread, or be under way: climbs that go on to the end end together
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from counterfoil import preflight, provenance, speed
+from counterfoil import pipeline, preflight, provenance, speed
 from counterfoil.assembly import Assembly, Given, assemble
 from counterfoil.engine import CPU_TILE
 from counterfoil.errors import BadImage, BadRun
@@ -24,7 +24,6 @@ from counterfoil.store import runfile
 from counterfoil.store.staging import PartBuffer, Staged
 
 TURN = 0.2  # seconds that a turn waits for something to be finished
-WRITERS = 2  # threads that turn finished climbs into records and PNG files
 
 
 class ClimbWorker:
@@ -78,7 +77,7 @@ class ClimbWorker:
             raise BadRun(f"{self._out}: a worker cannot see the run; with several machines --out must be on a disk they share")
         assert self._assembly is not None
         self._feed = Feed(self._assembly, self._skip, tile=self._engine.tile)
-        self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
+        self._writers = ThreadPoolExecutor(pipeline.THREADS, thread_name_prefix="write")  # of records and PNG files
         threading.Thread(target=self._climb, name="climb", daemon=True).start()
         self._begun = True
 
