@@ -10,6 +10,7 @@ each once. On a CPU all lines and pixels must be the same too; elsewhere it is s
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import signal
 import sys
@@ -31,6 +32,7 @@ from counterfoil.protocols import imagenet_d, lance
 from counterfoil.store import Run
 
 HERE, RAY = Execution(threads=1), Execution("ray", 1, threads=1)
+SHOWN = 4  # lines that differ
 LOOKING = 0.02  # seconds between two looks at how far a run is
 
 Way = Callable[[str, Any, Path, int], Run]
@@ -80,6 +82,12 @@ def lines_of(out: Path) -> set[tuple[str, str]]:
     return {(file.name, line) for file in sorted((out / "stages").glob("*.jsonl")) for line in file.read_text().splitlines()}
 
 
+def _nearest(table: str, line: str, others: set[tuple[str, str]]) -> str:
+    """The line of another run that has most in common with one."""
+    there = [other for name, other in others if name == table]
+    return next(iter(difflib.get_close_matches(line, there, n=1, cutoff=0.0)), "there")
+
+
 def compared(protocol: str, asked: argparse.Namespace, folder: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """A row a way, and what is wrong with it."""
     spec, first = spec_of(protocol, asked), None
@@ -99,6 +107,8 @@ def compared(protocol: str, asked: argparse.Namespace, folder: Path) -> Iterator
             alike = sum(first.get(name) == picture for name, picture in pictures.items())
             row["same pictures"] = round(100 * alike / max(len({*first, *pictures}), 1), 2)
             row["same lines of tables"] = round(100 * len(lines & found) / len(lines), 2)
+            for table, line in sorted(found - lines)[:SHOWN]:
+                print(f"{protocol}, {way}: in {table} {line}\n  and not {_nearest(table, line, lines - found)}", flush=True)
             if {*pictures} != {*first}:
                 wrong = f"{len({*first} - {*pictures})} pictures of the first are lost, {len({*pictures} - {*first})} are new"
             elif asked.device == "cpu" and (pictures != first or found != lines):
