@@ -55,6 +55,17 @@ def test_kernels_are_used_where_the_trial_succeeds_and_it_is_made_once(trials: l
     assert trials == [CARD]
 
 
+@pytest.mark.parametrize(("before", "then"), [(None, "1"), ("0", "0")])
+def test_products_and_sums_are_fused_unless_somebody_said_otherwise(
+    trials: list[torch.device], monkeypatch: pytest.MonkeyPatch, before: str | None, then: str
+) -> None:
+    monkeypatch.setenv(passes.FUSION, before or "")
+    if before is None:
+        monkeypatch.delenv(passes.FUSION)
+    assert passes.has_triton(CARD)
+    assert os.environ[passes.FUSION] == then
+
+
 def test_a_device_without_a_number_is_the_current_one(trials: list[torch.device], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     assert passes.has_triton(torch.device("cuda")) and passes.has_triton(CARD)

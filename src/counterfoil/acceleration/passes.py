@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
@@ -14,6 +15,9 @@ from counterfoil.acceleration import plain
 from counterfoil.errors import one_line
 
 log = logging.getLogger(__name__)
+
+FUSION = "TRITON_DEFAULT_FP_FUSION"
+"""Whether a product and a sum are rounded once. It is what kernels were measured with; releases of Triton differ, or warn."""
 
 
 def passes(x: Tensor) -> ModuleType:
@@ -42,6 +46,7 @@ def _problem(device: torch.device) -> str:
     """Why the kernels don't run, in a line; nothing if they do."""
     if find_spec("triton") is None:
         return "Triton is not installed"
+    os.environ.setdefault(FUSION, "1")
     try:
         from counterfoil.acceleration import trial
 
