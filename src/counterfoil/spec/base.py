@@ -64,7 +64,9 @@ class EngineSpec(Strict):
         description="what parts compute in; losses, distances, steps: float32 always; by default bf16 on a GPU that has it",
     )
     compile: bool | None = Field(None, description="compile the parts; by default on a GPU below float32, for long runs")
-    part_images: int = Field(64, ge=1, description="images in one part of the store: what a kill can lose at most")
+    part_images: int = Field(
+        64, ge=1, description="images in one part of the store: what a kill can lose at most, beside those under way"
+    )
 
 
 class StagesSpec(Strict):

@@ -28,7 +28,7 @@ class Writer:
         self.packed = packed
         """Whether pictures go into packs, one a part, instead of files of their own."""
         self.part_images = part_images
-        """Images in one part: what a kill can lose at most."""
+        """Images in one part: what a kill can lose at most of those that were added."""
         self.notes = state.notes
         """What was found damaged or different on resuming, for people."""
         self.done = state.done
