@@ -99,7 +99,7 @@ class Builder:
             inward=self.weights(torch.cat(matrices)),
             inward_bias=self.weights(torch.cat([_offset(each) for each in plan.inward])),
             outward=self.weights(_matrix(plan.outward)),
-            outward_bias=self.weights(_offset(plan.outward)),
+            outward_bias=_offset(plan.outward),
             scale=matrices[0].shape[0] ** -0.5,
         )
 

@@ -117,10 +117,11 @@ class _ResidualPass(torch.autograd.Function):
         ctx.save_for_backward(x, first, None if recompute else inner, second)
         ctx.block = block
         ctx.mark_non_differentiable(moments)
+        ctx.set_materialize_grads(False)  # of the moments, which have none
         return out, moments
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor | None, ...]:
         x, first, inner, second = ctx.saved_tensors
         block: Residual = ctx.block
         inner = block.inner(x, first) if inner is None else inner
@@ -178,24 +179,70 @@ def doubled_weight(weight: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Attention:
-    """Every place looks at every other one, with a single head."""
+    """Every place looks at every other one, with a single head, and adds what it sees."""
 
     norm: Norm
     inward: Tensor  # (3 C, C): query, key and value
     inward_bias: Tensor  # (3 C,)
     outward: Tensor  # (C, C)
-    outward_bias: Tensor  # (C,)
+    outward_bias: Tensor  # (C,) float32
     scale: float
 
-    def __call__(self, x: Tensor, partials: Tensor | None) -> Tensor:
-        images, channels, height, width = x.shape  # nothing is left to be added to x: a residual block comes before
-        normed = normalise(x, self.norm, partials, silu=False)
-        places = normed.permute(0, 2, 3, 1).reshape(images, height * width, channels)  # a view of channels-last
-        query, key, value = F.linear(places, self.inward, self.inward_bias).chunk(3, dim=2)
-        # Written out: with heads this wide the fused kernels have no fast backward pass, and the table is small.
-        seen = (query @ key.transpose(1, 2) * self.scale).softmax(2, dtype=torch.float32).to(x.dtype)  # (N, h·w, h·w)
-        change = F.linear(seen @ value, self.outward, self.outward_bias)
-        return x + change.reshape(images, height, width, channels).permute(0, 3, 1, 2)
+    def __call__(self, x: Tensor, partials: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The sum and its moments. Nothing is left to be added to x: a residual block comes before."""
+        out, moments = _AttentionPass.apply(x, partials, self)
+        return out, moments
+
+
+class _AttentionPass(torch.autograd.Function):
+    """Written out: with heads this wide the library's fused kernels have no fast backward pass, and the table is small."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, partials: Tensor | None, layer: Attention) -> tuple[Tensor, Tensor]:
+        by, coefficients = passes(x), layer.norm.coefficients(x, partials)
+        three = F.linear(_places(by.apply(x, coefficients, silu=False)), layer.inward, layer.inward_bias)  # (N, P, 3 C)
+        query, key, value = three.chunk(3, dim=2)
+        table = _scaled(query, key.transpose(1, 2), layer.scale).softmax(2, dtype=torch.float32)  # (N, P, P)
+        change = torch.bmm(table.to(x.dtype), value) @ layer.outward.T
+        out, moments = by.join(x, _picture(change, x), layer.outward_bias)
+        ctx.save_for_backward(x, coefficients, three, table)
+        ctx.layer = layer
+        ctx.mark_non_differentiable(moments)
+        ctx.set_materialize_grads(False)  # of the moments, which have none
+        return out, moments
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor | None, ...]:
+        x, coefficients, three, table = ctx.saved_tensors
+        layer: Attention = ctx.layer
+        query, key, value = three.chunk(3, dim=2)
+        seen = _places(gradient) @ layer.outward
+        slopes = torch.empty_like(three)
+        of_query, of_key, of_value = slopes.chunk(3, dim=2)
+        torch.bmm(table.to(x.dtype).transpose(1, 2), seen, out=of_value)
+        of_seen = torch.bmm(seen, value.transpose(1, 2)).float()
+        of_table = torch.ops.aten._softmax_backward_data(of_seen, table, 2, torch.float32).to(x.dtype)
+        _scaled(of_table, key, layer.scale, out=of_query)
+        _scaled(of_table.transpose(1, 2), query, layer.scale, out=of_key)
+        slope = _picture(slopes @ layer.inward, x)
+        return layer.norm.back(x, slope, coefficients, skip=gradient, silu=False), None, None
+
+
+def _places(x: Tensor) -> Tensor:
+    """The pixels of channels-last activations side by side.  # (N, C, H, W) → (N, P, C)"""
+    return x.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def _picture(places: Tensor, like: Tensor) -> Tensor:
+    """Pixels side by side as activations of a shape.  # (N, P, C) → (N, C, H, W)"""
+    return places.view(len(places), *like.shape[2:], -1).permute(0, 3, 1, 2)
+
+
+def _scaled(left: Tensor, right: Tensor, scale: float, *, out: Tensor | None = None) -> Tensor:
+    """Products of matrices times `scale`, which costs no pass.  # (N, I, K), (N, K, O) → (N, I, O)"""
+    out = left.new_empty(left.shape[0], left.shape[1], right.shape[2]) if out is None else out
+    result: Tensor = torch.baddbmm(out, left, right, beta=0, alpha=scale, out=out)
+    return result
 
 
 def normalise(x: Tensor, norm: Norm, partials: Tensor | None, *, silu: bool) -> Tensor:
@@ -262,7 +309,7 @@ def run(stages: Sequence[Stage], x: Tensor, *, recompute: bool = False) -> tuple
         if isinstance(stage, Residual):
             x, partials = stage(x, partials, recompute=recompute)
         elif isinstance(stage, Attention):
-            x, partials = stage(x, partials), None
+            x, partials = stage(x, partials)
         else:
             x, partials = stage(x), None
     return x, partials
