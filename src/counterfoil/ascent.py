@@ -19,6 +19,7 @@ from counterfoil.acceleration.compiling import Compiled
 from counterfoil.acceleration.generators import hastened
 from counterfoil.acceleration.graphs import Recorded
 from counterfoil.acceleration.settings import Acceleration
+from counterfoil.acceleration.stems import Stems
 from counterfoil.climb import Look
 from counterfoil.errors import RunFailed
 from counterfoil.independence import modules_of
@@ -51,9 +52,10 @@ class Ascent:
     ) -> None:
         self.model, self.given, self.oracle, self.device = model, generator, oracle, device
         self.columns = torch.tensor(list(columns), device=device)
-        self.channels_last = device.type == "cuda" and acceleration.precision != "float32"  # which tensor cores alone want
-        if self.channels_last:
+        if device.type == "cuda" and acceleration.precision != "float32":
             _lay_out(model, generator, oracle)
+        halved = device.type == "cuda" and acceleration.precision == "bf16"
+        self.stems = Stems((model, oracle) if halved else (), acceleration.kind)
         self._use(acceleration)
 
     def _use(self, acceleration: Acceleration) -> None:
@@ -93,8 +95,8 @@ class Ascent:
     @torch.no_grad()
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor, *, names: Sequence[str]) -> tuple[list[Look], State]:
         """Looks at clean pictures, and where their climbs start."""
-        with self.acceleration.numbers(self.device):  # not compiled: for one look an image that would not pay
-            logits = self.model.logits(self._laid_out(images))
+        with self.acceleration.numbers(self.device), self.stems:  # not compiled: for one look an image that would not pay
+            logits = self.model.logits(images)
             verdicts = self.oracle.judge(images, labels)
         looks = self._looks(self._table(logits, labels), verdicts, names=names)()
         with self.acceleration.numbers(self.device, half=False):  # codes depend on the last digits of where they start
@@ -103,7 +105,7 @@ class Ascent:
     def step(self, state: State, labels: Tensor, *, climbing: bool, names: Sequence[str]) -> Outcome:
         """The pictures of a state, what is said of them and, if `climbing`, the gradient of the model's loss."""
         gradient: Callable[[], Tensor] | None = None
-        with self.acceleration.numbers(self.device):
+        with self.acceleration.numbers(self.device), self.stems:
             if climbing and self.device.type == "cpu":
                 leaf, images, loss, table = self._forward(state, labels)
                 gradient = lambda: _finite(torch.autograd.grad(loss.sum(), leaf)[0].float())  # noqa: E731
@@ -132,19 +134,16 @@ class Ascent:
     def _looked(self, labels: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         """Pictures and what the model says of them: likewise kernels alone."""
         images = self._pictures(dict(zip(self._names, tensors, strict=True)))
-        return images, self._table(self.logits(self._laid_out(images)), labels)
+        return images, self._table(self.logits(images), labels)
 
     @torch.enable_grad()
     def _forward(self, state: State, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         moving = self.generator.moving
         leaf = state[moving].detach().requires_grad_()
         images = self._pictures({**state, moving: leaf})
-        logits = self.logits(self._laid_out(images)).float()
+        logits = self.logits(images).float()
         loss = F.cross_entropy(logits, self.columns[labels], reduction="none")  # (N,)
         return leaf, images, loss, self._table(logits.detach(), labels)
-
-    def _laid_out(self, images: Tensor) -> Tensor:
-        return images.contiguous(memory_format=torch.channels_last) if self.channels_last else images
 
     def _pictures(self, state: State) -> Tensor:
         images: Tensor = EightBits.apply(self.render(state).float())
@@ -205,7 +204,7 @@ def _finite(gradient: Tensor) -> Tensor:
 
 
 def _lay_out(*parts: object) -> None:
-    """Convolutions' weights with channels last, which tensor cores want."""
+    """Convolutions' weights with channels last, which tensor cores want; what goes through them is laid out likewise."""
     for part in parts:
         for module in modules_of(part):
             if any(weight.dim() == 4 for weight in module.parameters()):
