@@ -22,6 +22,7 @@ from bench.results import add_keep, command, keep
 from counterfoil.acceleration.decoder import build
 from counterfoil.acceleration.settings import Acceleration
 from counterfoil.engine import Engine
+from counterfoil.memory import GPU_TILE
 from counterfoil.spec import EngineSpec, SearchSpec
 
 GFLOP = 530  # an image and iteration, forward and backward, one rendering
@@ -117,8 +118,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rows", default="all", help="parts of rows' names, separated by commas, or all")
     parser.add_argument("--iterations", type=int, default=50)
-    parser.add_argument("--slots", type=int, default=128)
-    parser.add_argument("--tile", type=int, default=64)
+    parser.add_argument("--slots", type=int, default=2 * GPU_TILE)
+    parser.add_argument("--tile", type=int, default=GPU_TILE)
     parser.add_argument("--rounds", type=int, default=1, help="times the slots are filled in a timed run")
     parser.add_argument("--profile", default="engine bf16 fused compiled graphs", help="the row that is profiled, or none")
     parser.add_argument("--small", action="store_true", help="tiny networks, to rehearse")

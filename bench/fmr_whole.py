@@ -1,6 +1,6 @@
 """Seconds an image of a whole FMR run, pictures read from a folder and everything stored, against the engine alone.
 
-    python -m bench.fmr_whole [--device cuda] [--images 128 512] [--iterations 50] [--control both] [--compile] [--keep NAME]
+    python -m bench.fmr_whole [--device cuda] [--images 256 768] [--iterations 50] [--control both] [--compile] [--keep NAME]
 
 The parts are those of bench/fmr_setup.py. The pictures are JPEG files of 500 × 375 pixels with the spectrum of photographs. The
 engine alone has them in memory and writes nothing; the whole run is `protocols.fmr.run`: it tries the parts, reads, climbs,
@@ -30,6 +30,7 @@ from PIL import Image
 
 from counterfoil.assembly import Given, assemble
 from counterfoil.datasets.folder import FolderDataset
+from counterfoil.memory import GPU_TILE
 from counterfoil.protocols import fmr
 from counterfoil.spec import FmrSpec
 from counterfoil.store import layout as store_layout
@@ -134,9 +135,9 @@ def given_parts(networks: Parts, folder: Path) -> Given:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--images", type=int, nargs=2, default=[128, 512], help="of a short run and of a long one")
+    parser.add_argument("--images", type=int, nargs=2, default=[256, 768], help="of a short run and of a long one")
     parser.add_argument("--iterations", type=int, default=50)
-    parser.add_argument("--slots", type=int, default=128)
+    parser.add_argument("--slots", type=int, default=2 * GPU_TILE)
     parser.add_argument("--control", choices=ARMS, default="both", help="time runs with the control arm, without it, or both")
     parser.add_argument("--compile", action="store_true", help="as a run of many images does")
     parser.add_argument("--small", action="store_true", help="tiny networks, to rehearse")

@@ -13,7 +13,7 @@ from counterfoil.ascent import Ascent
 from counterfoil.transfers import settle
 
 CPU_SLOTS = 32
-GPU_TILE = 64  # rows of a call: what docs/speed.md was measured with
+GPU_TILE = 128  # rows of a call: what docs/speed.md was measured with
 ENOUGH = 32  # rows below which keeping less and computing it again pays
 SHARE = 0.7  # of the free memory that is planned with; the other arm and the graph's own pool need some
 TRIED = (4, 8)  # images of the two trials

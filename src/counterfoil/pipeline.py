@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 THREADS = 4  # an image's pictures take one of them some 30 ms
-WAITING = 128  # results that may wait for the main thread, or be under way: climbs that go on to the end end together
+WAITING = 256  # results that may wait for the main thread, or be under way: climbs that go on to the end end together
 
 
 @contextmanager
