@@ -11,7 +11,7 @@ larger than that, or lean to one side; the 95 % interval of a difference is pair
 `bf16` is what a short run on a GPU does by default, `bf16 compiled` a long one. One run of each tells little more than how
 images were sent this way and that, so the last row sets the mean of all runs in bf16 against the mean of all in float32.
 
-Calls for 64 images, a run's default, leave a GPU idle with models as small as the lab's: hence `--tile`, and `--at-once` pairs
+Calls for 128 images, a run's default, leave a GPU idle with models as small as the lab's: hence `--tile`, and `--at-once` pairs
 of a generator and a model that share it. Images go through all ways a block at a time, and after every block the rows are printed
 and kept for all images so far, so that a stop in between leaves fewer images and nothing lopsided. It ends with 1 if bf16, by
 that last row, moves FMR or VR by more than half a point.
