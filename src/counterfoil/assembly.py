@@ -57,6 +57,12 @@ class Assembly:
             pixels=len(self.dataset) * self.size**2,
         )
 
+    def fitted_engine(self) -> Engine:
+        """An engine that has found out how many images fit into its device."""
+        engine = self.engine()
+        engine.fit(torch.rand(3, self.size, self.size, generator=torch.Generator().manual_seed(0)))
+        return engine
+
     @cached_property
     def beyond(self) -> list[int]:
         """The model's outputs that stand for none of the data's classes."""

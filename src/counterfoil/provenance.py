@@ -14,26 +14,36 @@ import torch
 
 from counterfoil import python_functions
 from counterfoil.assembly import Assembly
+from counterfoil.engine import Engine
 from counterfoil.parts import Dataset, provenance_of
 from counterfoil.spec.base import RunSpec
 
 LIBRARIES = ("counterfoil", "torch", "torchvision", "timm", "transformers", "diffusers", "open_clip_torch", "numpy", "pillow")
 
 
-def gather(assembly: Assembly) -> dict[str, Any]:
+def gather(assembly: Assembly, engine: Engine) -> dict[str, Any]:
     """Everything that someone who wants the same numbers again has to know beside the specification."""
-    return with_data(of_parts(assembly), assembly.dataset)
+    return with_data(of_parts(assembly, engine), assembly.dataset)
 
 
-def of_parts(assembly: Assembly) -> dict[str, Any]:
+def of_parts(assembly: Assembly, engine: Engine) -> dict[str, Any]:
     """The same without the data."""
     parts = {"model": assembly.model, "generator": assembly.generator, "oracle": assembly.oracle}
     caution = {"caution": assembly.caution} if assembly.caution else {}
+    account = describe(parts, assembly.spec, size=assembly.size, device=assembly.spec.device)
     return {
         **caution,
-        **describe(parts, assembly.spec, size=assembly.size, device=assembly.spec.device),
-        "guidance": type(assembly.engine().arms()["guided"]).__name__,  # what `auto` came to
+        **account,
+        "hardware": {**account["hardware"], **working(engine)},
+        "guidance": type(engine.arms()["guided"]).__name__,  # what `auto` came to
     }
+
+
+def working(engine: Engine) -> dict[str, Any]:
+    """What an engine came to by itself that the last digits depend on; on a processor they do not."""
+    if engine.device.type == "cpu":
+        return {}
+    return {"tile": engine.tile, "compiled": engine.ascent.acceleration.compile}
 
 
 def describe(parts: Mapping[str, Any], spec: RunSpec, *, size: int, device: str) -> dict[str, Any]:

@@ -187,11 +187,18 @@ def test_a_node_with_other_versions_or_weights_is_refused(other, message):
 @pytest.mark.parametrize(
     ("cards", "said"),
     [
-        (["NVIDIA H200", "NVIDIA H200", "NVIDIA H200"], []),
+        ([{"gpu": "NVIDIA H200"}] * 3, []),
         (
-            ["NVIDIA H200", "NVIDIA A100", "NVIDIA A100"],
+            [{"gpu": "NVIDIA H200"}, *[{"gpu": "NVIDIA A100"}] * 2],
             [
                 "workers differ in hardware, one has NVIDIA H200, that on node gpu-1 has NVIDIA A100: so will their rounding",
+            ],
+        ),
+        (
+            [{"gpu": "NVIDIA H200", "tile": 128}, {"gpu": "NVIDIA H200", "tile": 64}],
+            [
+                "workers differ in hardware, one has NVIDIA H200 with 128 images a call, that on node gpu-1 has NVIDIA H200 "
+                "with 64 images a call: so will their rounding",
             ],
         ),
     ],
@@ -199,8 +206,8 @@ def test_a_node_with_other_versions_or_weights_is_refused(other, message):
 def test_workers_on_different_cards_are_remarked_on_once(cards, said):
     pool, told = SimulatedPool(), []
     pool.wait = lambda: [  # type: ignore
-        (f"w{number}", Ready(Described({"hardware": {"gpu": card, "cores": number}}), f"gpu-{number}"))
+        (f"w{number}", Ready(Described({"hardware": {**card, "cores": number}}), f"gpu-{number}"))
         for number, card in enumerate(cards)
     ]
-    Crew(pool, 3, told.append).start()
+    Crew(pool, len(cards), told.append).start()
     assert told == said

@@ -44,11 +44,9 @@ class ClimbWorker:
         self._assembly = assembly = assemble(_laid_out(self._spec), self._given)
         if check:
             preflight.check(assembly)
-        self._engine = engine = assembly.engine()
-        noise = torch.rand(3, assembly.size, assembly.size, generator=torch.Generator().manual_seed(0))
-        engine.fit(noise)  # before anything is given out, as the driver gives out by slots
+        self._engine = engine = assembly.fitted_engine()  # before anything is given out, as the driver gives out by slots
         slots = max(engine.slots, engine.tile)
-        return Described(provenance.of_parts(assembly), tuple(assembly.dataset.classes), slots, room=engine.room)
+        return Described(provenance.of_parts(assembly, engine), tuple(assembly.dataset.classes), slots, room=engine.room)
 
     def turn(self, order: Order[Sample]) -> Report:
         """Take in what is given, hand in what is asked for, and say what was finished."""

@@ -237,7 +237,7 @@ class Crew:
             self._remark(self._first.account, event)
 
     def _remark(self, first: Mapping[str, Any], event: Ready) -> None:
-        """Say once that workers' hardware differs, and so the rounding of what they make."""
+        """Say once that workers' hardware or its free memory differs, and so the rounding of what they make."""
         one, other = _machine(first), _machine(event.about.account)
         if one != other and not self._remarked:
             self._remarked = True
@@ -281,7 +281,8 @@ def _check_alike(first: Described, event: Ready) -> None:
 def _machine(account: Mapping[str, Any]) -> str:
     """What a worker computes on, as far as that is known to decide how it rounds."""
     hardware = account.get("hardware", {})
-    return str(hardware.get("gpu") or hardware.get("machine"))
+    card = str(hardware.get("gpu") or hardware.get("machine"))
+    return f"{card} with {hardware['tile']} images a call" if "tile" in hardware else card
 
 
 def _marks(account: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from counterfoil import preflight, provenance, speed, store, strict
 from counterfoil.assembly import Assembly, Given, assemble
+from counterfoil.engine import Engine
 from counterfoil.errors import BadImage
 from counterfoil.executors.execution import LOCAL, Execution
 from counterfoil.metrics.fmr import fmr_results
@@ -70,16 +71,17 @@ def run(
 def _run_here(spec: FmrSpec, out: Path, *, given: Given | None, watch: Watch, tell: Tell) -> None:
     assembly = assemble(spec, given)
     preflight.check(assembly)
+    engine = assembly.fitted_engine()
     with store.write(
         out,
         spec=spec.model_dump(mode="json"),
         classes=assembly.dataset.classes,
-        provenance=provenance.gather(assembly),
+        provenance=provenance.gather(assembly, engine),
         **layout(len(assembly.dataset), at_least=spec.engine.part_images),
     ) as writer:
         for note in writer.notes:
             tell(note)
-        _make(assembly, writer, watch, tell)
+        _make(assembly, engine, writer, watch, tell)
         finish(spec, writer)
         speed.record(assembly.model, spec.model.name, out, size=assembly.size, device=spec.device)
 
@@ -104,7 +106,7 @@ def finish(spec: FmrSpec, writer: Writer) -> None:
     writer.finish(fmr_results(store.open_run(writer.path), seed=spec.seed))
 
 
-def _make(assembly: Assembly, writer: Writer, watch: Watch, tell: Tell) -> None:
+def _make(assembly: Assembly, engine: Engine, writer: Writer, watch: Watch, tell: Tell) -> None:
     """Every image that is not in the store yet, through the engine and into it."""
     progress = begun(assembly.spec, writer, assembly.dataset)
     watch(progress)
@@ -129,5 +131,5 @@ def _make(assembly: Assembly, writer: Writer, watch: Watch, tell: Tell) -> None:
 
     on_gpu = assembly.spec.device.startswith("cuda")  # a processor has nothing to wait for
     with in_background(partial(record, assembly), write_down, waits=on_gpu) as recorded:
-        for finished in assembly.engine().run(assembly.jobs(noted(), skip)):
+        for finished in engine.run(assembly.jobs(noted(), skip)):
             recorded(finished, sources.pop(finished.job.image_id))

@@ -1,0 +1,20 @@
+"""What a run says of how it was made."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import torch
+
+from counterfoil import provenance
+from counterfoil.acceleration.settings import Acceleration
+
+
+def engine(device: str) -> SimpleNamespace:
+    ascent = SimpleNamespace(acceleration=Acceleration("bf16", compile=True))
+    return SimpleNamespace(device=torch.device(device), tile=128, ascent=ascent)
+
+
+def test_what_an_engine_came_to_is_said_where_digits_depend_on_it() -> None:
+    assert provenance.working(engine("cuda")) == {"tile": 128, "compiled": True}
+    assert provenance.working(engine("cpu")) == {}
