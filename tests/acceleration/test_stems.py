@@ -9,7 +9,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from counterfoil.acceleration.stems import FirstConv, Stems
+from counterfoil.acceleration.stems import Stem, Stems
 
 HALF = torch.bfloat16
 SHAPES = [
@@ -39,7 +39,7 @@ def test_a_convolution_of_pixels_side_by_side_is_the_same(kernel: int, stride: i
     slope = torch.randint(-1, 2, convolution(x).shape).float()
     wanted = answers(convolution, x, slope)
     with Stems([convolution], HALF):
-        assert isinstance(convolution.forward, FirstConv)
+        assert isinstance(convolution.forward, Stem)
         found = answers(convolution, x, slope)
     for ours, exact in zip(found, wanted, strict=True):
         assert torch.equal(ours, exact)
@@ -52,7 +52,7 @@ def test_the_first_convolution_of_a_network_is_found_and_its_answers_stay(name: 
     x, before = torch.rand(1, 3, 224, 224), list(network.state_dict())
     own, exact = answers(network, x), network(x)
     with Stems([network, network], HALF):  # of model and oracle, say
-        assert sum(isinstance(module.forward, FirstConv) for module in network.modules()) == 1
+        assert sum(isinstance(module.forward, Stem) for module in network.modules()) == 1
         out, gradient = answers(network, x)
         assert torch.equal(network(x), exact)  # in float32 it is as it was
         assert list(network.state_dict()) == before

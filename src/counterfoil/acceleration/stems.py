@@ -26,7 +26,7 @@ class Stems:
         """`kind`: what autocast computes in."""
         modules = (module for part in parts for network in modules_of(part) for module in network.modules())
         first = {id(module): module for module in modules if isinstance(module, nn.Conv2d) and _is_first(module)}
-        self.convolutions = [FirstConv(module, kind) for module in first.values()]
+        self.convolutions = [Stem(module, kind) for module in first.values()]
 
     def __enter__(self) -> None:
         for each in self.convolutions:
@@ -51,7 +51,7 @@ def _is_first(module: nn.Conv2d) -> bool:
     )
 
 
-class FirstConv:
+class Stem:
     """Stands in for the `forward` of a convolution with a stride."""
 
     def __init__(self, module: nn.Conv2d, kind: torch.dtype) -> None:
