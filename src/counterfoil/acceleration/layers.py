@@ -200,11 +200,11 @@ class _AttentionPass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, partials: Tensor | None, layer: Attention) -> tuple[Tensor, Tensor]:
         by, coefficients = passes(x), layer.norm.coefficients(x, partials)
-        three = F.linear(_places(by.apply(x, coefficients, silu=False)), layer.inward, layer.inward_bias)  # (N, P, 3 C)
+        three = F.linear(places(by.apply(x, coefficients, silu=False)), layer.inward, layer.inward_bias)  # (N, P, 3 C)
         query, key, value = three.chunk(3, dim=2)
         table = _scaled(query, key.transpose(1, 2), layer.scale).softmax(2, dtype=torch.float32)  # (N, P, P)
         change = torch.bmm(table.to(x.dtype), value) @ layer.outward.T
-        out, moments = by.join(x, _picture(change, x), layer.outward_bias)
+        out, moments = by.join(x, picture(change, x), layer.outward_bias)
         ctx.save_for_backward(x, coefficients, three, table)
         ctx.layer = layer
         ctx.mark_non_differentiable(moments)
@@ -216,7 +216,7 @@ class _AttentionPass(torch.autograd.Function):
         x, coefficients, three, table = ctx.saved_tensors
         layer: Attention = ctx.layer
         query, key, value = three.chunk(3, dim=2)
-        seen = _places(gradient) @ layer.outward
+        seen = places(gradient) @ layer.outward
         slopes = torch.empty_like(three)
         of_query, of_key, of_value = slopes.chunk(3, dim=2)
         torch.bmm(table.to(x.dtype).transpose(1, 2), seen, out=of_value)
@@ -224,18 +224,18 @@ class _AttentionPass(torch.autograd.Function):
         of_table = torch.ops.aten._softmax_backward_data(of_seen, table, 2, torch.float32).to(x.dtype)
         _scaled(of_table, key, layer.scale, out=of_query)
         _scaled(of_table.transpose(1, 2), query, layer.scale, out=of_key)
-        slope = _picture(slopes @ layer.inward, x)
+        slope = picture(slopes @ layer.inward, x)
         return layer.norm.back(x, slope, coefficients, skip=gradient, silu=False), None, None
 
 
-def _places(x: Tensor) -> Tensor:
+def places(x: Tensor) -> Tensor:
     """The pixels of channels-last activations side by side.  # (N, C, H, W) → (N, P, C)"""
     return x.permute(0, 2, 3, 1).flatten(1, 2)
 
 
-def _picture(places: Tensor, like: Tensor) -> Tensor:
-    """Pixels side by side as activations of a shape.  # (N, P, C) → (N, C, H, W)"""
-    return places.view(len(places), *like.shape[2:], -1).permute(0, 3, 1, 2)
+def picture(pixels: Tensor, like: Tensor) -> Tensor:
+    """Pixels side by side as activations of the height and width of others.  # (N, P, C) → (N, C, H, W)"""
+    return pixels.view(len(pixels), *like.shape[2:], -1).permute(0, 3, 1, 2)
 
 
 def _scaled(left: Tensor, right: Tensor, scale: float, *, out: Tensor | None = None) -> Tensor:

@@ -120,7 +120,7 @@ class FusedEntry:
     def __call__(self, hidden_states: Tensor) -> Any:
         if torch.compiler.is_compiling():
             return self.own(hidden_states)
-        tokens = self.module.norm(hidden_states).permute(0, 2, 3, 1).flatten(1, 2)  # (N, pixels, C), as it lies
+        tokens = layers.places(self.module.norm(hidden_states))  # (N, P, C), as it lies
         inner = _projected(tokens, self.module.proj_in)
         return inner, inner.shape[-1]
 
@@ -135,7 +135,7 @@ class FusedExit:
         if torch.compiler.is_compiling():
             return self.own(hidden_states=hidden_states, residual=residual, height=height, width=width, **named)
         out = _projected(hidden_states, self.module.proj_out)
-        return out.unflatten(1, (height, width)).permute(0, 3, 1, 2) + residual
+        return layers.picture(out, residual) + residual
 
 
 def _projected(tokens: Tensor, projection: nn.Module) -> Tensor:
