@@ -106,6 +106,12 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
         folder("")
 
 
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "photos.zip").touch()
+    with pytest.raises(BadData, match=r"photos\.zip: not a folder; give one with a sub-folder"):
+        folder(str(tmp_path / "photos.zip"))
+
+
 def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     fill(tmp_path, ["cat/a.png", "dog/b.png"])
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/dog/caf\xe9.png")).write_bytes(b"")

@@ -82,7 +82,8 @@ class FolderDataset:
 def _folders(root: Path) -> list[str]:
     """The class folders: those with pictures."""
     if not root.is_dir():
-        raise BadData(f"{root}: no such folder; give one with a sub-folder of pictures for each class")
+        what = "not a folder" if root.exists() else "no such folder"
+        raise BadData(f"{root}: {what}; give one with a sub-folder of pictures for each class")
     named = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith((".", "__")))
     folders = _checked(root, [name for name in named if next(_pictures(root / name), None) is not None])
     if not folders:
