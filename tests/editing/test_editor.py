@@ -105,6 +105,19 @@ def test_edits_of_one_picture_share_its_source_in_a_batch(diffusion: Diffusion, 
         torch.testing.assert_close(one.reconstruction, other.reconstruction, rtol=0, atol=1e-4)
 
 
+def test_pictures_are_decoded_apart_from_others_of_a_batch(diffusion: Diffusion, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every number of rows rounded in its own way, as on a GPU."""
+    part, decode = editor(diffusion), diffusion.decode
+    monkeypatch.setattr(diffusion, "decode", lambda latents: decode(latents) + len(latents))
+    first, second = inverted(part.invert(images(2), [CAPTION, OTHER], [1, 2]))
+    apart = edited(part.edit([first, second], [EDITED, CAPTION]))
+    monkeypatch.setattr(part, "_edited_at_a_time", lambda: 2)
+    together = edited(part.edit([first, second], [EDITED, CAPTION]))
+    for one, other in zip(apart, together, strict=True):
+        torch.testing.assert_close(one.candidates, other.candidates, rtol=0, atol=1e-4)
+        torch.testing.assert_close(one.reconstruction, other.reconstruction, rtol=0, atol=1e-4)
+
+
 def test_candidates_can_have_a_guidance_of_their_own(diffusion: Diffusion) -> None:
     both = editor(diffusion, guidance=(1.5, 6.0))
     assert both.sweep == ("self_replace=0, guidance=1.5", "self_replace=0.7, guidance=6")

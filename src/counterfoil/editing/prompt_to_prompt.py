@@ -101,10 +101,11 @@ class PromptToPrompt:
         plain, made = redraw(self.diffusion, self.schedule, walk, edited=edited, control=control, guidance=guidance)
         latents = made.unflatten(0, (len(some), len(candidates)))  # (E, S, C, h, w)
         sound = torch.isfinite(latents).flatten(1).all(1) & torch.isfinite(plain[torch.tensor(owners)]).flatten(1).all(1)
+        # Decoded apart from the others of the batch, whose number would change the last digits on a GPU.
         drawn = [fetched([self.diffusion.decode(candidates)]) for candidates in latents]
-        (reconstructions,) = fetched([self.diffusion.decode(plain)])()
+        redrawn = [fetched([self.diffusion.decode(one)]) for one in plain.split(1)]
         return [
-            Edited(arriving()[0], reconstructions[owner].clone()) if good else Refused(f"{_BROKE} while redrawing")
+            Edited(arriving()[0], redrawn[owner]()[0][0].clone()) if good else Refused(f"{_BROKE} while redrawing")
             for arriving, owner, good in zip(drawn, owners, sound.tolist(), strict=True)
         ]
 
