@@ -89,9 +89,10 @@ def test_trials_hold_words_pictures_and_reasons(finished):
     trials = list(finished.trials)
     made = next(trial for trial in trials if trial.arm == "edited" and trial.image)
     assert finished.picture(made).is_file() and finished.picture(made, "clean").is_file()
+    assert finished.picture(made, "reconstruction").is_file()
     assert made.factor in ("background", "adjective") and made.prompt != made.caption
     refused = [trial for trial in trials if trial.reason.startswith("not edited")]
-    assert refused and all(trial.ending == "rejected" and not trial.image for trial in refused)
+    assert refused and all(trial.ending == "rejected" and not trial.image and not trial.reconstruction for trial in refused)
     source = next(trial for trial in trials if trial.arm == "source" and trial.ending != "skipped")
     assert source.reconstruction and source.caption.startswith("a photo of")
 

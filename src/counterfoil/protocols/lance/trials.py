@@ -71,15 +71,9 @@ def _of_image(tables: Tables, image_id: str) -> Iterator[Row]:
 
 
 def _edited(bench: Bench, stages: Stages, tables: Tables, edit: Row, source: Row, writer: Writer) -> Trial:
-    quality = tables.quality.one(edit.id)
-    stopped = next(
-        (
-            row
-            for row in (tables.inversions.one(edit.of), tables.edited.one(edit.id), quality)
-            if row is not None and not row.goes_on
-        ),
-        None,
-    )
+    edited, quality = tables.edited.one(edit.id), tables.quality.one(edit.id)
+    passed = (tables.inversions.one(edit.of), edited, quality)
+    stopped = next((row for row in passed if row is not None and not row.goes_on), None)
     made = quality if quality is not None and stopped is None else None
     return Trial(
         image_id=edit.of,
@@ -91,6 +85,7 @@ def _edited(bench: Bench, stages: Stages, tables: Tables, edit: Row, source: Row
         queries=0,
         source=source["source"],
         clean=writer.keep(stages.blobs.read(source["picture"])),
+        reconstruction=writer.keep(stages.blobs.read(edited["reconstruction"])) if edited is not None and edited.goes_on else "",
         image=writer.keep(stages.blobs.read(made["image"])) if made is not None else "",
         reason=f"{stopped.check}: {stopped.reason}" if stopped is not None else "",
         variant=edit.id.rpartition("#")[2],
