@@ -72,8 +72,8 @@ def _of_image(tables: Tables, image_id: str) -> Iterator[Row]:
 
 def _edited(bench: Bench, stages: Stages, tables: Tables, edit: Row, source: Row, writer: Writer) -> Trial:
     edited, quality = tables.edited.one(edit.id), tables.quality.one(edit.id)
-    passed = (tables.inversions.one(edit.of), edited, quality)
-    stopped = next((row for row in passed if row is not None and not row.goes_on), None)
+    checks = (tables.inversions.one(edit.of), edited, quality)
+    stopped = next((row for row in checks if row is not None and not row.goes_on), None)
     made = quality if quality is not None and stopped is None else None
     return Trial(
         image_id=edit.of,
