@@ -26,13 +26,13 @@ import torch
 from bench.precision import Outcome, agreement, difference, numbers
 from bench.results import add_keep, checked, command
 
-from counterfoil import spec as specs
 from counterfoil import store
-from counterfoil.engine import CPU_TILE
-from counterfoil.executors.execution import Execution
+from counterfoil.core import spec as specs
+from counterfoil.engine.scheduler import CPU_TILE
 from counterfoil.metrics.columns import YES
 from counterfoil.metrics.outcomes import read_outcomes
 from counterfoil.protocols import fmr
+from counterfoil.protocols.ray.execution import Execution
 
 GPU_TILE = 64
 HERE, RAY = Execution(threads=1), Execution("ray", 1, threads=1)

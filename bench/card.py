@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from counterfoil.transfers import settle
+from counterfoil.engine.transfers import settle
 
 KINDS = {  # by what a kernel's name contains, the first that fits
     "norm and SiLU (own kernels)": (

@@ -23,15 +23,15 @@ import torch.nn.functional as F
 from bench import fmr_setup
 from bench.results import add_keep, command, keep
 
-from counterfoil import spec as specs
-from counterfoil.acceleration.settings import Acceleration
-from counterfoil.ascent import Ascent
-from counterfoil.assembly import assemble
-from counterfoil.engine import CPU_TILE, Engine
-from counterfoil.guidance import StepLength
-from counterfoil.independence import modules_of
-from counterfoil.memory import keep_freed_memory
-from counterfoil.spec import EngineSpec, SearchSpec
+from counterfoil.core import spec as specs
+from counterfoil.core.spec import EngineSpec, SearchSpec
+from counterfoil.engine.guidance import StepLength
+from counterfoil.engine.memory import keep_freed_memory
+from counterfoil.engine.scheduler import CPU_TILE, Engine
+from counterfoil.engine.step import Ascent
+from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.protocols.assembly import assemble
+from counterfoil.protocols.independence import modules_of
 
 CPU = torch.device("cpu")
 LOOP = "loop, one image at a time, float32"

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from counterfoil.acceleration import unets
-from counterfoil.acceleration.settings import Acceleration
+from counterfoil.parts.fast import unets
+from counterfoil.parts.fast.settings import Acceleration
 
 
 def agreement(unet: nn.Module, *, device: str) -> dict[str, float]:

@@ -11,11 +11,11 @@ from bench.diffusion_rows import Row, Scale, counted, row
 from bench.plain_diffusion import climb
 from torch import Tensor
 
-from counterfoil.acceleration.compiling import Compiled
-from counterfoil.acceleration.settings import Acceleration
-from counterfoil.generators.diffusion.generator import Denoising, DiffusionGenerator
-from counterfoil.generators.diffusion.process import Process
-from counterfoil.generators.diffusion.unets import UNetDenoiser
+from counterfoil.parts.fast.compiling import Compiled
+from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.parts.generators.diffusion.generator import Denoising, DiffusionGenerator
+from counterfoil.parts.generators.diffusion.process import Process
+from counterfoil.parts.generators.diffusion.unets import UNetDenoiser
 from counterfoil.testing import pictures
 
 LEVELS = 10

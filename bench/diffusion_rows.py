@@ -13,13 +13,13 @@ from bench.plain_diffusion import PlainEditor
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from counterfoil.editing import ddim
-from counterfoil.editing.null_text import Fitting, NullText
-from counterfoil.editing.prompt_to_prompt import PromptToPrompt
-from counterfoil.editing.schedule import Schedule
-from counterfoil.editing.settings import Settings
-from counterfoil.painting.pipelines import PipelinePainter
-from counterfoil.parts import Edited, Inversion, Refused
+from counterfoil.parts.contracts import Edited, Inversion, Refused
+from counterfoil.parts.editors import ddim
+from counterfoil.parts.editors.null_text import Fitting, NullText
+from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
+from counterfoil.parts.editors.schedule import Schedule
+from counterfoil.parts.editors.settings import Settings
+from counterfoil.parts.painters.pipelines import PipelinePainter
 from counterfoil.testing import pictures
 
 GUIDANCE = 7.5

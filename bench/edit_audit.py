@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil.editing.prompt_to_prompt import PromptToPrompt
 from counterfoil.lab import garments, parts, scenes
 from counterfoil.lab.captions import captions
 from counterfoil.lab.captions import replace as reworded
@@ -19,8 +18,9 @@ from counterfoil.lab.checker import Checker
 from counterfoil.lab.edit_faithfulness import Candidate, Edit
 from counterfoil.lab.readings import Reading, mean, share
 from counterfoil.lab.vocabulary import FACTORS, GARMENTS
-from counterfoil.parts import Edited, Inversion
-from counterfoil.quality.measure import Ruler, compared
+from counterfoil.parts.contracts import Edited, Inversion
+from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
+from counterfoil.protocols.lance.quality.measure import Ruler, compared
 
 ROWS = {"cpu": 1, "cuda": 640}  # rows of a call of the denoiser while redrawing, about
 

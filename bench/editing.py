@@ -21,14 +21,14 @@ from bench.results import add_keep, command, keep
 from bench.stable_diffusion import CAPTION, EDITED, FULL, TINY, Watch, diffusion, networks
 from torch import Tensor
 
-from counterfoil.editing import ddim, methods
-from counterfoil.editing.control import make_control
-from counterfoil.editing.diffusion import Diffusion
-from counterfoil.editing.null_text import Fitting, NullText
-from counterfoil.editing.redraw import redraw
-from counterfoil.editing.schedule import Schedule, guided
-from counterfoil.editing.settings import Settings
-from counterfoil.editing.words import align
+from counterfoil.parts.editors import ddim, methods
+from counterfoil.parts.editors.control import make_control
+from counterfoil.parts.editors.diffusion import Diffusion
+from counterfoil.parts.editors.null_text import Fitting, NullText
+from counterfoil.parts.editors.redraw import redraw
+from counterfoil.parts.editors.schedule import Schedule, guided
+from counterfoil.parts.editors.settings import Settings
+from counterfoil.parts.editors.words import align
 from counterfoil.testing import pictures
 
 GUIDANCE = 7.5

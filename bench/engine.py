@@ -18,9 +18,9 @@ import torch
 from bench.fmr_setup import Parts, loop
 from bench.results import add_keep, command, keep
 
-from counterfoil import spec as specs
-from counterfoil.assembly import Assembly, assemble
-from counterfoil.engine import Job
+from counterfoil.core import spec as specs
+from counterfoil.engine.scheduler import Job
+from counterfoil.protocols.assembly import Assembly, assemble
 
 
 def engine(assembly: Assembly, jobs: list[Job]) -> int:

@@ -30,14 +30,14 @@ import torch
 from bench.edit_audit import Audit
 from bench.results import add_keep, command, keep
 
-from counterfoil.editing.settings import INVERSIONS
+from counterfoil.core.spec import part
+from counterfoil.core.spec.lance import QualitySpec
 from counterfoil.lab.edit_choice import best_choice
 from counterfoil.lab.edit_faithfulness import Edit, Outcome, by_factor, margin, readings
 from counterfoil.lab.editor import BARS
 from counterfoil.lab.editor import editor as lab_editor
 from counterfoil.lab.readings import Reading
-from counterfoil.spec import part
-from counterfoil.spec.lance import QualitySpec
+from counterfoil.parts.editors.settings import INVERSIONS
 
 EDITED = ("background", "colour", "material", "texture", "object", "domain", "weather")
 MEASURED = ("null-text", "negative-prompt", "edit-friendly")

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torchvision.transforms.functional import gaussian_blur
 
-from counterfoil import images
-from counterfoil.encoders import torchscript
 from counterfoil.metrics.frechet import Moments, frechet
+from counterfoil.parts import images
+from counterfoil.parts.encoders import torchscript
 
 BLURS = (0.0, 1.0, 2.0, 4.0)  # standard deviation in pixels
 BATCH = 8

@@ -22,8 +22,8 @@ from bench.results import add_keep, command, keep
 from torch import Tensor
 from torch.nn.grad import conv2d_input
 
-from counterfoil.acceleration import codes, fused, layers, plain
-from counterfoil.acceleration.settings import Acceleration
+from counterfoil.parts.fast import codes, fused, layers, plain
+from counterfoil.parts.fast.settings import Acceleration
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter cannot multiply matrices in bfloat16

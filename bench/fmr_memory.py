@@ -18,10 +18,10 @@ from bench.card import clear
 from bench.fmr_setup import jobs, parts
 from bench.results import add_keep, command, keep
 
-from counterfoil.acceleration.settings import Acceleration
-from counterfoil.engine import Engine
-from counterfoil.errors import RunFailed
-from counterfoil.spec import EngineSpec, SearchSpec
+from counterfoil.core.errors import RunFailed
+from counterfoil.core.spec import EngineSpec, SearchSpec
+from counterfoil.engine.scheduler import Engine
+from counterfoil.parts.fast.settings import Acceleration
 
 GIB = 2**30
 STEPS = 3

@@ -14,19 +14,19 @@ import torch.nn.functional as F
 import torchvision
 from torch import Tensor
 
-from counterfoil.encoders.clip import TransformersEncoder
-from counterfoil.engine import EightBits, Job
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.generators.vqgan.configuration import Architecture
-from counterfoil.generators.vqgan.generator import VqganAutoencoder
-from counterfoil.generators.vqgan.network import Vqgan
-from counterfoil.guidance import StepLength
-from counterfoil.models.inputs import IMAGENET_MEAN, IMAGENET_STD
-from counterfoil.models.module import ModuleModel
-from counterfoil.models.preprocessing import Preprocessing
-from counterfoil.oracles.zero_shot import ZeroShotOracle
-from counterfoil.parts import State, Verdicts
-from counterfoil.spec import SearchSpec
+from counterfoil.core.spec import SearchSpec
+from counterfoil.engine.guidance import StepLength
+from counterfoil.engine.scheduler import EightBits, Job
+from counterfoil.parts.contracts import State, Verdicts
+from counterfoil.parts.encoders.clip import TransformersEncoder
+from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.parts.generators.vqgan.configuration import Architecture
+from counterfoil.parts.generators.vqgan.generator import VqganAutoencoder
+from counterfoil.parts.generators.vqgan.network import Vqgan
+from counterfoil.parts.models.inputs import IMAGENET_MEAN, IMAGENET_STD
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.preprocessing import Preprocessing
+from counterfoil.parts.oracles.zero_shot import ZeroShotOracle
 
 
 @dataclass(frozen=True)

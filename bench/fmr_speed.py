@@ -19,11 +19,11 @@ from bench.card import clear, matmul_limit, profile, settle, timed
 from bench.fmr_setup import Parts, jobs, loop, parts
 from bench.results import add_keep, command, keep
 
-from counterfoil.acceleration.decoder import build
-from counterfoil.acceleration.settings import Acceleration
-from counterfoil.engine import Engine
-from counterfoil.memory import GPU_TILE
-from counterfoil.spec import EngineSpec, SearchSpec
+from counterfoil.core.spec import EngineSpec, SearchSpec
+from counterfoil.engine.memory import GPU_TILE
+from counterfoil.engine.scheduler import Engine
+from counterfoil.parts.fast.decoder import build
+from counterfoil.parts.fast.settings import Acceleration
 
 GFLOP = 530  # an image and iteration, forward and backward, one rendering
 ENGINE = {

@@ -2,7 +2,7 @@
 
     python -m bench.fmr_tiles [sums maps codes ends] [--images 64]
 
-What is best on an H200 is what `acceleration/fused.py` and `codes.py` have; this is how it was found.
+What is best on an H200 is what `parts/fast/fused.py` and `codes.py` have; this is how it was found.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 import torch
 from bench.fmr_kernels import milliseconds, multiplied, random
 
-from counterfoil.acceleration import codes, fused, layers
+from counterfoil.parts.fast import codes, fused, layers
 
 
 def sweep(images: int) -> None:

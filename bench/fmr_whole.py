@@ -3,7 +3,7 @@
     python -m bench.fmr_whole [--device cuda] [--images 256 768] [--iterations 50] [--control both] [--compile] [--keep NAME]
 
 The parts are those of bench/fmr_setup.py. The pictures are JPEG files of 500 × 375 pixels with the spectrum of photographs. The
-engine alone has them in memory and writes nothing; the whole run is `protocols.fmr.run`: it tries the parts, reads, climbs,
+engine alone has them in memory and writes nothing; the whole run is `protocols.fmr.running`: it tries the parts, reads, climbs,
 makes PNG files, and commits records and pictures to a store, in packs as one over ImageNet does. Both are timed with the control
 arm of random steps and without it, unless `--control` asks for one of these.
 
@@ -28,11 +28,11 @@ from bench.fmr_setup import Parts, parts
 from bench.results import add_keep, command, keep
 from PIL import Image
 
-from counterfoil.assembly import Given, assemble
-from counterfoil.datasets.folder import FolderDataset
-from counterfoil.memory import GPU_TILE
+from counterfoil.core.spec import FmrSpec
+from counterfoil.engine.memory import GPU_TILE
+from counterfoil.parts.datasets.folder import FolderDataset
 from counterfoil.protocols import fmr
-from counterfoil.spec import FmrSpec
+from counterfoil.protocols.assembly import Given, assemble
 from counterfoil.store import layout as store_layout
 from counterfoil.store import open_run
 

@@ -25,11 +25,11 @@ from scipy.stats import fisher_exact
 
 from counterfoil import store
 from counterfoil.cli.demo_imagenet_d import CONTROL, IMAGES, demo_spec
-from counterfoil.export.writing import export
 from counterfoil.lab.faithfulness import faithfulness
 from counterfoil.metrics.imagenet_d import table_text
 from counterfoil.metrics.p_values import p_text
 from counterfoil.protocols import imagenet_d
+from counterfoil.report.export.writing import export
 
 DROP, SOUND, FAITHFUL, LEVEL, MINUTES = 15.0, 90.0, 85.0, 0.01, 10.0
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from counterfoil import images, spec
 from counterfoil.cli.demo_lance import MODELS, SPEC
+from counterfoil.core import spec
 from counterfoil.lab.captions import PLACES, parse
 from counterfoil.lab.checker import Checker
 from counterfoil.lab.edit_faithfulness import Outcome, by_factor, outcome, readings
@@ -27,8 +27,9 @@ from counterfoil.lab.scenes import PLANTED_BACKGROUNDS, PLANTED_COLOURS
 from counterfoil.lab.vocabulary import FACTORS
 from counterfoil.metrics.lance import lance_results
 from counterfoil.metrics.lance_table import chance, text
+from counterfoil.parts import images
 from counterfoil.protocols import lance
-from counterfoil.stages import Progress
+from counterfoil.protocols.stages import Progress
 from counterfoil.store import Run
 
 BOUND = 8.0  # points that no factor may cost a classifier without a flaw

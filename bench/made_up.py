@@ -11,10 +11,10 @@ from functools import cache
 
 from torch import Tensor
 
-from counterfoil.errors import BadImage
-from counterfoil.parts import Sample
-from counterfoil.protocols.climbed import Outcome
-from counterfoil.records import Prediction, Trial, Verdict
+from counterfoil.core.errors import BadImage
+from counterfoil.core.records import Prediction, Trial, Verdict
+from counterfoil.parts.contracts import Sample
+from counterfoil.protocols.fmr.climbed import Outcome
 from counterfoil.store.parts import picture_name
 
 SIDE = 8

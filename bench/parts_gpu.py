@@ -29,9 +29,9 @@ from bench.results import add_keep, command, keep
 from tests.fakes import CLASSES, TinyModel
 from torch import Tensor
 
-from counterfoil import registry
-from counterfoil.guidance import GradientAscent, StepLength
-from counterfoil.parts import Edited, Inversion, Sample, Wish, to_device
+from counterfoil.engine.guidance import GradientAscent, StepLength
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Edited, Inversion, Sample, Wish, to_device
 from counterfoil.testing import pictures
 
 ROOT = Path(__file__).parents[1]

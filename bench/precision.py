@@ -35,11 +35,11 @@ import numpy as np
 import torch
 from bench.results import add_keep, command, keep
 
-from counterfoil import spec as specs
-from counterfoil.acceleration.settings import Acceleration
-from counterfoil.assembly import Assembly, assemble
-from counterfoil.engine import CPU_TILE, Engine, Finished, Job
-from counterfoil.spec import EngineSpec, FmrSpec
+from counterfoil.core import spec as specs
+from counterfoil.core.spec import EngineSpec, FmrSpec
+from counterfoil.engine.scheduler import CPU_TILE, Engine, Finished, Job
+from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.protocols.assembly import Assembly, assemble
 
 FLOAT32 = "float32"
 OTHER_TILES = "other tiles"

@@ -30,11 +30,11 @@ import psutil
 import torch
 from bench.results import add_keep, command, keep
 
-from counterfoil import spec as specs
 from counterfoil import store
-from counterfoil.engine import CPU_TILE
-from counterfoil.executors.execution import Execution
+from counterfoil.core import spec as specs
+from counterfoil.engine.scheduler import CPU_TILE
 from counterfoil.protocols import fmr
+from counterfoil.protocols.ray.execution import Execution
 
 LEAST = 1.7  # times one worker that two should give on two cores
 LAB = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip"}

@@ -19,10 +19,10 @@ from bench.card import clear, settle, timed
 from bench.results import add_keep, checked, command
 from torch import Tensor
 
-from counterfoil.acceleration.settings import Acceleration
-from counterfoil.models.inputs import IMAGENET_MEAN, IMAGENET_STD
-from counterfoil.models.module import ModuleModel
-from counterfoil.models.preprocessing import Preprocessing
+from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.parts.models.inputs import IMAGENET_MEAN, IMAGENET_STD
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.preprocessing import Preprocessing
 
 MODELS = (
     "resnet50,convnext_tiny,efficientnet_b0,mobilenetv3_large_100,densenet121,vit_base_patch16_224,vit_base_patch16_384,"

@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image
 
 from counterfoil import store
-from counterfoil.records import Prediction, Trial, Verdict
+from counterfoil.core.records import Prediction, Trial, Verdict
 
 LIMIT = 0.250  # seconds, for the 99th percentile
 EVERY = 2.0  # seconds between two votes of a reviewer

@@ -22,18 +22,18 @@ from pathlib import Path
 
 import torch
 
-from counterfoil import registry
 from counterfoil.lab.captions import COMPANIONS, MEDIUMS, PLACES, SKIES
 from counterfoil.lab.prompts import GENERIC
 from counterfoil.lab.readings import share
 from counterfoil.lab.vocabulary import COLOURS, GARMENTS
-from counterfoil.language.checker import Checker, Rewritten
-from counterfoil.language.edits import rewrite
-from counterfoil.language.factors import FACTORS
-from counterfoil.language.inflection import with_article
-from counterfoil.language.pairs import Pair, write
-from counterfoil.language.tuning import Recipe, train
-from counterfoil.parts import Rewriter, Wish
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Rewriter, Wish
+from counterfoil.parts.language.checker import Checker, Rewritten
+from counterfoil.parts.language.edits import rewrite
+from counterfoil.parts.language.factors import FACTORS
+from counterfoil.parts.language.inflection import with_article
+from counterfoil.parts.language.pairs import Pair, write
+from counterfoil.parts.language.tuning import Recipe, train
 
 VARIATIONS = 3  # proposals a wish
 

@@ -30,14 +30,14 @@ from bench.plan import plan, room
 from bench.results import add_keep, command, keep
 
 from counterfoil import store
-from counterfoil.executors.crew import Crew, Finished, Order, Report
-from counterfoil.executors.execution import Execution
-from counterfoil.executors.fmr import make
-from counterfoil.executors.ray import RayPool
-from counterfoil.parts import Sample
-from counterfoil.protocols.climbed import Outcome
-from counterfoil.protocols.fmr import Progress, left
-from counterfoil.spec import FmrSpec
+from counterfoil.core.spec import FmrSpec
+from counterfoil.parts.contracts import Sample
+from counterfoil.protocols.fmr.climbed import Outcome
+from counterfoil.protocols.fmr.running import Progress, left
+from counterfoil.protocols.ray.crew import Crew, Finished, Order, Report
+from counterfoil.protocols.ray.execution import Execution
+from counterfoil.protocols.ray.fmr import make
+from counterfoil.protocols.ray.ray import RayPool
 from counterfoil.store.layout import layout
 from counterfoil.store.staging import PartBuffer
 

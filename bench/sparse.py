@@ -24,15 +24,15 @@ from bench.fmr_setup import Parts, jobs, parts
 from bench.results import add_keep, command, keep
 from torch import Tensor
 
-from counterfoil import registry
-from counterfoil.acceleration.generators import hastened
-from counterfoil.acceleration.graphs import Recorded
-from counterfoil.acceleration.settings import Acceleration
-from counterfoil.engine import Engine
-from counterfoil.parts import Generator, State
-from counterfoil.sparse import Mask, SparseGenerator, WindowedGenerator, load, masked
-from counterfoil.sparse.saving import PARTS, Saving, in_turn, measure
-from counterfoil.spec import EngineSpec, SearchSpec
+from counterfoil.core.spec import EngineSpec, SearchSpec
+from counterfoil.engine.scheduler import Engine
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Generator, State
+from counterfoil.parts.fast.generators import hastened
+from counterfoil.parts.fast.graphs import Recorded
+from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.parts.generators.sparse import Mask, SparseGenerator, WindowedGenerator, load, masked
+from counterfoil.parts.generators.sparse.saving import PARTS, Saving, in_turn, measure
 
 WINDOWS = [12, 11, 8]
 Rows = list[dict[str, Any]]

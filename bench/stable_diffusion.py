@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from counterfoil.editing.diffusion import Diffusion
 from counterfoil.lab.tokenizer import caption_tokenizer
+from counterfoil.parts.editors.diffusion import Diffusion
 
 SCHEDULER = {
     "beta_start": 0.00085,

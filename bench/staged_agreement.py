@@ -24,11 +24,11 @@ from typing import Any
 import torch
 from bench.results import add_keep, checked, command
 
-from counterfoil import spec as specs
 from counterfoil.cli.demo_imagenet_d import demo_spec
 from counterfoil.cli.demo_lance import SPEC
-from counterfoil.executors.execution import Execution
+from counterfoil.core import spec as specs
 from counterfoil.protocols import imagenet_d, lance
+from counterfoil.protocols.ray.execution import Execution
 from counterfoil.store import Run
 
 HERE, RAY = Execution(threads=1), Execution("ray", 1, threads=1)

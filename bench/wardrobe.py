@@ -15,10 +15,10 @@ import time
 import torch
 from bench.results import keep
 
+from counterfoil.engine.memory import keep_freed_memory
+from counterfoil.engine.transfers import settle
 from counterfoil.lab.garments import Garments, shipped
 from counterfoil.lab.scenes import render, sample
-from counterfoil.memory import keep_freed_memory
-from counterfoil.transfers import settle
 
 ALONE = 64  # scenes that are drawn one at a time: they take the same time each
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from counterfoil.engine import Engine, Finished, Job
-from counterfoil.spec import EngineSpec
+from counterfoil.core.spec import EngineSpec
+from counterfoil.engine.scheduler import Engine, Finished, Job
 from counterfoil.testing import pictures
 from tests.fakes import TinyModel
 

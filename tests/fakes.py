@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from counterfoil.parts import Verdicts
+from counterfoil.parts.contracts import Verdicts
 
 CLASSES = ("ant", "bee", "cat", "dog")
 

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.guidance import draw, draw_patch
-from counterfoil.spec import SearchSpec
+from counterfoil.core.spec import SearchSpec
+from counterfoil.engine.guidance import draw, draw_patch
 
 
 @dataclass

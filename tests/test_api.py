@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import counterfoil
-from counterfoil.errors import BadData, BadPart, CounterfoilError
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.parts import Sample
+from counterfoil.core.errors import BadData, BadPart, CounterfoilError
+from counterfoil.parts.contracts import Sample
+from counterfoil.parts.generators.latent import LatentGenerator
 from tests.fakes import CLASSES, TinyAutoencoder, TinyModel
 from tests.worlds import FAKES, arrays, labelled
 
@@ -133,8 +133,8 @@ def test_lance_runs_with_objects_too(tmp_path):
 
 
 def test_a_model_object_is_tested_on_an_exported_set(tmp_path):
-    from counterfoil.export.writing import export
     from counterfoil.protocols import imagenet_d
+    from counterfoil.report.export.writing import export
     from tests.protocols.imagenet_d.world import SquareModel, given, spec
 
     export(imagenet_d.run(spec(), tmp_path / "made", given=given()), tmp_path / "set", licence="MIT")
@@ -173,8 +173,11 @@ def test_data_whose_ids_or_labels_are_wrong_are_refused(tmp_path, ids, labels, s
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"model": object()}, "model is a object without classes, differentiable, logits; see Model in counterfoil.parts"),
-        ({"data": [1, 2]}, "data is a list without classes, load; see Dataset in counterfoil.parts"),
+        (
+            {"model": object()},
+            "model is a object without classes, differentiable, logits; see Model in counterfoil.parts.contracts",
+        ),
+        ({"data": [1, 2]}, "data is a list without classes, load; see Dataset in counterfoil.parts.contracts"),
         ({"generator": object()}, "generator is a object without moving, size, start, render, step"),
         ({"oracle": object()}, "oracle is a object without bind, judge"),
         ({"oracle": TinyModel}, r"oracle is the class TinyModel itself; give an object of it, as in TinyModel\(\)"),

@@ -7,14 +7,14 @@ from functools import cache
 import pytest
 import torch
 
-from counterfoil.climb import Climb, Look, Rules
-from counterfoil.errors import RunFailed
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.generators.pixels import pixels as pixel_generator
-from counterfoil.generators.transforms import transforms
-from counterfoil.guidance import draw, draw_patch
-from counterfoil.parts import Verdicts
-from counterfoil.spec import SearchSpec
+from counterfoil.core.errors import RunFailed
+from counterfoil.core.spec import SearchSpec
+from counterfoil.engine.climb import Climb, Look, Rules
+from counterfoil.engine.guidance import draw, draw_patch
+from counterfoil.parts.contracts import Verdicts
+from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.parts.generators.pixels import pixels as pixel_generator
+from counterfoil.parts.generators.transforms import transforms
 from tests import reference
 from tests.climbs import COLUMNS, climb, jobs
 from tests.fakes import CommandedOracle, RuleOracle, TinyAutoencoder, TinyModel, pixels

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil import ascent as ascent_module
-from counterfoil import engine as engine_module
-from counterfoil.acceleration.settings import Acceleration
-from counterfoil.engine import Engine, Finished
-from counterfoil.errors import RunFailed
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.memory import Fit
-from counterfoil.spec import EngineSpec, SearchSpec
+from counterfoil.core.errors import RunFailed
+from counterfoil.core.spec import EngineSpec, SearchSpec
+from counterfoil.engine import scheduler as engine_module
+from counterfoil.engine import step as ascent_module
+from counterfoil.engine.memory import Fit
+from counterfoil.engine.scheduler import Engine, Finished
+from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.parts.generators.latent import LatentGenerator
 from tests.climbs import COLUMNS, climb, jobs
 from tests.fakes import CommandedOracle, RuleOracle, TinyAutoencoder, TinyModel
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from counterfoil.errors import one_line
+from counterfoil.core.errors import one_line
 
 
 def test_an_error_over_several_lines_becomes_one() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from counterfoil import registry
-from counterfoil.errors import BadSpec, BadWeights
+from counterfoil.core.errors import BadSpec, BadWeights
+from counterfoil.parts import registry
 from tests import hub
 
 REPOSITORY = "nobody/nothing"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from counterfoil import imagenet, labels
+from counterfoil.parts import imagenet, labels
 
 
 def test_imagenet_has_a_thousand_classes_told_apart_by_name_and_id() -> None:

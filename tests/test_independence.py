@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from counterfoil import independence
-from counterfoil.errors import BadPart
-from counterfoil.models.grouped import GroupedModel
-from counterfoil.models.hf_models import hf_model
-from counterfoil.models.http_model import HttpModel, http_model
-from counterfoil.models.module import ModuleModel
-from counterfoil.oracles.classifier import ClassifierOracle
-from counterfoil.oracles.clip import clip_oracle
-from counterfoil.oracles.ensemble import EnsembleOracle
-from counterfoil.oracles.human import human_oracle
+from counterfoil.core.errors import BadPart
+from counterfoil.parts.models.grouped import GroupedModel
+from counterfoil.parts.models.hf_models import hf_model
+from counterfoil.parts.models.http_model import HttpModel, http_model
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.oracles.classifier import ClassifierOracle
+from counterfoil.parts.oracles.clip import clip_oracle
+from counterfoil.parts.oracles.ensemble import EnsembleOracle
+from counterfoil.parts.oracles.human import human_oracle
+from counterfoil.protocols import independence
 from tests.fakes import TinyModel
 from tests.oracles.conftest import clip_folder
 

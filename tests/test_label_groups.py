@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from counterfoil import imagenet, label_groups
-from counterfoil.errors import LabelMismatch
+from counterfoil.core.errors import LabelMismatch
+from counterfoil.parts import imagenet, label_groups
 
 OFFERED = ["ant", "bee", "cat", "dog", "oak, Quercus"]
 ALIASES = [("n1",), ("n2",), ("n3",), ("n4",), ("n5",)]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil import labels
-from counterfoil.errors import LabelMismatch
+from counterfoil.core.errors import LabelMismatch
+from counterfoil.parts import labels
 
 
 def test_names_match_whatever_their_order() -> None:

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from counterfoil.cli.app import app
-from counterfoil.errors import UsageError
-from counterfoil.loggers import log, logged
+from counterfoil.core.errors import UsageError
+from counterfoil.report.trackers import log, logged
 from counterfoil.store import Run
 from tests.report.made import Plan, build, replace_results
 

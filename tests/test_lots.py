@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from counterfoil.lots import lot
+from counterfoil.core.lots import lot
 
 
 def test_a_lot_stays_what_it_was_because_runs_are_resumed_and_repeated_by_it() -> None:

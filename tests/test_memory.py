@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from counterfoil import memory
-from counterfoil.memory import Fit, bytes_an_image, plan_rows
+from counterfoil.engine import memory
+from counterfoil.engine.memory import Fit, bytes_an_image, plan_rows
 
 
 def test_rows_are_planned_by_the_memory_an_image_needs():

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from counterfoil.pipeline import WAITING, in_background
+from counterfoil.protocols.pipeline import WAITING, in_background
 
 
 def test_results_come_in_order_in_the_calling_thread():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from counterfoil import progress
-from counterfoil.protocols.fmr import Progress
+from counterfoil.core import progress
+from counterfoil.protocols.fmr.running import Progress
 
 
 @pytest.fixture

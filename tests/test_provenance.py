@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import torch
 
-from counterfoil import provenance
-from counterfoil.acceleration.settings import Acceleration
+from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.protocols import provenance
 
 
 def engine(device: str) -> SimpleNamespace:

@@ -8,23 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from counterfoil import evaluate, registry, store
-from counterfoil.errors import BadPart, BadSpec, UnknownName
+from counterfoil import evaluate, store
+from counterfoil.core.errors import BadPart, BadSpec, UnknownName
+from counterfoil.parts import registry
+from counterfoil.parts.python_functions import files
 from counterfoil.protocols import fmr
-from counterfoil.python_functions import files
 from tests.sources import CHECKS
 from tests.sources.own import PARTS, named
 from tests.worlds import FAKES, spec
 
 LACKING = {
-    "oracle": "bind, judge; see Oracle in counterfoil.parts",
-    "dataset": "classes, __len__, __iter__, load; see Dataset in counterfoil.parts",
-    "captioner": "caption; see Captioner in counterfoil.parts",
-    "rewriter": "rewrite; see Rewriter in counterfoil.parts",
-    "editor": "size, sweep, invert, edit; see Editor in counterfoil.parts",
-    "painter": "paint; see Painter in counterfoil.parts",
-    "encoder": "embed_images, embed_texts; see Embedder in counterfoil.encoders.prompts",
-    "chat": "answer; see Chat in counterfoil.evaluation.questions",
+    "oracle": "bind, judge; see Oracle in counterfoil.parts.contracts",
+    "dataset": "classes, __len__, __iter__, load; see Dataset in counterfoil.parts.contracts",
+    "captioner": "caption; see Captioner in counterfoil.parts.contracts",
+    "rewriter": "rewrite; see Rewriter in counterfoil.parts.contracts",
+    "editor": "size, sweep, invert, edit; see Editor in counterfoil.parts.contracts",
+    "painter": "paint; see Painter in counterfoil.parts.contracts",
+    "encoder": "embed_images, embed_texts; see Embedder in counterfoil.parts.encoders.prompts",
+    "chat": "answer; see Chat in counterfoil.protocols.imagenet_d.questions",
 }
 SOURCE = """
 from tests.sources.own import Bright

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil import registry
-from counterfoil.errors import BadPart, BadSpec, UnknownName
+from counterfoil.core.errors import BadPart, BadSpec, UnknownName
+from counterfoil.parts import registry
 from counterfoil.testing import check_generator, check_oracle
 
 

@@ -6,13 +6,12 @@ import dataclasses
 
 import pytest
 
-from counterfoil import rescoring
-from counterfoil.board import entries_of
-from counterfoil.errors import LabelMismatch, UsageError
+from counterfoil.core.errors import LabelMismatch, UsageError
+from counterfoil.core.records import Verdict
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.fmr import fmr_results
-from counterfoil.protocols import fmr
-from counterfoil.records import Verdict
-from counterfoil.spec import PartSpec
+from counterfoil.protocols import fmr, rescoring
+from counterfoil.report.board import entries_of
 from counterfoil.store.asked import asked_of
 from tests.fakes import TinyModel
 from tests.worlds import FAKES, arrays, spec

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil import spec
-from counterfoil.errors import BadSpec
-from counterfoil.naming import default_folder
+from counterfoil.core import spec
+from counterfoil.core.errors import BadSpec
+from counterfoil.core.naming import default_folder
 
 PARTS = {"model": "timm:resnet18", "data": "photos", "generator": "pixels:linf", "oracle": "clip:somewhere"}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from counterfoil import speed
-from counterfoil.models.module import ModuleModel
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.protocols import speed
 
 
 class Counting:

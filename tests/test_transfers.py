@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil import assembly
-from counterfoil.transfers import settle
+from counterfoil.engine.transfers import settle
+from counterfoil.protocols import assembly
 
 
 def test_only_a_gpu_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

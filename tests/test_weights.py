@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from counterfoil import weights
-from counterfoil.errors import BadWeights
+from counterfoil.core.errors import BadWeights
+from counterfoil.parts import weights
 
 
 class Harmful:

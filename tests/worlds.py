@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from counterfoil import spec as specs
+from counterfoil.core import spec as specs
 from counterfoil.testing import pictures
 from tests.fakes import CLASSES, TinyModel
 

@@ -9,8 +9,8 @@ import timm
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from counterfoil import weights as weight_files
-from counterfoil.datasets.torchvision_sets import CIFAR10
+from counterfoil.parts import weights as weight_files
+from counterfoil.parts.datasets.torchvision_sets import CIFAR10
 
 WEIGHTS = Path(__file__).parent / "weights"
 DIGITS = tuple(str(digit) for digit in range(10))

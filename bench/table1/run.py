@@ -14,10 +14,10 @@ from typing import Any
 
 from bench.table1.models import WEIGHTS
 
-from counterfoil import papers
-from counterfoil import spec as specs
-from counterfoil.papers import beside, ours
+from counterfoil.core import spec as specs
 from counterfoil.protocols import fmr
+from counterfoil.studies import papers
+from counterfoil.studies.papers import beside, ours
 
 MODELS = "bench.table1.models"
 HERE = os.path.relpath(WEIGHTS)  # as it is written into runs, which should not depend on where the project lies

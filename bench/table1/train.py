@@ -25,11 +25,11 @@ from diffusers import VQModel
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from counterfoil import registry
-from counterfoil import weights as weight_files
 from counterfoil.lab.train.augment import augment
 from counterfoil.lab.train.formats import save_half
 from counterfoil.lab.train.vqgan import Codebook
+from counterfoil.parts import registry
+from counterfoil.parts import weights as weight_files
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from counterfoil import spec as specs
+from counterfoil.core import spec as specs
+from counterfoil.core.progress import watching
 from counterfoil.metrics.significance import mcnemar
-from counterfoil.progress import watching
 from counterfoil.protocols import fmr
 from counterfoil.report import write_report
 from counterfoil.store import Run

@@ -10,9 +10,9 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from counterfoil import imagenet, weights
-from counterfoil.models.module import ModuleModel
-from counterfoil.models.preprocessing import square
+from counterfoil.parts import imagenet, weights
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.preprocessing import square
 
 SIDES = (224, 240, 260)
 

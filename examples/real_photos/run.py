@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from counterfoil import spec as specs
-from counterfoil.progress import watching
+from counterfoil.core import spec as specs
+from counterfoil.core.progress import watching
 from counterfoil.protocols import fmr
 from counterfoil.report import write_report
 from counterfoil.store import Run

@@ -13,20 +13,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from counterfoil.api import evaluate
-    from counterfoil.errors import CounterfoilError
-    from counterfoil.records import Prediction, Trial, Verdict
-    from counterfoil.spec import RunSpec
+    from counterfoil.core.errors import CounterfoilError
+    from counterfoil.core.records import Prediction, Trial, Verdict
+    from counterfoil.core.spec import RunSpec
+    from counterfoil.protocols.evaluate import evaluate
     from counterfoil.store import Run, open_run
 
 _HOMES = {
-    "CounterfoilError": "counterfoil.errors",
-    "Prediction": "counterfoil.records",
+    "CounterfoilError": "counterfoil.core.errors",
+    "Prediction": "counterfoil.core.records",
     "Run": "counterfoil.store",
-    "RunSpec": "counterfoil.spec",
-    "Trial": "counterfoil.records",
-    "Verdict": "counterfoil.records",
-    "evaluate": "counterfoil.api",
+    "RunSpec": "counterfoil.core.spec",
+    "Trial": "counterfoil.core.records",
+    "Verdict": "counterfoil.core.records",
+    "evaluate": "counterfoil.protocols.evaluate",
     "open_run": "counterfoil.store",
 }
 

@@ -1,4 +1,4 @@
-"""Checks of the contracts in `counterfoil.parts`, for anyone who writes a part.
+"""Checks of the contracts in `counterfoil.parts.contracts`, for anyone who writes a part.
 
     from counterfoil.testing import check_generator
     check_generator(MyGenerator())
@@ -15,10 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from counterfoil.encoders.prompts import Embedder
-from counterfoil.errors import BadPart
-from counterfoil.evaluation.questions import Chat
-from counterfoil.parts import (
+from counterfoil.core.errors import BadPart
+from counterfoil.parts.contracts import (
     Caption,
     Captioner,
     Dataset,
@@ -37,6 +35,8 @@ from counterfoil.parts import (
     Wish,
     reader_of,
 )  # fmt: skip
+from counterfoil.parts.encoders.prompts import Embedder
+from counterfoil.protocols.imagenet_d.questions import Chat
 
 __all__ = [
     "check_captioner",
@@ -159,7 +159,7 @@ def check_captioner(captioner: Captioner, *, size: int = 32, samples: list[Sampl
 
 def check_rewriter(rewriter: Rewriter, *, caption: str = "a photo of a red dog on a beach next to a ball") -> None:
     """A rewriter: an answer for every wish, the same again and whoever its neighbours are, and never an empty one."""
-    from counterfoil.language.factors import FACTORS, REASONS
+    from counterfoil.parts.language.factors import FACTORS, REASONS
 
     wishes = [Wish(caption, factor, seed=1) for factor in FACTORS]
     assert isinstance(rewriter, Rewriter), "a rewriter has `rewrite(wishes)`"

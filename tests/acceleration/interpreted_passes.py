@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.acceleration import plain
-from counterfoil.sparse.box import Box
+from counterfoil.parts.fast import plain
+from counterfoil.parts.generators.sparse.box import Box
 
 SHAPES = {"even": (2, 32, 8, 8, 8), "uneven": (1, 24, 9, 7, 8), "several chunks": (2, 12, 40, 33, 4)}  # N, C, H, W, groups
 
@@ -24,7 +24,7 @@ def activations(shape: tuple[int, ...], kind: torch.dtype, seed: int, *, mean: f
 
 
 def both() -> tuple[ModuleType, ModuleType]:
-    from counterfoil.acceleration import fused
+    from counterfoil.parts.fast import fused
 
     return fused, plain
 
@@ -68,7 +68,7 @@ def test_joining_gives_the_sum_and_its_moments(shape: tuple[int, ...]) -> None:
 
 
 def test_results_are_the_same_every_time() -> None:
-    from counterfoil.acceleration import fused
+    from counterfoil.parts.fast import fused
 
     x = activations(SHAPES["several chunks"], torch.float32, 5)
     assert torch.equal(fused.moments(x), fused.moments(x))
@@ -76,7 +76,7 @@ def test_results_are_the_same_every_time() -> None:
 
 @pytest.mark.parametrize(("cells", "codes", "width"), [(70, 300, 16), (33, 1500, 8), (5, 1024, 40)])
 def test_the_kernel_finds_the_nearest_codes(cells: int, codes: int, width: int) -> None:
-    from counterfoil.acceleration.codes import nearest_codes
+    from counterfoil.parts.fast.codes import nearest_codes
 
     chance = torch.Generator().manual_seed(codes)
     places, book = torch.randn(cells, width, generator=chance), torch.randn(codes, width, generator=chance)
@@ -85,7 +85,7 @@ def test_the_kernel_finds_the_nearest_codes(cells: int, codes: int, width: int) 
 
 @pytest.mark.parametrize("size", [1e-18, 1e-6, 1e4, 1e15])
 def test_codes_are_found_whatever_their_size(size: float) -> None:
-    from counterfoil.acceleration.codes import nearest_codes
+    from counterfoil.parts.fast.codes import nearest_codes
 
     chance = torch.Generator().manual_seed(7)
     places, book = torch.randn(40, 24, generator=chance), torch.randn(600, 24, generator=chance)
@@ -95,7 +95,7 @@ def test_codes_are_found_whatever_their_size(size: float) -> None:
 
 
 def test_codes_are_told_apart_that_halves_would_take_for_one_another() -> None:
-    from counterfoil.acceleration.codes import candidates
+    from counterfoil.parts.fast.codes import candidates
 
     chance = torch.Generator().manual_seed(11)
     one = torch.randn(32, generator=chance)
@@ -107,7 +107,7 @@ def test_codes_are_told_apart_that_halves_would_take_for_one_another() -> None:
 
 
 def test_of_equal_codes_the_first_is_found() -> None:
-    from counterfoil.acceleration.codes import nearest_codes
+    from counterfoil.parts.fast.codes import nearest_codes
 
     few = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     assert nearest_codes(few, few.repeat(100, 1)).tolist() == [0, 1, 2, 3]
@@ -138,7 +138,7 @@ def test_the_end_of_a_decoder_gives_its_pictures_and_gradients(shape: tuple[int,
 @pytest.mark.parametrize(("channels", "height", "width"), [(32, 2, 2), (24, 9, 7), (12, 2, 40), (8, 300, 3)])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 def test_the_edge_of_a_window_is_raised(channels: int, height: int, width: int, kind: torch.dtype) -> None:
-    from counterfoil.acceleration import edge_kernel, edges
+    from counterfoil.parts.fast import edge_kernel, edges
 
     x = activations((2, channels, height, width), kind, 1)
     notes = torch.randn(2, 5 + (2 * height + 2 * width - 4) * channels, generator=torch.Generator().manual_seed(2))
@@ -149,7 +149,7 @@ def test_the_edge_of_a_window_is_raised(channels: int, height: int, width: int, 
 
 
 def test_a_block_of_a_window_by_kernels_is_that_of_plain_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from counterfoil.acceleration import edges, fused, layers, windows
+    from counterfoil.parts.fast import edges, fused, layers, windows
 
     chance = torch.Generator().manual_seed(0)
     norm1, norm2 = (layers.Norm(*torch.randn(3, 8, generator=chance), groups=2, epsilon=1e-6) for _ in range(2))

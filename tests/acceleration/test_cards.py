@@ -10,12 +10,12 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
-from counterfoil import registry
-from counterfoil.acceleration import cards
-from counterfoil.acceleration.settings import check_precision
 from counterfoil.cli.app import app
-from counterfoil.errors import BadSpec
-from counterfoil.spec import EngineSpec, parse
+from counterfoil.core.errors import BadSpec
+from counterfoil.core.spec import EngineSpec, parse
+from counterfoil.parts import registry
+from counterfoil.parts.fast import cards
+from counterfoil.parts.fast.settings import check_precision
 from tests.worlds import values
 
 PARTS = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip", "device": "cuda"}

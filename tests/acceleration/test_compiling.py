@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.acceleration.compiling import Compiled
-from counterfoil.errors import RunFailed
-from counterfoil.images import normalise
+from counterfoil.core.errors import RunFailed
+from counterfoil.parts.fast.compiling import Compiled
+from counterfoil.parts.images import normalise
 
 
 def uncompilable(work: Any, **settings: Any) -> Any:

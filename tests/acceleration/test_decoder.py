@@ -9,16 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from counterfoil.acceleration import decoder, layers, plans
-from counterfoil.acceleration.generators import hastened
-from counterfoil.errors import BadSpec
-from counterfoil.generators.autoencoders import VectorAutoencoder
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.generators.vqgan.configuration import Architecture
-from counterfoil.generators.vqgan.generator import VqganAutoencoder
-from counterfoil.generators.vqgan.network import Vqgan
-from counterfoil.sparse.generator import SparseGenerator
-from counterfoil.sparse.mask import Mask
+from counterfoil.core.errors import BadSpec
+from counterfoil.parts.fast import decoder, layers, plans
+from counterfoil.parts.fast.generators import hastened
+from counterfoil.parts.generators.autoencoders import VectorAutoencoder
+from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.parts.generators.sparse.generator import SparseGenerator
+from counterfoil.parts.generators.sparse.mask import Mask
+from counterfoil.parts.generators.vqgan.configuration import Architecture
+from counterfoil.parts.generators.vqgan.generator import VqganAutoencoder
+from counterfoil.parts.generators.vqgan.network import Vqgan
 
 
 def stirred(network: Any) -> Any:

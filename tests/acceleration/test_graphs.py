@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.acceleration.graphs import WARM_UP, Recorded
-from counterfoil.errors import RunFailed
+from counterfoil.core.errors import RunFailed
+from counterfoil.parts.fast.graphs import WARM_UP, Recorded
 
 
 class Step:

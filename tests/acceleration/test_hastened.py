@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from counterfoil.acceleration import hastened as module
-from counterfoil.acceleration.hastened import Hastened, cast
-from counterfoil.weights import fingerprint
+from counterfoil.parts.fast import hastened as module
+from counterfoil.parts.fast.hastened import Hastened, cast
+from counterfoil.parts.weights import fingerprint
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from counterfoil.acceleration import passes, plain
+from counterfoil.parts.fast import passes, plain
 
 CARD = torch.device("cuda", 0)
 
@@ -33,7 +33,7 @@ class OnCard:
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     """The devices that the trial was made on; it has an answer for each, or raises it."""
     pytest.importorskip("triton")
-    from counterfoil.acceleration import trial
+    from counterfoil.parts.fast import trial
 
     made: list[torch.device] = []
 
@@ -115,7 +115,7 @@ def test_a_compiler_takes_the_answer_as_it_is(trials: list[torch.device]) -> Non
 
 def test_the_trial_gives_what_it_should() -> None:
     pytest.importorskip("triton")
-    check = "import torch; from counterfoil.acceleration import trial; assert trial.succeeds(torch.device('cpu'))"
+    check = "import torch; from counterfoil.parts.fast import trial; assert trial.succeeds(torch.device('cpu'))"
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     asked = subprocess.run(
         [sys.executable, "-c", check], env=environment, capture_output=True, text=True, timeout=120, check=False

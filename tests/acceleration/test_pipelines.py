@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from counterfoil.acceleration import decoder
-from counterfoil.acceleration.pipelines import FusedDecode, HastenedPipeline
-from counterfoil.weights import fingerprint
+from counterfoil.parts.fast import decoder
+from counterfoil.parts.fast.pipelines import FusedDecode, HastenedPipeline
+from counterfoil.parts.weights import fingerprint
 from tests.editing.conftest import networks, scheduler
 
 CPU = torch.device("cpu")

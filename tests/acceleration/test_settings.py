@@ -7,9 +7,9 @@ import logging
 import pytest
 import torch
 
-from counterfoil.acceleration.settings import Acceleration, check_precision
-from counterfoil.errors import BadSpec
-from counterfoil.spec import EngineSpec
+from counterfoil.core.errors import BadSpec
+from counterfoil.core.spec import EngineSpec
+from counterfoil.parts.fast.settings import Acceleration, check_precision
 
 CPU, CARD = torch.device("cpu"), torch.device("cuda")
 

@@ -9,7 +9,7 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from counterfoil.acceleration.stems import Stem, Stems
+from counterfoil.parts.fast.stems import Stem, Stems
 
 HALF = torch.bfloat16
 SHAPES = [

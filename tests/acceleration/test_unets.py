@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.acceleration import unets
-from counterfoil.acceleration.unets import FusedNorm, FusedResidual, fuse, unfuse
+from counterfoil.parts.fast import unets
+from counterfoil.parts.fast.unets import FusedNorm, FusedResidual, fuse, unfuse
 from tests.editing.conftest import networks
 from tests.generators.diffusion.conftest import UNET
 

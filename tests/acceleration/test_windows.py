@@ -10,19 +10,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil import registry
-from counterfoil.acceleration import edges, submodels, windows
-from counterfoil.acceleration.generators import hastened
-from counterfoil.acceleration.settings import Acceleration
-from counterfoil.engine import Engine, Job
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.generators.vqgan.configuration import Architecture
-from counterfoil.generators.vqgan.generator import GumbelVqganAutoencoder, VqganAutoencoder
-from counterfoil.generators.vqgan.network import Vqgan
-from counterfoil.parts import State
-from counterfoil.sparse import Mask, WindowedGenerator
-from counterfoil.sparse.box import Box
-from counterfoil.spec import EngineSpec, SearchSpec
+from counterfoil.core.spec import EngineSpec, SearchSpec
+from counterfoil.engine.scheduler import Engine, Job
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import State
+from counterfoil.parts.fast import edges, submodels, windows
+from counterfoil.parts.fast.generators import hastened
+from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.parts.generators.sparse import Mask, WindowedGenerator
+from counterfoil.parts.generators.sparse.box import Box
+from counterfoil.parts.generators.vqgan.configuration import Architecture
+from counterfoil.parts.generators.vqgan.generator import GumbelVqganAutoencoder, VqganAutoencoder
+from counterfoil.parts.generators.vqgan.network import Vqgan
 from counterfoil.testing import pictures
 from tests.acceleration.test_decoder import apart, stirred
 from tests.fakes import CommandedOracle, TinyModel

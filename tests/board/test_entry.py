@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from counterfoil.board import entries_of, read_entry, schema
-from counterfoil.board.entry import NUMBERS, Entry
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
+from counterfoil.report.board import entries_of, read_entry, schema
+from counterfoil.report.board.entry import NUMBERS, Entry
 from counterfoil.store import open_run
 from counterfoil.store.canonical import canonical
 from tests.cli.stored import stored

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from counterfoil.board import entries_of, read_entry, write_board
-from counterfoil.board.entry import Answers, Entry
-from counterfoil.board.tables import tables
 from counterfoil.cli.board import app
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.protocols import imagenet_d
+from counterfoil.report.board import entries_of, read_entry, write_board
+from counterfoil.report.board.entry import Answers, Entry
+from counterfoil.report.board.tables import tables
 from counterfoil.store import Run
 from tests.protocols.imagenet_d.world import given, spec
 from tests.report.pages import read

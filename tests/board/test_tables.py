@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.board import Entry, entries_of
-from counterfoil.board.page import headings, machine, parameters, speed
-from counterfoil.board.tables import tables
-from counterfoil.errors import UsageError
-from counterfoil.records import Prediction
+from counterfoil.core.errors import UsageError
+from counterfoil.core.records import Prediction
+from counterfoil.report.board import Entry, entries_of
+from counterfoil.report.board.page import headings, machine, parameters, speed
+from counterfoil.report.board.tables import tables
 from counterfoil.store import open_run
 from counterfoil.store.asked import Asked, record
 from tests.cli.stored import stored

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from counterfoil.board import write_board
-from counterfoil.records import Prediction
+from counterfoil.core.records import Prediction
 from counterfoil.report import write_report
+from counterfoil.report.board import write_board
 from counterfoil.store import open_run
 from tests.report.made import Plan, build, replace_results
 

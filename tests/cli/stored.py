@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from counterfoil import store
 from counterfoil.cli import compare, gate, paper
-from counterfoil.errors import CounterfoilError
+from counterfoil.core.errors import CounterfoilError
 from counterfoil.metrics import fmr_results
 from tests.metrics.test_fmr import CLASSES, image
 

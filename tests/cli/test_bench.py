@@ -11,13 +11,13 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
-from counterfoil import benchmark
-from counterfoil import spec as specs
-from counterfoil.benchmark import enough
 from counterfoil.cli.app import app
 from counterfoil.cli.bench import lab, lines
-from counterfoil.engine import CPU_TILE
-from counterfoil.errors import BadSpec, UsageError
+from counterfoil.core import spec as specs
+from counterfoil.core.errors import BadSpec, UsageError
+from counterfoil.doctor import benchmark
+from counterfoil.doctor.benchmark import enough
+from counterfoil.engine.scheduler import CPU_TILE
 from tests.worlds import arrays, values
 
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from counterfoil.cli.demo import cell
-from counterfoil.cost import cost
 from counterfoil.metrics.estimate import Estimate
+from counterfoil.protocols.cost import cost
 from tests.cli.test_bad_input import GENERATOR, MODEL, ORACLE, counterfoil, run
 from tests.worlds import arrays, spec
 
@@ -45,7 +45,7 @@ def test_what_dry_run_prints_is_a_file_to_run(run, counterfoil, tmp_path):
 )
 def test_the_cost_is_what_a_run_without_rejections_takes(tmp_path, search):
     """Counted by the parts themselves; climbs go to the end because the oracle accepts everything."""
-    from counterfoil.assembly import Given, assemble
+    from counterfoil.protocols.assembly import Given, assemble
     from tests.fakes import CommandedOracle, TinyModel
 
     class Counting(TinyModel):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil import store
-from counterfoil.records import Prediction
+from counterfoil.core.records import Prediction
 from tests.cli.stored import call, stored
 
 

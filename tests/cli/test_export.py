@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from counterfoil.cli.app import app
-from counterfoil.errors import CounterfoilError, UsageError
+from counterfoil.core.errors import CounterfoilError, UsageError
 from counterfoil.protocols import imagenet_d
 from tests.protocols.imagenet_d.world import given, spec
 

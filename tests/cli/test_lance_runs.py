@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from counterfoil import rescoring, store
+from counterfoil import store
 from counterfoil.cli.app import app
 from counterfoil.cli.results import show
-from counterfoil.errors import BadSpec, UsageError
+from counterfoil.core.errors import BadSpec, UsageError
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.estimate import estimate
 from counterfoil.metrics.measures import LANCE
 from counterfoil.metrics.protocols import results_of
 from counterfoil.metrics.rows import read_rows
-from counterfoil.parts import Proposals
-from counterfoil.protocols import lance
-from counterfoil.spec import PartSpec
+from counterfoil.parts.contracts import Proposals
+from counterfoil.protocols import lance, rescoring
 from tests.protocols.lance import world
 
 OTHER = f"python:{world.__file__}:Looking"

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.app import app
 from counterfoil.cli.output import output
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 
 
 def test_a_file_is_left_alone_until_it_is_written(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil.datasets.folder import folder
-from counterfoil.errors import BadData, BadImage, LabelMismatch
-from counterfoil.parts import Dataset
+from counterfoil.core.errors import BadData, BadImage, LabelMismatch
+from counterfoil.parts.contracts import Dataset
+from counterfoil.parts.datasets.folder import folder
 
 
 def fill(root: Path, files: Sequence[str]) -> Path:

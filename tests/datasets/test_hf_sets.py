@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import datasets
-from counterfoil.datasets.hf_sets import hf_dataset
-from counterfoil.errors import BadData, BadImage
+from counterfoil.core.errors import BadData, BadImage
+from counterfoil.parts.datasets.hf_sets import hf_dataset
 from counterfoil.testing import check_dataset
 from tests.datasets.made import number_of, png, shade
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.datasets.labelling import labelling
-from counterfoil.errors import BadData, LabelMismatch
+from counterfoil.core.errors import BadData, LabelMismatch
+from counterfoil.parts.datasets.labelling import labelling
 
 
 def test_words_are_the_classes_sorted() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.datasets.manifest import csv_dataset
-from counterfoil.errors import BadData, BadImage
+from counterfoil.core.errors import BadData, BadImage
+from counterfoil.parts.datasets.manifest import csv_dataset
 from counterfoil.testing import check_dataset
 from tests.datasets.made import number_of, shade
 

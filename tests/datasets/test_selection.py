@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from counterfoil.datasets.selection import subset_dataset
-from counterfoil.errors import BadData, LabelMismatch
-from counterfoil.parts import Dataset
+from counterfoil.core.errors import BadData, LabelMismatch
+from counterfoil.parts.contracts import Dataset
+from counterfoil.parts.datasets.selection import subset_dataset
 from counterfoil.testing import check_dataset
 from tests.datasets.made import number_of, shade
 

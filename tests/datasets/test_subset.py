@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 import torch
 
-from counterfoil.datasets.subset import shares, take
-from counterfoil.datasets.tensors import ArrayDataset
-from counterfoil.parts import Dataset
+from counterfoil.parts.contracts import Dataset
+from counterfoil.parts.datasets.subset import shares, take
+from counterfoil.parts.datasets.tensors import ArrayDataset
 
 
 def data(counts: list[int]) -> ArrayDataset:

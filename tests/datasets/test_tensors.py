@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from counterfoil.datasets import rows
-from counterfoil.datasets.tensors import ArrayDataset, tensors
-from counterfoil.errors import BadData, BadImage
-from counterfoil.parts import Dataset
+from counterfoil.core.errors import BadData, BadImage
+from counterfoil.parts.contracts import Dataset
+from counterfoil.parts.datasets import rows
+from counterfoil.parts.datasets.tensors import ArrayDataset, tensors
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 8, 6, 3), dtype=np.uint8)
 LABELS = np.array([0, 1, 1, 2, 0])

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torchvision
 
-from counterfoil.datasets.torchvision_sets import torchvision_dataset
-from counterfoil.errors import BadData, UnknownName
+from counterfoil.core.errors import BadData, UnknownName
+from counterfoil.parts.datasets.torchvision_sets import torchvision_dataset
 from counterfoil.testing import check_dataset
 from tests.datasets.made import noise
 

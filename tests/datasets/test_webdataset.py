@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.datasets.shards import expand
-from counterfoil.datasets.webdataset import webdataset
-from counterfoil.errors import BadData, BadImage
+from counterfoil.core.errors import BadData, BadImage
+from counterfoil.parts.datasets.shards import expand
+from counterfoil.parts.datasets.webdataset import webdataset
 from counterfoil.testing import check_dataset
 from tests.datasets.made import number_of, png, shard
 

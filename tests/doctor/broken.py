@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from counterfoil.models.module import ModuleModel
-from counterfoil.parts import Sample
+from counterfoil.parts.contracts import Sample
+from counterfoil.parts.models.module import ModuleModel
 
 
 class Wrapped(nn.Module):

@@ -7,12 +7,12 @@ from functools import cache
 import pytest
 import torch
 
-from counterfoil import registry
-from counterfoil import spec as specs
-from counterfoil.assembly import Given, assemble
+from counterfoil.core import spec as specs
+from counterfoil.core.errors import BadImage
 from counterfoil.doctor import Diagnosis, examine
-from counterfoil.errors import BadImage
-from counterfoil.models.module import ModuleModel
+from counterfoil.parts import registry
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.protocols.assembly import Given, assemble
 from tests.doctor import broken
 
 pytestmark = pytest.mark.xdist_group("doctor")

@@ -11,11 +11,11 @@ import yaml
 from scipy.ndimage import gaussian_filter
 from typer.testing import CliRunner
 
+from counterfoil.core.errors import RunFailed
 from counterfoil.doctor.evidence import calibrated, compare
 from counterfoil.doctor.outputs import softened
 from counterfoil.doctor.similarity import psnr, ssim
 from counterfoil.doctor.speed import duration
-from counterfoil.errors import RunFailed
 from counterfoil.testing import pictures
 from tests.worlds import FAKES, arrays, spec, values
 
@@ -93,8 +93,8 @@ def test_the_command_prints_what_it_found_and_writes_it_down(tmp_path):
 
 
 def test_an_oracle_that_abstains_is_not_counted_as_one_that_disagrees(tmp_path):
-    from counterfoil.assembly import Given, assemble
     from counterfoil.doctor import examine
+    from counterfoil.protocols.assembly import Given, assemble
     from tests.fakes import CommandedOracle, TinyModel
 
     parts = Given({"model": TinyModel(), "oracle": CommandedOracle(abstains=True)})
@@ -115,9 +115,9 @@ def test_a_file_with_a_section_on_where_to_work_is_looked_over(tmp_path):
 
 
 def test_speed_is_measured_with_the_numbers_of_the_run_on_what_fits(tmp_path):
-    from counterfoil.assembly import Given, assemble
     from counterfoil.doctor.sample import handful
     from counterfoil.doctor.speed import measure
+    from counterfoil.protocols.assembly import Given, assemble
     from tests.fakes import TinyModel
 
     class Tight(TinyModel):

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from counterfoil import registry
-from counterfoil import spec as specs
-from counterfoil.assembly import Given, assemble
+from counterfoil.core import spec as specs
 from counterfoil.doctor import Diagnosis, examine
-from counterfoil.models.module import ModuleModel
-from counterfoil.oracles.classifier import ClassifierOracle
-from counterfoil.parts import Verdicts
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Verdicts
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.oracles.classifier import ClassifierOracle
+from counterfoil.protocols.assembly import Given, assemble
 from tests.doctor import broken
 
 PHOTOS = os.environ.get("COUNTERFOIL_PHOTOS", "")

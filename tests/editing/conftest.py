@@ -10,8 +10,8 @@ import torch
 from diffusers import AutoencoderKL, DDIMScheduler, UNet2DConditionModel
 from transformers import CLIPTextConfig, CLIPTextModel
 
-from counterfoil.editing.diffusion import Diffusion
 from counterfoil.lab.tokenizer import caption_tokenizer
+from counterfoil.parts.editors.diffusion import Diffusion
 
 CAPTION = "a photo of a red wool dress on a beach"
 EDITED = "a photo of a blue wool dress on a beach"

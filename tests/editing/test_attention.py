@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.editing import attention as module
-from counterfoil.editing import words
-from counterfoil.editing.attention import controlled
-from counterfoil.editing.control import Control, ControlSettings, make_control
-from counterfoil.editing.diffusion import Diffusion
-from counterfoil.editing.words import align
+from counterfoil.parts.editors import attention as module
+from counterfoil.parts.editors import words
+from counterfoil.parts.editors.attention import controlled
+from counterfoil.parts.editors.control import Control, ControlSettings, make_control
+from counterfoil.parts.editors.diffusion import Diffusion
+from counterfoil.parts.editors.words import align
 from tests.editing.conftest import CAPTION, EDITED
 
 STEPS = 5

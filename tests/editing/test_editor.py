@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.editing import inversions
-from counterfoil.editing.control import ControlSettings
-from counterfoil.editing.diffusion import Diffusion
-from counterfoil.editing.null_text import Fitting
-from counterfoil.editing.prompt_to_prompt import PromptToPrompt
-from counterfoil.editing.settings import INVERSIONS, Settings
-from counterfoil.errors import BadRun, BadSpec
-from counterfoil.parts import Edited, Editor, Inversion, Refused
+from counterfoil.core.errors import BadRun, BadSpec
+from counterfoil.parts.contracts import Edited, Editor, Inversion, Refused
+from counterfoil.parts.editors import inversions
+from counterfoil.parts.editors.control import ControlSettings
+from counterfoil.parts.editors.diffusion import Diffusion
+from counterfoil.parts.editors.null_text import Fitting
+from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
+from counterfoil.parts.editors.settings import INVERSIONS, Settings
 from counterfoil.testing import check_editor, pictures
 from tests.editing.conftest import CAPTION, EDITED
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from diffusers import StableDiffusionPipeline
 
-from counterfoil import registry
-from counterfoil.errors import BadPart, BadSpec, BadWeights, UnknownName
-from counterfoil.parts import Edited
+from counterfoil.core.errors import BadPart, BadSpec, BadWeights, UnknownName
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Edited
 from counterfoil.testing import pictures
 from tests.editing.conftest import CAPTION, EDITED, networks, scheduler
 from tests.editing.test_instruct import NONE

@@ -8,10 +8,10 @@ import pytest
 import torch
 from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInstructPix2PixPipeline, StableDiffusionPipeline
 
-from counterfoil import registry
-from counterfoil.editing.instruct import PipelineEditor, difference
-from counterfoil.errors import BadPart, BadSpec, BadWeights
-from counterfoil.parts import Edited, Editor, Inversion, Refused
+from counterfoil.core.errors import BadPart, BadSpec, BadWeights
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Edited, Editor, Inversion, Refused
+from counterfoil.parts.editors.instruct import PipelineEditor, difference
 from counterfoil.testing import check_editor, pictures
 from tests.editing.conftest import CAPTION, EDITED, networks, scheduler
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.editing import ddim, edit_friendly
-from counterfoil.editing.diffusion import Diffusion
-from counterfoil.editing.null_text import Adam, Fitted, Fitting, NullText
-from counterfoil.editing.schedule import Schedule, guided
+from counterfoil.parts.editors import ddim, edit_friendly
+from counterfoil.parts.editors.diffusion import Diffusion
+from counterfoil.parts.editors.null_text import Adam, Fitted, Fitting, NullText
+from counterfoil.parts.editors.schedule import Schedule, guided
 from tests.editing.conftest import CAPTION, EDITED
 
 STEPS = 3

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil import registry
-from counterfoil.editing.prompt_to_prompt import PromptToPrompt
 from counterfoil.lab import garments, scenes
 from counterfoil.lab.captions import captions
 from counterfoil.lab.captions import replace as reword
 from counterfoil.lab.checker import Checker
 from counterfoil.lab.vocabulary import FACTORS
-from counterfoil.parts import Edited
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Edited
+from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
 
 pytestmark = pytest.mark.xdist_group("lab-diffusion")
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.editing import methods
-from counterfoil.editing.control import ControlSettings, make_control
-from counterfoil.editing.diffusion import Diffusion
-from counterfoil.editing.redraw import phases, redraw
-from counterfoil.editing.settings import Settings
-from counterfoil.editing.words import align
+from counterfoil.parts.editors import methods
+from counterfoil.parts.editors.control import ControlSettings, make_control
+from counterfoil.parts.editors.diffusion import Diffusion
+from counterfoil.parts.editors.redraw import phases, redraw
+from counterfoil.parts.editors.settings import Settings
+from counterfoil.parts.editors.words import align
 from tests.editing.conftest import CAPTION, EDITED
 
 STEPS = 5

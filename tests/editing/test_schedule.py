@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil.editing.schedule import make_schedule
-from counterfoil.errors import BadPart
+from counterfoil.core.errors import BadPart
+from counterfoil.parts.editors.schedule import make_schedule
 from tests.editing.conftest import scheduler
 
 PREDICTIONS = ("epsilon", "v_prediction", "sample")

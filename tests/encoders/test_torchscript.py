@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from counterfoil import registry
-from counterfoil.errors import BadPart, BadWeights
+from counterfoil.core.errors import BadPart, BadWeights
+from counterfoil.parts import registry
 
 
 class Corners(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.evaluation.answers import read_answer
+from counterfoil.protocols.imagenet_d.answers import read_answer
 
 MUG, TEAPOT, UNREAD = 0, 1, None
 NAMES = (("mug", "coffee mug"), ("teapot",))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil import registry
-from counterfoil.errors import BadPart
+from counterfoil.core.errors import BadPart
+from counterfoil.parts import registry
 from tests.oracles.small_vlm import saved
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil import imagenet, labels
-from counterfoil.errors import LabelMismatch, RunFailed
-from counterfoil.evaluation.looking import reading
-from counterfoil.grids import read_grid
+from counterfoil.core.errors import LabelMismatch, RunFailed
+from counterfoil.parts import imagenet, labels
+from counterfoil.protocols.class_reader import reading
+from counterfoil.protocols.imagenet_d.grids import read_grid
 
 
 @dataclass

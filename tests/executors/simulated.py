@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from counterfoil.executors.crew import Death, Described, Event, Finished, Order, Ready, Report
+from counterfoil.protocols.ray.crew import Death, Described, Event, Finished, Order, Ready, Report
 from counterfoil.store.staging import Staged
 
 TURN = 0.05

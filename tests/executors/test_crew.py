@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from counterfoil.errors import BadData, RunFailed
-from counterfoil.executors.crew import Crew, Described, Ready, Report
-from counterfoil.executors.leases import ALONE, Leases
+from counterfoil.core.errors import BadData, RunFailed
+from counterfoil.protocols.ray.crew import Crew, Described, Ready, Report
+from counterfoil.protocols.ray.leases import ALONE, Leases
 
 from .simulated import SimulatedPool, items
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.assembly import Assembly
-from counterfoil.engine import Job
-from counterfoil.errors import BadImage
-from counterfoil.executors.feed import Feed
-from counterfoil.parts import Sample
+from counterfoil.core.errors import BadImage
+from counterfoil.engine.scheduler import Job
+from counterfoil.parts.contracts import Sample
+from counterfoil.protocols.assembly import Assembly
+from counterfoil.protocols.ray.feed import Feed
 
 X, Y, Z, BAD = (Sample(name, 0, f"{name}.png") for name in ("x", "y", "z", "bad"))
 
@@ -40,7 +40,7 @@ def taken(source: Feed) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("counterfoil.executors.feed.PATIENCE", 0.0)
+    monkeypatch.setattr("counterfoil.protocols.ray.feed.PATIENCE", 0.0)
 
 
 def test_what_was_dropped_and_given_again_comes_once() -> None:
@@ -81,7 +81,7 @@ def test_what_cannot_be_read_is_told_each_time() -> None:
 
 
 def test_images_too_few_for_a_tile_wait_for_others_while_the_engine_has_something_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("counterfoil.executors.feed.PATIENCE", 1e9)
+    monkeypatch.setattr("counterfoil.protocols.ray.feed.PATIENCE", 1e9)
     source, _ = feed()
     source.put([X])
     assert taken(source) == ["x"]  # it had nothing
@@ -90,7 +90,7 @@ def test_images_too_few_for_a_tile_wait_for_others_while_the_engine_has_somethin
     source.put([Z])
     assert taken(source) == ["y", "z"]
     source.put([X])
-    monkeypatch.setattr("counterfoil.executors.feed.PATIENCE", 0.0)  # it has waited long enough
+    monkeypatch.setattr("counterfoil.protocols.ray.feed.PATIENCE", 0.0)  # it has waited long enough
     source.source("x")
     source.put([X])
     assert taken(source) == ["x"]

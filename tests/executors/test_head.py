@@ -18,10 +18,10 @@ import pytest
 import yaml
 
 from counterfoil import store
-from counterfoil.errors import UsageError
-from counterfoil.executors.execution import Execution
-from counterfoil.executors.ray import RayPool
+from counterfoil.core.errors import UsageError
 from counterfoil.protocols import fmr
+from counterfoil.protocols.ray.execution import Execution
+from counterfoil.protocols.ray.ray import RayPool
 from tests.worlds import arrays, spec, values
 
 from .test_workers import content
@@ -33,8 +33,8 @@ pytestmark = pytest.mark.xdist_group("ray")
 ROOT = Path(__file__).parents[2]
 JOIN = """
 import sys
-from counterfoil.executors.execution import Execution
-from counterfoil.executors.ray import RayPool
+from counterfoil.protocols.ray.execution import Execution
+from counterfoil.protocols.ray.ray import RayPool
 
 with RayPool(Execution("ray", workers=3, address=sys.argv[1] or None), device="cpu") as pool:
     print(pool._ray.get_runtime_context().gcs_address, int(pool._ray.cluster_resources()["CPU"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.executors.nodes import Node, cores_beside_a_gpu, living, share_of_cores
+from counterfoil.protocols.ray.nodes import Node, cores_beside_a_gpu, living, share_of_cores
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil import spec as specs
-from counterfoil.errors import BadData, BadPart, UsageError
-from counterfoil.executors.crew import Death, Finished, Order, Ready, Report
-from counterfoil.executors.execution import Execution
-from counterfoil.executors.ray import RayPool, _knock
+from counterfoil.core import spec as specs
+from counterfoil.core.errors import BadData, BadPart, UsageError
 from counterfoil.protocols import fmr, imagenet_d, lance
+from counterfoil.protocols.ray.crew import Death, Finished, Order, Ready, Report
+from counterfoil.protocols.ray.execution import Execution
+from counterfoil.protocols.ray.ray import RayPool, _knock
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
 
@@ -83,7 +83,7 @@ def test_the_pool_tells_answers_errors_and_deaths_apart(cluster) -> None:
 
 
 def test_a_worker_that_hangs_counts_as_dead(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("counterfoil.executors.ray.SILENCE", 0.0)
+    monkeypatch.setattr("counterfoil.protocols.ray.ray.SILENCE", 0.0)
     cluster.employ(Echo)
     name = cluster.start()
     assert next_of(cluster) == [(name, Ready("check True", platform.node()))]  # building takes as long as it takes
@@ -104,7 +104,7 @@ class Placed:
 
 def test_every_worker_sees_one_gpu_and_those_without_one_are_spoken_of(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr("counterfoil.executors.ray.PLACING", math.inf)  # however slow this machine is
+    monkeypatch.setattr("counterfoil.protocols.ray.ray.PLACING", math.inf)  # however slow this machine is
     joined = Execution("ray", workers=3, address="auto")  # a cluster that may grow
     with RayPool(joined, device="cuda", tell=told.append) as pool:
         pool.employ(Placed)
@@ -114,7 +114,7 @@ def test_every_worker_sees_one_gpu_and_those_without_one_are_spoken_of(monkeypat
             seen |= {worker: event.about for worker, event in next_of(pool) if isinstance(event, Ready)}
         assert sorted(seen.values()) == ["0", "1"] and set(seen) < set(names)  # cuda:0 for each of them
         assert told == []
-        monkeypatch.setattr("counterfoil.executors.ray.PLACING", 0.0)
+        monkeypatch.setattr("counterfoil.protocols.ray.ray.PLACING", 0.0)
         pool.wait()
         pool.ask("measure")  # of one that is there
     assert told == ["1 of 3 workers wait for a node with a GPU; the others work without them"]

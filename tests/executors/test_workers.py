@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil import provenance, registry, store
-from counterfoil.assembly import Given, open_data
-from counterfoil.datasets.excerpt import Listed
-from counterfoil.executors.climbing import ClimbWorker
-from counterfoil.executors.crew import Crew
-from counterfoil.executors.fmr import make
-from counterfoil.executors.stages import CrewSpread, StageWorker
-from counterfoil.protocols import fmr, imagenet_d, lance
+from counterfoil import store
+from counterfoil.parts import registry
+from counterfoil.parts.datasets.excerpt import Listed
+from counterfoil.protocols import fmr, imagenet_d, lance, provenance
+from counterfoil.protocols.assembly import Given, open_data
 from counterfoil.protocols.imagenet_d import bench as imagenet_d_bench
 from counterfoil.protocols.imagenet_d import running
-from counterfoil.stages import Stages
+from counterfoil.protocols.ray.climbing import ClimbWorker
+from counterfoil.protocols.ray.crew import Crew
+from counterfoil.protocols.ray.fmr import make
+from counterfoil.protocols.ray.stages import CrewSpread, StageWorker
+from counterfoil.protocols.stages import Stages
 from tests.datasets.made import shard
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
 
-from counterfoil.executors.crew import Death, Event, Order, Ready, Report
+from counterfoil.protocols.ray.crew import Death, Event, Order, Ready, Report
 
 
 @dataclass

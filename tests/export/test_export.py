@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil import images, registry, store
-from counterfoil.errors import BadData, UsageError
-from counterfoil.export.formats import FORMATS
-from counterfoil.export.reading import find_set
-from counterfoil.export.writing import export
+from counterfoil import store
+from counterfoil.core.errors import BadData, UsageError
+from counterfoil.core.records import Trial, Verdict
 from counterfoil.metrics.imagenet_d import table_text
 from counterfoil.metrics.imagenet_d_transfer import BIAS
+from counterfoil.parts import images, registry
 from counterfoil.protocols import fmr, imagenet_d
-from counterfoil.records import Trial, Verdict
 from counterfoil.report import write_report
 from counterfoil.report.collect import collect
+from counterfoil.report.export.formats import FORMATS
+from counterfoil.report.export.reading import find_set
+from counterfoil.report.export.writing import export
 from tests.protocols.imagenet_d.test_run import FOREST_AND_SNOW
 from tests.protocols.imagenet_d.world import THINGS, given, spec
 from tests.worlds import arrays

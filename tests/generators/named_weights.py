@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from counterfoil.generators import patterns
+from counterfoil.parts.generators import patterns
 
 
 def named_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

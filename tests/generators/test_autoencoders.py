@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from counterfoil import weights
-from counterfoil.errors import BadPart, BadSpec, BadWeights
-from counterfoil.generators.autoencoders import VectorAutoencoder, autoencoder
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.parts import State
+from counterfoil.core.errors import BadPart, BadSpec, BadWeights
+from counterfoil.parts import weights
+from counterfoil.parts.contracts import State
+from counterfoil.parts.generators.autoencoders import VectorAutoencoder, autoencoder
+from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.testing import check_generator, pictures
 from tests.generators.conftest import save_network
 

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from counterfoil.errors import BadPart, BadSpec
-from counterfoil.generators import patterns
-from counterfoil.generators.inversion import Inversion, InvertedGenerator
-from counterfoil.parts import State
+from counterfoil.core.errors import BadPart, BadSpec
+from counterfoil.parts.contracts import State
+from counterfoil.parts.generators import patterns
+from counterfoil.parts.generators.inversion import Inversion, InvertedGenerator
 from counterfoil.testing import check_generator
 from tests.generators.named_weights import named_weights
 

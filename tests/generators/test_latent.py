@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.errors import BadSpec
-from counterfoil.generators.latent import Codec, LatentGenerator, QuantisedCodec
-from counterfoil.parts import Generator, State
+from counterfoil.core.errors import BadSpec
+from counterfoil.parts.contracts import Generator, State
+from counterfoil.parts.generators.latent import Codec, LatentGenerator, QuantisedCodec
 from counterfoil.testing import check_generator, pictures
 
 TENTHS = QuantisedCodec(

@@ -10,8 +10,8 @@ import huggingface_hub
 import pytest
 import torch
 
-from counterfoil.errors import BadWeights
-from counterfoil.generators import locations
+from counterfoil.core.errors import BadWeights
+from counterfoil.parts.generators import locations
 
 CONTENT = b"some weights"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil.generators.nearest import GROUP, first_least, nearest_codes
+from counterfoil.parts.generators.nearest import GROUP, first_least, nearest_codes
 
 
 @pytest.mark.parametrize("codes", [5, GROUP, 4 * GROUP, 4 * GROUP + 1])

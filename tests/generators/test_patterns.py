@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil.generators import patterns
+from counterfoil.parts.generators import patterns
 
 SEEDS = torch.tensor([0, 1, 2, 7, 2**31, 2**40 + 3, 2**62, 2**63 - 1])
 

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.errors import BadSpec
-from counterfoil.generators.pixels import PixelGenerator, pixels
-from counterfoil.guidance import GradientAscent, StepLength
-from counterfoil.parts import State
+from counterfoil.core.errors import BadSpec
+from counterfoil.engine.guidance import GradientAscent, StepLength
+from counterfoil.parts.contracts import State
+from counterfoil.parts.generators.pixels import PixelGenerator, pixels
 from counterfoil.testing import check_generator, pictures
 from tests.fakes import TinyModel
 

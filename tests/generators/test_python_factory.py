@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.errors import BadPart, BadSpec
-from counterfoil.generators.inversion import Inversion, InvertedGenerator
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.generators.pixels import PixelGenerator
-from counterfoil.generators.python_factory import gan, python_generator
+from counterfoil.core.errors import BadPart, BadSpec
+from counterfoil.parts.generators.inversion import Inversion, InvertedGenerator
+from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.parts.generators.pixels import PixelGenerator
+from counterfoil.parts.generators.python_factory import gan, python_generator
 from counterfoil.testing import check_generator
 
 SOURCE = """
 import torch
 from torch import nn
-from counterfoil.generators.pixels import PixelGenerator
+from counterfoil.parts.generators.pixels import PixelGenerator
 
 class Painter(nn.Module):
     latent_shape = (12,)

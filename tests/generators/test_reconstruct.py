@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.errors import BadSpec, BadWeights, UnknownName
-from counterfoil.generators.autoencoders import autoencoder
-from counterfoil.generators.latent import LatentGenerator, QuantisedCodec
-from counterfoil.generators.reconstruct import ReconstructGenerator, reconstruct
-from counterfoil.parts import State
+from counterfoil.core.errors import BadSpec, BadWeights, UnknownName
+from counterfoil.parts.contracts import State
+from counterfoil.parts.generators.autoencoders import autoencoder
+from counterfoil.parts.generators.latent import LatentGenerator, QuantisedCodec
+from counterfoil.parts.generators.reconstruct import ReconstructGenerator, reconstruct
 from counterfoil.testing import check_generator, pictures
 
 TENTHS = LatentGenerator(

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.errors import BadSpec
-from counterfoil.generators import transforms as module
-from counterfoil.generators.corruptions import COMMON, FAMILIES, GROUPS
-from counterfoil.generators.transforms import TransformGenerator, transforms
-from counterfoil.guidance import GradientAscent, RandomSteps, StepLength
-from counterfoil.parts import State
+from counterfoil.core.errors import BadSpec
+from counterfoil.engine.guidance import GradientAscent, RandomSteps, StepLength
+from counterfoil.parts.contracts import State
+from counterfoil.parts.generators import transforms as module
+from counterfoil.parts.generators.corruptions import COMMON, FAMILIES, GROUPS
+from counterfoil.parts.generators.transforms import TransformGenerator, transforms
 from counterfoil.testing import check_generator
 
 Photos = Callable[..., Tensor]

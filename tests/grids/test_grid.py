@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from counterfoil import imagenet
-from counterfoil.errors import BadSpec
-from counterfoil.grids import read_grid
+from counterfoil.core.errors import BadSpec
 from counterfoil.lab.captions import parse
+from counterfoil.parts import imagenet
+from counterfoil.protocols.imagenet_d.grids import read_grid
 
 
 def small(**changes: Any) -> dict[str, Any]:

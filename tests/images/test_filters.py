@@ -11,9 +11,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from counterfoil import filters
-from counterfoil.filters import resampled
-from counterfoil.images import resize
+from counterfoil.parts import filters
+from counterfoil.parts.filters import resampled
+from counterfoil.parts.images import resize
 
 
 def gradient(pictures: Tensor, wanted: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil import images
+from counterfoil.parts import images
 
 from .made import saved, scene, tensor
 

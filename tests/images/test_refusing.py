@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from counterfoil import images
-from counterfoil.errors import BadImage
+from counterfoil.core.errors import BadImage
+from counterfoil.parts import images
 
 from .made import header_of_png, saved, scene
 

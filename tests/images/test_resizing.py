@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil import images
-from counterfoil.errors import BadPart
+from counterfoil.core.errors import BadPart
+from counterfoil.parts import images
 
 from .made import scene, tensor
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from counterfoil.errors import UnknownName
+from counterfoil.core.errors import UnknownName
 from counterfoil.lab.captions import captions, compose, parse, replace
 from counterfoil.lab.garments import shipped
 from counterfoil.lab.scenes import DISTRIBUTIONS, sample

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.errors import BadData
+from counterfoil.core.errors import BadData
 from counterfoil.lab import cards
 from counterfoil.lab.cards import AGAIN, card, keep_again
 from counterfoil.lab.measure import MEASURES

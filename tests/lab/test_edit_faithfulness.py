@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from counterfoil.core.spec.lance import QualitySpec
 from counterfoil.lab.edit_choice import best_choice
 from counterfoil.lab.edit_faithfulness import Candidate, Edit, Outcome, by_factor, margin, readings
 from counterfoil.lab.vocabulary import FACTORS
-from counterfoil.quality.rule import Similarities
-from counterfoil.spec.lance import QualitySpec
+from counterfoil.protocols.lance.quality.rule import Similarities
 
 BARS = QualitySpec(image_image=0.5, image_text=0.1, directional=0.4)
 SCENE = dict.fromkeys(FACTORS, 0)

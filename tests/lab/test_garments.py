@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.errors import BadData, UnknownName
+from counterfoil.core.errors import BadData, UnknownName
 from counterfoil.lab import curation, garments
 from counterfoil.lab.garments import (
     DEBIAN_FOLDER,

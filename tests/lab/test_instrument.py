@@ -10,7 +10,7 @@ import pytest
 from bench import instrument
 from bench.instrument import verdicts
 
-from counterfoil import spec as specs
+from counterfoil.core import spec as specs
 from counterfoil.metrics.estimate import Estimate
 from counterfoil.protocols import fmr
 

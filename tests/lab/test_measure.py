@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil.errors import BadData
+from counterfoil.core.errors import BadData
 from counterfoil.lab import measure as command
 from counterfoil.lab.garments import Garments, shipped
 from counterfoil.lab.measure import COUNTS, MEASURES, measure
@@ -19,7 +19,7 @@ from counterfoil.lab.measures.classifiers import withstood
 from counterfoil.lab.measures.record import Record
 from counterfoil.lab.places import WEIGHTS
 from counterfoil.lab.readings import Reading, lost, median
-from counterfoil.weights import file_sha256
+from counterfoil.parts.weights import file_sha256
 
 
 @pytest.fixture

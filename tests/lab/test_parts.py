@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil import registry
-from counterfoil.errors import BadData, UnknownName
+from counterfoil.core.errors import BadData, UnknownName
 from counterfoil.lab.parts import CLASSIFIERS, GENERATORS
+from counterfoil.parts import registry
 from counterfoil.testing import check_generator, check_model, check_oracle
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil.errors import BadData, UnknownName
+from counterfoil.core.errors import BadData, UnknownName
 from counterfoil.lab.garments import Garments, shipped
 from counterfoil.lab.randomness import bits, lattice, smooth, uniform
 from counterfoil.lab.scenes import (

@@ -13,7 +13,7 @@ from counterfoil.lab.loading import PARTS, load
 from counterfoil.lab.measure import MEASURES, WORDS_ALONE
 from counterfoil.lab.measures.record import FILES, Record
 from counterfoil.lab.places import WEIGHTS
-from counterfoil.weights import file_sha256
+from counterfoil.parts.weights import file_sha256
 
 LARGEST = 60e6  # bytes of all weights
 

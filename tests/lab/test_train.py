@@ -15,7 +15,7 @@ from safetensors import safe_open
 from torch import nn
 from transformers import AutoTokenizer, BlipForConditionalGeneration, BlipProcessor, CLIPModel, CLIPProcessor, LlamaForCausalLM
 
-from counterfoil.errors import RunFailed
+from counterfoil.core.errors import RunFailed
 from counterfoil.lab.captions import captions
 from counterfoil.lab.garments import shipped
 from counterfoil.lab.prompts import rewriter_prompt, singles
@@ -28,7 +28,7 @@ from counterfoil.lab.train.recipe import rescheduled
 from counterfoil.lab.train.run import Run
 from counterfoil.lab.train.wording import Habits, Wording, matches
 from counterfoil.lab.vocabulary import FACTORS, GARMENTS
-from counterfoil.weights import file_sha256
+from counterfoil.parts.weights import file_sha256
 
 TINY_POOL = PoolSize(start=16, capacity=16, chunk=8, fresh=0.25)
 TINY_CONVOLUTIONAL = {"channels": [8, 8, 8, 8], "stem_width": 8, "stem_type": "deep_tiered", "avg_down": True}

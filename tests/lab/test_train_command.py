@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from counterfoil.errors import BadWeights
+from counterfoil.core.errors import BadWeights
 from counterfoil.lab.garments import ENVIRONMENT
 from counterfoil.lab.places import WEIGHTS
 from counterfoil.lab.train import __main__ as command

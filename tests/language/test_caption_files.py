@@ -10,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil import registry
-from counterfoil.errors import BadData
+from counterfoil.core.errors import BadData
 from counterfoil.lab.captions import parse
-from counterfoil.language.caption_files import captions
-from counterfoil.parts import Caption, Captioner, Sample
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Caption, Captioner, Sample
+from counterfoil.parts.language.caption_files import captions
 
 NOTHING = torch.zeros(0, 3, 8, 8)
 

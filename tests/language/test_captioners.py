@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil import registry
-from counterfoil.errors import BadPart, BadWeights
+from counterfoil.core.errors import BadPart, BadWeights
 from counterfoil.lab.captions import parse
-from counterfoil.language.captioners import TransformersCaptioner, Wording, captioner, prefixed
-from counterfoil.parts import Captioner, Sample
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Captioner, Sample
+from counterfoil.parts.language.captioners import TransformersCaptioner, Wording, captioner, prefixed
 from counterfoil.testing import pictures
 from tests.language.small_models import blip2, encoder_decoder, llama
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import Tensor
 
-from counterfoil.parts import Caption, Proposals, Sample, Wish
+from counterfoil.parts.contracts import Caption, Proposals, Sample, Wish
 from counterfoil.testing import check_captioner, check_rewriter
 
 

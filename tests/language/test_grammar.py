@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.language import lexicon
-from counterfoil.language.grammar import read
+from counterfoil.parts.language import lexicon
+from counterfoil.parts.language.grammar import read
 
 ENGLISH = lexicon.load("english")
 

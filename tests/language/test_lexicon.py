@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.errors import BadPart
+from counterfoil.core.errors import BadPart
 from counterfoil.lab.vocabulary import FACTORS
-from counterfoil.language import lexicon
-from counterfoil.language.lexicon import parse
-from counterfoil.language.lexicon_rewriter import lexicon_rewriter
+from counterfoil.parts.language import lexicon
+from counterfoil.parts.language.lexicon import parse
+from counterfoil.parts.language.lexicon_rewriter import lexicon_rewriter
 
 
 def test_english_has_every_section_and_no_word_twice_in_a_group() -> None:

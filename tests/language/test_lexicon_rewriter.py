@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil import registry
-from counterfoil.errors import BadPart, BadSpec
+from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.lab import captions as lab
 from counterfoil.lab.garments import shipped
 from counterfoil.lab.scenes import sample
-from counterfoil.language.checker import Checker
-from counterfoil.language.edits import rewrite
-from counterfoil.language.factors import FACTORS
-from counterfoil.language.lexicon_rewriter import lexicon_rewriter
-from counterfoil.parts import Rewriter, Wish
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Rewriter, Wish
+from counterfoil.parts.language.checker import Checker
+from counterfoil.parts.language.edits import rewrite
+from counterfoil.parts.language.factors import FACTORS
+from counterfoil.parts.language.lexicon_rewriter import lexicon_rewriter
 from tests.language.test_checker import LANCE
 
 NATURAL = """a photo of a dog sitting on a couch next to a window

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil import registry
-from counterfoil.errors import BadPart, BadWeights
+from counterfoil.core.errors import BadPart, BadWeights
 from counterfoil.lab import captions as lab
 from counterfoil.lab.garments import shipped
 from counterfoil.lab.scenes import sample
-from counterfoil.language.checker import Checker
-from counterfoil.language.edits import rewrite
-from counterfoil.language.factors import FACTORS
-from counterfoil.language.generation import Sampling, Writer, Written, _Noise
-from counterfoil.language.llm import LlmRewriter, llm_rewriter
-from counterfoil.language.prompting import STYLES
-from counterfoil.parts import Rewriter, Wish
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Rewriter, Wish
+from counterfoil.parts.language.checker import Checker
+from counterfoil.parts.language.edits import rewrite
+from counterfoil.parts.language.factors import FACTORS
+from counterfoil.parts.language.generation import Sampling, Writer, Written, _Noise
+from counterfoil.parts.language.llm import LlmRewriter, llm_rewriter
+from counterfoil.parts.language.prompting import STYLES
 from tests.language.small_models import llama
 
 pytestmark = pytest.mark.xdist_group("llm")

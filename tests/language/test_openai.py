@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from counterfoil import registry
-from counterfoil.errors import BadPart
-from counterfoil.language.checker import Checker
-from counterfoil.language.edits import rewrite
-from counterfoil.language.openai import OpenAiRewriter, openai_rewriter
-from counterfoil.parts import Rewriter, Wish
+from counterfoil.core.errors import BadPart
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Rewriter, Wish
+from counterfoil.parts.language.checker import Checker
+from counterfoil.parts.language.edits import rewrite
+from counterfoil.parts.language.openai import OpenAiRewriter, openai_rewriter
 
 WISH = Wish("a photo of a dog on a sofa", "subject")
 KEY = "sk-very-secret"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil.language.perplexity import Perplexity
+from counterfoil.parts.language.perplexity import Perplexity
 from tests.language.small_models import llama
 
 pytestmark = pytest.mark.xdist_group("llm")

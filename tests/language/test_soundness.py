@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.language.numbering import parse
-from counterfoil.language.soundness import unsound
+from counterfoil.parts.language.numbering import parse
+from counterfoil.parts.language.soundness import unsound
 
 
 @pytest.mark.parametrize(

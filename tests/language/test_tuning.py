@@ -11,16 +11,16 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from counterfoil.cli.app import app
-from counterfoil.errors import BadData, BadRun, BadSpec, BadWeights, CounterfoilError
+from counterfoil.core.errors import BadData, BadRun, BadSpec, BadWeights, CounterfoilError
 from counterfoil.lab.tokenizer import prompt_tokenizer
-from counterfoil.language import checkpoints, pairs
-from counterfoil.language.examples import HIDDEN, examples
-from counterfoil.language.lab import rewriter
-from counterfoil.language.llm import LlmRewriter, llm_rewriter
-from counterfoil.language.pairs import Pair
-from counterfoil.language.prompting import STYLES
-from counterfoil.language.tuning import Recipe, Step, train
-from counterfoil.parts import Wish
+from counterfoil.parts.contracts import Wish
+from counterfoil.parts.language import checkpoints, pairs
+from counterfoil.parts.language.examples import HIDDEN, examples
+from counterfoil.parts.language.lab import rewriter
+from counterfoil.parts.language.llm import LlmRewriter, llm_rewriter
+from counterfoil.parts.language.pairs import Pair
+from counterfoil.parts.language.prompting import STYLES
+from counterfoil.parts.language.tuning import Recipe, Step, train
 from tests.language.small_models import llama
 
 pytestmark = pytest.mark.xdist_group("tuning")

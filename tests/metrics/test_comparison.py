@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.metrics.across import order_agreement
 from counterfoil.metrics.comparison import Comparison, compare
 from counterfoil.metrics.measures import MEASURES, measure

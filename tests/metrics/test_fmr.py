@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from counterfoil import store
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
+from counterfoil.core.records import Ending, Prediction, Trial, Verdict
 from counterfoil.metrics import fmr_results, read_outcomes, table
 from counterfoil.metrics.columns import ABSENT, NO, OPEN, YES
-from counterfoil.records import Ending, Prediction, Trial, Verdict
 from counterfoil.store import Run
 
 SPEC: dict[str, Any] = {"model": {"name": "m"}, "oracle": {"name": "o"}, "search": {"budget": 3}}

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.metrics.estimate import Estimate, estimate
 from counterfoil.metrics.fmr import columns_of
 from counterfoil.metrics.gate import Bar, Check, check_against, check_bars, parse_bar

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from counterfoil import store
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
+from counterfoil.core.records import Arm, Trial
 from counterfoil.metrics.sameness import check_sources, differences, differences_in_sources
-from counterfoil.records import Arm, Trial
 from counterfoil.store import Run
 
 ONE, TWO = "1" * 64, "2" * 64

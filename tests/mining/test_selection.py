@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from counterfoil.errors import BadSpec
-from counterfoil.mining import Candidate, Look, select
-from counterfoil.mining.duplicates import distance, embedding_hash, perceptual_hash
-from counterfoil.spec.imagenet_d import MiningSpec
+from counterfoil.core.errors import BadSpec
+from counterfoil.core.spec.imagenet_d import MiningSpec
+from counterfoil.metrics.mining import Candidate, Look, select
+from counterfoil.metrics.mining.duplicates import distance, embedding_hash, perceptual_hash
 
 NAMES = ("a", "b", "c")
 

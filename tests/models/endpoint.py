@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from counterfoil import images
+from counterfoil.parts import images
 from tests.fakes import CLASSES, TinyModel
 
 Spoil = Callable[[int, Any], Any]

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from counterfoil.errors import BadPart, BadWeights
-from counterfoil.models.exported import pt2_model, torchscript_model
+from counterfoil.core.errors import BadPart, BadWeights
+from counterfoil.parts.models.exported import pt2_model, torchscript_model
 from counterfoil.testing import check_model, pictures
 from tests.fakes import CLASSES
 from tests.models.programs import Network, exported, scripted

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil.errors import BadPart, LabelMismatch
-from counterfoil.models.grouped import GroupedModel, grouped_model
+from counterfoil.core.errors import BadPart, LabelMismatch
+from counterfoil.parts.models.grouped import GroupedModel, grouped_model
 from counterfoil.testing import check_model, pictures
 from tests.fakes import TinyModel
 from tests.worlds import FAKES

@@ -13,11 +13,11 @@ import transformers
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from counterfoil import imagenet, labels
-from counterfoil.errors import BadPart, BadWeights
-from counterfoil.models.hf_models import hf_model
-from counterfoil.models.module import ModuleModel
-from counterfoil.models.zero_shot import ZeroShotModel
+from counterfoil.core.errors import BadPart, BadWeights
+from counterfoil.parts import imagenet, labels
+from counterfoil.parts.models.hf_models import hf_model
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.zero_shot import ZeroShotModel
 from counterfoil.testing import check_model
 from tests.hub import cached, offline
 from tests.models.conftest import shake, to_batch

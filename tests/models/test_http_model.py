@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from counterfoil.assembly import Given
-from counterfoil.errors import BadPart, RunFailed
-from counterfoil.models.http_client import JsonClient, Patience
-from counterfoil.models.http_model import HttpModel, http_model, https_model
+from counterfoil.core.errors import BadPart, RunFailed
+from counterfoil.parts.models.http_client import JsonClient, Patience
+from counterfoil.parts.models.http_model import HttpModel, http_model, https_model
 from counterfoil.protocols import fmr
+from counterfoil.protocols.assembly import Given
 from counterfoil.testing import check_model, pictures
 from tests.fakes import CLASSES, TinyModel
 from tests.models.endpoint import Endpoint, served

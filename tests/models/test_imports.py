@@ -10,7 +10,7 @@ PARTS = {
     "datasets": "folder tensors manifest webdataset hf_sets torchvision_sets selection",
 }
 MODULES = ", ".join(f"counterfoil.{role}.{name}" for role, names in PARTS.items() for name in names.split())
-MODULES += ", counterfoil.python_parts"
+MODULES += ", counterfoil.parts.python_parts"
 
 
 def test_listing_the_parts_loads_no_heavy_library() -> None:

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from counterfoil.errors import BadPart
-from counterfoil.models.module import ModuleModel
-from counterfoil.models.preprocessing import square
-from counterfoil.parts import Model
+from counterfoil.core.errors import BadPart
+from counterfoil.parts.contracts import Model
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.preprocessing import square
 
 
 class Means(nn.Module):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from counterfoil.errors import BadPart, BadWeights
-from counterfoil.models.onnx_models import onnx_model
+from counterfoil.core.errors import BadPart, BadWeights
+from counterfoil.parts.models.onnx_models import onnx_model
 from counterfoil.testing import check_model, pictures
 from tests.fakes import CLASSES
 from tests.models.programs import Network, onnx_file

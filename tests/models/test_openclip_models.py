@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil.errors import BadPart, BadWeights
-from counterfoil.models.openclip_models import openclip_model
+from counterfoil.core.errors import BadPart, BadWeights
+from counterfoil.parts.models.openclip_models import openclip_model
 from counterfoil.testing import check_model
 from tests.models.conftest import to_batch
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil.errors import BadPart
-from counterfoil.models.preprocessing import Preprocessing, square
+from counterfoil.core.errors import BadPart
+from counterfoil.parts.models.preprocessing import Preprocessing, square
 
 
 def test_the_default_leaves_pictures_alone() -> None:

@@ -7,8 +7,8 @@ import torch
 import transformers
 from PIL import Image
 
-from counterfoil.errors import BadPart
-from counterfoil.models.processors import from_processor
+from counterfoil.core.errors import BadPart
+from counterfoil.parts.models.processors import from_processor
 from tests.models.conftest import to_batch
 
 PROCESSORS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil.errors import BadPart, BadSpec
-from counterfoil.models.python_factory import python_model
+from counterfoil.core.errors import BadPart, BadSpec
+from counterfoil.parts.models.python_factory import python_model
 
 SOURCE = """
 from dataclasses import dataclass
 import torch
 from torch import nn
-from counterfoil.errors import BadData
-from counterfoil.models.module import ModuleModel
+from counterfoil.core.errors import BadData
+from counterfoil.parts.models.module import ModuleModel
 
 NUMBER = 3
 
@@ -94,7 +94,7 @@ def test_functions_that_make_no_model_are_refused(source: Path, factory: str, me
 
 
 def test_an_error_of_ours_inside_the_function_comes_through(source: Path) -> None:
-    from counterfoil.errors import BadData
+    from counterfoil.core.errors import BadData
 
     with pytest.raises(BadData, match="no data here"):
         python_model(f"{source}:complaining")

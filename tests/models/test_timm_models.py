@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 from timm.data import create_transform, resolve_model_data_config
 from timm.models import save_for_hf
 
-from counterfoil import labels
-from counterfoil.errors import BadPart, BadWeights, UnknownName
-from counterfoil.models.module import ModuleModel
-from counterfoil.models.timm_models import timm_model
+from counterfoil.core.errors import BadPart, BadWeights, UnknownName
+from counterfoil.parts import labels
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.timm_models import timm_model
 from counterfoil.testing import check_model
 from tests.models.conftest import shake, to_batch
 

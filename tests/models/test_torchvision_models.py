@@ -9,9 +9,9 @@ from PIL import Image
 from safetensors.torch import save_file
 from torchvision import models
 
-from counterfoil import labels
-from counterfoil.errors import BadPart, BadWeights, UnknownName
-from counterfoil.models.torchvision_models import torchvision_model
+from counterfoil.core.errors import BadPart, BadWeights, UnknownName
+from counterfoil.parts import labels
+from counterfoil.parts.models.torchvision_models import torchvision_model
 from counterfoil.testing import check_model
 from tests.models.conftest import shake, to_batch
 

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from counterfoil.oracles.acceptance import MOST_PROBABLE, Acceptance
-from counterfoil.parts import Verdicts
+from counterfoil.parts.contracts import Verdicts
+from counterfoil.parts.oracles.acceptance import MOST_PROBABLE, Acceptance
 
 CLASSES = ["red boot", "blue bag", "green dress", "hat"]
 

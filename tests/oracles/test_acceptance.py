@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil.errors import BadPart, RunFailed
-from counterfoil.oracles.acceptance import Acceptance
+from counterfoil.core.errors import BadPart, RunFailed
+from counterfoil.parts.oracles.acceptance import Acceptance
 
 PROBABILITIES = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.4, 0.35, 0.25]])
 LABELS = torch.tensor([0, 0, 0])

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from counterfoil import registry
-from counterfoil.errors import BadPart, LabelMismatch
-from counterfoil.models.module import ModuleModel
-from counterfoil.oracles.classifier import ClassifierOracle, classifier_oracle
-from counterfoil.parts import Oracle
+from counterfoil.core.errors import BadPart, LabelMismatch
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Oracle
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.oracles.classifier import ClassifierOracle, classifier_oracle
 
 
 class Colours(nn.Module):

@@ -8,9 +8,9 @@ import pytest
 import torch
 from transformers import AutoProcessor, AutoTokenizer, CLIPImageProcessor, CLIPModel, SiglipImageProcessor, SiglipModel
 
-from counterfoil.encoders.prompts import phrases
-from counterfoil.errors import BadPart, BadWeights, LabelMismatch
-from counterfoil.oracles.clip import clip_oracle
+from counterfoil.core.errors import BadPart, BadWeights, LabelMismatch
+from counterfoil.parts.encoders.prompts import phrases
+from counterfoil.parts.oracles.clip import clip_oracle
 from counterfoil.testing import check_oracle
 from tests.oracles.conftest import CLASSES, pictures, to_batch
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil import registry
-from counterfoil.errors import BadPart
-from counterfoil.oracles.acceptance import Acceptance
-from counterfoil.oracles.clip import clip_oracle
-from counterfoil.oracles.ensemble import EnsembleOracle, ensemble_oracle
-from counterfoil.oracles.openclip import openclip_oracle
-from counterfoil.parts import Oracle
+from counterfoil.core.errors import BadPart
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Oracle
+from counterfoil.parts.oracles.acceptance import Acceptance
+from counterfoil.parts.oracles.clip import clip_oracle
+from counterfoil.parts.oracles.ensemble import EnsembleOracle, ensemble_oracle
+from counterfoil.parts.oracles.openclip import openclip_oracle
 from counterfoil.testing import check_oracle
 from tests.oracles.conftest import Fixed, Saying
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil import images
-from counterfoil.assembly import Given
-from counterfoil.errors import BadData, BadPart
-from counterfoil.oracles.ensemble import EnsembleOracle
-from counterfoil.oracles.human import human_oracle
+from counterfoil.core.errors import BadData, BadPart
+from counterfoil.parts import images
+from counterfoil.parts.oracles.ensemble import EnsembleOracle
+from counterfoil.parts.oracles.human import human_oracle
 from counterfoil.protocols import fmr
+from counterfoil.protocols.assembly import Given
 from counterfoil.testing import check_oracle, pictures
 from tests.oracles.conftest import Saying
 from tests.worlds import arrays, spec

@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from counterfoil.encoders import openclip
-from counterfoil.errors import BadPart, BadWeights, UnknownName
-from counterfoil.oracles.openclip import openclip_oracle
+from counterfoil.core.errors import BadPart, BadWeights, UnknownName
+from counterfoil.parts.encoders import openclip
+from counterfoil.parts.oracles.openclip import openclip_oracle
 from counterfoil.testing import check_oracle
 from tests.oracles.conftest import CLASSES, pictures, sharpen, to_batch
 

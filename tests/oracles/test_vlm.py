@@ -6,8 +6,8 @@ import pytest
 import torch
 import transformers
 
-from counterfoil.errors import BadPart, BadWeights
-from counterfoil.oracles.vlm import vlm_oracle
+from counterfoil.core.errors import BadPart, BadWeights
+from counterfoil.parts.oracles.vlm import vlm_oracle
 from counterfoil.testing import check_oracle
 from tests.hub import cached, offline
 from tests.oracles import small_vlm

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from counterfoil import images, registry
-from counterfoil.errors import RunFailed
-from counterfoil.painting.painted import paint
+from counterfoil.core.errors import RunFailed
+from counterfoil.parts import images, registry
+from counterfoil.parts.painters.painted import paint
 from counterfoil.testing import check_painter
 from tests.models.endpoint import Endpoint, served
 

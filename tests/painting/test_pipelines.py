@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from counterfoil import registry
-from counterfoil.errors import BadPart, BadWeights
+from counterfoil.core.errors import BadPart, BadWeights
 from counterfoil.lab.places import WEIGHTS
-from counterfoil.painting.painted import fault, paint
-from counterfoil.painting.pipelines import PipelinePainter, diffusers_painter
+from counterfoil.parts import registry
+from counterfoil.parts.painters.painted import fault, paint
+from counterfoil.parts.painters.pipelines import PipelinePainter, diffusers_painter
 from counterfoil.testing import check_painter
 
 PROMPTS = [

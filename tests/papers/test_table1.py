@@ -13,7 +13,7 @@ import torch
 from bench.table1 import models, run, train
 from safetensors.torch import save_file
 
-from counterfoil.errors import BadWeights
+from counterfoil.core.errors import BadWeights
 from counterfoil.store import open_run
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil import papers
-from counterfoil.errors import UsageError
-from counterfoil.papers.ours import same_words
+from counterfoil.core.errors import UsageError
+from counterfoil.studies import papers
+from counterfoil.studies.papers.ours import same_words
 
 PAPER = papers.load("fmr")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from counterfoil import spec as specs
+from counterfoil.core import spec as specs
 from counterfoil.protocols import fmr
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil import images, rescoring
-from counterfoil.assembly import Given
-from counterfoil.protocols import fmr, imagenet_d, lance
-from counterfoil.records import Prediction
+from counterfoil.core.records import Prediction
+from counterfoil.core.spec import PartSpec
+from counterfoil.parts import images
+from counterfoil.protocols import fmr, imagenet_d, lance, rescoring
+from counterfoil.protocols.assembly import Given
 from counterfoil.report import write_report
-from counterfoil.spec import PartSpec
 from counterfoil.store import Run
 from tests.fakes import CLASSES, TinyModel
 from tests.protocols.imagenet_d import world as squares

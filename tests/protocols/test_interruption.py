@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from counterfoil import store
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
 from counterfoil.protocols import fmr
 from tests.protocols import killed_child
 from tests.worlds import arrays, spec, values

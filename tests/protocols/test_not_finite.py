@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.errors import RunFailed
-from counterfoil.parts import Verdicts
+from counterfoil.core.errors import RunFailed
+from counterfoil.parts.contracts import Verdicts
 from counterfoil.protocols import imagenet_d, lance
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets

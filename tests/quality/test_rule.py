@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from counterfoil.quality import CHECKS, Similarities, choose
-from counterfoil.quality.measure import Ruler, compared
-from counterfoil.spec import QualitySpec
+from counterfoil.core.spec import QualitySpec
+from counterfoil.protocols.lance.quality import CHECKS, Similarities, choose
+from counterfoil.protocols.lance.quality.measure import Ruler, compared
 from tests.protocols.lance.world import Eye, draw
 
 GOOD = Similarities(image_image=0.8, source_text=0.3, edited_text=0.3, old_text=0.2, directional=0.5)

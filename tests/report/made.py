@@ -14,9 +14,9 @@ import numpy as np
 from PIL import Image
 
 from counterfoil import store
+from counterfoil.core.records import Prediction, Trial, Verdict
+from counterfoil.core.spec import parse
 from counterfoil.metrics import fmr_results
-from counterfoil.records import Prediction, Trial, Verdict
-from counterfoil.spec import parse
 from counterfoil.store import Run
 
 CLASSES = ("ant", "bee", "cat")

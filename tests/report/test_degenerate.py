@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from counterfoil import store
-from counterfoil.errors import BadRun, UsageError
-from counterfoil.records import Verdict
+from counterfoil.core.errors import BadRun, UsageError
+from counterfoil.core.records import Verdict
 from counterfoil.report import write_report
 
 from .made import ORACLE, Plan, build, replace_results
@@ -81,7 +81,7 @@ def test_run_without_images(tmp_path: Path) -> None:
 def test_nothing_readable(tmp_path: Path) -> None:
     run = build(tmp_path / "run", Plan(images=1))
     with store.write(tmp_path / "bad", run.spec, run.classes, run.provenance) as writer:
-        from counterfoil.records import Trial
+        from counterfoil.core.records import Trial
 
         writer.add([Trial("a.png", "guided", 0, 1, "skipped", 0, 0, reason="not a picture")], [], [])
         writer.finish({"counts": {}, "per_class": {}, "curve": []})

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from counterfoil import spec as specs
 from counterfoil import store
-from counterfoil.records import Trial
+from counterfoil.core import spec as specs
+from counterfoil.core.records import Trial
 from counterfoil.report.downloads import SCHEMA
 from counterfoil.report.making import command, facts, repeatable
 from counterfoil.store import Run

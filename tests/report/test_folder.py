@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.report import write_report
 from counterfoil.store import Run
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from counterfoil.records import Prediction
+from counterfoil.core.records import Prediction
 from counterfoil.report import write_report
 from counterfoil.report.pictures import GAIN, LARGEST, SMALL
 from counterfoil.store import Run

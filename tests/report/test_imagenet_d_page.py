@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from counterfoil import store
+from counterfoil.core.records import Verdict
 from counterfoil.metrics.imagenet_d_text import table_text
 from counterfoil.metrics.imagenet_d_transfer import BIAS
 from counterfoil.protocols import imagenet_d
-from counterfoil.records import Verdict
 from counterfoil.report import write_report
 from counterfoil.store.asked import Asked, record
 from tests.protocols.imagenet_d.world import Scripted, given, spec
@@ -88,7 +88,7 @@ def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
 
 
 def test_a_set_that_was_only_tested_on_has_no_surrogates_on_its_page(run: store.Run, tmp_path: Path) -> None:
-    from counterfoil.export.writing import export
+    from counterfoil.report.export.writing import export
 
     export(run, tmp_path / "set")
     changes = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set"), "models": ["fake:unseen"]}
@@ -102,7 +102,7 @@ def test_a_set_that_was_only_tested_on_has_no_surrogates_on_its_page(run: store.
 
 
 def test_a_model_without_a_mistake_has_none_to_sort(run: store.Run, tmp_path: Path) -> None:
-    from counterfoil.export.writing import export
+    from counterfoil.report.export.writing import export
 
     export(run, tmp_path / "set")
     changes = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set"), "models": ["fake:good"]}

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from counterfoil import rescoring, store
-from counterfoil.errors import UsageError
-from counterfoil.parts import Edited
-from counterfoil.protocols import lance
+from counterfoil import store
+from counterfoil.core.errors import UsageError
+from counterfoil.core.spec import PartSpec
+from counterfoil.parts.contracts import Edited
+from counterfoil.protocols import lance, rescoring
 from counterfoil.report import write_report
 from counterfoil.report.lance import charts
-from counterfoil.spec import PartSpec
 from counterfoil.store.asked import Asked, record
 from tests.protocols.lance import world
 from tests.report.pages import read

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil.core.records import Prediction, Verdict
 from counterfoil.metrics.table import MEANINGS
-from counterfoil.records import Prediction, Verdict
 from counterfoil.report import write_report
 from counterfoil.store import Run, open_run
 from counterfoil.store.asked import Asked, record

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil import store
-from counterfoil.records import Prediction, Trial, Verdict
+from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.report.collect import Collected, collect
 from counterfoil.report.gallery import write_gallery
 from counterfoil.report.pictures import Album

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil.core.records import Prediction
 from counterfoil.metrics.transfer import transfer_of
-from counterfoil.records import Prediction
 from counterfoil.report import write_report
 from counterfoil.store import Run, open_run
 

@@ -63,7 +63,7 @@ def _adm(folder: Path, stack: ExitStack) -> Any:
 def _style(folder: Path, stack: ExitStack) -> Any:
     from safetensors.torch import save_file
 
-    from counterfoil.generators.style import adain
+    from counterfoil.parts.generators.style import adain
     from tests.generators.named_weights import named_weights
 
     for name, network in (("encoder", adain.encoder()), ("decoder", adain.decoder())):

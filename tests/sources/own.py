@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil.parts import Caption, Edited, Inversion, Proposals, Refused, Sample, Verdicts, Wish
+from counterfoil.parts.contracts import Caption, Edited, Inversion, Proposals, Refused, Sample, Verdicts, Wish
 from tests.fakes import CLASSES
 from tests.worlds import labelled
 

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from counterfoil.registry import ROLES
+from counterfoil.parts.registry import ROLES
 from tests.sources import data, endpoints, generators, language, models, own, painting
 
 Made = tuple[str, dict[str, Any]]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from counterfoil.errors import BadData, BadSpec
-from counterfoil.sparse import group_lasso
-from counterfoil.sparse.box import Box, around, richest
-from counterfoil.sparse.cells import CellSettings, fit_cells
-from counterfoil.sparse.fit import Settings, _under
+from counterfoil.core.errors import BadData, BadSpec
+from counterfoil.parts.generators.sparse import group_lasso
+from counterfoil.parts.generators.sparse.box import Box, around, richest
+from counterfoil.parts.generators.sparse.cells import CellSettings, fit_cells
+from counterfoil.parts.generators.sparse.fit import Settings, _under
 
 
 def made(count: int = 240, *, told: bool = True, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

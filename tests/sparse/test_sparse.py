@@ -8,14 +8,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from counterfoil.engine import Engine
-from counterfoil.errors import BadData, BadSpec, BadWeights, UsageError
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.generators.pixels import pixels
-from counterfoil.sparse import Mask, SparseGenerator, load, save
-from counterfoil.sparse.box import around
-from counterfoil.sparse.fit import Settings, fit
-from counterfoil.spec import EngineSpec, PartSpec, SearchSpec
+from counterfoil.core.errors import BadData, BadSpec, BadWeights, UsageError
+from counterfoil.core.spec import EngineSpec, PartSpec, SearchSpec
+from counterfoil.engine.scheduler import Engine
+from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.parts.generators.pixels import pixels
+from counterfoil.parts.generators.sparse import Mask, SparseGenerator, load, save
+from counterfoil.parts.generators.sparse.box import around
+from counterfoil.parts.generators.sparse.fit import Settings, fit
 from counterfoil.studies import runner
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.bench import Settings as Decided

@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch import nn
 
-from counterfoil import registry
-from counterfoil.engine import Finished, Job
-from counterfoil.generators.autoencoders import GaussianAutoencoder, TinyAutoencoder
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.generators.vqgan.configuration import Architecture
-from counterfoil.generators.vqgan.generator import GumbelVqganAutoencoder, VqganAutoencoder
-from counterfoil.generators.vqgan.network import Vqgan
-from counterfoil.sparse import Mask, SparseGenerator, WindowedGenerator, masked
-from counterfoil.sparse.box import Box
-from counterfoil.sparse.saving import in_turn, measure, psnr
-from counterfoil.sparse.submodel import CannotCrop, Submodel
+from counterfoil.engine.scheduler import Finished, Job
+from counterfoil.parts import registry
+from counterfoil.parts.generators.autoencoders import GaussianAutoencoder, TinyAutoencoder
+from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.parts.generators.sparse import Mask, SparseGenerator, WindowedGenerator, masked
+from counterfoil.parts.generators.sparse.box import Box
+from counterfoil.parts.generators.sparse.saving import in_turn, measure, psnr
+from counterfoil.parts.generators.sparse.submodel import CannotCrop, Submodel
+from counterfoil.parts.generators.vqgan.configuration import Architecture
+from counterfoil.parts.generators.vqgan.generator import GumbelVqganAutoencoder, VqganAutoencoder
+from counterfoil.parts.generators.vqgan.network import Vqgan
 from counterfoil.testing import check_generator, pictures
 from tests.fakes import TinyAutoencoder as PlainModule
 from tests.fakes import TinyModel
@@ -195,7 +195,7 @@ def test_a_decoder_that_enlarges_nothing_cannot_be_cropped():
 
 
 def test_a_mask_for_another_network_is_refused_in_one_line():
-    from counterfoil.errors import BadSpec
+    from counterfoil.core.errors import BadSpec
 
     inner = GaussianAutoencoder(registry.create("generator", "lab:kl").autoencoder.network)
     with pytest.raises(BadSpec, match=r"rows of shape \(9, 16, 16\), which this generator cannot decode"):

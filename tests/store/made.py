@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import store
-from counterfoil.records import Prediction, Trial, Verdict
+from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.store import Run, Writer
 
 SPEC: dict[str, Any] = {

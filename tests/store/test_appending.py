@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from counterfoil import store
-from counterfoil.errors import BadRun
-from counterfoil.records import Prediction, Verdict
+from counterfoil.core.errors import BadRun
+from counterfoil.core.records import Prediction, Verdict
 
 from .faults import failing
 from .made import every_file, expected, image_id, write

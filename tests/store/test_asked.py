@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
 from counterfoil.store.asked import NAME, Asked, asked_of, record
 
 from .made import write

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from counterfoil import store
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
 
 from .made import CLASSES, PROVENANCE, SPEC, content, fill, records
 

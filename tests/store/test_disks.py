@@ -8,7 +8,7 @@ import os
 import pytest
 
 from counterfoil import store
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
 from counterfoil.store.staging import PartBuffer
 
 from .faults import failing

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil import store
-from counterfoil.errors import BadRun, BadSpec
+from counterfoil.core.errors import BadRun, BadSpec
 
 from .made import CLASSES, PROVENANCE, SPEC, every_file, fill, write
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil import store
-from counterfoil.records import Prediction, Verdict
+from counterfoil.core.records import Prediction, Verdict
 from counterfoil.store import Writer
 
 from .made import CLASSES, PROVENANCE, SPEC, every_file, fill, image_id, records

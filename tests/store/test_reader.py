@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from counterfoil import store
-from counterfoil.errors import BadRun
-from counterfoil.records import Prediction, Trial
+from counterfoil.core.errors import BadRun
+from counterfoil.core.records import Prediction, Trial
 from counterfoil.store import schema
 
 from .made import write

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from counterfoil import store
-from counterfoil.errors import BadData, BadRun
-from counterfoil.records import Trial
+from counterfoil.core.errors import BadData, BadRun
+from counterfoil.core.records import Trial
 
 from .made import CLASSES, PROVENANCE, SPEC, content, every_file, expected, fill, image_id, records, write
 

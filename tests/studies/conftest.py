@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.spec import PartSpec
+from counterfoil.core.spec import PartSpec
 from counterfoil.studies.bench import Bench, Settings
 from tests.worlds import FAKES, arrays
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from counterfoil.errors import BadPart, UsageError
-from counterfoil.spec import PartSpec
+from counterfoil.core.errors import BadPart, UsageError
+from counterfoil.core.spec import PartSpec
 from counterfoil.studies import runner
 from counterfoil.studies.bench import Bench, Settings
 from counterfoil.studies.step_size import _columns

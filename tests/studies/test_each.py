@@ -12,9 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil.datasets.tensors import ArrayDataset
-from counterfoil.errors import UsageError
-from counterfoil.spec import PartSpec
+from counterfoil.core.errors import UsageError
+from counterfoil.core.spec import PartSpec
+from counterfoil.parts.datasets.tensors import ArrayDataset
 from counterfoil.studies import runner
 from counterfoil.studies.bench import Bench, Settings
 from counterfoil.studies.fgsm_start import AttackedData

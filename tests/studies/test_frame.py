@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from counterfoil import studies
 from counterfoil.cli.app import app
-from counterfoil.errors import BadSpec, CounterfoilError, UnknownName
+from counterfoil.core.errors import BadSpec, CounterfoilError, UnknownName
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.estimate import Estimate
-from counterfoil.spec import PartSpec
 from counterfoil.studies import runner
 from counterfoil.studies.bench import Bench, Settings
 from counterfoil.studies.findings import Check, Findings, Row, Table, apart, positive

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from counterfoil import studies
 from counterfoil.cli.app import app
-from counterfoil.spec import PartSpec
+from counterfoil.core.spec import PartSpec
 from counterfoil.studies import pool, runner, summary
 from counterfoil.studies.bench import Bench, Settings
 from counterfoil.studies.findings import Check, Findings

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from counterfoil.cli.app import app
-from counterfoil.errors import CounterfoilError
+from counterfoil.core.errors import CounterfoilError
 from counterfoil.store import open_run
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session as Transaction
 
 import counterfoil.web.database
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.web.database import Database, Item, Review
 from counterfoil.web.database.migrate import HEAD, bring_up_to_date
 from counterfoil.web.database.models import Base

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from counterfoil.errors import BadData
+from counterfoil.core.errors import BadData
 from counterfoil.web.review import label_studio
 
 from .world import World, invited, start_review

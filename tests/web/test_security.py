@@ -14,7 +14,7 @@ import anyio
 import pytest
 from starlette.testclient import TestClient
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.web.security import tokens
 from counterfoil.web.settings import Settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-from counterfoil.errors import CounterfoilError
+from counterfoil.core.errors import CounterfoilError
 
 INTERRUPTED = 130
 

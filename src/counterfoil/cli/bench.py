@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterfoil import spec as specs
 from counterfoil.cli.output import output
 from counterfoil.cli.runs import images_of, read, resolve
-from counterfoil.errors import UsageError
+from counterfoil.core import spec as specs
+from counterfoil.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from counterfoil.benchmark import Measured
+    from counterfoil.doctor.benchmark import Measured
 
 Text = str | None
 Number = int | None
@@ -55,7 +55,7 @@ def bench(
             specs.override(values, assignment)
         resolved.append(resolve(values))
 
-    from counterfoil.benchmark import measured
+    from counterfoil.doctor.benchmark import measured
 
     found = []
     for spec, execution in resolved:

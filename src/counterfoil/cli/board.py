@@ -9,10 +9,10 @@ import typer
 from typer.core import TyperGroup
 
 from counterfoil.cli.output import output
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from counterfoil.board import Entry
+    from counterfoil.report.board import Entry
 
 
 class _BuildsByDefault(TyperGroup):
@@ -42,7 +42,7 @@ def build(
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Leaderboard",
 ) -> None:
     """Write the board as a static site that opens from disk."""
-    from counterfoil.board import write_board
+    from counterfoil.report.board import write_board
 
     typer.echo(write_board(sources, out, scored=scored, pictures=pictures, title=title))
 
@@ -59,7 +59,7 @@ def result(
     """Write a run's result as the one JSON file that a board takes."""
     from pydantic import ValidationError
 
-    from counterfoil.board import Entry, entries_of
+    from counterfoil.report.board import Entry, entries_of
     from counterfoil.store import open_run
     from counterfoil.store.canonical import canonical
 
@@ -87,9 +87,9 @@ def _one(run: Path, entries: list[Entry], model: str | None) -> Entry:
 @app.command("check", short_help="Say whether results fit the schema and their numbers follow from their answers.")
 def check(files: Annotated[list[Path], typer.Argument(metavar="RESULT.json...", help="Result files.")]) -> None:
     """Say whether results fit the schema, and whether their numbers follow from their answers."""
-    from counterfoil.board import read_entry
     from counterfoil.metrics.estimate import Estimate
     from counterfoil.metrics.verdicts import interval_text
+    from counterfoil.report.board import read_entry
 
     problems = 0
     for path in files:

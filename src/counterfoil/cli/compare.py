@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.metrics.across import order_agreement
 from counterfoil.metrics.comparison import compare as compare_outcomes
 from counterfoil.metrics.imagenet_d_columns import chats_of, surrogates_of

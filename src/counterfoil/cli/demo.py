@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 
 DEMOS = {
     "fmr": "counterfoil.cli.demo_fmr",

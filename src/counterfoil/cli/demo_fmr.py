@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from counterfoil import spec as specs
 from counterfoil.cli.demo import cell
+from counterfoil.core import spec as specs
 
 IMAGES = 72
 MODELS = ("lab:narrow", "lab:augmented", "lab:diverse")
@@ -19,7 +19,7 @@ ROWS = ("SA", "PA", "FMR", "FMR_matched", "PA_reconstruction", "PA_random", "VR"
 
 def demo(images: int, out: Path) -> None:
     """Make pictures against three classifiers and say how much accuracy each keeps."""
-    from counterfoil.progress import watching
+    from counterfoil.core.progress import watching
     from counterfoil.protocols import fmr
     from counterfoil.report import write_report
 

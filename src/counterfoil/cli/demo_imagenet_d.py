@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from counterfoil import spec as specs
+from counterfoil.core import spec as specs
 
 SURROGATES = ("lab:narrow", "lab:vit", "lab:grey", "lab:colour-shortcut")
 MODELS = ("lab:augmented", "lab:adversarial", "lab:background-shortcut", "lab:diverse")
@@ -18,7 +18,7 @@ IMAGES = 216
 
 def demo_spec(images: int = IMAGES) -> specs.ImagenetDSpec:
     """The run of the demo: the lab's grid, by default each pair once, mined by four classifiers and tested on four others."""
-    from counterfoil.grids.words import named, read_yaml
+    from counterfoil.protocols.imagenet_d.grids.words import named, read_yaml
 
     path = named("lab")
     assert path is not None
@@ -38,12 +38,12 @@ def demo_spec(images: int = IMAGES) -> specs.ImagenetDSpec:
 
 def demo(images: int, out: Path) -> None:
     """Paint, mine, test and export, then say what it shows."""
-    from counterfoil.export.writing import export
+    from counterfoil.core.progress import watching
     from counterfoil.lab.faithfulness import faithfulness
     from counterfoil.metrics.imagenet_d import table_text
-    from counterfoil.progress import watching
     from counterfoil.protocols import imagenet_d
     from counterfoil.report import write_report
+    from counterfoil.report.export.writing import export
 
     typer.echo(
         "Garments are painted in backgrounds, textures and materials. What four classifiers all miss is kept, if the lab's"

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from counterfoil import spec as specs
 from counterfoil.cli.demo import cell
+from counterfoil.core import spec as specs
 
 IMAGES = 40
 MODELS = ("lab:background-shortcut", "lab:colour-shortcut", "lab:diverse")
@@ -36,8 +36,8 @@ SPEC: dict[str, Any] = {
 
 def demo(images: int, out: Path) -> None:
     """Edit one set of pictures and ask three classifiers about it."""
+    from counterfoil.core.progress import watching
     from counterfoil.metrics.lance import lance_results
-    from counterfoil.progress import watching
     from counterfoil.protocols import lance
     from counterfoil.report import write_report
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from counterfoil import spec as specs
 from counterfoil.cli.output import output
 from counterfoil.cli.runs import read, resolve
-from counterfoil.errors import UsageError
+from counterfoil.core import spec as specs
+from counterfoil.core.errors import UsageError
 
 if TYPE_CHECKING:
     from counterfoil.doctor import Diagnosis
@@ -51,8 +51,8 @@ def doctor(
             f"doctor: looks over set-ups of the protocol fmr, got {resolved.protocol}; name a generator and an oracle"
         )
 
-    from counterfoil.assembly import assemble
     from counterfoil.doctor import examine
+    from counterfoil.protocols.assembly import assemble
 
     console = Console(stderr=True)
     with execution.computing():

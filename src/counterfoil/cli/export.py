@@ -21,8 +21,8 @@ def export(
     note: Annotated[str, typer.Option(help="A paragraph for the datasheet.")] = "",
 ) -> None:
     """Write the accepted pictures of a run as a set, with a datasheet, its history and checksums."""
-    from counterfoil.export.writing import export as write
-    from counterfoil.progress import counting
+    from counterfoil.core.progress import counting
+    from counterfoil.report.export.writing import export as write
     from counterfoil.store import open_run
 
     opened = open_run(run)

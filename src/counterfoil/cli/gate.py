@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from counterfoil.cli.output import output
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.metrics.gate import check_against, check_bars, parse_bar
 from counterfoil.metrics.imagenet_d_columns import surrogates_of
 from counterfoil.metrics.junit import junit

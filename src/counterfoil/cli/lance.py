@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from counterfoil.language.tuning import Step
+    from counterfoil.parts.language.tuning import Step
 
 app = typer.Typer(help="Tools for the LANCE protocol.", no_args_is_help=True)
 
@@ -44,8 +44,8 @@ def train_rewriter(
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Fine-tune a LoRA adapter for a rewriter; use it with --rewriter llm:BASE and the option adapter=OUT."""
-    from counterfoil.errors import BadSpec
-    from counterfoil.language.tuning import Recipe, train
+    from counterfoil.core.errors import BadSpec
+    from counterfoil.parts.language.tuning import Recipe, train
 
     if dtype not in ("float32", "bfloat16"):
         raise BadSpec(f"--dtype: float32 or bfloat16, got {dtype!r}")

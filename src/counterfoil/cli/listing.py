@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from counterfoil import registry
+from counterfoil.parts import registry
 
 
 def list_parts(

@@ -19,7 +19,7 @@ def log(
     ] = None,
 ) -> None:
     """Send results to TensorBoard, MLflow or Weights & Biases, whichever is installed."""
-    from counterfoil.loggers import log as send
+    from counterfoil.report.trackers import log as send
 
     for path in runs:
         typer.echo(f"{path}: logged to {send(open_run(path), to, where)}")

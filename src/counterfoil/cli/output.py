@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 
 Write = Callable[[bytes], None]
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from counterfoil import papers
-from counterfoil.errors import UsageError
-from counterfoil.papers import beside, ours
+from counterfoil.core.errors import UsageError
 from counterfoil.store import open_run
+from counterfoil.studies import papers
+from counterfoil.studies.papers import beside, ours
 
 Runs = list[str] | None
 

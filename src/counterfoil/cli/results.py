@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from counterfoil.core.progress import counting
+from counterfoil.core.spec import part
 from counterfoil.metrics.protocols import protocol_of, results_of, text_of
-from counterfoil.progress import counting
-from counterfoil.spec import part
 from counterfoil.store import Run, open_run
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")]
@@ -29,7 +29,7 @@ def score(
     device: Device = "cpu",
 ) -> None:
     """Ask another model about a run's pictures; they are not made again."""
-    from counterfoil import rescoring
+    from counterfoil.protocols import rescoring
 
     stored = open_run(run)
     with counting(model, rescoring.pictures_of(stored)) as watch:
@@ -45,7 +45,7 @@ def judge(
     device: Device = "cpu",
 ) -> None:
     """Ask another oracle about a run's pictures, and recompute the numbers with its verdicts."""
-    from counterfoil import rescoring
+    from counterfoil.protocols import rescoring
 
     stored = open_run(run)
     with counting(oracle, rescoring.pictures_of(stored)) as watch:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from counterfoil.cli.serve import Address, Host, Log, Port, TokenFile
-from counterfoil.extras import require
+from counterfoil.core.extras import require
 
 if TYPE_CHECKING:
     from counterfoil.web.review.planning import Plan

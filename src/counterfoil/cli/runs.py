@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from counterfoil import spec as specs
-from counterfoil.acceleration import cards
-from counterfoil.errors import UsageError
-from counterfoil.executors.execution import Execution
-from counterfoil.naming import default_folder
-from counterfoil.spec.reading import PROTOCOLS
+from counterfoil.core import spec as specs
+from counterfoil.core.errors import UsageError
+from counterfoil.core.naming import default_folder
+from counterfoil.core.spec.reading import PROTOCOLS
+from counterfoil.parts.fast import cards
+from counterfoil.protocols.ray.execution import Execution
 
 Text = str | None
 Number = int | None
@@ -89,7 +89,7 @@ def run(
 
     from counterfoil import protocols
     from counterfoil.cli.results import show
-    from counterfoil.progress import watching
+    from counterfoil.core.progress import watching
 
     if stage is not None and resolved.protocol == "fmr":
         raise UsageError("--stage: the protocol fmr has no stages; leave it out")
@@ -123,8 +123,8 @@ def _put(values: dict[str, Any], section: str, key: str, value: Any) -> None:
 
 def images_of(resolved: Any) -> int:
     """How many images a run has, or pictures to paint."""
-    from counterfoil.assembly import open_data
-    from counterfoil.grids import read_grid
+    from counterfoil.protocols.assembly import open_data
+    from counterfoil.protocols.imagenet_d.grids import read_grid
     from counterfoil.protocols.imagenet_d.sets import open_set
 
     if not isinstance(resolved, specs.ImagenetDSpec):
@@ -134,7 +134,7 @@ def images_of(resolved: Any) -> int:
 
 
 def _explain(resolved: Any, out: Path) -> None:
-    from counterfoil.cost import cost, painting_cost, staged_cost
+    from counterfoil.protocols.cost import cost, painting_cost, staged_cost
 
     typer.echo(yaml.safe_dump(resolved.model_dump(mode="json"), sort_keys=False).rstrip())
     lines: list[str] = []

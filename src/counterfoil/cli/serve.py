@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from counterfoil.extras import require
+from counterfoil.core.extras import require
 
 Host = Annotated[str, typer.Option(help="Address to listen on. Any but a loopback one demands a token.")]
 Port = Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")]

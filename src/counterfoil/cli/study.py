@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.studies import NAMES
 
 Text = str | None
@@ -77,8 +77,8 @@ def _settings(
     name: str, models: Texts, parts: dict[str, Text], *,
     size: Number, images: Number, seed: int, device: str, out: Path, assignments: list[str],
 ) -> Any:  # fmt: skip
-    from counterfoil import spec as specs
     from counterfoil import studies
+    from counterfoil.core import spec as specs
     from counterfoil.studies.bench import LAB
     from counterfoil.studies.bench import Settings as Decided
 
@@ -103,7 +103,7 @@ def _settings(
 
 
 def _alone(name: str, base: Any) -> Any:
-    from counterfoil.progress import counting, watching
+    from counterfoil.core.progress import counting, watching
     from counterfoil.studies import runner
     from counterfoil.studies.bench import Bench
 
@@ -114,7 +114,7 @@ def _alone(name: str, base: Any) -> Any:
 
 def _together(names: list[str], base: Any, processes: Number) -> int:
     """Run them, print each as it is done and then the table of all; how much was not shown."""
-    from counterfoil.progress import counting, watching
+    from counterfoil.core.progress import counting, watching
     from counterfoil.studies import pool, runner, summary
     from counterfoil.studies.bench import Bench
 

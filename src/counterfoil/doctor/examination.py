@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from counterfoil.assembly import Assembly
+from counterfoil.core.errors import BadPart
 from counterfoil.doctor import gradients, outputs, reconstruction, speed
 from counterfoil.doctor.findings import Diagnosis, Finding, Section
 from counterfoil.doctor.probe import probe
 from counterfoil.doctor.sample import Handful, handful, in_tiles, percent, share, verdicts
 from counterfoil.doctor.steadiness import check_steadiness
-from counterfoil.errors import BadPart
 from counterfoil.metrics.estimate import Estimate
+from counterfoil.protocols.assembly import Assembly
 
 IMAGES = 96  # enough to tell a wrong normalisation of a good network, which costs some ten points, in nine of ten tries
 FEW = 24  # pictures below which the tests have little to go on

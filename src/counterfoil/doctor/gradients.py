@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from counterfoil.core.errors import one_line
+from counterfoil.core.spec import SearchSpec
 from counterfoil.doctor.findings import Finding
 from counterfoil.doctor.sample import Handful
-from counterfoil.engine import EightBits
-from counterfoil.errors import one_line
-from counterfoil.guidance import GradientAscent, StepLength
-from counterfoil.parts import Generator, Model
-from counterfoil.spec import SearchSpec
+from counterfoil.engine.guidance import GradientAscent, StepLength
+from counterfoil.engine.scheduler import EightBits
+from counterfoil.parts.contracts import Generator, Model
 
 LENGTHS = (1e-4, 3e-4, 1e-3, 3e-3)  # of the difference, root-mean-square a pixel: below them rounding, above them curvature
 IMAGES = 8

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from counterfoil.models.preprocessing import Preprocessing
-from counterfoil.parts import Model
+from counterfoil.parts.contracts import Model
+from counterfoil.parts.models.preprocessing import Preprocessing
 
 _HOLDERS = ("model", "encoder", "inputs")  # what a wrapper calls the thing it wraps
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from counterfoil.core.errors import CounterfoilError
 from counterfoil.doctor.evidence import Evidence, calibrated, compare
 from counterfoil.doctor.findings import Finding
 from counterfoil.doctor.sample import Handful, in_tiles
 from counterfoil.doctor.suspects import Suspect, suspects
-from counterfoil.errors import CounterfoilError
-from counterfoil.parts import Model
+from counterfoil.parts.contracts import Model
 
 LOOKED_AT = 4  # suspects that are confirmed on pictures they were not chosen by
 LEVEL = 0.01

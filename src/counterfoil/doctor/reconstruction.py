@@ -8,9 +8,9 @@ from torch import Tensor
 from counterfoil.doctor.findings import Finding
 from counterfoil.doctor.sample import Handful, in_tiles, percent, share, verdicts
 from counterfoil.doctor.similarity import psnr, ssim
-from counterfoil.engine import CPU_TILE
+from counterfoil.engine.scheduler import CPU_TILE
 from counterfoil.metrics.significance import mcnemar
-from counterfoil.parts import Generator, Model, Oracle
+from counterfoil.parts.contracts import Generator, Model, Oracle
 
 
 def reconstructed(generator: Generator, few: Handful) -> Tensor:

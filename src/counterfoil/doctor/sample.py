@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterfoil.assembly import Assembly, image_seed
-from counterfoil.datasets.subset import take
-from counterfoil.engine import CPU_TILE
-from counterfoil.errors import BadData, BadImage
+from counterfoil.core.errors import BadData, BadImage
+from counterfoil.engine.scheduler import CPU_TILE
 from counterfoil.metrics.estimate import Estimate, estimate
 from counterfoil.metrics.statistic import Share
-from counterfoil.parts import Oracle
+from counterfoil.parts.contracts import Oracle
+from counterfoil.parts.datasets.subset import take
+from counterfoil.protocols.assembly import Assembly, image_seed
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.assembly import Assembly
-from counterfoil.cost import cost
+from counterfoil.core.errors import RunFailed
 from counterfoil.doctor.sample import Handful
-from counterfoil.engine import EightBits, Engine
-from counterfoil.errors import RunFailed
-from counterfoil.transfers import settle
+from counterfoil.engine.scheduler import EightBits, Engine
+from counterfoil.engine.transfers import settle
+from counterfoil.protocols.assembly import Assembly
+from counterfoil.protocols.cost import cost
 
 
 @dataclass(frozen=True)

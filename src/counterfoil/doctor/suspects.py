@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from counterfoil.doctor.inputs import prepared_otherwise, preprocessing_of
-from counterfoil.models.preprocessing import Preprocessing
-from counterfoil.parts import Model
+from counterfoil.parts.contracts import Model
+from counterfoil.parts.models.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from counterfoil.errors import UnknownName
+from counterfoil.core.errors import UnknownName
 from counterfoil.lab.vocabulary import BACKGROUNDS, DOMAINS, FACTORS, GARMENTS, OBJECTS, UNSAID, WEATHERS
 
 if TYPE_CHECKING:

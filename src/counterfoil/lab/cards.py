@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from counterfoil.errors import BadData, UsageError
+from counterfoil.core.errors import BadData, UsageError
 from counterfoil.lab import timing
 from counterfoil.lab.about import ABOUT
 from counterfoil.lab.commands import errors_in_a_line

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from counterfoil.errors import CounterfoilError, UsageError
+from counterfoil.core.errors import CounterfoilError, UsageError
 
 
 def at_least_one(text: str) -> int:

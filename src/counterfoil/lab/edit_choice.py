@@ -9,9 +9,9 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.core.spec.lance import QualitySpec
 from counterfoil.lab.edit_faithfulness import ASKED, CLASS, UNTOUCHED, Edit
 from counterfoil.lab.vocabulary import FACTORS
-from counterfoil.spec.lance import QualitySpec
 
 ENOUGH = 3.0  # points above every demand, after which more accepted edits are worth more than more points
 _DEMANDS = np.array([CLASS if name == "garment" else UNTOUCHED for name in FACTORS])

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import torch
 
+from counterfoil.core.spec.lance import QualitySpec
 from counterfoil.lab.readings import Reading, share
 from counterfoil.lab.vocabulary import FACTORS
-from counterfoil.quality.rule import Similarities, choose
-from counterfoil.spec.lance import QualitySpec
+from counterfoil.protocols.lance.quality.rule import Similarities, choose
 
 ASKED, CLASS, UNTOUCHED = 80.0, 95.0, 85.0  # per cent of accepted edits
 Values = Mapping[str, int]

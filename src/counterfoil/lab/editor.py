@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any, Final
 
-from counterfoil.editing.factory import p2p
-from counterfoil.editing.prompt_to_prompt import PromptToPrompt
 from counterfoil.lab.places import WEIGHTS, known
+from counterfoil.parts.editors.factory import p2p
+from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
 
 INVERSION: Final = "edit-friendly"
 COMMON: Final[dict[str, Any]] = {

@@ -9,11 +9,11 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from counterfoil import images
+from counterfoil.core.records import Trial
 from counterfoil.lab.checker import Checker
 from counterfoil.lab.readings import Reading, share
 from counterfoil.lab.vocabulary import FACTORS
-from counterfoil.records import Trial
+from counterfoil.parts import images
 from counterfoil.store import Run
 
 BATCH = 32

@@ -17,7 +17,7 @@ import torch
 from numpy.lib.npyio import NpzFile
 from torch import Tensor
 
-from counterfoil.errors import BadData, UnknownName
+from counterfoil.core.errors import BadData, UnknownName
 from counterfoil.lab.vocabulary import GARMENTS
 
 ENVIRONMENT = "COUNTERFOIL_FASHION_MNIST"

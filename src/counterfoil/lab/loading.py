@@ -8,9 +8,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from counterfoil import registry
 from counterfoil.lab import checker, editor, measure, parts
-from counterfoil.language import lab
+from counterfoil.parts import registry
+from counterfoil.parts.language import lab
 
 PARTS: Mapping[str, tuple[str, str]] = {
     # name: role, and what it is called in that role

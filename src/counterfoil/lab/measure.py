@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from counterfoil.errors import BadData, UsageError
+from counterfoil.core.errors import BadData, UsageError
 from counterfoil.lab.commands import errors_in_a_line, usable_device
 from counterfoil.lab.measures.attributes import attributes
 from counterfoil.lab.measures.bench import REPORT, SEEDS, TUNE, WHOLE, Bench

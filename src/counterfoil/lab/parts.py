@@ -10,24 +10,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil import images
-from counterfoil.encoders import clip as encoders
-from counterfoil.encoders.clip import TransformersEncoder
-from counterfoil.errors import BadData, UnknownName
-from counterfoil.generators.autoencoders import autoencoder
-from counterfoil.generators.diffusion.unets import diffusion
+from counterfoil.core.errors import BadData, UnknownName
 from counterfoil.lab import garments, scenes
 from counterfoil.lab.captions import captions
 from counterfoil.lab.places import WEIGHTS, known
 from counterfoil.lab.scene_painter import ScenePainter
 from counterfoil.lab.vocabulary import GARMENTS
-from counterfoil.models.module import ModuleModel
-from counterfoil.models.timm_models import timm_model
-from counterfoil.oracles.acceptance import Unsure
-from counterfoil.oracles.clip import clip_oracle
-from counterfoil.oracles.zero_shot import ZeroShotOracle
-from counterfoil.painting.pipelines import diffusers_painter
-from counterfoil.parts import Generator, Painter, Sample
+from counterfoil.parts import images
+from counterfoil.parts.contracts import Generator, Painter, Sample
+from counterfoil.parts.encoders import clip as encoders
+from counterfoil.parts.encoders.clip import TransformersEncoder
+from counterfoil.parts.generators.autoencoders import autoencoder
+from counterfoil.parts.generators.diffusion.unets import diffusion
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.timm_models import timm_model
+from counterfoil.parts.oracles.acceptance import Unsure
+from counterfoil.parts.oracles.clip import clip_oracle
+from counterfoil.parts.oracles.zero_shot import ZeroShotOracle
+from counterfoil.parts.painters.pipelines import diffusers_painter
 
 CLASSIFIERS = (
     "narrow", "augmented", "diverse", "vit", "grey", "adversarial", "background-shortcut", "colour-shortcut",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from counterfoil.errors import UnknownName
+from counterfoil.core.errors import UnknownName
 
 WEIGHTS: Final = Path(__file__).parent / "weights"
 """The folder of the models that ship, one folder a model."""

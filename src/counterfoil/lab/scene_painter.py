@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from counterfoil.errors import BadSpec
+from counterfoil.core.errors import BadSpec
 from counterfoil.lab import garments
 from counterfoil.lab.captions import parse
 from counterfoil.lab.garments import Garments

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from counterfoil.errors import BadData, UnknownName
+from counterfoil.core.errors import BadData, UnknownName
 from counterfoil.lab.canvas import SIZE
 from counterfoil.lab.composition import composed
 from counterfoil.lab.garments import Garments

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.lab.commands import a_seed, at_least_one, errors_in_a_line
 from counterfoil.lab.garments import Garments, shipped
 from counterfoil.lab.scenes import DISTRIBUTIONS, Scenes, render, sample

@@ -20,8 +20,6 @@ from typing import Any
 import torch
 from diffusers import StableDiffusionPipeline
 
-from counterfoil import registry
-from counterfoil.generators.latent import LatentGenerator
 from counterfoil.lab.commands import errors_in_a_line
 from counterfoil.lab.garments import shipped
 from counterfoil.lab.measure import MEASURES
@@ -31,7 +29,9 @@ from counterfoil.lab.places import WEIGHTS, known
 from counterfoil.lab.readings import Reading, median
 from counterfoil.lab.scenes import render, sample
 from counterfoil.lab.vocabulary import GARMENTS
-from counterfoil.provenance import versions
+from counterfoil.parts import registry
+from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.protocols.provenance import versions
 
 FILE = "timed.json"
 THREADS = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import combinations
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.metrics.comparison import RESAMPLES, Paired
 from counterfoil.metrics.estimate import Estimate
 from counterfoil.metrics.measures import Measure

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from counterfoil.metrics.columns import YES
 from counterfoil.metrics.pairs import Pairs
 from counterfoil.metrics.significance import holm
-from counterfoil.stages import Blobs, open_table
-from counterfoil.stages.mapping import FOLDER
+from counterfoil.protocols.stages import Blobs, open_table
+from counterfoil.protocols.stages.mapping import FOLDER
 from counterfoil.store import Run
 
 CLUSTERS = 10

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.metrics.estimate import LEVEL, Estimate, estimate_one
 from counterfoil.metrics.measures import CLEAN, Measure
 from counterfoil.metrics.outcomes import Outcomes

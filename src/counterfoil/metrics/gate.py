@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.metrics.comparison import Pair, Paired, pair_of
 from counterfoil.metrics.estimate import Estimate, estimate_one
 from counterfoil.metrics.measures import MEASURES, Measure, measure

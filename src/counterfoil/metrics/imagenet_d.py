@@ -20,7 +20,7 @@ from counterfoil.metrics.look_tables import answers_table
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.metrics.statistic import Share
 from counterfoil.metrics.two_choices import order_bias
-from counterfoil.stages import open_table
+from counterfoil.protocols.stages import open_table
 from counterfoil.store import Run
 
 __all__ = ["counts", "failure_modes", "results", "table_text"]

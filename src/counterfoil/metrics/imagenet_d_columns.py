@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
+from counterfoil.core.spec.imagenet_d import MiningSpec
+from counterfoil.metrics.mining import Candidate, Look
 from counterfoil.metrics.outcomes import part_name
-from counterfoil.mining import Candidate, Look
-from counterfoil.spec.imagenet_d import MiningSpec
-from counterfoil.stages import open_table
+from counterfoil.protocols.stages import open_table
 from counterfoil.store import Run
 
 Flags = NDArray[np.bool_]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterfoil.errors import BadRun, UsageError
+from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.metrics.imagenet_d_columns import UNKNOWN, Paintings, chats_of, read_paintings, surrogates_of
 from counterfoil.metrics.imagenet_d_transfer import columns_of
 from counterfoil.metrics.outcomes import part_name

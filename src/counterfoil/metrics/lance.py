@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.core.spec.lance import FACTORS
 from counterfoil.metrics.bias import biases
 from counterfoil.metrics.columns import NO, YES
 from counterfoil.metrics.estimate import LEVEL, RESAMPLES, estimate, estimate_one
@@ -21,9 +22,8 @@ from counterfoil.metrics.pairs import Pairs, Sources, read_pairs
 from counterfoil.metrics.resample import Resamples
 from counterfoil.metrics.significance import holm, sign_flip
 from counterfoil.metrics.statistic import Difference, Mean, Share, Statistic
-from counterfoil.spec.lance import FACTORS
-from counterfoil.stages import open_table
-from counterfoil.stages.mapping import FOLDER
+from counterfoil.protocols.stages import open_table
+from counterfoil.protocols.stages.mapping import FOLDER
 from counterfoil.store import Run
 
 _NONE = "no edit that the oracle accepts"

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.metrics import imagenet_d_transfer as painted
 from counterfoil.metrics import lance
 from counterfoil.metrics.fmr import STATISTICS

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import BadRun, UsageError
+from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.metrics.columns import ABSENT, ARMS, OPEN, YES, Said, Saying, read_said, read_trials
 from counterfoil.store import Run
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
+from counterfoil.core.records import Verdict
 from counterfoil.metrics.columns import ABSENT, NO, OPEN, YES, Said
 from counterfoil.metrics.outcomes import part_name
-from counterfoil.records import Verdict
 from counterfoil.store import Run
 
 TOP = 5

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
 from counterfoil.store import Run
 
 HOMES = {

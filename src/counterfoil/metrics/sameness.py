@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from counterfoil.errors import UsageError
-from counterfoil.nested import dotted
+from counterfoil.core.errors import UsageError
+from counterfoil.core.nested import dotted
 from counterfoil.store import Run
 
 _FREE = (

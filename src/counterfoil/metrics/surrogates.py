@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.metrics.columns import NO, YES
 from counterfoil.metrics.estimate import Estimate, estimate
 from counterfoil.metrics.outcomes import Outcomes

@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from counterfoil.spec import RunSpec
+from counterfoil.core.spec import RunSpec
 from counterfoil.store import Run
 
 RUNNERS = {
-    "fmr": "counterfoil.protocols.fmr",
+    "fmr": "counterfoil.protocols.fmr.running",
     "lance": "counterfoil.protocols.lance",
     "imagenet-d": "counterfoil.protocols.imagenet_d",
 }

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from counterfoil import store
-from counterfoil.assembly import Given
-from counterfoil.errors import BadSpec
-from counterfoil.executors.execution import LOCAL, Execution
-from counterfoil.executors.spreading import here, spreading
+from counterfoil.core.errors import BadSpec
+from counterfoil.core.spec.base import StagedSpec
+from counterfoil.protocols.assembly import Given
+from counterfoil.protocols.ray.execution import LOCAL, Execution
+from counterfoil.protocols.ray.spreading import here, spreading
+from counterfoil.protocols.stages import Progress, StageReached, Stages
 from counterfoil.protocols.workbench import Workbench
-from counterfoil.spec.base import StagedSpec
-from counterfoil.stages import Progress, StageReached, Stages
 from counterfoil.store import Run, Writer
 from counterfoil.store.reviewed import by_people
 

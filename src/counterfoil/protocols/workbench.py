@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from counterfoil import images, strict
-from counterfoil.assembly import Given, image_seed
-from counterfoil.errors import BadData, BadImage, RunFailed
-from counterfoil.parts import Oracle, provenance_of
-from counterfoil.spec import PartSpec
-from counterfoil.spec.base import StagedSpec
-from counterfoil.stages import Made, Stages, Table, turned_away
+from counterfoil.core.errors import BadData, BadImage, RunFailed
+from counterfoil.core.spec import PartSpec
+from counterfoil.core.spec.base import StagedSpec
+from counterfoil.parts import images
+from counterfoil.parts.contracts import Oracle, provenance_of
+from counterfoil.protocols import strict
+from counterfoil.protocols.assembly import Given, image_seed
+from counterfoil.protocols.stages import Made, Stages, Table, turned_away
 
 _VOLATILE = ("library",)  # versions are recorded with the run; a newer one is no reason to make everything again
 _USUAL = 32

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from counterfoil.records import Picture, Prediction, Trial, Verdict
+from counterfoil.core.records import Picture, Prediction, Trial, Verdict
 from counterfoil.report.outcomes import Outcome, outcome
 from counterfoil.store import Run
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.metrics.comparison import compare
 from counterfoil.metrics.measures import MEASURES
 from counterfoil.metrics.outcomes import read_outcomes

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from counterfoil.records import Trial
+from counterfoil.core.records import Trial
 from counterfoil.report.collect import Collected, path_answers
 from counterfoil.store.canonical import canonical
 

@@ -10,7 +10,7 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.metrics.protocols import protocol_of
 from counterfoil.report.browse import SCRIPTS
 from counterfoil.report.collect import Collected, collect

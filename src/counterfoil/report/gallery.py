@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from counterfoil.records import Prediction, Verdict
+from counterfoil.core.records import Prediction, Verdict
 from counterfoil.report.collect import Collected, Shown, part_name, path_answers
 from counterfoil.report.pictures import Album, Stored, Strip, strip
 

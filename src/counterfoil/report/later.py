@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
 from counterfoil.metrics import read_outcomes, scores
 from counterfoil.report.collect import Collected
 from counterfoil.store.asked import asked_of

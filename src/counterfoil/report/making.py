@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from counterfoil.nested import dotted
+from counterfoil.core.nested import dotted
+from counterfoil.core.spec import FmrSpec, RunSpec, sections
+from counterfoil.core.spec.reading import PROTOCOLS
 from counterfoil.report.collect import part_name
-from counterfoil.spec import FmrSpec, RunSpec, sections
-from counterfoil.spec.reading import PROTOCOLS
 from counterfoil.store import Run
 from counterfoil.store.asked import asked_of
 

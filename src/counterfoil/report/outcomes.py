@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from counterfoil.records import Prediction, Trial, Verdict
+from counterfoil.core.records import Prediction, Trial, Verdict
 
 Outcome = Literal["fooled", "kept", "wrong before", "unvalidated", "rejected", "skipped", "made"]
 

@@ -18,7 +18,7 @@ from counterfoil.report.collect import Collected, part_name
 from counterfoil.report.downloads import Download
 from counterfoil.report.numbers import FEWEST, Number, count, decimal, number
 from counterfoil.report.pictures import GAIN
-from counterfoil.templating import templates_of
+from counterfoil.report.templating import templates_of
 
 ORACLE = "oracle on sources"
 CLASS_COLUMNS = ("SA", "VR", "PA_reconstruction", "PA", "FMR", "FMR_matched", "steps", ORACLE)

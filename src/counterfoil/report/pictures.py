@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from PIL import Image
 
-from counterfoil.records import Trial
+from counterfoil.core.records import Trial
 from counterfoil.store.pictures import Pictures
 
 LARGEST = 512  # side of a picture in the report; the run directory keeps the original

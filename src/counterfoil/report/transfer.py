@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from counterfoil.errors import CounterfoilError
+from counterfoil.core.errors import CounterfoilError
 from counterfoil.metrics.transfer import Transfer, transfer_of
 from counterfoil.report.charts.heat import heat
 from counterfoil.report.charts.svg import Figure

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from counterfoil.records import Prediction, Verdict
+from counterfoil.core.records import Prediction, Verdict
 from counterfoil.store import aside, lock, parts
 from counterfoil.store.files import remove, writing
 from counterfoil.store.recovery import RESULTS

@@ -18,8 +18,8 @@ from typing import get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from counterfoil.errors import BadRun
-from counterfoil.records import Picture, Trial
+from counterfoil.core.errors import BadRun
+from counterfoil.core.records import Picture, Trial
 from counterfoil.store import parts, reviewed
 from counterfoil.store.files import TEMPORARY, remove, write_whole, writing
 from counterfoil.store.schema import SCHEMAS, completed, to_bytes, to_records

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
 from counterfoil.store import lock, parts, runfile
 from counterfoil.store.files import TEMPORARY, remove, remove_empty, writing
 from counterfoil.store.recovery import Recovered, recover

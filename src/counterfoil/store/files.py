@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
 
 TEMPORARY = ".tmp"
 """Ending of files that are not finished. Only the holder of the lock makes them, so a fixed ending cannot clash."""

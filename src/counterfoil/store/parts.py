@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
 from counterfoil.store.canonical import canonical
 from counterfoil.store.files import key_of, sha256_of, write_whole
 from counterfoil.store.pack import SUFFIX, Pack, PackReader

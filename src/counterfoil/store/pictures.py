@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
 from counterfoil.store import parts
 from counterfoil.store.pack import SUFFIX, PackReader
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from counterfoil.errors import BadRun
-from counterfoil.records import Picture, Prediction, Trial, Verdict
+from counterfoil.core.errors import BadRun
+from counterfoil.core.records import Picture, Prediction, Trial, Verdict
 from counterfoil.store import parts, runfile
 from counterfoil.store.appender import Appender, append_to
 from counterfoil.store.canonical import canonical

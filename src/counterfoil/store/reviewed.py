@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
 
 NAME = "review.json"
 HUMAN = "human"

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from counterfoil.errors import BadRun, BadSpec
+from counterfoil.core.errors import BadRun, BadSpec
 from counterfoil.store import canonical, schema
 from counterfoil.store.files import write_whole, writing
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from counterfoil.records import Prediction, Trial, Verdict
+from counterfoil.core.records import Prediction, Trial, Verdict
 
 VERSION = 2
 """Raised when an older program could no longer read the directory."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from counterfoil.records import Prediction, Trial, Verdict
+from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.store import parts
 from counterfoil.store.files import TEMPORARY, remove, settle, write_temporary, writing
 from counterfoil.store.pack import SUFFIX, Pack, PackWriter

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from counterfoil.errors import BadData
-from counterfoil.records import Prediction, Trial, Verdict
+from counterfoil.core.errors import BadData
+from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.store import parts
 from counterfoil.store.adoption import adopt, withdraw
 from counterfoil.store.aside import bring_back, set_aside

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from importlib import import_module
 
-from counterfoil.errors import UnknownName
+from counterfoil.core.errors import UnknownName
 from counterfoil.studies.contract import Study
 
 NAMES = {

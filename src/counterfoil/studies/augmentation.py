@@ -7,10 +7,10 @@ it is tested on.
 
 from __future__ import annotations
 
-from counterfoil.assembly import Given
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
-from counterfoil.spec import PartSpec
+from counterfoil.protocols.assembly import Given
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
 from counterfoil.studies.crossing import matrix_table

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from counterfoil import rescoring, store
-from counterfoil import spec as specs
-from counterfoil.assembly import Given
+from counterfoil import store
+from counterfoil.core import spec as specs
+from counterfoil.core.naming import default_folder
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
-from counterfoil.naming import default_folder
-from counterfoil.parts import Model
-from counterfoil.protocols import fmr
-from counterfoil.spec import PartSpec
+from counterfoil.parts.contracts import Model
+from counterfoil.protocols import fmr, rescoring
+from counterfoil.protocols.assembly import Given
 from counterfoil.store import Run
 from counterfoil.studies.turns import Turn, turn
 

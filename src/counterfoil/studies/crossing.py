@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.outcomes import Outcomes
 from counterfoil.metrics.transfer import Cell, transfer
-from counterfoil.spec import PartSpec
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.findings import Row, Table
 

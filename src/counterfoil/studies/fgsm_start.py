@@ -14,14 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil import registry
-from counterfoil.assembly import Given, columns_of, open_data
-from counterfoil.errors import UsageError
-from counterfoil.labels import Aliases
+from counterfoil.core.errors import UsageError
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
-from counterfoil.parts import Dataset, Model, Sample, provenance_of, to_device
-from counterfoil.spec import PartSpec
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Dataset, Model, Sample, provenance_of, to_device
+from counterfoil.parts.labels import Aliases
+from counterfoil.protocols.assembly import Given, columns_of, open_data
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Check, Findings, Row, Table

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.across import order_agreement
 from counterfoil.metrics.measures import MEASURES
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
-from counterfoil.spec import PartSpec
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Check, Findings, Row, Table

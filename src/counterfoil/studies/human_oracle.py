@@ -13,15 +13,15 @@ from pathlib import Path
 
 import torch
 
-from counterfoil import images, registry
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.columns import NO, OPEN, YES
 from counterfoil.metrics.estimate import Estimate, estimate
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.metrics.statistic import Share
-from counterfoil.parts import to_device
-from counterfoil.spec import PartSpec
+from counterfoil.parts import images, registry
+from counterfoil.parts.contracts import to_device
 from counterfoil.store import Run
 from counterfoil.store.pictures import PictureFile
 from counterfoil.studies.bench import Bench

@@ -12,14 +12,14 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from counterfoil import registry
-from counterfoil.assembly import open_data
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.estimate import Estimate, estimate
 from counterfoil.metrics.statistic import Mean, Share, Statistic
-from counterfoil.oracles.acceptance import ScoringOracle
-from counterfoil.parts import Dataset, to_device
-from counterfoil.spec import PartSpec
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Dataset, to_device
+from counterfoil.parts.oracles.acceptance import ScoringOracle
+from counterfoil.protocols.assembly import open_data
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Check, Findings, Row, Table

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.audit import audit
 from counterfoil.metrics.columns import NO, YES, ended_by_oracle
 from counterfoil.metrics.estimate import Estimate, estimate
@@ -17,7 +18,6 @@ from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.metrics.rejection import by_class, corrected, easier_when_rejected
 from counterfoil.metrics.statistic import Share
-from counterfoil.spec import PartSpec
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Check, Findings, Row, Table

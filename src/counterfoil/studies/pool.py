@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
-from counterfoil.errors import CounterfoilError, RunFailed, one_line
+from counterfoil.core.errors import CounterfoilError, RunFailed, one_line
 from counterfoil.studies import runner
 from counterfoil.studies.bench import Bench, Settings
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import studies
-from counterfoil.errors import BadSpec, UsageError
+from counterfoil.core.errors import BadSpec, UsageError
+from counterfoil.engine.transfers import settle
 from counterfoil.store.files import write_whole, writing
 from counterfoil.studies.bench import Bench, Settings, settings_for
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Findings
 from counterfoil.studies.wording import lines
-from counterfoil.transfers import settle
 
 
 @dataclass(frozen=True)

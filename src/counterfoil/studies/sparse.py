@@ -14,20 +14,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from counterfoil.assembly import Assembly, assemble
-from counterfoil.engine import Engine, Job
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
+from counterfoil.core.naming import default_folder
+from counterfoil.core.spec import PartSpec
+from counterfoil.engine.scheduler import Engine, Job
 from counterfoil.metrics.estimate import Estimate
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
-from counterfoil.naming import default_folder
-from counterfoil.sparse import SparseGenerator
-from counterfoil.sparse import mask as masks
-from counterfoil.sparse.cells import CellSettings, fit_cells
-from counterfoil.sparse.fit import Fitted, Settings, fit
-from counterfoil.sparse.latents import labelled, pairs
-from counterfoil.sparse.saving import in_turn, measure
-from counterfoil.spec import PartSpec
+from counterfoil.parts.generators.sparse import SparseGenerator
+from counterfoil.parts.generators.sparse import mask as masks
+from counterfoil.parts.generators.sparse.cells import CellSettings, fit_cells
+from counterfoil.parts.generators.sparse.fit import Fitted, Settings, fit
+from counterfoil.parts.generators.sparse.latents import labelled, pairs
+from counterfoil.parts.generators.sparse.saving import in_turn, measure
+from counterfoil.protocols.assembly import Assembly, assemble
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Check, Findings, Row, Table

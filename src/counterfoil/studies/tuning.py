@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from counterfoil import images, registry
-from counterfoil import labels as names
-from counterfoil.errors import UsageError
-from counterfoil.parts import Model
-from counterfoil.spec import PartSpec
+from counterfoil.core.errors import UsageError
+from counterfoil.core.spec import PartSpec
+from counterfoil.parts import images, registry
+from counterfoil.parts import labels as names
+from counterfoil.parts.contracts import Model
+from counterfoil.parts.weights import fingerprint
 from counterfoil.store import Run
-from counterfoil.weights import fingerprint
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 
 
 class Turn:

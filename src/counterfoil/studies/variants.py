@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any
 
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.metrics.verdicts import interval_text
-from counterfoil.spec import PartSpec
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Check, Findings, Row, Table, apart

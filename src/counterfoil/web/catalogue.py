@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
-from counterfoil.errors import BadRun, CounterfoilError
+from counterfoil.core.errors import BadRun, CounterfoilError
 from counterfoil.store import Run, open_run
 from counterfoil.store.pictures import Packed, PictureFile, Pictures
 from counterfoil.store.runfile import NAME

@@ -12,7 +12,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException as BaseHTTPException
 from starlette.responses import Response
 
-from counterfoil.errors import BadRun, CounterfoilError, one_line
+from counterfoil.core.errors import BadRun, CounterfoilError, one_line
 from counterfoil.web.catalogue import NotHere
 from counterfoil.web.pages import page
 from counterfoil.web.security.guard import LOG, TooLarge

@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment
 
 from counterfoil.metrics.table import unit
-from counterfoil.templating import templates_of
+from counterfoil.report.templating import templates_of
 from counterfoil.web.security.visitors import Visitor, set_cookie, with_secret
 
 STATIC = ("web.css", "vote.css", "vote.js", "enter.js", "progress.js", "copy.js", "tables.js", "ticks.js", "icon.svg")

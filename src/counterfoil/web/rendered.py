@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from counterfoil.errors import CounterfoilError
+from counterfoil.core.errors import CounterfoilError
 from counterfoil.store import parts, runfile
 from counterfoil.store.recovery import RESULTS
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvicorn
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.store.runfile import NAME
 from counterfoil.web.app import guarded
 from counterfoil.web.security.tokens import VARIABLE, owner_token

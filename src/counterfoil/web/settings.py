@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 
 STATE = ".counterfoil"
 """Folder beside the runs for the database, rendered reports and the owner's token."""

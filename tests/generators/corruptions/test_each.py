@@ -12,10 +12,10 @@ import torchvision.transforms.functional as vision
 from PIL import Image
 from torch import Tensor
 
-from counterfoil.generators.corruptions import FAMILIES, levels
-from counterfoil.generators.corruptions.blur import convolve, streak
-from counterfoil.generators.corruptions.colour import luma
-from counterfoil.generators.corruptions.digital import JPEG_QUALITY
+from counterfoil.parts.generators.corruptions import FAMILIES, levels
+from counterfoil.parts.generators.corruptions.blur import convolve, streak
+from counterfoil.parts.generators.corruptions.colour import luma
+from counterfoil.parts.generators.corruptions.digital import JPEG_QUALITY
 
 Photos = Callable[..., Tensor]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.generators.corruptions import COMMON, FAMILIES
+from counterfoil.parts.generators.corruptions import COMMON, FAMILIES
 
 SEEDS = torch.arange(20, 28)
 RANDOM = set(FAMILIES) - {"brightness", "contrast", "defocus-blur", "zoom-blur", "pixelate", "jpeg"}

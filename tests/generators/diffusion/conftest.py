@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.generators.diffusion.process import Prediction, Process
+from counterfoil.parts.generators.diffusion.process import Prediction, Process
 
 MEAN, SPREAD = 0.2, 0.6
 

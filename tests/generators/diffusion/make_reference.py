@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from counterfoil.generators import patterns
+from counterfoil.parts.generators import patterns
 from tests.generators.named_weights import named_weights
 
 FILE = Path(__file__).with_name("reference.safetensors")

@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from counterfoil import weights
-from counterfoil.errors import BadSpec, BadWeights
-from counterfoil.generators.diffusion import flags as settings
-from counterfoil.generators.diffusion.adm import AdmDenoiser, adm, signal_left
-from counterfoil.generators.diffusion.adm_network import AdmUNet
-from counterfoil.generators.diffusion.flags import Flags
+from counterfoil.core.errors import BadSpec, BadWeights
+from counterfoil.parts import weights
+from counterfoil.parts.generators.diffusion import flags as settings
+from counterfoil.parts.generators.diffusion.adm import AdmDenoiser, adm, signal_left
+from counterfoil.parts.generators.diffusion.adm_network import AdmUNet
+from counterfoil.parts.generators.diffusion.flags import Flags
 from counterfoil.testing import check_generator
 from tests.generators.diffusion.make_reference import CASES, FILE, inputs
 from tests.generators.named_weights import named_pictures, named_weights

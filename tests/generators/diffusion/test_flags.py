@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from counterfoil.errors import BadSpec
-from counterfoil.generators.diffusion import flags
-from counterfoil.generators.diffusion.adm_network import AdmUNet
-from counterfoil.generators.diffusion.flags import RELEASED, Flags
+from counterfoil.core.errors import BadSpec
+from counterfoil.parts.generators.diffusion import flags
+from counterfoil.parts.generators.diffusion.adm_network import AdmUNet
+from counterfoil.parts.generators.diffusion.flags import RELEASED, Flags
 
 MILLIONS = {  # parameters, as the papers and the files' own names have them
     "64x64_diffusion": 296,

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.generators.diffusion.adm import AdmDenoiser
-from counterfoil.generators.diffusion.adm_network import AdmUNet
-from counterfoil.generators.diffusion.flags import Flags
-from counterfoil.generators.diffusion.generator import DiffusionGenerator
-from counterfoil.generators.diffusion.unets import diffusion
-from counterfoil.parts import State
+from counterfoil.parts.contracts import State
+from counterfoil.parts.generators.diffusion.adm import AdmDenoiser
+from counterfoil.parts.generators.diffusion.adm_network import AdmUNet
+from counterfoil.parts.generators.diffusion.flags import Flags
+from counterfoil.parts.generators.diffusion.generator import DiffusionGenerator
+from counterfoil.parts.generators.diffusion.unets import diffusion
 from tests.generators.named_weights import named_pictures
 
 HALF = torch.bfloat16

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.errors import BadSpec
-from counterfoil.generators.diffusion.generator import Denoising, DiffusionGenerator
-from counterfoil.parts import State
+from counterfoil.core.errors import BadSpec
+from counterfoil.parts.contracts import State
+from counterfoil.parts.generators.diffusion.generator import Denoising, DiffusionGenerator
 from counterfoil.testing import check_generator
 from tests.generators.diffusion.conftest import MEAN, SPREAD, GaussianDenoiser, linear_process
 from tests.generators.named_weights import named_pictures

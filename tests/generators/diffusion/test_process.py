@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil.errors import BadPart, BadSpec
-from counterfoil.generators.diffusion.process import Ladder, Prediction, Process, mix
+from counterfoil.core.errors import BadPart, BadSpec
+from counterfoil.parts.generators.diffusion.process import Ladder, Prediction, Process, mix
 from tests.generators.diffusion.conftest import linear_process
 from tests.generators.named_weights import named_pictures
 

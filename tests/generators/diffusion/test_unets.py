@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from counterfoil import weights
-from counterfoil.errors import BadPart, BadWeights
-from counterfoil.generators.diffusion.generator import DiffusionGenerator
-from counterfoil.generators.diffusion.unets import diffusion
-from counterfoil.parts import State
+from counterfoil.core.errors import BadPart, BadWeights
+from counterfoil.parts import weights
+from counterfoil.parts.contracts import State
+from counterfoil.parts.generators.diffusion.generator import DiffusionGenerator
+from counterfoil.parts.generators.diffusion.unets import diffusion
 from counterfoil.testing import check_generator
 from tests.generators.diffusion.conftest import linear_process, save_pipeline
 from tests.generators.named_weights import named_pictures

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil.errors import BadWeights
-from counterfoil.generators.style import adain
+from counterfoil.core.errors import BadWeights
+from counterfoil.parts.generators.style import adain
 from tests.generators.named_weights import named_pictures, named_weights
 
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil import images as pictures
-from counterfoil import weights
-from counterfoil.errors import BadPart, BadSpec, BadWeights
-from counterfoil.generators.style import adain
-from counterfoil.generators.style import generator as module
-from counterfoil.generators.style.generator import StyleGenerator, looks_of, style
-from counterfoil.parts import State
+from counterfoil.core.errors import BadPart, BadSpec, BadWeights
+from counterfoil.parts import images as pictures
+from counterfoil.parts import weights
+from counterfoil.parts.contracts import State
+from counterfoil.parts.generators.style import adain
+from counterfoil.parts.generators.style import generator as module
+from counterfoil.parts.generators.style.generator import StyleGenerator, looks_of, style
 from counterfoil.testing import check_generator
 from tests.generators.named_weights import named_pictures, named_weights
 

@@ -10,8 +10,8 @@ import torch
 import yaml
 from torch import Tensor
 
-from counterfoil.generators.vqgan.configuration import architecture
-from counterfoil.generators.vqgan.network import Vqgan
+from counterfoil.parts.generators.vqgan.configuration import architecture
+from counterfoil.parts.generators.vqgan.network import Vqgan
 from tests.generators.named_weights import named_weights
 
 SHAPE: dict[str, Any] = {

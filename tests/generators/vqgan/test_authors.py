@@ -11,8 +11,8 @@ import yaml
 from safetensors.torch import load_file
 from torch import Tensor
 
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.generators.vqgan.generator import vqgan
+from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.parts.generators.vqgan.generator import vqgan
 from tests.generators.named_weights import named_pictures, named_weights
 from tests.generators.vqgan.make_reference import FILE, authors_network, most_probable
 

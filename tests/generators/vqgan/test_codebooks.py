@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from counterfoil.generators import patterns
-from counterfoil.generators.vqgan.codebooks import GumbelCodes, NearestCodes
+from counterfoil.parts.generators import patterns
+from counterfoil.parts.generators.vqgan.codebooks import GumbelCodes, NearestCodes
 from tests.generators.named_weights import named_weights
 
 Codebook = NearestCodes | GumbelCodes

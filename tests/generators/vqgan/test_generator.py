@@ -14,11 +14,11 @@ import yaml
 from safetensors.torch import save_file
 from torch import Tensor
 
-from counterfoil import weights
-from counterfoil.errors import BadSpec, BadWeights
-from counterfoil.generators.latent import LatentGenerator
-from counterfoil.generators.vqgan.generator import GumbelVqganAutoencoder, vqgan
-from counterfoil.parts import State
+from counterfoil.core.errors import BadSpec, BadWeights
+from counterfoil.parts import weights
+from counterfoil.parts.contracts import State
+from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.parts.generators.vqgan.generator import GumbelVqganAutoencoder, vqgan
 from counterfoil.testing import check_generator, pictures
 from tests.generators.named_weights import named_pictures
 from tests.generators.vqgan.conftest import save_run, weights_of

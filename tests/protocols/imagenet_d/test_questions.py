@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from counterfoil import registry
-from counterfoil.errors import BadSpec, RunFailed
+from counterfoil.core.errors import BadSpec, RunFailed
 from counterfoil.metrics.imagenet_d import table_text
+from counterfoil.parts import registry
 from counterfoil.protocols import imagenet_d
 from counterfoil.store import open_run
 from tests.models.endpoint import served

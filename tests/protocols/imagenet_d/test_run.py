@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil import rescoring, store
-from counterfoil import spec as specs
-from counterfoil.errors import BadData, BadRun, BadSpec, LabelMismatch, RunFailed
-from counterfoil.images import png
+from counterfoil import store
+from counterfoil.core import spec as specs
+from counterfoil.core.errors import BadData, BadRun, BadSpec, LabelMismatch, RunFailed
+from counterfoil.core.records import Verdict
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.imagenet_d import results, table_text
 from counterfoil.metrics.imagenet_d_columns import read_paintings
 from counterfoil.metrics.imagenet_d_transfer import BIAS
 from counterfoil.metrics.rows import read_rows
 from counterfoil.metrics.significance import holm
-from counterfoil.protocols import imagenet_d
-from counterfoil.records import Verdict
-from counterfoil.spec import PartSpec
-from counterfoil.stages import open_table
+from counterfoil.parts.images import png
+from counterfoil.protocols import imagenet_d, rescoring
+from counterfoil.protocols.stages import open_table
 from tests.protocols.imagenet_d.world import THINGS, SquareModel, SquarePainter, _draw, given, spec, values
 
 PICTURES = 4 * (4 + 2) * 3

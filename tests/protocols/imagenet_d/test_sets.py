@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil import images, store
-from counterfoil.export.formats import FORMATS
-from counterfoil.export.writing import export
+from counterfoil import store
+from counterfoil.core.records import Trial, Verdict
+from counterfoil.core.spec import PartSpec
+from counterfoil.parts import images
 from counterfoil.protocols.imagenet_d.sets import SetData, open_set
-from counterfoil.records import Trial, Verdict
-from counterfoil.spec import PartSpec
+from counterfoil.report.export.formats import FORMATS
+from counterfoil.report.export.writing import export
 
 READERS = {
     "folder": "folder:{}",

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from counterfoil import images
 from counterfoil.lab.captions import parse
 from counterfoil.lab.parts import Wardrobe
 from counterfoil.lab.scenes import Scenes, render
 from counterfoil.lab.vocabulary import FACTORS
-from counterfoil.parts import Edited, Inversion, Refused
+from counterfoil.parts import images
+from counterfoil.parts.contracts import Edited, Inversion, Refused
 
 
 @dataclass

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from counterfoil import images, rescoring, store
-from counterfoil.datasets.webdataset import webdataset
-from counterfoil.errors import BadData, BadRun, BadSpec, UsageError
+from counterfoil import store
+from counterfoil.core.errors import BadData, BadRun, BadSpec, UsageError
+from counterfoil.core.records import Verdict
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.lance import lance_results
-from counterfoil.parts import Caption, Proposals
-from counterfoil.protocols import lance
-from counterfoil.records import Verdict
-from counterfoil.spec import PartSpec
+from counterfoil.parts import images
+from counterfoil.parts.contracts import Caption, Proposals
+from counterfoil.parts.datasets.webdataset import webdataset
+from counterfoil.protocols import lance, rescoring
 from tests.datasets.made import shard
 from tests.protocols.lance import world
 
@@ -98,7 +99,7 @@ def test_trials_hold_words_pictures_and_reasons(finished):
 
 
 def test_the_best_of_the_sweep_is_kept(finished):
-    from counterfoil.stages import open_table
+    from counterfoil.protocols.stages import open_table
 
     rows = list(open_table(finished.path / "stages", "quality").kept())
     assert rows

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil import spec as specs
-from counterfoil.assembly import Given
-from counterfoil.errors import BadImage
-from counterfoil.parts import Caption, Edited, Inversion, Proposals, Refused, Rejection, Sample, Verdicts, Wish
+from counterfoil.core import spec as specs
+from counterfoil.core.errors import BadImage
+from counterfoil.parts.contracts import Caption, Edited, Inversion, Proposals, Refused, Rejection, Sample, Verdicts, Wish
+from counterfoil.protocols.assembly import Given
 
 CLASSES = ("dog", "cat")
 SIDE = 16

@@ -12,9 +12,7 @@ from diffusers import VQModel
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
-from counterfoil import weights as weight_files
-from counterfoil.errors import UnknownName
-from counterfoil.generators.autoencoders import VectorAutoencoder
+from counterfoil.core.errors import UnknownName
 from counterfoil.lab.checker import Checker
 from counterfoil.lab.garments import Garments, fresh, shipped, whole
 from counterfoil.lab.places import WEIGHTS
@@ -22,6 +20,8 @@ from counterfoil.lab.scenes import Scenes, render, sample
 from counterfoil.lab.train.classifiers import to_grey
 from counterfoil.lab.train.formats import load_timm, normalise
 from counterfoil.lab.train.pool import to_bytes, to_floats
+from counterfoil.parts import weights as weight_files
+from counterfoil.parts.generators.autoencoders import VectorAutoencoder
 
 BATCH = 100
 SEEDS = {"tune": 500_001, "report": 500_002, "fresh": 500_003, "whole": 500_004}

@@ -13,7 +13,7 @@ import torch
 
 from counterfoil.lab.measures.bench import FRESH, REPORT, WHOLE, Bench
 from counterfoil.lab.readings import Reading
-from counterfoil.provenance import versions
+from counterfoil.protocols.provenance import versions
 
 FILES = {REPORT: "measured.json", FRESH: "measured_fresh.json", WHOLE: "measured_whole.json"}
 """Where the readings of a split are kept; those of `tune`, which choices are made by, never are."""

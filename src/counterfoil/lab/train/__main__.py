@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from counterfoil.errors import BadWeights, UsageError
+from counterfoil.core.errors import BadWeights, UsageError
 from counterfoil.lab.commands import a_seed, above_zero, at_least_one, errors_in_a_line, usable_device, writable
 from counterfoil.lab.places import WEIGHTS
 from counterfoil.lab.train import attributes, autoencoder, blip, classifiers, clip, ddpm, diffusion, record, rewriter, vqgan

@@ -15,11 +15,11 @@ from diffusers import AutoencoderKL, DDIMScheduler, UNet2DConditionModel, VQMode
 from torch import Tensor
 from transformers import CLIPTextModel
 
-from counterfoil.generators.nearest import nearest_codes
 from counterfoil.lab.train.formats import normalise
 from counterfoil.lab.train.pool import Pool, PoolSize, as_bytes, scene_pool
 from counterfoil.lab.train.run import Earlier, Run
 from counterfoil.lab.train.wording import Wording
+from counterfoil.parts.generators.nearest import nearest_codes
 
 LATENT_NOISE = 0.25
 """The largest random move of a latent, in its standard deviations."""

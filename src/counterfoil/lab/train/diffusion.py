@@ -15,7 +15,7 @@ from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNe
 from torch import Tensor, nn
 from transformers import CLIPTextModel
 
-from counterfoil.errors import BadWeights
+from counterfoil.core.errors import BadWeights
 from counterfoil.lab.tokenizer import caption_tokenizer
 from counterfoil.lab.train.clip import text_configuration
 from counterfoil.lab.train.formats import normalise, save_half

@@ -12,7 +12,7 @@ from typing import TextIO
 import torch
 from torch import Tensor, nn
 
-from counterfoil.errors import RunFailed
+from counterfoil.core.errors import RunFailed
 from counterfoil.lab.train.recipe import Recipe, Schedule
 from counterfoil.lab.train.record import Record
 from counterfoil.lab.train.run import Earlier, Run

@@ -13,7 +13,7 @@ from torch import nn
 
 from counterfoil.lab.train.recipe import Recipe
 from counterfoil.lab.train.run import Earlier, Run
-from counterfoil.weights import file_sha256
+from counterfoil.parts.weights import file_sha256
 
 FILE = "training.json"
 LIBRARIES = ("torch", "diffusers", "timm", "transformers")

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from diffusers import VQModel
 from torch import Tensor
 
-from counterfoil.generators.nearest import nearest_codes
 from counterfoil.lab.train.autoencoder import psnr
 from counterfoil.lab.train.formats import SIDE, normalise, placed, save_half
 from counterfoil.lab.train.loop import fit
@@ -22,6 +21,7 @@ from counterfoil.lab.train.perceptual import PerceptualLoss
 from counterfoil.lab.train.pool import PoolSize, scene_pool, to_floats
 from counterfoil.lab.train.recipe import Schedule
 from counterfoil.lab.train.run import Run
+from counterfoil.parts.generators.nearest import nearest_codes
 
 
 @dataclass(frozen=True)

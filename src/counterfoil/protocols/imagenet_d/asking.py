@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil import imagenet
-from counterfoil.evaluation.questions import Question, ask
-from counterfoil.lots import lot
+from counterfoil.core.lots import lot
 from counterfoil.metrics.look_tables import answers_table
+from counterfoil.parts import imagenet
 from counterfoil.protocols.imagenet_d.bench import Bench
+from counterfoil.protocols.imagenet_d.questions import Question, ask
 from counterfoil.protocols.imagenet_d.stages import count
+from counterfoil.protocols.stages import Blobs, Item, Items, Made, Row, Stages, Table
 from counterfoil.protocols.workbench import picture
-from counterfoil.stages import Blobs, Item, Items, Made, Row, Stages, Table
 
 
 def ask_all(bench: Bench, stages: Stages, final: Table, looks: Mapping[str, Table]) -> dict[str, Table]:

@@ -8,15 +8,16 @@ from typing import Any, ClassVar
 
 import torch
 
-from counterfoil import independence, provenance, registry
-from counterfoil.assembly import Given, device_of
-from counterfoil.evaluation.looking import Reading, reading
-from counterfoil.evaluation.questions import check_question
-from counterfoil.grids import Grid, read_grid
-from counterfoil.parts import Oracle, Painter
+from counterfoil.core.spec import ImagenetDSpec, PartSpec
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Oracle, Painter
+from counterfoil.protocols import independence, provenance
+from counterfoil.protocols.assembly import Given, device_of
+from counterfoil.protocols.class_reader import Reading, reading
+from counterfoil.protocols.imagenet_d.grids import Grid, read_grid
+from counterfoil.protocols.imagenet_d.questions import check_question
 from counterfoil.protocols.imagenet_d.sets import SetData, open_set
 from counterfoil.protocols.workbench import Workbench
-from counterfoil.spec import ImagenetDSpec, PartSpec
 
 SET_CLASSES = "set"
 """What a zero-shot model's option `classes` says to be given the names of the set."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from counterfoil.evaluation.looking import recorded
+from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.metrics.imagenet_d import results
+from counterfoil.protocols.class_reader import recorded
 from counterfoil.protocols.imagenet_d import stages as steps
 from counterfoil.protocols.imagenet_d.asking import ask_all
 from counterfoil.protocols.imagenet_d.bench import Bench, assemble
 from counterfoil.protocols.staged import StagedProtocol
-from counterfoil.records import Prediction, Trial, Verdict
-from counterfoil.stages import Row, Stages, Table
+from counterfoil.protocols.stages import Row, Stages, Table
 from counterfoil.store import Writer
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
-from counterfoil import registry
-from counterfoil.datasets.selection import Relabelled
-from counterfoil.datasets.subset import take
-from counterfoil.errors import BadData, BadImage
-from counterfoil.export.reading import SetFile, find_set
-from counterfoil.parts import Dataset, Sample, provenance_of
-from counterfoil.spec import PartSpec
+from counterfoil.core.errors import BadData, BadImage
+from counterfoil.core.spec import PartSpec
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Dataset, Sample, provenance_of
+from counterfoil.parts.datasets.selection import Relabelled
+from counterfoil.parts.datasets.subset import take
+from counterfoil.report.export.reading import SetFile, find_set
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from counterfoil import images
-from counterfoil.errors import BadData, BadImage
+from counterfoil.core.errors import BadData, BadImage
 from counterfoil.metrics.look_tables import answers_table, looks_table
-from counterfoil.mining import Candidate, Look, select
-from counterfoil.mining.duplicates import embedding_hash, perceptual_hash
-from counterfoil.painting.painted import fault, paint
+from counterfoil.metrics.mining import Candidate, Look, select
+from counterfoil.metrics.mining.duplicates import embedding_hash, perceptual_hash
+from counterfoil.parts import images
+from counterfoil.parts.painters.painted import fault, paint
 from counterfoil.protocols.imagenet_d.bench import Bench
+from counterfoil.protocols.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
 from counterfoil.protocols.workbench import picture
-from counterfoil.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
 
 PROMPTS, PAINTINGS, OBJECTS, EMBEDDINGS, MINED = "prompts", "paintings", "objects", "embeddings", "mined"
 _AT_ONCE = 4096  # of work that costs nothing

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.evaluation.looking import Reading
+from counterfoil.core.records import Picture
+from counterfoil.protocols.class_reader import Reading
 from counterfoil.protocols.lance.bench import Bench, Tested
 from counterfoil.protocols.lance.edits import image_of
+from counterfoil.protocols.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
+from counterfoil.protocols.stages.mapping import Work
 from counterfoil.protocols.workbench import picture
-from counterfoil.records import Picture
-from counterfoil.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
-from counterfoil.stages.mapping import Work
 
 
 @dataclass(frozen=True)

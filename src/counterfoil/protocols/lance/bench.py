@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 import torch
 
-from counterfoil import independence, provenance, registry
-from counterfoil.assembly import Given, columns_of, device_of, open_data, size_of
-from counterfoil.datasets.excerpt import Listed
-from counterfoil.errors import BadSpec
-from counterfoil.parts import Captioner, Dataset, Editor, Model, Oracle, Rewriter
+from counterfoil.core.errors import BadSpec
+from counterfoil.core.spec import LanceSpec, PartSpec
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Captioner, Dataset, Editor, Model, Oracle, Rewriter
+from counterfoil.parts.datasets.excerpt import Listed
+from counterfoil.protocols import independence, provenance
+from counterfoil.protocols.assembly import Given, columns_of, device_of, open_data, size_of
 from counterfoil.protocols.workbench import Workbench
-from counterfoil.spec import LanceSpec, PartSpec
 
 
 @dataclass(frozen=True)

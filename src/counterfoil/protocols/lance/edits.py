@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from counterfoil.errors import BadRun
-from counterfoil.language.checker import same_words
-from counterfoil.language.edits import Checker
-from counterfoil.language.edits import rewrite as ask
-from counterfoil.language.factors import REASONS
-from counterfoil.language.lexicon import fingerprint
-from counterfoil.parts import Rejection, Wish
+from counterfoil.core.errors import BadRun
+from counterfoil.core.spec.lance import FACTORS
+from counterfoil.parts.contracts import Rejection, Wish
+from counterfoil.parts.language.checker import same_words
+from counterfoil.parts.language.edits import Checker
+from counterfoil.parts.language.edits import rewrite as ask
+from counterfoil.parts.language.factors import REASONS
+from counterfoil.parts.language.lexicon import fingerprint
 from counterfoil.protocols.lance.bench import Bench
-from counterfoil.quality.measure import Ruler
-from counterfoil.spec.lance import FACTORS
-from counterfoil.stages import Item, Items, Made, Row, Stages, Table
+from counterfoil.protocols.lance.quality.measure import Ruler
+from counterfoil.protocols.stages import Item, Items, Made, Row, Stages, Table
 
 VERSION = 2  # raised when the checks change, so that edits are checked again
 _MAY_PASS = ("endpoint",)

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from counterfoil import images
-from counterfoil.editing import inversions as files
-from counterfoil.parts import Inversion, Refused
+from counterfoil.parts import images
+from counterfoil.parts.contracts import Inversion, Refused
+from counterfoil.parts.editors import inversions as files
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked
+from counterfoil.protocols.lance.quality.measure import Ruler, compared
+from counterfoil.protocols.lance.quality.rule import choose
+from counterfoil.protocols.stages import Item, Items, Made, Stages, Table, turned_away
 from counterfoil.protocols.workbench import picture
-from counterfoil.quality.measure import Ruler, compared
-from counterfoil.quality.rule import choose
-from counterfoil.stages import Item, Items, Made, Stages, Table, turned_away
 
 
 def invert(bench: Bench, stages: Stages, edits: Table) -> Table:

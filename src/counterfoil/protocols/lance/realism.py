@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil import registry
 from counterfoil.metrics.frechet import Moments, frechet
-from counterfoil.parts import to_device
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import to_device
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked, image_of
+from counterfoil.protocols.lance.quality.measure import Ruler
 from counterfoil.protocols.lance.trials import Tables
+from counterfoil.protocols.stages import Item, Made, Stages, Table
+from counterfoil.protocols.stages.table import digest
 from counterfoil.protocols.workbench import picture
-from counterfoil.quality.measure import Ruler
-from counterfoil.stages import Item, Made, Stages, Table
-from counterfoil.stages.table import digest
 
 
 def describe(bench: Bench, stages: Stages, tables: Tables) -> Table:
@@ -92,7 +92,7 @@ def _perplexity(bench: Bench, tables: Tables) -> dict[str, Any]:
     name = bench.spec.realism.language
     if name is None:
         return {"perplexity_note": "no language model given; name one under realism.language"}
-    from counterfoil.language.perplexity import Perplexity
+    from counterfoil.parts.language.perplexity import Perplexity
 
     model = Perplexity(name).to(bench.device)
     rows = list(checked(tables.edits))

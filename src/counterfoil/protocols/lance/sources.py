@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from counterfoil import images
-from counterfoil.errors import BadImage
-from counterfoil.parts import Sample
+from counterfoil.core.errors import BadImage
+from counterfoil.parts import images
+from counterfoil.parts.contracts import Sample
 from counterfoil.protocols.lance.bench import Bench
-from counterfoil.stages import Item, Items, Made, Stages, Table
+from counterfoil.protocols.stages import Item, Items, Made, Stages, Table
 
 
 def read(bench: Bench, stages: Stages) -> Table:

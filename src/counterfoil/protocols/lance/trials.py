@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from counterfoil import images
-from counterfoil.evaluation.looking import recorded
+from counterfoil.core.records import Picture, Prediction, Trial, Verdict
+from counterfoil.parts import images
+from counterfoil.protocols.class_reader import recorded
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked
+from counterfoil.protocols.stages import Row, Stages, Table
 from counterfoil.protocols.workbench import picture
-from counterfoil.records import Picture, Prediction, Trial, Verdict
-from counterfoil.stages import Row, Stages, Table
 from counterfoil.store import Writer
 
 

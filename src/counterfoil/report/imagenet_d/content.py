@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from counterfoil.core.records import Trial
 from counterfoil.metrics.imagenet_d import results
 from counterfoil.metrics.imagenet_d_columns import HUMAN, chats_of
 from counterfoil.metrics.imagenet_d_text import in_order
-from counterfoil.records import Trial
 from counterfoil.report.cautions import Caution, about_parts, about_pictures
 from counterfoil.report.collect import answer_name
 from counterfoil.report.making import text

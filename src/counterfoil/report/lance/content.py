@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.metrics.bias import parted
 from counterfoil.metrics.lance import lance_results
 from counterfoil.metrics.outcomes import model_names
 from counterfoil.metrics.pairs import last_word
-from counterfoil.records import Prediction, Trial, Verdict
 from counterfoil.report.cautions import GENERATOR_COST, Caution, about_parts, about_pictures
 from counterfoil.report.collect import answer_name, part_name
 from counterfoil.report.lance.charts import STAGES

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from counterfoil.language.factors import REASONS
+from counterfoil.core.spec.lance import FACTORS
 from counterfoil.metrics.lance import MEANINGS
 from counterfoil.metrics.p_values import p_text
-from counterfoil.quality.rule import CHECKS
+from counterfoil.parts.language.factors import REASONS
+from counterfoil.protocols.lance.quality.rule import CHECKS
 from counterfoil.report import browse, making
 from counterfoil.report.cautions import Caution
 from counterfoil.report.charts.svg import Figure
@@ -21,7 +22,6 @@ from counterfoil.report.lance.content import LEVEL, Content, collect, tested
 from counterfoil.report.page import environment, program_version
 from counterfoil.report.pictures import Album
 from counterfoil.report.tables import write_tables
-from counterfoil.spec.lance import FACTORS
 from counterfoil.store import Run
 
 MODELS = 12  # pages of models on one run's edits

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session as Transaction
 
-from counterfoil.errors import UsageError, one_line
+from counterfoil.core.errors import UsageError, one_line
 
 Result = TypeVar("Result")
 

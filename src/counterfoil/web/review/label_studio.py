@@ -15,7 +15,7 @@ from urllib.parse import quote
 from sqlalchemy import select
 from sqlalchemy.orm import Session as Transaction
 
-from counterfoil.errors import BadData, CounterfoilError
+from counterfoil.core.errors import BadData, CounterfoilError
 from counterfoil.web.catalogue import picture_file
 from counterfoil.web.database import Item, Review, Reviewer, Vote
 from counterfoil.web.review.people import cleaned, invite

@@ -8,7 +8,7 @@ import unicodedata
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session as Transaction
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.web.database import Review, Reviewer
 from counterfoil.web.database.models import now
 from counterfoil.web.security.tokens import digest, same

@@ -12,11 +12,11 @@ from typing import Any
 from sqlalchemy import insert
 from sqlalchemy.orm import Session as Transaction
 
-from counterfoil.csv_files import read_rows
-from counterfoil.errors import BadData, BadRun, UsageError
-from counterfoil.lots import lot
+from counterfoil.core.csv_files import read_rows
+from counterfoil.core.errors import BadData, BadRun, UsageError
+from counterfoil.core.lots import lot
+from counterfoil.core.records import Trial
 from counterfoil.metrics.outcomes import part_name
-from counterfoil.records import Trial
 from counterfoil.store import Run
 from counterfoil.web.database import Item, Review
 

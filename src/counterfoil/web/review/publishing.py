@@ -7,8 +7,8 @@ from typing import cast
 
 from sqlalchemy import update
 
+from counterfoil.core.records import Picture, Verdict
 from counterfoil.metrics.outcomes import part_name
-from counterfoil.records import Picture, Verdict
 from counterfoil.store import Run
 from counterfoil.store.aside import shown
 from counterfoil.store.reviewed import HUMAN, by_people

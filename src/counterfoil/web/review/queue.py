@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select
 
-from counterfoil.lots import lot
+from counterfoil.core.lots import lot
 from counterfoil.web.database import Item, Review, Reviewer, Vote
 
 LEASE_SECONDS = 180.0

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 from sqlalchemy.orm import Session as Transaction
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 from counterfoil.web.database import Item, Review, Reviewer, Vote
 from counterfoil.web.database.models import now
 from counterfoil.web.review.queue import Shown

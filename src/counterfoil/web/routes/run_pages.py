@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from sqlalchemy import select
 
-from counterfoil.errors import BadRun, CounterfoilError
+from counterfoil.core.errors import BadRun, CounterfoilError
 from counterfoil.store import Run
 from counterfoil.web.database import Review
 from counterfoil.web.pages import page

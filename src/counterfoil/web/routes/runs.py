@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from counterfoil.errors import BadRun
+from counterfoil.core.errors import BadRun
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.metrics.table import MEANINGS
 from counterfoil.store import Run

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import FileResponse, RedirectResponse, Response
 
-from counterfoil.errors import BadRun, CounterfoilError
+from counterfoil.core.errors import BadRun, CounterfoilError
 from counterfoil.store import Run, open_run
 from counterfoil.web.catalogue import inside
 from counterfoil.web.pages import page
@@ -47,7 +47,7 @@ def board(request: Request, here: Here, visitor: Owner) -> Response:
         raise HTTPException(404, "The board has no rows yet: no run of this folder is finished.")
 
     def make(out: Path) -> None:
-        from counterfoil.board import write_board
+        from counterfoil.report.board import write_board
 
         write_board(_distinct(folders), out)
 
@@ -90,7 +90,7 @@ def _site(request: Request, here: Server, visitor: Visitor, key: str, make: Make
 
 def _distinct(folders: list[Path]) -> list[Path]:
     """The runs that can be on a board, each result once: a folder may hold copies, which a board refuses."""
-    from counterfoil.board import entries_of
+    from counterfoil.report.board import entries_of
 
     chosen: dict[str, Path] = {}
     for folder in folders:

@@ -8,7 +8,7 @@ import os
 import secrets
 from pathlib import Path
 
-from counterfoil.errors import UsageError
+from counterfoil.core.errors import UsageError
 
 VARIABLE = "COUNTERFOIL_TOKEN"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from counterfoil.parts import State, Verdicts
+from counterfoil.parts.contracts import State, Verdicts
 
 
 @dataclass(frozen=True)

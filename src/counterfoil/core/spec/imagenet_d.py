@@ -1,0 +1,103 @@
+"""The specification of a run of the ImageNet-D protocol, with its two presets."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from counterfoil.core.spec.base import Data, Part, Presets, StagedSpec, Strict, from_preset
+
+PRESETS: Presets = {
+    "fair": {"questions": {"order": "shuffled", "unread": "wrong"}},
+    "paper": {"questions": {"order": "truth-first", "unread": "dropped"}},
+}
+"""How questions are asked: so that guessing by place gains nothing, or as the paper's released questions are."""
+
+
+class MiningSpec(Strict):
+    """Which painted pictures are hard enough to keep."""
+
+    misses: Literal["all"] | int = Field("all", description="surrogates that must miss a picture: all, or a number")
+    confidence: float = Field(0.0, ge=0, le=1, description="a miss counts if the wrong answer has at least this probability")
+    truth: float = Field(1.0, ge=0, le=1, description="a miss counts if the right answer has at most this probability")
+    object_check: bool = Field(True, description="keep only what the oracle accepts as showing the object, or leaves open")
+    duplicates: int | None = Field(
+        4, ge=0, le=64, description="bits in which the hashes of two pictures of an object must differ by more; null for no check"
+    )
+    per_class: int | None = Field(None, ge=1, description="pictures of an object at most")
+    per_nuisance: int | None = Field(None, ge=1, description="pictures of an object and a kind of nuisance at most")
+
+
+class QuestionSpec(Strict):
+    """How vision-language models are asked for the main object out of two choices."""
+
+    text: str = Field(
+        "What is the main object in this image? Choose from the following list: [{first}, {second}].",
+        description="the question, with {first} and {second} where the choices go",
+    )
+    order: Literal["shuffled", "truth-first"] = Field("shuffled", description="how the two choices are ordered")
+    unread: Literal["wrong", "dropped"] = Field("wrong", description="what an answer counts as that means neither choice")
+    both_orders: bool = Field(True, description="ask in the other order too, to measure how far the order decides")
+
+
+class ImagenetDSpec(StagedSpec):
+    """Paint objects in nuisances, keep what several surrogates miss, have people check; or test models on such a set."""
+
+    protocol: Literal["imagenet-d"] = "imagenet-d"
+    preset: Literal["fair", "paper"] = Field("fair", description="what keys of questions that are not given come to")
+    grid: str | dict[str, Any] = Field("imagenet-d", description="a grid of the package, a file, or the grid itself")
+    painter: Part | None = Field(None, description="paints the prompts, as in diffusers:PATH")
+    data: Data | None = Field(None, description="a set made before: test models on it instead of painting one")
+    surrogates: tuple[Part, ...] = Field((), description="models whose shared misses decide what is kept")
+    models: tuple[Part, ...] = Field((), description="models that take no part in that, to be tested")
+    chats: tuple[Part, ...] = Field((), description="vision-language models, to be asked")
+    oracle: Part | None = Field(None, description="says whether the object is there")
+    encoder: Part | None = Field(None, description="finds near-duplicates by what it embeds; default a perceptual hash")
+    mining: MiningSpec = Field(default_factory=MiningSpec)
+    questions: QuestionSpec = Field(default_factory=QuestionSpec)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, values: Any) -> Any:
+        """`model` is one more of `models`; keys that are not given come from the preset."""
+        if not isinstance(values, dict):
+            return values
+        filled = {key: value for key, value in values.items() if key != "model"}
+        if values.get("model") is not None:
+            filled["models"] = [*_listed(values.get("models")), values["model"]]
+        for name in ("surrogates", "models", "chats"):
+            if name in filled:
+                filled[name] = _listed(filled[name])
+        return from_preset(filled, PRESETS, usual="fair")
+
+    @model_validator(mode="after")
+    def _check(self) -> ImagenetDSpec:
+        if (self.painter is None) == (self.data is None):
+            raise ValueError("give a painter to make a set, or data to test models on one, not both")
+        if self.painter is not None and not self.surrogates:
+            raise ValueError("no surrogates; name the models whose misses decide what is kept, two or more for leave-one-out")
+        if self.painter is not None and self.oracle is None:
+            raise ValueError("no oracle; name one that checks that the object is there, or human: to leave it to people")
+        if self.data is not None and not (self.models or self.chats):
+            raise ValueError("no models to test on the data; name them under models or chats")
+        names = [part.name for part in (*self.surrogates, *self.models, *self.chats)]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{twice} is named twice among surrogates, models and chats; a model takes part once")
+        if isinstance(self.mining.misses, int) and not 1 <= self.mining.misses <= max(len(self.surrogates), 1):
+            raise ValueError(
+                f"mining.misses is 'all' or from 1 to the {len(self.surrogates)} surrogates, got {self.mining.misses}"
+            )
+        return self
+
+    @property
+    def subject(self) -> str:
+        """The painter, or the set that models are tested on."""
+        return self.painter.name if self.painter else self.data.name if self.data else self.protocol
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]

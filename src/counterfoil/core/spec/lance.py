@@ -1,0 +1,104 @@
+"""The specification of a run of the LANCE protocol, with its two presets."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from counterfoil.core.spec.base import Data, Part, PartSpec, Presets, StagedSpec, Strict, from_preset
+
+Factor = Literal["subject", "object", "background", "adjective", "domain", "weather"]
+FACTORS: tuple[str, ...] = get_args(Factor)
+MOST = 50  # edits of a factor
+
+PRESETS: Presets = {
+    "paper": {"edit": {"factors": list(FACTORS[:5])}, "quality": {"choose": "best"}},
+    "released": {"edit": {"factors": list(FACTORS)}, "quality": {"choose": "last"}},
+}
+"""What the paper describes, and what the released code does: weather too, and the last edit of the sweep that passes."""
+
+
+class EditSpec(Strict):
+    """How captions are rewritten."""
+
+    factors: tuple[Factor, ...] = Field(
+        ("subject", "object", "background", "adjective", "domain"), min_length=1, description="factors of the caption to rewrite"
+    )
+    per_factor: int | dict[Factor, int] = Field(
+        1, description="edits an image and factor at most; or by factor, as in {adjective: 3}, and one of the others"
+    )
+    words: str | None = Field(
+        None, description="word lists to check edits by: english, wardrobe or a file; default the rewriter's"
+    )
+    class_similarity: float = Field(
+        0.5, gt=0, le=1, description="an edit is dropped if the words it takes out are this similar to the class name"
+    )
+
+    @field_validator("per_factor", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        by_factor = value if isinstance(value, dict) else dict.fromkeys(FACTORS, value)
+        if strange := [factor for factor in by_factor if factor not in FACTORS]:
+            raise ValueError(f"no factor named {strange[0]!r}; factors are {', '.join(FACTORS)}")
+        if not all(type(number) is int and 0 <= number <= MOST for number in by_factor.values()):
+            raise ValueError(f"give 0 to {MOST} edits, for all factors or by factor as in {{adjective: 3}}, got {value!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _some(self) -> EditSpec:
+        if not any(map(self.most, self.factors)):
+            factors = ", ".join(self.factors)
+            raise ValueError(f"per_factor is 0 for every factor ({factors}), so no edit can be made; allow one at least")
+        return self
+
+    def most(self, factor: str) -> int:
+        """Edits of a factor that an image may have."""
+        return self.per_factor if isinstance(self.per_factor, int) else self.per_factor.get(factor, 1)  # type: ignore[call-overload]
+
+
+class QualitySpec(Strict):
+    """What an edited picture must reach, as cosine similarities of the encoder."""
+
+    image_image: float = Field(0.7, ge=-1, le=1, description="edited picture to source picture, at least")
+    image_text: float = Field(0.2, ge=-1, le=1, description="each picture to its own caption, at least")
+    directional: float = Field(0.2, ge=-1, le=1, description="change of picture to change of caption, at least")
+    nearer: bool = Field(True, description="the edited picture must be nearer to the new words than to the old ones")
+    choose: Literal["best", "last"] = Field(
+        "best", description="of the edits of a sweep that pass: the one of highest directional similarity, or the last"
+    )
+
+
+class RealismSpec(Strict):
+    """How it is told whether captions and pictures are natural."""
+
+    features: Part | None = Field(None, description="features for the Fréchet distance, as in torchscript:inception.pt")
+    language: str | None = Field(None, description="a language model for the perplexity of captions, as in lab:rewriter")
+
+
+class LanceSpec(StagedSpec):
+    """Caption, rewrite one factor, edit the picture to match, keep what passes and still shows the class."""
+
+    protocol: Literal["lance"] = "lance"
+    preset: Literal["paper", "released"] = Field("paper", description="what keys that are not given come to")
+    model: Part
+    others: tuple[Part, ...] = Field((), description="more models to test on the same pictures")
+    data: Data
+    captioner: Part
+    rewriter: Part = Field(default_factory=lambda: PartSpec(name="lexicon:"))
+    editor: Part
+    encoder: Part = Field(description="compares pictures and words for the quality control, as in clip:PATH")
+    oracle: Part
+    edit: EditSpec = Field(default_factory=EditSpec)
+    quality: QualitySpec = Field(default_factory=QualitySpec)
+    realism: RealismSpec = Field(default_factory=RealismSpec)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, values: Any) -> Any:
+        return from_preset(values, PRESETS, usual="paper") if isinstance(values, dict) else values
+
+    @property
+    def subject(self) -> str:
+        """The tested model."""
+        return self.model.name

@@ -1,0 +1,1 @@
+"""The search engine: Algorithm 1 of the FMR paper on many images at once."""

@@ -1,0 +1,167 @@
+"""Where the next step goes: along the tested model's gradient, or in random directions of the same length.
+
+A direction has the shape of the tensor that moves and the length of one whole step. Random draws come from the row's own
+seed and the number of the draw, so they do not depend on the batch, the slot or the device. A draw with a negative number
+is the opposite of the one with that number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from counterfoil.engine.transfers import sent
+
+Norm = Literal["sign", "l2", "raw"]
+Unit = Literal["scale", "absolute"]
+
+
+@dataclass(frozen=True)
+class StepLength:
+    """How long a step is.
+
+    In unit `scale` a step is `step` times the generator's own scale for that image, root-mean-square over the coordinates,
+    so that `sign` and `l2` steps have the same Euclidean length. In unit `absolute` it is `step` in the norm itself: a
+    coordinate for `sign`, the Euclidean length for `l2`, the factor on the gradient for `raw`.
+    """
+
+    step: float
+    norm: Norm
+    unit: Unit
+
+    def fit(self, direction: Tensor, scale: Tensor) -> Tensor:
+        """`direction` normalised and scaled to one step, row by row.  # (N, …), (N,)"""
+        if self.norm == "sign":
+            direction = direction.sign()
+        elif self.norm == "l2":
+            direction = direction / _length(direction).clamp_min(torch.finfo(torch.float32).tiny)
+            if self.unit == "scale":
+                direction = direction * direction[0].numel() ** 0.5
+        if self.unit == "scale":
+            direction = direction * _column(scale, direction)
+        return self.step * direction
+
+
+class Guidance(Protocol):
+    """Chooses directions. `climbs_only` says whether a move that does not raise the loss is taken back."""
+
+    @property
+    def needs_gradient(self) -> bool: ...
+
+    @property
+    def climbs_only(self) -> bool: ...
+
+    def direction(
+        self, gradient: Tensor | None, *, moving: Tensor, scale: Tensor, seeds: Sequence[int], draws: Sequence[int]
+    ) -> Tensor:
+        """One step for every row.  # moving, gradient: (N, …); scale: (N,)"""
+        ...
+
+
+@dataclass(frozen=True)
+class GradientAscent:
+    """Algorithm 1's guidance: up the gradient of the tested model's loss."""
+
+    length: StepLength
+    needs_gradient = True
+    climbs_only = False
+
+    def direction(
+        self, gradient: Tensor | None, *, moving: Tensor, scale: Tensor, seeds: Sequence[int], draws: Sequence[int]
+    ) -> Tensor:
+        assert gradient is not None
+        return self.length.fit(gradient, scale)
+
+
+@dataclass(frozen=True)
+class RandomSteps:
+    """The control: steps as long as the guided ones, in random directions. What it breaks, distance alone breaks."""
+
+    length: StepLength
+    climbs_only = False
+
+    @property
+    def needs_gradient(self) -> bool:
+        """A raw gradient step is as long as the gradient, so the control has to know that length."""
+        return self.length.norm == "raw"
+
+    def direction(
+        self, gradient: Tensor | None, *, moving: Tensor, scale: Tensor, seeds: Sequence[int], draws: Sequence[int]
+    ) -> Tensor:
+        noise = draw(moving, [seed ^ 0x5DEECE66D for seed in seeds], draws)  # its own stream, apart from a search's
+        if gradient is not None:
+            noise = noise / _length(noise) * _length(gradient)
+        return self.length.fit(noise, scale)
+
+
+@dataclass(frozen=True)
+class RandomSearch:
+    """Guidance for models without gradients: propose a step from where the image stands, keep it if the loss rose.
+
+    Proposals are patches where what moves has a height and a width (`draw_patch`), and plain noise elsewhere. One that
+    does not raise the loss is followed by its opposite, which does if the loss is about straight there, and then by a new
+    one. Every proposal costs one model call. A step of Algorithm 1 is a proposal that raised the loss; only those are
+    put to the oracle's stop rule and count against the budget, all proposals count against the queries.
+    """
+
+    length: StepLength
+    needs_gradient = False
+    climbs_only = True
+
+    def direction(
+        self, gradient: Tensor | None, *, moving: Tensor, scale: Tensor, seeds: Sequence[int], draws: Sequence[int]
+    ) -> Tensor:
+        spatial = moving.dim() >= 4 and min(moving.shape[-2:]) >= 4
+        noise = draw_patch(moving, seeds, draws) if spatial else draw(moving, seeds, draws)
+        return self.length.fit(noise, scale)
+
+
+def draw(like: Tensor, seeds: Sequence[int], draws: Sequence[int]) -> Tensor:
+    """Standard normal noise of the shape of `like`, row i from (seeds[i], draws[i]) alone."""
+    rows = []
+    for seed, number in zip(seeds, draws, strict=True):
+        noise = torch.randn(like.shape[1:], generator=_source(seed, number))
+        rows.append(-noise if number < 0 else noise)
+    return sent(torch.stack(rows), like.device)
+
+
+def draw_patch(like: Tensor, seeds: Sequence[int], draws: Sequence[int]) -> Tensor:
+    """A window of a few even cells, zero elsewhere, in the shape of `like`; row i from (seeds[i], draws[i]) alone.
+
+    Networks answer to changes that hold together over an area far more than to noise that differs from pixel to pixel
+    (the square attack of Andriushchenko et al., 2020, rests on that). The window is the whole, a half, a quarter or an eighth
+    of the side, with one, two or four cells a side, normally distributed, each channel on its own.
+    """
+    height, width = like.shape[-2:]
+    rows = []
+    for seed, number in zip(seeds, draws, strict=True):
+        source = _source(seed, number)
+        share, cells = 2 ** _whole(4, source), 2 ** _whole(3, source)
+        tall, wide = max(height // share, 2), max(width // share, 2)
+        top, left = _whole(height - tall + 1, source), _whole(width - wide + 1, source)
+        values = torch.randn(*like.shape[1:-2], cells, cells, generator=source)
+        down, across = torch.arange(tall) * cells // tall, torch.arange(wide) * cells // wide  # the cell of each place
+        patch = torch.zeros(like.shape[1:])
+        patch[..., top : top + tall, left : left + wide] = values[..., down[:, None], across]
+        rows.append(-patch if number < 0 else patch)
+    return sent(torch.stack(rows), like.device)
+
+
+def _source(seed: int, number: int) -> torch.Generator:
+    return torch.Generator().manual_seed((seed * 1_000_003 + abs(number)) % 2**63)
+
+
+def _whole(below: int, source: torch.Generator) -> int:
+    return int(torch.randint(below, (1,), generator=source))
+
+
+def _length(rows: Tensor) -> Tensor:
+    return _column(rows.flatten(1).norm(dim=1), rows)
+
+
+def _column(values: Tensor, like: Tensor) -> Tensor:
+    return values.reshape(-1, *[1] * (like.dim() - 1))

@@ -1,0 +1,1 @@
+"""Models, generators, oracles and the other parts of a run, found by name."""

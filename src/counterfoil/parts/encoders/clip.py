@@ -1,0 +1,83 @@
+"""CLIP and SigLIP from transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterfoil.core.errors import BadPart
+from counterfoil.parts.models.preprocessing import Preprocessing
+from counterfoil.parts.models.processors import from_processor
+from counterfoil.parts.pretrained import Pretrained, account_of
+
+EXAMPLE = "openai/clip-vit-base-patch32"
+
+
+def load(name: str, *, kind: str = "clip", revision: str | None = None, sha256: str | None = None) -> TransformersEncoder:
+    """CLIP or SigLIP from transformers: clip:FOLDER, or clip:openai/clip-vit-base-patch32 from the hub."""
+    return open_encoder(Pretrained(kind, name, revision=revision, example=EXAMPLE), sha256=sha256)
+
+
+def open_encoder(source: Pretrained, *, sha256: str | None = None) -> TransformersEncoder:
+    """The encoder whose files are in `source`."""
+    import transformers
+
+    if sha256 is not None:
+        source.check_hash(sha256)
+    model = source.model(transformers.AutoModel)
+    if not all(hasattr(model, needed) for needed in ("get_image_features", "get_text_features", "logit_scale")):
+        raise BadPart(f"{source.name}: holds a {type(model).__name__}, which does not compare pictures with words")
+    tokenizer = source.processor(transformers.AutoTokenizer, "tokenizer.json")
+    processor = source.processor(transformers.AutoImageProcessor, "preprocessor_config.json")
+    return TransformersEncoder(model, tokenizer, from_processor(processor, what=source.name), name=source.place)
+
+
+class TransformersEncoder:
+    """A CLIP-like model of transformers with its tokenizer."""
+
+    def __init__(self, model: Any, tokenizer: Any, preprocessing: Preprocessing, *, name: str) -> None:
+        self.model = model
+        self.model.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.preprocessing = preprocessing
+        self.name = name
+        self.pairwise = getattr(model, "logit_bias", None) is not None
+        text = self.model.config.text_config
+        self._longest = int(text.max_position_embeddings)
+        # SigLIP was trained on texts filled up to one length, and sees the filling; CLIP stops at the end of the text.
+        self._padding = "max_length" if str(self.model.config.model_type).startswith("siglip") else "longest"
+
+    def embed_images(self, images: Tensor) -> Tensor:
+        """Embeddings of pictures.  # (N, 3, H, W) → (N, D)"""
+        return _pooled(self.model.get_image_features(pixel_values=self.preprocessing(images)))
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Embeddings of texts.  # → (len(texts), D)"""
+        tokens = self.tokenizer(
+            list(texts), padding=self._padding, truncation=True, max_length=self._longest, return_tensors="pt"
+        ).to(self.model.device)
+        accepted = {key: tokens[key] for key in ("input_ids", "attention_mask") if key in tokens}
+        return _pooled(self.model.get_text_features(**accepted))
+
+    def logits(self, similarity: Tensor) -> Tensor:
+        """Similarities on the scale the model was trained at.  # (N, K)"""
+        scaled: Tensor = similarity * self.model.logit_scale.exp()
+        return scaled + self.model.logit_bias if self.pairwise else scaled
+
+    def to(self, device: torch.device | str) -> TransformersEncoder:
+        """The same encoder, moved to a device."""
+        self.model.to(device)
+        return self
+
+    def provenance(self) -> dict[str, str]:
+        """Library, source and weights."""
+        return account_of(self.model, self.name)
+
+
+def _pooled(output: Any) -> Tensor:
+    """The embedding in what `get_…_features` gives: a tensor, or since version 5 an output with one in it."""
+    embedding: Tensor = output if isinstance(output, Tensor) else output.pooler_output
+    return embedding

@@ -1,0 +1,65 @@
+"""Picture features from a TorchScript program, such as the Inception network that FID is defined by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from counterfoil.core.errors import BadPart, BadWeights
+from counterfoil.parts import images, weights
+from counterfoil.parts.models import program_safety
+from counterfoil.parts.models.exported import ScriptRunner
+from counterfoil.parts.models.preprocessing import Preprocessing
+
+
+def load(path: str, *, size: int = 299, scale: float = 255.0, shift: float = 0.0, sha256: str | None = None) -> ScriptFeatures:
+    """Features of a TorchScript program: torchscript:inception.pt.
+
+    It gets pictures of side `size`, values from `shift` to `shift` + `scale`; some exports of FID's Inception want 0 to 255,
+    others −1 to 0.9921875, that is scale 1.9921875, shift −1.
+
+    Such a file is a program; load only what you trust, and pin it with `sha256`.
+    """
+    file = Path(path).expanduser()
+    if not path or not file.is_file():
+        raise BadWeights(f"torchscript:{path}: no such file; name an exported program")
+    if sha256 is not None:
+        weights.check_hash(file, sha256)
+    content = file.read_bytes()
+    program_safety.check_script(content, file)
+    return ScriptFeatures(ScriptRunner(file, content), size=size, scale=scale, shift=shift, name=path)
+
+
+class ScriptFeatures:
+    """A program that turns pictures into rows of features. It knows no words."""
+
+    pairwise = False
+
+    def __init__(self, runner: ScriptRunner, *, size: int, scale: float, shift: float, name: str) -> None:
+        self._runner, self._size, self._scale, self._shift, self.name = runner, size, scale, shift, name
+        self.preprocessing = Preprocessing(size=(size, size), resizing="squash", mean=(0, 0, 0), std=(1, 1, 1))
+
+    def embed_images(self, pictures: Tensor) -> Tensor:
+        """Features of pictures.  # (N, 3, H, W) → (N, D)"""
+        resized = images.resize(pictures, (self._size, self._size), interpolation="bilinear")
+        return self._runner(resized * self._scale + self._shift).flatten(1)
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Refused."""
+        raise BadPart(f"torchscript:{self.name}: gives features of pictures only; choose clip: or openclip: to compare words")
+
+    def logits(self, similarity: Tensor) -> Tensor:
+        """Similarities as they are.  # (N, K)"""
+        return similarity
+
+    def to(self, device: torch.device | str) -> ScriptFeatures:
+        """The same program on a device."""
+        self._runner.to(device)
+        return self
+
+    def provenance(self) -> dict[str, str]:
+        """What the program says of itself."""
+        return self._runner.provenance()

@@ -1,0 +1,315 @@
+"""The layers of a convolutional decoder with frozen weights: forward, and backward to the input alone.
+
+Nothing is computed or kept for the gradients of weights. A convolution then needs nothing for its backward pass, and a block
+keeps its input and what its first convolution gave, not what the normalisations made of them. Biases of convolutions cost no
+pass either: they are added where the next pass reads the result (`before`, the bias still to be added to an activation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from counterfoil.parts.fast.passes import passes
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A group normalisation of x + before; gain, bias and before are float32."""
+
+    gain: Tensor  # (C,)
+    bias: Tensor  # (C,)
+    before: Tensor  # (C,)
+    groups: int
+    epsilon: float
+
+    def coefficients(self, x: Tensor, partials: Tensor | None) -> Tensor:
+        """What the normalisation comes down to for every image and channel.  # → (N, 4, C)"""
+        by = passes(x)
+        partials = by.moments(x) if partials is None else partials
+        pixels = x.shape[2] * x.shape[3]
+        found: Tensor = by.coefficients(
+            partials, self.gain, self.bias, self.before, pixels=pixels, groups=self.groups, epsilon=self.epsilon
+        )
+        return found
+
+    def back(self, x: Tensor, gradient: Tensor, coefficients: Tensor, *, skip: Tensor | None = None, silu: bool = True) -> Tensor:
+        """The gradient of x from that of the normalised, with `skip` added."""
+        by = passes(x)
+        sums = by.slopes(x, gradient, coefficients, silu=silu)
+        pixels = x.shape[2] * x.shape[3]
+        lean = by.slope_coefficients(sums, self.gain, coefficients, pixels=pixels, groups=self.groups)
+        result: Tensor = by.back(x, gradient, coefficients, lean, skip=skip, silu=silu)
+        return result
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A 3×3 convolution without its bias; its backward pass is a convolution with the weights turned around."""
+
+    weight: Tensor  # (O, I, 3, 3), channels last
+    turned: Tensor | None  # (I, O, 3, 3), channels last; None where the library's own backward pass is quicker
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight, padding=1)
+
+    def back(self, gradient: Tensor) -> Tensor:
+        """The gradient of the input."""
+        if self.turned is not None:
+            return F.conv2d(gradient, self.turned, padding=1)
+        one, none = [1, 1], [0, 0]  # of the input, only the shape and layout count: they are those of the gradient
+        wanted = [True, False, False]
+        found: Tensor = torch.ops.aten.convolution_backward(
+            gradient, gradient, self.weight, None, one, one, one, False, none, 1, wanted
+        )[0]
+        return found
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """A 1×1 convolution without its bias, as a product of matrices."""
+
+    weight: Tensor  # (O, I)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x.permute(0, 2, 3, 1) @ self.weight.T).permute(0, 3, 1, 2)
+
+    def back(self, gradient: Tensor) -> Tensor:
+        """The gradient of the input."""
+        return (gradient.permute(0, 2, 3, 1) @ self.weight).permute(0, 3, 1, 2)
+
+
+@dataclass(frozen=True)
+class Residual:
+    """Two normalised convolutions beside a shortcut."""
+
+    norm1: Norm
+    conv1: Conv
+    norm2: Norm
+    conv2: Conv
+    shortcut: Pointwise | None
+    bias: Tensor  # (C,) float32: all that is added to the sum
+
+    def __call__(self, x: Tensor, partials: Tensor | None, *, recompute: bool) -> tuple[Tensor, Tensor]:
+        """The block's output and its moments; with `recompute` the first half is run again for the gradient, not kept."""
+        out, moments = _ResidualPass.apply(x, partials, self, recompute)
+        return out, moments
+
+    def inner(self, x: Tensor, coefficients: Tensor) -> Tensor:
+        """What the first convolution gives."""
+        return self.conv1(passes(x).apply(x, coefficients, silu=True))
+
+
+class _ResidualPass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, partials: Tensor | None, block: Residual, recompute: bool) -> tuple[Tensor, Tensor]:
+        first = block.norm1.coefficients(x, partials)
+        inner = block.inner(x, first)
+        second = block.norm2.coefficients(inner, None)
+        by = passes(x)
+        change = block.conv2(by.apply(inner, second, silu=True))
+        out, moments = by.join(x if block.shortcut is None else block.shortcut(x), change, block.bias)
+        ctx.save_for_backward(x, first, None if recompute else inner, second)
+        ctx.block = block
+        ctx.mark_non_differentiable(moments)
+        ctx.set_materialize_grads(False)  # of the moments, which have none
+        return out, moments
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor | None, ...]:
+        x, first, inner, second = ctx.saved_tensors
+        block: Residual = ctx.block
+        inner = block.inner(x, first) if inner is None else inner
+        slope = block.norm2.back(inner, block.conv2.back(gradient), second)
+        around = gradient if block.shortcut is None else block.shortcut.back(gradient)
+        return block.norm1.back(x, block.conv1.back(slope), first, skip=around), None, None, None
+
+
+@dataclass(frozen=True)
+class Double:
+    """Twice the side, every pixel four times, then a 3×3 convolution, in one: a transposed convolution of stride 2.
+
+    Each output pixel sees only 2 × 2 different inputs through its nine weights, so that those that meet the same input
+    can be added up beforehand: four weights instead of nine, and no larger activation in between.
+    """
+
+    weight: Tensor  # (I, O, 4, 4), channels last
+
+    def __call__(self, x: Tensor) -> Tensor:
+        result: Tensor = _DoublePass.apply(x, self)
+        return result
+
+
+class _DoublePass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: Double) -> Tensor:
+        ctx.layer = layer
+        return F.conv_transpose2d(x, layer.weight, stride=2, padding=1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return F.conv2d(gradient, ctx.layer.weight, stride=2, padding=1), None
+
+
+@dataclass(frozen=True)
+class Halve:
+    """Half the side: a 3×3 convolution of stride 2, without its bias, padded on the right and below."""
+
+    weight: Tensor  # (O, I, 3, 3), channels last
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.conv2d(F.pad(x, (0, 1, 0, 1)), self.weight, stride=2)
+
+
+def doubled_weight(weight: Tensor) -> Tensor:
+    """The weights of the transposed convolution that doubles and then convolves.  # (O, I, 3, 3) → (I, O, 4, 4)
+
+    Along one axis, output 2i gets input i − 1 through weight 0 and input i through weights 1 and 2; output 2i + 1 gets input i
+    through weights 0 and 1 and input i + 1 through weight 2. A transposed convolution of stride 2 and padding 1 sends input i
+    to the outputs 2i − 1 … 2i + 2, through its weights 0 … 3.
+    """
+    mix = weight.new_tensor([[0, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 0]])  # (4, 3)
+    return torch.einsum("oihw,ah,bw->ioab", weight, mix, mix)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Every place looks at every other one, with a single head, and adds what it sees."""
+
+    norm: Norm
+    inward: Tensor  # (3 C, C): query, key and value
+    inward_bias: Tensor  # (3 C,)
+    outward: Tensor  # (C, C)
+    outward_bias: Tensor  # (C,) float32
+    scale: float
+
+    def __call__(self, x: Tensor, partials: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The sum and its moments. Nothing is left to be added to x: a residual block comes before."""
+        out, moments = _AttentionPass.apply(x, partials, self)
+        return out, moments
+
+
+class _AttentionPass(torch.autograd.Function):
+    """Written out: with heads this wide the library's fused kernels have no fast backward pass, and the table is small."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, partials: Tensor | None, layer: Attention) -> tuple[Tensor, Tensor]:
+        by, coefficients = passes(x), layer.norm.coefficients(x, partials)
+        three = F.linear(places(by.apply(x, coefficients, silu=False)), layer.inward, layer.inward_bias)  # (N, P, 3 C)
+        query, key, value = three.chunk(3, dim=2)
+        table = _scaled(query, key.transpose(1, 2), layer.scale).softmax(2, dtype=torch.float32)  # (N, P, P)
+        change = torch.bmm(table.to(x.dtype), value) @ layer.outward.T
+        out, moments = by.join(x, picture(change, x), layer.outward_bias)
+        ctx.save_for_backward(x, coefficients, three, table)
+        ctx.layer = layer
+        ctx.mark_non_differentiable(moments)
+        ctx.set_materialize_grads(False)  # of the moments, which have none
+        return out, moments
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor | None, ...]:
+        x, coefficients, three, table = ctx.saved_tensors
+        layer: Attention = ctx.layer
+        query, key, value = three.chunk(3, dim=2)
+        seen = places(gradient) @ layer.outward
+        slopes = torch.empty_like(three)
+        of_query, of_key, of_value = slopes.chunk(3, dim=2)
+        torch.bmm(table.to(x.dtype).transpose(1, 2), seen, out=of_value)
+        of_seen = torch.bmm(seen, value.transpose(1, 2)).float()
+        of_table = torch.ops.aten._softmax_backward_data(of_seen, table, 2, torch.float32).to(x.dtype)
+        _scaled(of_table, key, layer.scale, out=of_query)
+        _scaled(of_table.transpose(1, 2), query, layer.scale, out=of_key)
+        slope = picture(slopes @ layer.inward, x)
+        return layer.norm.back(x, slope, coefficients, skip=gradient, silu=False), None, None
+
+
+def places(x: Tensor) -> Tensor:
+    """The pixels of channels-last activations side by side.  # (N, C, H, W) → (N, P, C)"""
+    return x.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def picture(pixels: Tensor, like: Tensor) -> Tensor:
+    """Pixels side by side as activations of the height and width of others.  # (N, P, C) → (N, C, H, W)"""
+    return pixels.view(len(pixels), *like.shape[2:], -1).permute(0, 3, 1, 2)
+
+
+def _scaled(left: Tensor, right: Tensor, scale: float, *, out: Tensor | None = None) -> Tensor:
+    """Products of matrices times `scale`, which costs no pass.  # (N, I, K), (N, K, O) → (N, I, O)"""
+    out = left.new_empty(left.shape[0], left.shape[1], right.shape[2]) if out is None else out
+    result: Tensor = torch.baddbmm(out, left, right, beta=0, alpha=scale, out=out)
+    return result
+
+
+def normalise(x: Tensor, norm: Norm, partials: Tensor | None, *, silu: bool) -> Tensor:
+    """x + before, normalised, and through SiLU if wanted; differentiable in x."""
+    with torch.no_grad():
+        coefficients = norm.coefficients(x, partials)
+    result: Tensor = NormPass.apply(x, coefficients, norm, silu)
+    return result
+
+
+class NormPass(torch.autograd.Function):
+    """x by the coefficients of its own normalisation; the gradient knows that they depend on x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, coefficients: Tensor, norm: Norm, silu: bool) -> Tensor:
+        ctx.save_for_backward(x, coefficients)
+        ctx.norm, ctx.silu = norm, silu
+        result: Tensor = passes(x).apply(x, coefficients, silu=silu)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, coefficients = ctx.saved_tensors
+        return ctx.norm.back(x, gradient, coefficients, silu=ctx.silu), None, None, None
+
+
+@dataclass(frozen=True)
+class End:
+    """Normalise, SiLU and a 3×3 convolution to three colours."""
+
+    norm: Norm
+    weight: Tensor  # (3, C, 3, 3)
+    bias: Tensor  # (3,) float32
+
+    def __call__(self, x: Tensor, partials: Tensor | None) -> Tensor:
+        """Pictures, in float32.  # (N, C, H, W) → (N, 3, H, W)"""
+        result: Tensor = _EndPass.apply(x, partials, self)
+        return result
+
+
+class _EndPass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, partials: Tensor | None, end: End) -> Tensor:
+        coefficients = end.norm.coefficients(x, partials)
+        ctx.save_for_backward(x, coefficients)
+        ctx.end = end
+        result: Tensor = passes(x).ending(x, coefficients, end.weight, end.bias)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, coefficients = ctx.saved_tensors
+        end: End = ctx.end
+        return end.norm.back(x, passes(x).ending_back(gradient, end.weight), coefficients), None, None
+
+
+Stage = Residual | Attention | Double | Halve
+
+
+def run(stages: Sequence[Stage], x: Tensor, *, recompute: bool = False) -> tuple[Tensor, Tensor | None]:
+    """x through all stages, and the moments of the result where the last stage has summed them up on its way."""
+    partials: Tensor | None = None
+    for stage in stages:
+        if isinstance(stage, Residual):
+            x, partials = stage(x, partials, recompute=recompute)
+        elif isinstance(stage, Attention):
+            x, partials = stage(x, partials)
+        else:
+            x, partials = stage(x), None
+    return x, partials

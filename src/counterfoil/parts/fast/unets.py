@@ -1,0 +1,195 @@
+"""The layers of diffusers' UNets with as few passes over activations as can be.
+
+A residual block of the library goes over an activation some thirty times beside its convolutions: it turns the layout around for
+every normalisation and back, and adds biases, time and shortcut one by one. Here it is nine times. The way into and out of
+attention turns no layout and adds no bias by itself, and a gate is one pass. Weights are the layers' own. Under a compiler, which
+joins passes by itself, layers are as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from counterfoil.parts.fast import layers
+from counterfoil.parts.fast.passes import has_triton, passes
+
+WIDEST = 2048  # channels; with more of them a program would hold more than its registers, and the activations are small
+
+Replaced = tuple[nn.Module, str]
+"""A method of a module that something faster stands in for."""
+
+
+def fuse_on(network: nn.Module, device: torch.device, kind: torch.dtype) -> list[Replaced]:
+    """Fuse a network that is on a GPU and in bf16, where there are kernels for it; what was replaced."""
+    return fuse(network) if device.type == "cuda" and kind == torch.bfloat16 and has_triton(device) else []
+
+
+def fuse(network: nn.Module) -> list[Replaced]:
+    """Let the layers of a frozen network run fused, where they are known; what was replaced."""
+    replaced: list[Replaced] = []
+    inside: set[nn.Module] = set()
+    for module in network.modules():  # a block comes before what is in it
+        if type(module).__name__ == "ResnetBlock2D" and _plain(module):
+            inside.update(module.modules())
+        for name, fast in _stand_ins(module, inside):
+            setattr(module, name, fast)
+            replaced.append((module, name))
+    return replaced
+
+
+def unfuse(replaced: list[Replaced]) -> None:
+    """The layers as they were."""
+    for module, name in replaced:
+        delattr(module, name)
+
+
+def _stand_ins(module: Any, inside: set[nn.Module]) -> Iterator[tuple[str, Any]]:
+    kind = type(module).__name__
+    if kind == "ResnetBlock2D" and module in inside:
+        yield "forward", FusedResidual(module)
+    elif type(module) is nn.GroupNorm and module.affine and module not in inside:
+        yield "forward", FusedNorm(module)
+    elif kind == "GEGLU":
+        yield "forward", FusedGate(module)
+    elif kind == "Transformer2DModel" and module.is_input_continuous:
+        yield "_operate_on_continuous_inputs", FusedEntry(module)
+        yield "_get_output_for_continuous_inputs", FusedExit(module)
+
+
+class FusedNorm:
+    """Stands in for the `forward` of a group normalisation."""
+
+    def __init__(self, module: nn.GroupNorm) -> None:
+        self.own = module.forward
+        self.norm = _norm(module)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if torch.compiler.is_compiling() or x.dim() != 4:
+            return self.own(x)
+        return normalised(x, self.norm, silu=False)
+
+
+class FusedResidual:
+    """Stands in for the `forward` of a residual block that is told the time."""
+
+    def __init__(self, block: Any) -> None:
+        self.own, self.block = block.forward, block
+        self.norm1, self.norm2 = _norm(block.norm1), _norm(block.norm2)
+        self.bias = block.conv2.bias.detach().float()
+        if block.conv_shortcut is not None and block.conv_shortcut.bias is not None:
+            self.bias = self.bias + block.conv_shortcut.bias.detach().float()
+
+    def __call__(self, input_tensor: Tensor, temb: Tensor | None = None, *given: Any, **named: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self.own(input_tensor, temb, *given, **named)
+        block = self.block
+        between = block.conv1.bias[None].expand(len(input_tensor), -1)
+        if block.time_emb_proj is not None and temb is not None:
+            between = between + block.time_emb_proj(temb if block.skip_time_act else F.silu(temb))  # (N, C)
+        x = F.conv2d(normalised(input_tensor, self.norm1, silu=True), block.conv1.weight, padding=1)
+        change = F.conv2d(normalised(x, self.norm2, silu=True, before=between), block.conv2.weight, padding=1)
+        around = input_tensor if block.conv_shortcut is None else F.conv2d(input_tensor, block.conv_shortcut.weight)
+        return _JoinPass.apply(around, change, self.bias)
+
+
+class FusedGate:
+    """Stands in for the `forward` of a GEGLU."""
+
+    def __init__(self, module: Any) -> None:
+        self.own, self.module = module.forward, module
+
+    def __call__(self, hidden_states: Tensor, *given: Any, **named: Any) -> Any:
+        if torch.compiler.is_compiling() or torch.is_grad_enabled() or not hidden_states.is_cuda:
+            return self.own(hidden_states, *given, **named)
+        from counterfoil.parts.fast.gating import gated  # imports triton, which takes a while and which a CPU does not need
+
+        return gated(self.module.proj(hidden_states))
+
+
+class FusedEntry:
+    """Stands in for the way of a picture into a transformer: normalised, projected, its pixels as tokens."""
+
+    def __init__(self, module: Any) -> None:
+        self.own, self.module = module._operate_on_continuous_inputs, module
+
+    def __call__(self, hidden_states: Tensor) -> Any:
+        if torch.compiler.is_compiling():
+            return self.own(hidden_states)
+        tokens = layers.places(self.module.norm(hidden_states))  # (N, P, C), as it lies
+        inner = _projected(tokens, self.module.proj_in)
+        return inner, inner.shape[-1]
+
+
+class FusedExit:
+    """Stands in for the way out of a transformer: projected, laid out as a picture with channels last, added."""
+
+    def __init__(self, module: Any) -> None:
+        self.own, self.module = module._get_output_for_continuous_inputs, module
+
+    def __call__(self, hidden_states: Tensor, residual: Tensor, height: int, width: int, **named: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return self.own(hidden_states=hidden_states, residual=residual, height=height, width=width, **named)
+        out = _projected(hidden_states, self.module.proj_out)
+        return layers.picture(out, residual) + residual
+
+
+def _projected(tokens: Tensor, projection: nn.Module) -> Tensor:
+    """Tokens through a linear layer, or through a 1×1 convolution as one."""
+    weight, bias = projection.weight, projection.bias
+    assert isinstance(weight, Tensor) and (bias is None or isinstance(bias, Tensor))
+    return F.linear(tokens, weight.flatten(1), bias)
+
+
+def normalised(x: Tensor, norm: layers.Norm, *, silu: bool, before: Tensor | None = None) -> Tensor:
+    """x + before normalised, and through SiLU if wanted; differentiable in x.  # (N, C, H, W), (N, C)"""
+    if x.shape[1] > WIDEST:
+        x = x if before is None else x + before[:, :, None, None]
+        plain = F.group_norm(x, norm.groups, norm.gain.to(x.dtype), norm.bias.to(x.dtype), norm.epsilon)
+        return F.silu(plain) if silu else plain
+    if before is None:
+        return layers.normalise(x, norm, None, silu=silu)
+    with torch.no_grad():  # it moves the means and costs no pass
+        partials: Tensor = passes(x).moments(x)
+        partials[:, :, 0] += before[:, None]
+        coefficients = norm.coefficients(x, partials)
+        coefficients[:, 1::2] += coefficients[:, ::2] * before[:, None]
+    found: Tensor = layers.NormPass.apply(x, coefficients, norm, silu)
+    return found
+
+
+class _JoinPass(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, around: Tensor, change: Tensor, bias: Tensor) -> Tensor:
+        result: Tensor = passes(change).join(around, change, bias)[0]
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        return gradient, gradient, None
+
+
+def _norm(module: nn.GroupNorm) -> layers.Norm:
+    gain, bias = (each.detach().float().contiguous() for each in (module.weight, module.bias))
+    return layers.Norm(gain, bias, torch.zeros_like(bias), module.num_groups, module.eps)
+
+
+def _plain(block: Any) -> bool:
+    """Whether a residual block does what `FusedResidual` does and nothing else."""
+    convolutions = [block.conv1, block.conv2, *([] if block.conv_shortcut is None else [block.conv_shortcut])]
+    return bool(
+        type(block.nonlinearity) is nn.SiLU
+        and block.time_embedding_norm == "default"
+        and block.upsample is None
+        and block.downsample is None
+        and block.output_scale_factor == 1
+        and all(type(each) is nn.Conv2d and each.groups == 1 for each in convolutions)
+        and block.conv1.bias is not None
+        and block.conv2.bias is not None
+        and all(type(each) is nn.GroupNorm and each.affine for each in (block.norm1, block.norm2))
+        and not block.training
+    )

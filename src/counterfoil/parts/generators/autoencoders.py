@@ -1,0 +1,141 @@
+"""Autoencoders in diffusers format as latent generators: VQModel, AutoencoderKL and AutoencoderTiny.
+
+`encode`, `quantise` and `decode` are separate, so that each can be studied, replaced or sped up alone. Pictures in
+[0, 1] are mapped to the [-1, 1] these networks were trained on and back.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from counterfoil.core.errors import BadPart, BadSpec
+from counterfoil.parts import weights
+from counterfoil.parts.generators import checkpoints
+from counterfoil.parts.generators.latent import LatentGenerator, Space
+from counterfoil.parts.generators.nearest import nearest_codes
+from counterfoil.parts.generators.sides import check_side, must_divide
+
+PLACEHOLDER = 32  # the sample_size diffusers writes into a config when nobody gave one
+
+
+class DiffusersAutoencoder(checkpoints.Network):
+    """What the three networks have in common: range and sizes."""
+
+    blocks: ClassVar[str] = "block_out_channels"
+    """The entry of the configuration with one item a resolution."""
+
+    def __init__(self, network: Any, *, sha256: str = "") -> None:
+        super().__init__(network, sha256=sha256)
+        self.factor = 2 ** (len(network.config[self.blocks]) - 1)  # pixels a side for one latent cell
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Latents of pictures, before any quantisation.  # (N, 3, H, W) in [0, 1] → (N, C, H / factor, W / factor)"""
+        height, width = images.shape[-2:]
+        if height % self.factor or width % self.factor:
+            raise BadSpec(f"pictures of {width} by {height} pixels: {must_divide(self.factor, width)}")
+        return self.latents(images * 2 - 1)
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Pictures of latents (of codes, where the network quantises); they may overshoot [0, 1]."""
+        return (self.samples(latents) + 1) / 2
+
+    def latents(self, samples: Tensor) -> Tensor:
+        """What the network's encoder says of pictures in [-1, 1]."""
+        raise NotImplementedError
+
+    def samples(self, latents: Tensor) -> Tensor:
+        """What the network's decoder makes of latents, in [-1, 1]."""
+        decoded: Tensor = self.network.decode(latents).sample
+        return decoded
+
+
+class GaussianAutoencoder(DiffusersAutoencoder):
+    """AutoencoderKL. The latent is the mode of the posterior, so that a reconstruction is the same every time."""
+
+    def latents(self, samples: Tensor) -> Tensor:
+        mode: Tensor = self.network.encode(samples).latent_dist.mode()
+        return mode
+
+
+class TinyAutoencoder(DiffusersAutoencoder):
+    """AutoencoderTiny, the distilled networks of the TAESD family."""
+
+    blocks = "encoder_block_out_channels"
+
+    def latents(self, samples: Tensor) -> Tensor:
+        latents: Tensor = self.network.encode(samples).latents
+        return latents
+
+
+class VectorAutoencoder(DiffusersAutoencoder):
+    """VQModel. `decode` takes codes and never quantises; `quantise` finds them."""
+
+    def latents(self, samples: Tensor) -> Tensor:
+        latents: Tensor = self.network.encode(samples).latents
+        return latents
+
+    def quantise(self, latents: Tensor) -> Tensor:
+        """The nearest code of the codebook in every cell.  # (N, C, h, w) → (N, C, h, w)"""
+        book: Tensor = self.network.quantize.embedding.weight
+        with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
+            cells = latents.float().permute(0, 2, 3, 1)  # (N, h, w, C)
+            numbers = nearest_codes(cells.reshape(-1, cells.shape[-1]), book.float())
+            return F.embedding(numbers, book.float()).view(cells.shape).permute(0, 3, 1, 2).contiguous()
+
+    def samples(self, latents: Tensor) -> Tensor:
+        # Not `network.decode`: with `lookup_from_codebook` set it takes an unquantised input for indices.
+        spatial = self.network.config.norm_type == "spatial"
+        decoded: Tensor = self.network.decoder(self.network.post_quant_conv(latents), latents if spatial else None)
+        return decoded
+
+
+NETWORKS: dict[str, type[DiffusersAutoencoder]] = {
+    "VQModel": VectorAutoencoder,
+    "AutoencoderKL": GaussianAutoencoder,
+    "AutoencoderTiny": TinyAutoencoder,
+}
+
+
+def autoencoder(
+    rest: str,
+    *,
+    space: Space = "before",
+    size: int | None = None,
+    sha256: str | None = None,
+    revision: str | None = None,
+    subfolder: str | None = None,
+) -> LatentGenerator:
+    """Latent ascent over a diffusers autoencoder (VQModel, AutoencoderKL, AutoencoderTiny), from a folder or the hub.
+
+    `size` is the side of the pictures, by default the network's own; `sha256` is checked against the weight file;
+    `revision` and `subfolder` (as in `vae`) say where on the hub, or in the folder, the network is.
+    """
+    found = checkpoints.find(rest, revision=revision, subfolder=subfolder)
+    kind = NETWORKS.get(str(found.config.get("_class_name")))
+    if kind is None:
+        raise BadPart(
+            f"{found.folder}: config.json names the class {found.config.get('_class_name')!r}; "
+            f"autoencoders are {', '.join(NETWORKS)}"
+        )
+    channels = found.config.get("in_channels", 3), found.config.get("out_channels", 3)
+    if channels != (3, 3):
+        raise BadPart(f"{found.folder}: takes {channels[0]} channels and gives {channels[1]}; pictures have three")
+    loaded = kind(checkpoints.load(found, sha256), sha256=weights.file_sha256(found.weights))
+    return LatentGenerator(loaded, space=space, size=_side(size, found.config.get("sample_size"), factor=loaded.factor))
+
+
+def _side(asked: int | None, sample_size: object, *, factor: int) -> int | None:
+    """The side of the pictures: what was asked for, else the network's own, else None for any."""
+    if asked is not None:
+        return check_side(asked, factor=factor)
+    if isinstance(sample_size, (list, tuple)) and len(set(sample_size)) == 1:
+        sample_size = sample_size[0]
+    if not isinstance(sample_size, int) or sample_size % factor:
+        return None
+    if sample_size == PLACEHOLDER and sample_size < 8 * factor:  # a picture of less than eight cells a side: nobody meant it
+        return None
+    return sample_size

@@ -1,0 +1,195 @@
+"""Models from timm: by name, from the hub, or from a local folder."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import floor
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from counterfoil.core.errors import BadPart, BadWeights, CounterfoilError, UnknownName
+from counterfoil.parts import imagenet, labels
+from counterfoil.parts import weights as weight_files
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.naming import check_names, class_names
+from counterfoil.parts.models.preprocessing import Preprocessing, Resizing
+
+_RESIZING: Mapping[str, Resizing] = {"center": "shorter", "squash": "squash", "border": "longer"}
+_HUB_FILES = ("model.safetensors", "pytorch_model.bin")
+
+
+def timm_model(
+    name: str,
+    *,
+    pretrained: bool = True,
+    weights: str | None = None,
+    sha256: str | None = None,
+    classes: str | Sequence[str] | None = None,
+    in_chans: int | None = None,
+) -> ModuleModel:
+    """A model from timm: timm:resnet50.a1_in1k, timm:FOLDER, or timm:ORGANISATION/NAME on the hub.
+
+    A folder is in timm's own layout, config.json beside the weights. `weights` is a local file to load instead of the
+    published ones, `sha256` the hash of whichever is loaded. `classes` are the names of the outputs, or a file with one a
+    line; with `weights`, or with `pretrained: false`, they also set how many outputs there are.
+    """
+    import timm
+
+    source, given = _source(name), class_names(classes)
+    sizes = {"in_chans": in_chans}
+    if weights is not None or not pretrained:
+        module = _create(source, num_classes=len(given) if given else None, **sizes)
+        if weights is not None:
+            weight_files.load_into(module, weight_files.load_state(weights, sha256), what=weights)
+    else:
+        module = _published(source, sha256, sizes)
+    names, aliases = _names(module, given, f"timm:{name}")
+    return ModuleModel(
+        module,
+        names,
+        preprocessing=_preprocessing(module, f"timm:{name}"),
+        aliases=aliases,
+        origin={"library": f"timm {timm.__version__}", "source": source},
+    )
+
+
+def _source(name: str) -> str:
+    """The name as timm takes it, after a check that it means something."""
+    from timm.models import is_model, list_models, list_pretrained
+
+    if not name:
+        raise BadPart("timm: name a model, as in timm:resnet50")
+    folder = weight_files.local_folder(name)
+    if folder is not None:
+        if not (folder / "config.json").is_file():
+            raise BadPart(f"timm:{name}: the folder has no config.json; save the model with timm's save_for_hf")
+        return f"local-dir:{folder}"
+    if name.startswith(("local-dir:", "hf-hub:")):
+        return name
+    if "/" in name:
+        return f"hf-hub:{name}"
+    architecture, _, tag = name.partition(".")
+    if not is_model(architecture):
+        near = difflib.get_close_matches(architecture, list_models(), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UnknownName(f"no timm model or folder named {name!r}.{hint} timm.list_models() has all {len(list_models())}")
+    if tag and name not in list_pretrained(f"{architecture}*"):
+        tags = [known.partition(".")[2] for known in list_pretrained(f"{architecture}.*")]
+        raise UnknownName(f"no weights {tag!r} for the timm model {architecture!r}; there are {', '.join(tags) or 'none'}")
+    return name
+
+
+def _published(source: str, sha256: str | None, sizes: Mapping[str, int | None]) -> nn.Module:
+    """The model with the weights that come with its name or lie in its folder."""
+    kind, _, place = source.rpartition(":")
+    if kind == "local-dir":
+        return _filled(source, weight_files.find(place), sha256, sizes)
+    if kind == "hf-hub":
+        repository, _, revision = place.partition("@")
+        weight_files.from_hub(repository, ("config.json",), revision=revision or None)
+        return _filled(source, weight_files.from_hub(repository, _HUB_FILES, revision=revision or None), sha256, sizes)
+
+    from timm.models import get_pretrained_cfg
+
+    known = get_pretrained_cfg(source)
+    if known is None or not known.has_weights:
+        raise BadWeights(f"timm:{source}: timm has no weights for it; give weights: FILE, or pretrained: false for random ones")
+    if known.hf_hub_id and str(known.custom_load) != "hf":
+        names = _HUB_FILES
+        if known.hf_hub_filename:
+            names = (str(Path(known.hf_hub_filename).with_suffix(".safetensors")), known.hf_hub_filename)
+        return _filled(source, weight_files.from_hub(known.hf_hub_id, names), sha256, sizes)
+    with weight_files.loading(Path(str(known.url or source))):  # the few that timm reads in a way of its own
+        return _create(source, pretrained=True, **sizes)
+
+
+def _filled(source: str, file: Path, sha256: str | None, sizes: Mapping[str, int | None]) -> nn.Module:
+    """The model with a file's weights, fitted by timm itself, which knows the older layouts of its checkpoints."""
+    state = weight_files.load_state(file, sha256)
+    try:
+        module = _create(source, pretrained=True, pretrained_cfg_overlay={"state_dict": state, "source": None}, **sizes)
+    except CounterfoilError:
+        raise
+    except (RuntimeError, KeyError) as error:
+        text = " ".join(str(error).split())
+        raise BadWeights(f"{file}: the weights are of another architecture than {source}: {text[:240]}") from None
+    module.pretrained_cfg.pop("state_dict", None)  # type: ignore[union-attr, operator]
+    return module
+
+
+def _create(source: str, **options: Any) -> nn.Module:
+    import timm
+
+    module: nn.Module = timm.create_model(source, **options)
+    return module
+
+
+def _names(module: nn.Module, given: list[str] | None, what: str) -> tuple[list[str], labels.Aliases | None]:
+    """The names of a model's outputs: those given, those in its configuration, or ImageNet's."""
+    from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
+
+    outputs = int(module.num_classes)  # type: ignore[arg-type]
+    if outputs == 0:
+        raise BadPart(f"{what}: has no classifier, only features; choose weights that were trained on classes")
+    settings: Mapping[str, Any] = getattr(module, "pretrained_cfg", {})
+    listed, described = settings.get("label_names"), settings.get("label_descriptions") or {}
+    if isinstance(listed, Mapping):  # by number
+        listed = [listed[number] for number in sorted(listed, key=int)]
+    subset = infer_imagenet_subset(module)
+    aliases: labels.Aliases | None = None
+    if given is not None:
+        names = given
+    elif listed:
+        names, aliases = [described.get(name, name) for name in listed], [(name,) for name in listed]
+    elif subset == "imagenet-1k":
+        names, aliases = imagenet.names_and_aliases()
+    elif subset is not None:
+        info = ImageNetInfo(subset)
+        words, ids = list(info.label_descriptions()), list(info.label_names())
+        shared = {word for word, times in Counter(words).items() if times > 1}
+        names = [f"{word} ({name})" if word in shared else word for word, name in zip(words, ids, strict=True)]
+        aliases = [(name, word, *labels.split(word)) for word, name in zip(words, ids, strict=True)]
+    else:
+        raise BadPart(f"{what}: {outputs} outputs without names; give classes: a list, or a file with one name a line")
+    check_names(names, outputs, what)
+    return names, aliases
+
+
+def _preprocessing(module: nn.Module, what: str) -> Preprocessing:
+    """What timm's evaluation transform does for this model."""
+    from timm.data.config import resolve_model_data_config
+
+    settings = resolve_model_data_config(module)
+    configured, height, width = settings["input_size"]
+    channels = _channels(module, configured)
+    if channels not in (1, 3):
+        raise BadPart(f"{what}: takes {channels} channels; pictures have three, or one when turned grey")
+    mean, std = (_fitted(settings[name], channels) for name in ("mean", "std"))
+    resizing = _RESIZING[settings["crop_mode"]]
+    oblong = resizing == "shorter" and height != width  # here timm leaves the filter at its default
+    return Preprocessing(
+        size=(height, width),
+        resize=(floor(height / settings["crop_pct"]), floor(width / settings["crop_pct"])),
+        resizing=resizing,
+        interpolation="bilinear" if oblong else settings["interpolation"],
+        mean=mean,
+        std=std,
+        fill=tuple(round(255 * value) / 255 for value in mean),
+        grey=channels == 1,
+    )
+
+
+def _channels(module: nn.Module, configured: int) -> int:
+    """The channels a model takes; its first layer knows better than a configuration that was not kept in step."""
+    first: Any = getattr(module, "pretrained_cfg", {}).get("first_conv")
+    parameters: Mapping[str, Tensor] = dict(module.named_parameters())
+    weight = parameters.get(f"{first[0] if isinstance(first, list | tuple) else first}.weight")
+    return int(weight.shape[1]) if weight is not None and weight.ndim == 4 else configured
+
+
+def _fitted(values: Sequence[float], channels: int) -> tuple[float, ...]:
+    return tuple(values) if len(values) == channels else (sum(values) / len(values),) * channels

@@ -1,0 +1,126 @@
+"""Models from torchvision, with the preprocessing and class names of their weights."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+from torch import nn
+
+from counterfoil.core.errors import BadPart, BadWeights, UnknownName, one_line
+from counterfoil.parts import imagenet
+from counterfoil.parts import weights as weight_files
+from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.naming import check_names, class_names
+from counterfoil.parts.models.preprocessing import Preprocessing
+
+_DENSENET = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\..*)$")  # names that torch no longer allows
+
+
+def torchvision_model(
+    name: str,
+    *,
+    pretrained: bool = True,
+    weights: str | None = None,
+    sha256: str | None = None,
+    classes: str | Sequence[str] | None = None,
+) -> ModuleModel:
+    """A model from torchvision: torchvision:resnet50, or torchvision:resnet50/IMAGENET1K_V1 for other weights.
+
+    `weights` is a local file to load instead of the published ones, `sha256` the hash of whichever is loaded. `classes` are
+    the names of the outputs, or a file with one a line; with `weights`, or with `pretrained: false`, they also set how many
+    outputs there are. Preprocessing is that of the published weights.
+    """
+    import torchvision
+
+    architecture, _, version = name.partition("/")
+    builder, published = _find(architecture, version)
+    preprocessing = _preprocessing(published, f"torchvision:{name}")
+    categories, aliases = imagenet.distinct_names(published.meta["categories"])
+    given = class_names(classes)
+    names = given or categories
+    file = Path(weights) if weights is not None else None
+    if file is None and pretrained:
+        check_names(names, len(categories), f"torchvision:{name}")
+        file = _published_file(published)
+    module = builder(num_classes=len(names), **_settings(architecture, published))
+    if file is not None:
+        state = weight_files.load_state(file, sha256)
+        state = {_DENSENET.sub(r"\1\2", key): value for key, value in state.items()} if "densenet" in architecture else state
+        weight_files.load_into(module, state, what=str(file))
+    return ModuleModel(
+        module,
+        names,
+        preprocessing=preprocessing,
+        aliases=aliases if given is None else None,
+        origin={"library": f"torchvision {torchvision.__version__}", "source": f"{architecture}/{published.name}"},
+    )
+
+
+def _find(architecture: str, version: str) -> tuple[Callable[..., nn.Module], Any]:
+    """The function that builds a model, and the published weights of that version."""
+    from torchvision import models
+
+    if not architecture:
+        raise BadPart("torchvision: name a model, as in torchvision:resnet50")
+    known = models.list_models(models)
+    if architecture not in known:
+        near = difflib.get_close_matches(architecture, known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UnknownName(f"no torchvision classifier named {architecture!r}.{hint} torchvision.models.list_models() has all")
+    versions = models.get_model_weights(architecture)
+    version = version or "DEFAULT"
+    if version not in versions.__members__:
+        raise UnknownName(f"no weights {version!r} for torchvision's {architecture}; there are {', '.join(versions.__members__)}")
+    return models.get_model_builder(architecture), versions[version]
+
+
+def _settings(architecture: str, published: Any) -> dict[str, Any]:
+    """What the library's builder sets for published weights beside the number of classes."""
+    if architecture in ("googlenet", "inception_v3"):
+        return {"transform_input": True, "aux_logits": True, "init_weights": False}
+    if architecture.startswith("vit_"):
+        return {"image_size": published.meta["min_size"][0]}
+    if architecture.startswith("maxvit"):
+        return {"input_size": published.meta["min_size"]}
+    return {}
+
+
+def _preprocessing(published: Any, what: str) -> Preprocessing:
+    """What the weights' own transform does."""
+    settings = published.transforms()
+    if not all(hasattr(settings, name) for name in ("crop_size", "resize_size", "mean", "std", "interpolation")):
+        raise BadPart(f"{what}: its transform is {type(settings).__name__}, not that of a classifier of pictures")
+    crop, resize = (tuple(getattr(settings, name)) * 2 for name in ("crop_size", "resize_size"))
+    return Preprocessing(
+        size=crop[:2],
+        resize=resize[:2],
+        interpolation=settings.interpolation.value,
+        antialias=bool(settings.antialias),
+        mean=tuple(settings.mean),
+        std=tuple(settings.std),
+    )
+
+
+def _published_file(published: Any) -> Path:
+    """The weights in torch's cache, downloaded if they are not there yet."""
+    name = Path(urlparse(published.url).path).name
+    file = Path(torch.hub.get_dir()) / "checkpoints" / name
+    begins = re.search(r"-([0-9a-f]{8,})\.", name)  # torchvision writes the beginning of the hash into the name
+    if not file.is_file():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(published.url, str(file), begins.group(1) if begins else None, progress=False)
+        except (OSError, RuntimeError) as error:
+            raise BadWeights(
+                f"{published}: weights not at {file} and not to be downloaded ({one_line(error)}); fetch {published.url} "
+                "where there is a network and put it there, or give weights: FILE"
+            ) from None
+    if begins:
+        weight_files.check_hash(file, begins.group(1))
+    return file

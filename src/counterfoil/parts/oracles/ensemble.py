@@ -1,0 +1,134 @@
+"""Several oracles that answer as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from counterfoil.core.errors import BadPart
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Oracle, Verdicts, provenance_of, to_device
+from counterfoil.parts.oracles.acceptance import MOST_PROBABLE, Acceptance, ScoringOracle, Unsure
+
+Rule = Literal["unanimous", "majority", "mean"]
+MemberSpec = str | Mapping[str, Any]
+
+
+def ensemble_oracle(
+    rest: str = "",
+    *,
+    members: Sequence[MemberSpec | Oracle],
+    rule: Rule = "unanimous",
+    threshold: float = 0.0,
+    margin: float = 0.0,
+    unsure: Unsure = "reject",
+) -> EnsembleOracle:
+    """Several oracles that answer as one: ensemble: with `members` (a list of oracles) and `rule`.
+
+    Rules: `unanimous`, kept if none rejects; `majority`, kept if more keep than reject; `mean`, kept if the label is the
+    most probable by the mean of their probabilities (`threshold`, `margin` and `unsure` as for the oracle `clip`). Who
+    abstains is left out; the ensemble abstains where everyone does.
+    """
+    if rest:
+        raise BadPart(f"ensemble:{rest}: takes nothing behind the colon; give its oracles as the option members")
+    if rule != "mean" and (threshold or margin or unsure != "reject"):
+        raise BadPart(f"ensemble: threshold, margin and unsure belong to the rule mean, not to {rule}")
+    acceptance = Acceptance(threshold=threshold, margin=margin, unsure=unsure)
+    return EnsembleOracle([_member(member) for member in members], rule=rule, acceptance=acceptance)
+
+
+class EnsembleOracle:
+    """Several oracles under one rule. The score is the mean of the scores of those who answer.
+
+    The class seen is the one named by most of those who answer, the lowest of equals; for `mean` the most probable one.
+    """
+
+    def __init__(self, members: Sequence[Oracle], *, rule: Rule = "unanimous", acceptance: Acceptance = MOST_PROBABLE) -> None:
+        if len(members) < 2:
+            raise BadPart(f"ensemble: needs two or more members, got {len(members)}")
+        if rule not in get_args(Rule):
+            raise BadPart(f"ensemble: rule is one of {', '.join(get_args(Rule))}, got {rule!r}")
+        strange = next((member for member in members if rule == "mean" and not isinstance(member, ScoringOracle)), None)
+        if strange is not None:
+            raise BadPart(f"ensemble: {type(strange).__name__} gives no probabilities to take the mean of; use the rule majority")
+        self.members = list(members)
+        self.rule = rule
+        self.acceptance = acceptance
+        self._classes = 0
+
+    def bind(self, classes: Sequence[str]) -> EnsembleOracle:
+        """The ensemble with every member bound."""
+        bound = copy(self)
+        bound.members = [member.bind(classes) for member in self.members]
+        bound._classes = len(classes)
+        return bound
+
+    @torch.no_grad()
+    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
+        """Verdicts on whether each picture shows its label.  # (N, 3, H, W), (N,) int64"""
+        if self.rule == "mean":
+            return self._mean(images, labels)
+        verdicts = [member.judge(images, labels) for member in self.members]
+        votes = torch.stack([verdict.keeps_label for verdict in verdicts])  # (M, N)
+        yes, no = (votes == 1).sum(dim=0), (votes == 0).sum(dim=0)  # (N,)
+        keeps = (no == 0) if self.rule == "unanimous" else (yes > no)
+        silent = yes + no == 0
+        scores = torch.stack([verdict.scores for verdict in verdicts])
+        predicted = torch.stack([verdict.predicted for verdict in verdicts])
+        return Verdicts(
+            keeps_label=torch.where(silent, -1, keeps.to(torch.int8)).to(torch.int8),
+            scores=_mean_of(scores, (votes != -1) | silent),
+            predicted=self._most_named(predicted, (votes != -1) | silent),
+        )
+
+    def to(self, device: torch.device | str) -> EnsembleOracle:
+        """The same ensemble, with its members moved to a device."""
+        self.members = [to_device(member, device) for member in self.members]
+        return self
+
+    def provenance(self) -> dict[str, str]:
+        """What each member says of itself, numbered."""
+        own = [(number, *item) for number, member in enumerate(self.members) for item in provenance_of(member).items()]
+        return {"rule": self.rule, **{f"{number}.{key}": value for number, key, value in own}}
+
+    def _mean(self, images: Tensor, labels: Tensor) -> Verdicts:
+        shares, speaks = [], []
+        for member in self.members:
+            assert isinstance(member, ScoringOracle)
+            probabilities = member.probabilities(images)  # (N, K)
+            speaks.append(member.acceptance.decide(probabilities, labels).keeps_label != -1)
+            shares.append(probabilities / probabilities.sum(dim=1, keepdim=True).clamp_min(1e-12))
+        speaking = torch.stack(speaks)  # (M, N)
+        silent = ~speaking.any(dim=0)
+        mean = _mean_of(torch.stack(shares), (speaking | silent)[:, :, None])  # (N, K)
+        verdicts = self.acceptance.decide(mean, labels)
+        keeps = torch.where(silent, -1, verdicts.keeps_label).to(torch.int8)
+        return Verdicts(keeps_label=keeps, scores=verdicts.scores, predicted=verdicts.predicted)
+
+    def _most_named(self, predicted: Tensor, counted: Tensor) -> Tensor:
+        """The class named most often in each column, or -1 where none is named.  # (M, N) → (N,)"""
+        named = counted & (predicted >= 0)
+        tally = torch.zeros(predicted.shape[1], max(self._classes, 1), device=predicted.device)  # (N, K)
+        tally.scatter_add_(1, predicted.clamp_min(0).T, named.T.float())
+        return torch.where(named.any(dim=0), tally.argmax(dim=1), -1)
+
+
+def _member(member: MemberSpec | Oracle) -> Oracle:
+    if isinstance(member, Oracle):
+        return member
+    options = {} if isinstance(member, str) else dict(member)
+    name = member if isinstance(member, str) else options.pop("name", None)
+    if not isinstance(name, str):
+        raise BadPart(f"ensemble: a member is an oracle's name, or a mapping with one and its options, got {member!r}")
+    oracle: Oracle = registry.create("oracle", name, options.pop("options", options))
+    return oracle
+
+
+def _mean_of(values: Tensor, counted: Tensor) -> Tensor:
+    """The mean over the first dimension of those that are counted."""
+    weight = counted.to(values.dtype)
+    return (values * weight).sum(dim=0) / weight.sum(dim=0).clamp_min(1)

@@ -1,0 +1,80 @@
+"""People as an oracle: it says nothing now, and what they answered once they have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from copy import copy
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from counterfoil.core.csv_files import read_rows
+from counterfoil.core.errors import BadData, BadPart
+from counterfoil.parts import images as pictures
+from counterfoil.parts import labels as names
+from counterfoil.parts.contracts import Verdicts
+from counterfoil.parts.weights import file_sha256
+
+_YES, _NO = {"1", "yes", "true", "keep", "kept"}, {"0", "no", "false", "reject", "rejected"}
+_COLUMNS = ("picture", "label", "answer")
+
+Answers = Mapping[tuple[str, str], bool]
+"""Whether a picture, by the hash of its pixels, shows a class, by its name as names are compared."""
+
+
+def human_oracle(answers: str = "") -> HumanOracle:
+    """People who answer later: human: abstains on every picture, human:FILE.csv gives the answers there are by now.
+
+    An image that only people can judge is made and counts as pending until they have. The file has the columns `picture`
+    (SHA-256 of its 8-bit RGB pixels), `label` (the class asked about) and `answer` (yes or no, or nothing yet); where people
+    disagree, most of them decide, and a tie stays open.
+    """
+    return HumanOracle(_read(Path(answers).expanduser()) if answers else {}, file=Path(answers) if answers else None)
+
+
+class HumanOracle:
+    """Knows what people said of pictures they have seen, and abstains on all others."""
+
+    def __init__(self, answers: Answers, *, file: Path | None = None) -> None:
+        self._answers = answers
+        self._file = file
+        self._classes: list[str] = []
+
+    def bind(self, classes: Sequence[str]) -> HumanOracle:
+        """The oracle for labels that index `classes`."""
+        bound = copy(self)
+        bound._classes = [names.key(name) for name in classes]
+        return bound
+
+    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
+        """What people said; -1 where nobody has, with a score of 0.  # (N, 3, H, W), (N,) int64"""
+        if not self._classes:
+            raise BadPart("oracle: bind it to class names before it judges")
+        said = [self._said(image, label) for image, label in zip(images, labels.tolist(), strict=True)]
+        keeps = torch.tensor([-1 if one is None else int(one) for one in said], dtype=torch.int8, device=labels.device)
+        return Verdicts(keeps, (keeps == 1).float(), torch.where(keeps == 1, labels, -1))
+
+    def provenance(self) -> dict[str, str]:
+        """The file of answers, if there is one."""
+        return {} if self._file is None else {"answers": file_sha256(self._file.expanduser())}
+
+    def _said(self, image: Tensor, label: int) -> bool | None:
+        return self._answers.get((pictures.digest(image), self._classes[label])) if self._answers else None
+
+
+def _read(path: Path) -> Answers:
+    votes: Counter[tuple[str, str]] = Counter()
+    for line, row in read_rows(path, _COLUMNS, what="answers"):
+        votes[row["picture"].lower(), names.key(row["label"])] += _vote(row["answer"], path, line)
+    return {key: total > 0 for key, total in votes.items() if total != 0}
+
+
+def _vote(answer: str, path: Path, line: int) -> int:
+    text = answer.casefold()
+    if not text:
+        return 0
+    if text not in _YES | _NO:
+        raise BadData(f"{path}, line {line}: the answer is yes or no, got {answer!r}")
+    return 1 if text in _YES else -1

@@ -1,0 +1,212 @@
+"""Loads weights without running anybody's code: safetensors, or torch files read with `weights_only=True`.
+
+A file that is any other pickle is refused. Every loader of a part goes through here, so that a hash can be asked for and
+an error says which file is wrong and what to do about it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from counterfoil.core.errors import BadSpec, BadWeights, CounterfoilError, one_line
+
+State = dict[str, Tensor]
+
+PREFERRED = (
+    "model.safetensors",
+    "diffusion_pytorch_model.safetensors",
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.safetensors",
+    "pytorch_model.bin",
+    "diffusion_pytorch_model.bin",
+    "open_clip_pytorch_model.bin",
+    "model.pth",
+)
+"""Names that weights have in a model's folder, the safest first."""
+
+_INSIDE = ("state_dict", "model_state_dict", "model", "ema", "state_dict_ema")  # where training scripts put the weights
+_WRAPPERS = ("module.", "_orig_mod.")  # what parallel training and compilation put before every name
+
+
+def find(path: str | Path) -> Path:
+    """The weight file that `path` is, or that lies in the folder `path`."""
+    path = Path(path).expanduser()
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise BadWeights(f"{path}: no such weight file or folder")
+    for name in PREFERRED:
+        if (path / name).is_file():
+            return path / name
+    others = sorted(file for ending in ("safetensors", "pth", "pt", "bin") for file in path.glob(f"*.{ending}"))
+    if len(others) == 1:
+        return others[0]
+    held = f"several weight files ({', '.join(file.name for file in others[:3])}, …)" if others else "no weight file"
+    raise BadWeights(f"{path}: holds {held}; name the one to use, or call it {PREFERRED[0]}")
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder called `name`, or None where the name can only be meant for the hub or a library."""
+    folder = Path(name).expanduser()
+    if name and folder.is_dir():
+        return folder
+    if name.startswith((".", "/", "~")):
+        raise BadWeights(f"{name}: no such folder")
+    return None
+
+
+def load_state(path: str | Path, sha256: str | None = None) -> State:
+    """The tensors of a weight file by name; refused if it is a pickle of anything else, or has another hash."""
+    file = find(path)
+    if sha256 is not None:
+        check_hash(file, sha256)
+    with loading(file):
+        content: object = _read(file)
+    return _tensors(content, file)
+
+
+def load_into(module: nn.Module, state: Mapping[str, Tensor], *, what: str) -> None:
+    """Put `state` into `module`; every name and shape has to fit."""
+    try:
+        unfit = module.load_state_dict(state, strict=False)  # shapes are checked all the same
+        problems = (("it lacks", unfit.missing_keys), ("it also has", unfit.unexpected_keys))
+        found = "; ".join(f"{text} {_few(names)}" for text, names in problems if names)
+    except (RuntimeError, ValueError) as error:
+        found = one_line(error)
+    if found:
+        raise BadWeights(f"{what}: the weights are of another architecture than {type(module).__name__}: {found}")
+
+
+def file_sha256(path: str | Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_hash(path: str | Path, sha256: str) -> None:
+    """Raise BadWeights unless the file has this SHA-256, or one that begins so if it is given shortened."""
+    if not isinstance(sha256, str):  # a specification's digits without quotes are a number
+        raise BadSpec(f"sha256 is {sha256!r}, a number; write the hash in quotes, as in sha256='\"12345678…\"'")
+    wanted, actual = sha256.strip().lower(), file_sha256(path)
+    if len(wanted) < 8 or not actual.startswith(wanted):
+        raise BadWeights(f"{path}: SHA-256 is {actual}, expected {wanted}; download the file again or correct the hash")
+
+
+def fingerprint(module: nn.Module) -> str:
+    """SHA-256 over the names, types, shapes and values of a module's parameters and buffers."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        if not isinstance(tensor, Tensor):
+            continue  # some modules keep plain settings there
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
+
+
+def from_hub(repository: str, names: Sequence[str] = PREFERRED, *, revision: str | None = None) -> Path:
+    """The first of `names` that a hub repository has, from the local cache or downloaded."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    away: Exception | None = None
+    with hub_access(repository, names[0]):
+        for name in names:
+            try:
+                # With the hub out of reach, others may still be in the cache; asking the hub again would take half a minute.
+                return Path(hf_hub_download(repository, name, revision=revision, local_files_only=away is not None))
+            except LocalEntryNotFoundError as error:
+                away = away or error
+            except EntryNotFoundError:
+                if name == names[-1]:
+                    raise BadWeights(f"{repository}: has none of the weight files {', '.join(names)}") from None
+        if away is not None:
+            raise away
+    raise BadWeights(f"{repository}: no weight file was asked for")
+
+
+@contextmanager
+def hub_access(repository: str, file: str) -> Iterator[None]:
+    """Turn what goes wrong between here and the hub into one line that says which file is needed and where it goes."""
+    from huggingface_hub import constants
+
+    try:
+        yield
+    except CounterfoilError:
+        raise
+    except (OSError, ValueError) as error:  # the hub's own errors are of these two kinds
+        raise BadWeights(
+            f"{repository}: {file} is not in the cache ({constants.HF_HUB_CACHE}) and not to be had from the hub "
+            f"({one_line(error, 80)}); where there is a network run 'hf download {repository}' and copy that folder of "
+            "the cache here, or give a local folder"
+        ) from None
+
+
+@contextmanager
+def loading(file: Path) -> Iterator[None]:
+    """Turn what a loader says about an unsafe or broken weight file into BadWeights."""
+    try:
+        yield
+    except CounterfoilError:
+        raise
+    except pickle.UnpicklingError as error:
+        raise _refused(file, error) from None
+    except OSError as error:
+        raise BadWeights(f"{file}: cannot be read ({error.strerror or one_line(error)})") from None
+    except Exception as error:
+        if "weights_only" in str(error) or "weights only" in str(error).lower() or "TorchScript" in str(error):
+            raise _refused(file, error) from None
+        raise BadWeights(f"{file}: cannot be loaded ({one_line(error)}); it is damaged or of another kind") from None
+
+
+def _read(file: Path) -> object:
+    with file.open("rb") as opened:
+        head = opened.read(64)
+    if head.startswith(b"version https://git-lfs"):
+        raise BadWeights(f"{file}: a Git LFS pointer, not the weights themselves; run 'git lfs pull' in its repository")
+    if file.suffix == ".safetensors" or head[8:9] == b"{":
+        from safetensors.torch import load_file
+
+        return load_file(file)
+    if not head.startswith((b"PK", b"\x80")):
+        raise BadWeights(f"{file}: neither safetensors nor a torch file, it begins with {head[:12]!r}; download it again")
+    if head[0] == 0x80 and head[1] != 2:
+        raise pickle.UnpicklingError("torch writes pickles of protocol 2 only")
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _tensors(content: object, file: Path) -> State:
+    inside = content
+    if isinstance(inside, Mapping) and not all(isinstance(value, Tensor) for value in inside.values()):
+        inside = next((inside[name] for name in _INSIDE if isinstance(inside.get(name), Mapping)), inside)
+    if not isinstance(inside, Mapping):
+        raise BadWeights(f"{file}: holds a {type(content).__name__}, not named tensors; save the model's state_dict")
+    state: State = OrderedDict((str(name), value) for name, value in inside.items() if isinstance(value, Tensor))
+    if not state:
+        raise BadWeights(f"{file}: holds no tensors; save the model's state_dict")
+    for wrapper in _WRAPPERS:
+        if all(name.startswith(wrapper) for name in state):
+            return {name.removeprefix(wrapper): value for name, value in state.items()}
+    if hasattr(inside, "_metadata"):  # layer versions, by which a few modules know an older layout
+        state._metadata = inside._metadata  # type: ignore[attr-defined]
+    return state
+
+
+def _refused(file: Path, error: Exception) -> BadWeights:
+    cause = "a TorchScript program" if "TorchScript" in str(error) else "a pickle that can run code when loaded"
+    return BadWeights(
+        f"{file}: refused, it is {cause}; where you trust it, save its state_dict() once with "
+        f"safetensors.torch.save_file and give that file"
+    )
+
+
+def _few(names: Sequence[Any]) -> str:
+    return ", ".join(map(str, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,128 @@
+"""A worker for the FMR protocol: an engine in a thread of its own, fed and emptied turn by turn."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+from counterfoil.core.errors import BadImage, BadRun
+from counterfoil.core.spec import FmrSpec
+from counterfoil.engine.memory import CPU_SLOTS
+from counterfoil.engine.scheduler import CPU_TILE
+from counterfoil.parts.contracts import Sample
+from counterfoil.protocols import pipeline, provenance, speed
+from counterfoil.protocols.assembly import Assembly, Given, assemble
+from counterfoil.protocols.fmr import preflight
+from counterfoil.protocols.fmr.climbed import Outcome, record, skipped
+from counterfoil.protocols.ray.crew import Described, Finished, Order, Report
+from counterfoil.protocols.ray.feed import Feed
+from counterfoil.store import runfile
+from counterfoil.store.staging import PartBuffer, Staged
+
+TURN = 0.2  # seconds that a turn waits for something to be finished
+
+
+class ClimbWorker:
+    """Builds the parts from the specification and climbs what it is given."""
+
+    def __init__(self, spec: FmrSpec, out: Path, *, part_images: int, packed: bool, threads: int, given: Given | None) -> None:
+        self._spec, self._out, self._given = spec, out, given
+        self._part_images, self._packed, self._threads = part_images, packed, threads
+        self._assembly: Assembly | None = None
+        self._outbox: queue.SimpleQueue[Future[Outcome] | Exception] = queue.SimpleQueue()
+        self._pending: dict[str, Outcome] = {}  # finished, and not told yet whether to hand in
+        self._buffer: PartBuffer | None = None
+        self._begun = False
+
+    def begin(self, *, check: bool = True) -> Described:
+        """Build the parts, try them on a few images unless others have, and say what they are."""
+        torch.set_num_threads(self._threads)
+        self._assembly = assembly = assemble(_laid_out(self._spec), self._given)
+        if check:
+            preflight.check(assembly)
+        self._engine = engine = assembly.fitted_engine()  # before anything is given out, as the driver gives out by slots
+        slots = max(engine.slots, engine.tile)
+        return Described(provenance.of_parts(assembly, engine), tuple(assembly.dataset.classes), slots, room=engine.room)
+
+    def turn(self, order: Order[Sample]) -> Report:
+        """Take in what is given, hand in what is asked for, and say what was finished."""
+        if not self._begun:
+            self._start()
+        self._feed.drop(order.drop)
+        self._feed.put(order.give)
+        for key in order.drop:
+            self._pending.pop(key, None)
+        for key in order.hand_in:
+            self._into_buffer(self._pending.pop(key))
+        staged = self._staged(flush=order.flush)
+        found, error = self._collected(wait=TURN if staged is None else 0.0)
+        finished = [Finished(each.image_id, validated=each.validated, note=each.note) for each in found]
+        self._pending.update((each.image_id, each) for each in found)
+        return Report(finished, staged, error)
+
+    def measure(self) -> None:
+        """How large and how fast the tested model is, into the run directory."""
+        assert self._assembly is not None
+        spec = self._assembly.spec
+        speed.record(self._assembly.model, spec.model.name, self._out, size=self._assembly.size, device=spec.device)
+
+    def _start(self) -> None:
+        if not (self._out / runfile.NAME).exists():
+            raise BadRun(f"{self._out}: a worker cannot see the run; with several machines --out must be on a disk they share")
+        assert self._assembly is not None
+        self._feed = Feed(self._assembly, self._skip, tile=self._engine.tile)
+        self._writers = ThreadPoolExecutor(pipeline.THREADS, thread_name_prefix="write")  # of records and PNG files
+        threading.Thread(target=self._climb, name="climb", daemon=True).start()
+        self._begun = True
+
+    def _climb(self) -> None:
+        """The engine's thread: climbs as long as something comes."""
+        assert self._assembly is not None
+        try:
+            for finished in self._engine.run(self._feed):
+                source = self._feed.source(finished.job.image_id)
+                self._outbox.put(self._writers.submit(record, self._assembly, finished, source))
+        except Exception as error:  # told at the next turn, and raised by the driver
+            self._outbox.put(error)
+
+    def _skip(self, sample: Sample, problem: BadImage) -> None:
+        self._outbox.put(self._writers.submit(skipped, self._spec, sample, problem))
+
+    def _collected(self, *, wait: float) -> tuple[list[Outcome], Exception | None]:
+        """What was finished by now, at least one if it comes in time."""
+        found: list[Outcome] = []
+        try:
+            entry = self._outbox.get(timeout=wait) if wait else self._outbox.get_nowait()
+            while True:
+                if isinstance(entry, Exception):
+                    return found, entry
+                found.append(entry.result())
+                entry = self._outbox.get_nowait()
+        except queue.Empty:
+            return found, None
+        except Exception as error:  # a record that could not be made
+            return found, error
+
+    def _into_buffer(self, outcome: Outcome) -> None:
+        if self._buffer is None:
+            self._buffer = PartBuffer(self._out, uuid.uuid4().hex, packed=self._packed)
+        outcome.put(self._buffer)
+
+    def _staged(self, *, flush: bool) -> Staged | None:
+        if self._buffer is None or (self._buffer.counts["images"] < self._part_images and not flush):
+            return None
+        buffer, self._buffer = self._buffer, None
+        return buffer.stage()
+
+
+def _laid_out(spec: FmrSpec) -> FmrSpec:
+    """On a processor one tile of slots is enough, and leaves less to be waited for at the end."""
+    if torch.device(spec.device).type != "cpu":
+        return spec
+    slots = min(spec.engine.slots or CPU_SLOTS, spec.engine.tile or CPU_TILE)
+    return spec.model_copy(update={"engine": spec.engine.model_copy(update={"slots": slots})})

@@ -1,0 +1,88 @@
+"""Pictures for the engine, out of samples that come a few at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from torch import Tensor
+
+from counterfoil.core.errors import BadImage
+from counterfoil.engine.scheduler import Job
+from counterfoil.parts.contracts import Sample
+from counterfoil.protocols.assembly import Assembly
+
+READERS = 4
+PATIENCE = 0.5  # seconds that images too few for a tile wait for others: starting one costs the engine as much as a tile
+
+
+class Feed:
+    """An iterator of jobs without an end, a tile at a time. None says that there are too few for the moment."""
+
+    def __init__(self, assembly: Assembly, on_bad: Callable[[Sample, BadImage], None], *, tile: int) -> None:
+        self._assembly, self._on_bad, self._tile = assembly, on_bad, tile
+        self._changed = threading.Condition()
+        self._coming: deque[tuple[Sample, Future[Tensor]]] = deque()
+        self._dropped: set[str] = set()
+        self._sources: dict[str, str] = {}  # of the images that the engine has
+        self._due = 0  # of those that are coming, how many the engine gets without a pause
+        self._since = 0.0  # when the oldest of the others came
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="read")
+
+    def put(self, samples: Iterable[Sample]) -> None:
+        """Take in samples; their pictures are read at once.
+
+        One that was dropped may come again, if whoever finished it is gone. Those that are still here are not begun twice.
+        """
+        dataset, size = self._assembly.dataset, self._assembly.size
+        with self._changed:
+            if not self._coming:
+                self._since = time.monotonic()
+            here = {sample.image_id for sample, _ in self._coming} | self._sources.keys()
+            for sample in samples:
+                self._dropped.discard(sample.image_id)
+                if sample.image_id not in here:
+                    self._coming.append((sample, self._pool.submit(dataset.load, sample, size)))
+            self._changed.notify_all()
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Forget samples that the engine has not begun with."""
+        with self._changed:
+            waiting = {sample.image_id for sample, _ in self._coming}
+            self._dropped.update(waiting.intersection(keys))
+
+    def source(self, image_id: str) -> str:
+        """Where an image that the engine is through with came from."""
+        return self._sources.pop(image_id)
+
+    def __iter__(self) -> Feed:
+        return self
+
+    def __next__(self) -> Job | None:
+        while True:
+            with self._changed:
+                if not self._sources:  # the engine has nothing to do; a worker that is not needed any more is ended here
+                    self._changed.wait_for(lambda: self._coming)
+                if not self._ready():
+                    return None
+                self._due -= 1
+                sample, picture = self._coming.popleft()
+                if sample.image_id in self._dropped:
+                    self._dropped.discard(sample.image_id)
+                    continue
+                self._sources[sample.image_id] = sample.source
+            try:
+                return self._assembly.job(sample, picture.result())
+            except BadImage as problem:
+                del self._sources[sample.image_id]
+                self._on_bad(sample, problem)
+
+    def _ready(self) -> bool:
+        """Whether the engine is to have the next one now."""
+        now = time.monotonic()
+        if self._due == 0 and (len(self._coming) >= self._tile or not self._sources or now - self._since >= PATIENCE):
+            self._due, self._since = min(len(self._coming), self._tile), now
+        return self._due > 0

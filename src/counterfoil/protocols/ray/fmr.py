@@ -1,0 +1,71 @@
+"""The FMR protocol over a crew of workers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from counterfoil import store
+from counterfoil.core.spec import FmrSpec
+from counterfoil.parts.contracts import Dataset, Sample
+from counterfoil.parts.datasets.excerpt import Listed
+from counterfoil.protocols import provenance
+from counterfoil.protocols.assembly import Given, open_data
+from counterfoil.protocols.fmr.climbed import skipped
+from counterfoil.protocols.fmr.running import Tell, Watch, begun, finish, left
+from counterfoil.protocols.ray.climbing import ClimbWorker
+from counterfoil.protocols.ray.crew import Crew, Described
+from counterfoil.protocols.ray.execution import Execution
+from counterfoil.protocols.ray.leases import ALONE, Leases
+from counterfoil.protocols.ray.ray import RayPool
+from counterfoil.store import Writer
+from counterfoil.store.layout import layout
+
+
+def run(spec: FmrSpec, out: Path, *, given: Given | None, execution: Execution, watch: Watch, tell: Tell) -> None:
+    """Run `spec` with workers that build the parts themselves; this process reads the list of images and commits."""
+    dataset = open_data(spec, given)
+    laid = layout(len(dataset), at_least=spec.engine.part_images)
+    with RayPool(execution, device=spec.device, tell=tell) as pool:
+        told = replace(given or Given(), listed=Listed.of(dataset))  # workers do not list millions of images again
+        pool.employ(ClimbWorker, spec, out.resolve(), threads=pool.threads, given=told, **laid)
+        crew = Crew(pool, pool.workers, tell)
+        about: Described = crew.start()
+        account = provenance.with_data(about.account, dataset)
+        with store.write(out, spec=spec.model_dump(mode="json"), classes=about.classes, provenance=account, **laid) as writer:
+            for note in writer.notes:
+                tell(note)
+            make(crew, spec, dataset, writer, slots=about.slots, room=about.room or 1, watch=watch, tell=tell)
+            finish(spec, writer)
+            pool.ask("measure")
+
+
+def make(
+    crew: Crew, spec: FmrSpec, dataset: Dataset, writer: Writer, *, slots: int = 1, room: int, watch: Watch, tell: Tell
+) -> None:
+    """Every image that is not in the store yet, through the workers and into it."""
+    progress = begun(spec, writer, dataset)
+    watch(progress)
+    leases: Leases[Sample] = Leases(
+        left(writer, dataset), key=lambda sample: sample.image_id, workers=crew.workers, most=max(1, room // 4), slots=slots
+    )
+    try:
+        for finished, staged, lost in crew.work(leases, room=room, through_store=True):
+            if staged is not None:
+                writer.adopt(staged)
+            for sample in lost:
+                outcome = skipped(
+                    spec, sample, f"{sample.source or sample.image_id}: ended its worker {ALONE} times; try it locally"
+                )
+                outcome.put(writer)
+                tell(outcome.note)
+                progress = progress.more(validated=False, skipped=True)
+            for each in finished:
+                if each.note:
+                    tell(each.note)
+                progress = progress.more(validated=each.validated, skipped=bool(each.note))
+            watch(progress)
+    except BaseException:  # an interruption, mostly; a second one is not waited through
+        for staged in crew.salvage(leases):
+            writer.adopt(staged)
+        raise

@@ -1,0 +1,162 @@
+"""Asks another model or another oracle about the pictures a run has stored, without making them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterfoil.core.errors import BadRun, UsageError
+from counterfoil.core.records import Picture, Prediction, Trial, Verdict
+from counterfoil.core.spec import PartSpec
+from counterfoil.parts import images, registry
+from counterfoil.parts.contracts import Model, provenance_of, to_device
+from counterfoil.protocols import independence
+from counterfoil.protocols.class_reader import reading, recorded
+from counterfoil.store import Run
+from counterfoil.store.asked import Asked, Role, asked_of, record
+
+Stored = tuple[Trial, Picture]
+Watch = Callable[[int], None]
+Tell = Callable[[str], None]
+BATCH = 8
+_NO_RIVALS = ("oracle", "dataset", "encoder", "captioner", "rewriter")
+"""Roles whose weights an oracle may have. All others are tested models, one of them a role of its own, and makers of pictures."""
+
+_SEVERAL = ("others", "models", "surrogates", "chats")
+"""Where a specification names more models than one."""
+_APART = "keep these under another, as in --as NAME"
+
+
+def score(
+    run: Run,
+    asked: PartSpec,
+    *,
+    name: str | None = None,
+    built: Model | None = None,
+    device: str = "cpu",
+    watch: Watch = lambda pictures: None,
+    tell: Tell = lambda line: None,
+) -> None:
+    """Put a model's predictions beside the run's own, under its name or another that is given. `built` is the model itself
+    where `asked` only names it. UsageError if answers of another model would have that name too."""
+    _check_has_pictures(run)
+    model = _part("model", asked, device) if built is None else built
+    later = _asked(run, model, "model", asked, name or asked.name, tell)
+    # A class of the run may stand for several of a model's; each goes by its own name where the run says nothing else.
+    ids = run.provenance.get("class_ids") or {name: [name] for name in run.classes}
+    reader = reading(later.name, model, {name: ids[name] for name in run.classes})
+
+    def predict(stored: list[Stored], pictures: Tensor) -> list[Prediction]:
+        looks = reader.looks(pictures, [trial.label for trial, _ in stored])
+        return [recorded(trial.trial_id, picture, later.name, look) for (trial, picture), look in zip(stored, looks, strict=True)]
+
+    with run.appending() as part:
+        record(run.path, later)
+        for stored, pictures in _batches(run):
+            part.add(predictions=predict(stored, pictures.to(device)))
+            watch(len(stored))
+
+
+def judge(
+    run: Run,
+    asked: PartSpec,
+    *,
+    name: str | None = None,
+    device: str = "cpu",
+    watch: Watch = lambda pictures: None,
+    tell: Tell = lambda line: None,
+) -> None:
+    """Put an oracle's verdicts beside the run's own, as `score` does a model's predictions."""
+    _check_has_pictures(run)
+    oracle = _part("oracle", asked, device).bind(run.classes)
+    later = _asked(run, oracle, "oracle", asked, name or asked.name, tell)
+
+    def decide(stored: list[Stored], pictures: Tensor) -> list[Verdict]:
+        truth = [trial.label for trial, _ in stored]
+        truth += truth[-1:] * (len(pictures) - len(truth))
+        said = oracle.judge(pictures, torch.tensor(truth, device=pictures.device))
+        answers = zip(stored, said.keeps_label.tolist(), said.scores.tolist(), said.predicted.tolist(), strict=False)
+        return [
+            Verdict(trial.trial_id, picture, later.name, None if keeps < 0 else bool(keeps), score, seen)
+            for (trial, picture), keeps, score, seen in answers
+        ]
+
+    with run.appending() as part:
+        record(run.path, later)
+        for stored, pictures in _batches(run):
+            part.add(verdicts=decide(stored, pictures.to(device)))
+            watch(len(stored))
+
+
+def _asked(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell: Tell) -> Asked:
+    """The record of a part that is asked later; says so if it has the weights of a part of the run that it must not have."""
+    told = provenance_of(part)
+    for known in _known(run, role):
+        if known.name != name:
+            continue
+        if known.part and known.part != asked.model_dump():
+            raise UsageError(f"{role} {name}: the run has answers of one by that name, with other options; {_APART}")
+        if "weights" in told and known.provenance.get("weights", told["weights"]) != told["weights"]:
+            raise UsageError(f"{role} {name}: the run has answers of one by that name, with other weights; {_APART}")
+    cautions = [independence.caution_later(part, its, role=other) for other, its in _rivals(run, role)]
+    caution = "; ".join(filter(None, cautions))
+    if caution:
+        tell(f"{role} {name} is {caution}")
+    return Asked(role, name, told, caution, asked.model_dump())
+
+
+def _known(run: Run, role: Role) -> Iterator[Asked]:
+    """The parts of a role that have answered: those of the run itself, and those asked later."""
+    recorded: Mapping[str, Mapping[str, str]] = run.provenance.get("parts") or {}
+    own = run.spec.get(role)
+    several = [each for key in _SEVERAL for each in run.spec.get(key) or ()] if role == "model" else []
+    for at, part in enumerate([own, *several], start=1):
+        if isinstance(part, Mapping):
+            told = recorded.get(role if part is own else part["name"]) or recorded.get(f"{role} {at}") or {}
+            yield Asked(role, part["name"], told, part={"name": part["name"], "options": part.get("options") or {}})
+    yield from (each for each in asked_of(run.path) if each.role == role)
+
+
+def _rivals(run: Run, role: Role) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """The parts whose weights it must not have, by role: a model the oracle's, an oracle those of tested models and makers."""
+    recorded: Mapping[str, Mapping[str, str]] = run.provenance.get("parts") or {}
+    for other, its in recorded.items():
+        if (other == "oracle") if role == "model" else other not in _NO_RIVALS:
+            yield other, its
+
+
+def pictures_of(run: Run) -> int:
+    """How many pictures there are to be asked about."""
+    return sum(1 for _ in _stored(run))
+
+
+def _check_has_pictures(run: Run) -> None:
+    if next(_stored(run), None) is None:
+        raise BadRun(f"{run.path}: has no pictures to ask about yet; repeat its command first")
+
+
+def _part(role: str, asked: PartSpec, device: str) -> Any:
+    return to_device(registry.create(role, asked.name, asked.options), device)
+
+
+def _stored(run: Run) -> Iterator[Stored]:
+    for trial in run.trials:
+        if trial.ending != "skipped" and trial.arm in ("guided", "source"):
+            if trial.clean:
+                yield trial, "clean"
+            if trial.reconstruction:
+                yield trial, "reconstruction"
+        if trial.image:
+            yield trial, "made"
+
+
+def _batches(run: Run) -> Iterator[tuple[list[Stored], Tensor]]:
+    """Always the same number of pictures, the last ones repeated, so that an answer does not depend on its neighbours."""
+    stored = _stored(run)
+    while batch := list(islice(stored, BATCH)):
+        pictures = [images.read(run.picture(trial, picture)) for trial, picture in batch]
+        yield batch, torch.stack(pictures + pictures[-1:] * (BATCH - len(pictures)))

@@ -1,0 +1,64 @@
+"""How large and how fast the tested model is: `speed.json` in a run directory.
+
+Kept apart from the results, which are the same on every machine; this is not. Models behind an address are not timed: each
+picture may cost money there, and the time would be the network's.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterfoil.engine.transfers import settle
+from counterfoil.parts.contracts import Model
+from counterfoil.protocols.independence import modules_of
+from counterfoil.store.canonical import canonical
+from counterfoil.store.files import write_whole, writing
+
+NAME = "speed.json"
+SECONDS = 0.3  # spent on timing, after a first call that is not counted
+FEWEST, MOST = 3, 20  # calls that are timed
+_REMOTE = ("http:", "https:")
+
+
+def record(model: Model, name: str, out: Path, *, size: int, device: str) -> None:
+    """Measure the model once and keep the figures beside the run; a run that goes on keeps those it has."""
+    if (out / NAME).exists():
+        return
+    figures: dict[str, Any] = {"parameters": parameters(model), **_machine(device)}
+    if not name.startswith(_REMOTE):
+        batch = 8 if torch.device(device).type == "cpu" else 32
+        pictures = torch.full((batch, 3, size, size), 0.5, device=device)
+        figures |= {"images_per_second": images_per_second(model, pictures), "batch": batch, "size": size}
+    with writing(out):
+        write_whole(out / NAME, canonical(figures))
+
+
+def parameters(model: Any) -> int | None:
+    """How many weights a model has, each counted once; None where they can't be seen."""
+    found = {each.data_ptr(): each.numel() for module in modules_of(model) for each in module.parameters()}
+    return sum(found.values()) if found else None
+
+
+def images_per_second(model: Model, pictures: Tensor, *, seconds: float = SECONDS) -> float:
+    """Pictures classified a second, without gradients: from the fastest of several calls, as all else only adds to a time."""
+    times: list[float] = []
+    with torch.no_grad():
+        model.logits(pictures)
+        while len(times) < FEWEST or (sum(times) < seconds and len(times) < MOST):
+            settle(pictures.device)
+            begun = time.perf_counter()
+            model.logits(pictures)
+            settle(pictures.device)
+            times.append(time.perf_counter() - begun)
+    return len(pictures) / max(min(times), 1e-9)
+
+
+def _machine(device: str) -> dict[str, Any]:
+    kind = torch.device(device).type
+    name = torch.cuda.get_device_name(device) if kind == "cuda" else kind
+    return {"device": name, "threads": torch.get_num_threads()}

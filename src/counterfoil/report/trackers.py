@@ -1,0 +1,146 @@
+"""Sends a run's results to an experiment tracker that is installed: TensorBoard, MLflow or Weights & Biases.
+
+Every estimate becomes three scalars, its value and the ends of its interval; accuracy against step becomes a curve; the
+specification becomes the run's parameters. What classes single out stays in the run: trackers are not made for a thousand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterfoil.core.errors import UsageError
+from counterfoil.core.extras import require
+from counterfoil.core.nested import dotted
+from counterfoil.store import Run
+from counterfoil.store.recovery import RESULTS
+
+_LEFT_OUT = ("per_class", "curve", "interval")
+_LONGEST = 250  # letters of a parameter: the least that trackers take
+
+
+@dataclass(frozen=True)
+class Logged:
+    """What a tracker is told of a run."""
+
+    name: str
+    parameters: Mapping[str, str]
+    scalars: Mapping[str, float]
+    curves: Mapping[str, list[tuple[int, float]]]  # by name: step and value
+    results: Path  # the file with everything
+
+
+def log(run: Run, to: str, where: str | None = None) -> str:
+    """Log a run to the tracker named `to` and say where it went; `where` is a folder, an address or a project."""
+    if to not in LOGGERS:
+        raise UsageError(f"no logger named {to!r}; there are {', '.join(LOGGERS)}")
+    return LOGGERS[to](logged(run), where)
+
+
+def logged(run: Run) -> Logged:
+    """A finished run as names and numbers."""
+    results = run.results
+    if results is None:
+        raise UsageError(f"{run.path}: not finished, so there is nothing to log yet; repeat its command first")
+    return Logged(
+        name=run.path.resolve().name,
+        parameters={_tag(key): _short(value) for key, value in dotted(run.spec)},
+        scalars=dict(_scalars({key: value for key, value in results.items() if key not in _LEFT_OUT})),
+        curves=_curves(results.get("curve")),
+        results=run.path / RESULTS,
+    )
+
+
+def _scalars(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for key, found in results.items():
+        name = f"{prefix}{_tag(key)}"
+        if isinstance(found, bool):
+            continue
+        if isinstance(found, int | float):
+            yield name, float(found)
+        elif isinstance(found, Mapping) and "value" in found and "low" in found:
+            for part, tag in (("value", name), ("low", f"{name}/low"), ("high", f"{name}/high")):
+                if found.get(part) is not None:
+                    yield tag, float(found[part])
+        elif isinstance(found, Mapping) and key not in _LEFT_OUT:
+            yield from _scalars(found, f"{name}/")
+
+
+def _curves(curve: Any) -> dict[str, list[tuple[int, float]]]:
+    found: dict[str, list[tuple[int, float]]] = {}
+    for entry in curve if isinstance(curve, list) else []:
+        for arm, estimate in entry.items():
+            if isinstance(estimate, Mapping) and estimate.get("value") is not None:
+                found.setdefault(f"accuracy/{_tag(arm)}", []).append((int(entry["step"]), float(estimate["value"])))
+    return found
+
+
+def _tag(name: object) -> str:
+    """A name with nothing but what every tracker takes: letters, digits, underscores, hyphens, dots and spaces."""
+    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-. ") else "_" for letter in str(name))
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _tensorboard(told: Logged, where: str | None) -> str:
+    writers = require("tensorboard.summary.writer.event_file_writer", extra="tensorboard", what="--to tensorboard")
+    protocol = require("tensorboard.compat.proto.event_pb2", extra="tensorboard", what="--to tensorboard")
+    summaries = require("tensorboard.compat.proto.summary_pb2", extra="tensorboard", what="--to tensorboard")
+    folder = Path(where or "tensorboard") / told.name
+    try:
+        writer = writers.EventFileWriter(str(folder))
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written ({error.strerror or error}); choose another --where") from None
+
+    def write(tag: str, value: float, step: int) -> None:
+        entry = summaries.Summary.Value(tag=tag, simple_value=value)
+        writer.add_event(protocol.Event(summary=summaries.Summary(value=[entry]), step=step))
+
+    for tag, value in told.scalars.items():
+        write(tag, value, 0)
+    for tag, points in told.curves.items():
+        for step, value in points:
+            write(tag, value, step)
+    writer.close()
+    return str(folder)
+
+
+def _mlflow(told: Logged, where: str | None) -> str:
+    mlflow = require("mlflow", extra="mlflow", what="--to mlflow")
+    if where is not None:
+        mlflow.set_tracking_uri(where)
+    with mlflow.start_run(run_name=told.name) as running:
+        mlflow.log_params(dict(told.parameters))
+        mlflow.log_metrics(dict(told.scalars))
+        for tag, points in told.curves.items():
+            for step, value in points:
+                mlflow.log_metric(tag, value, step=step)
+        mlflow.log_artifact(str(told.results))
+    return f"MLflow run {running.info.run_id}"
+
+
+def _wandb(told: Logged, where: str | None) -> str:
+    wandb = require("wandb", extra="wandb", what="--to wandb")
+    running = wandb.init(project=where or "counterfoil", name=told.name, config=dict(told.parameters))
+    by_step: dict[int, dict[str, float]] = {}
+    for tag, points in told.curves.items():
+        for step, value in points:
+            by_step.setdefault(step, {})[tag] = value
+    for step, values in sorted(by_step.items()):
+        running.log(values, step=step)
+    running.summary.update(dict(told.scalars))
+    running.finish()
+    return f"Weights & Biases run {running.name}"
+
+
+LOGGERS: Mapping[str, Callable[[Logged, str | None], str]] = {
+    "tensorboard": _tensorboard,
+    "mlflow": _mlflow,
+    "wandb": _wandb,
+}
