@@ -29,8 +29,8 @@ from counterfoil.metrics.lance import lance_results
 from counterfoil.metrics.lance_table import chance, text
 from counterfoil.parts import images
 from counterfoil.protocols import lance
-from counterfoil.protocols.stages import Progress
 from counterfoil.store import Run
+from counterfoil.store.stages import Progress
 
 BOUND = 8.0  # points that no factor may cost a classifier without a flaw
 LEVEL = 0.01

@@ -32,7 +32,7 @@ from counterfoil.parts.fast.generators import hastened
 from counterfoil.parts.fast.graphs import Recorded
 from counterfoil.parts.fast.settings import Acceleration
 from counterfoil.parts.generators.sparse import Mask, SparseGenerator, WindowedGenerator, load, masked
-from counterfoil.parts.generators.sparse.saving import PARTS, Saving, in_turn, measure
+from counterfoil.studies.sparse_fit.saving import PARTS, Saving, in_turn, measure
 
 WINDOWS = [12, 11, 8]
 Rows = list[dict[str, Any]]

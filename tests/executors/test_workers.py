@@ -18,7 +18,7 @@ from counterfoil.protocols.ray.climbing import ClimbWorker
 from counterfoil.protocols.ray.crew import Crew
 from counterfoil.protocols.ray.fmr import make
 from counterfoil.protocols.ray.stages import CrewSpread, StageWorker
-from counterfoil.protocols.stages import Stages
+from counterfoil.store.stages import Stages
 from tests.datasets.made import shard
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from counterfoil.core.errors import BadData, BadSpec
-from counterfoil.parts.generators.sparse import group_lasso
 from counterfoil.parts.generators.sparse.box import Box, around, richest
-from counterfoil.parts.generators.sparse.cells import CellSettings, fit_cells
-from counterfoil.parts.generators.sparse.fit import Settings, _under
+from counterfoil.studies.sparse_fit import group_lasso
+from counterfoil.studies.sparse_fit.cells import CellSettings, fit_cells
+from counterfoil.studies.sparse_fit.fit import Settings, _under
 
 
 def made(count: int = 240, *, told: bool = True, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

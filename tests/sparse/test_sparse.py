@@ -15,10 +15,10 @@ from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.parts.generators.pixels import pixels
 from counterfoil.parts.generators.sparse import Mask, SparseGenerator, load, save
 from counterfoil.parts.generators.sparse.box import around
-from counterfoil.parts.generators.sparse.fit import Settings, fit
 from counterfoil.studies import runner
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.bench import Settings as Decided
+from counterfoil.studies.sparse_fit.fit import Settings, fit
 from counterfoil.testing import check_generator, pictures
 from tests import reference
 from tests.climbs import COLUMNS, jobs

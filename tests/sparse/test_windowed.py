@@ -14,11 +14,11 @@ from counterfoil.parts.generators.autoencoders import GaussianAutoencoder, TinyA
 from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.parts.generators.sparse import Mask, SparseGenerator, WindowedGenerator, masked
 from counterfoil.parts.generators.sparse.box import Box
-from counterfoil.parts.generators.sparse.saving import in_turn, measure, psnr
 from counterfoil.parts.generators.sparse.submodel import CannotCrop, Submodel
 from counterfoil.parts.generators.vqgan.configuration import Architecture
 from counterfoil.parts.generators.vqgan.generator import GumbelVqganAutoencoder, VqganAutoencoder
 from counterfoil.parts.generators.vqgan.network import Vqgan
+from counterfoil.studies.sparse_fit.saving import in_turn, measure, psnr
 from counterfoil.testing import check_generator, pictures
 from tests.fakes import TinyAutoencoder as PlainModule
 from tests.fakes import TinyModel

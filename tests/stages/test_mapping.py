@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from counterfoil.core.errors import BadData, BadRun
-from counterfoil.protocols.stages import Item, Items, Made, StageReached, Stages, open_table, turned_away
+from counterfoil.store.stages import Item, Items, Made, StageReached, Stages, open_table, turned_away
 
 
 class Shout:
@@ -280,7 +280,7 @@ def test_a_failure_half_way_keeps_what_was_done(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from counterfoil.protocols.stages import Item, Made, Stages
+from counterfoil.store.stages import Item, Made, Stages
 def work(items):
     if items[0].id == "006":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -299,7 +299,7 @@ def test_a_kill_loses_the_batch_in_flight_alone(tmp_path):
 
 
 def test_stages_do_without_torch():
-    code = "import sys, counterfoil.protocols.stages; sys.exit('torch' in sys.modules)"
+    code = "import sys, counterfoil.store.stages; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from counterfoil.metrics.columns import YES
 from counterfoil.metrics.pairs import Pairs
 from counterfoil.metrics.significance import holm
-from counterfoil.protocols.stages import Blobs, open_table
-from counterfoil.protocols.stages.mapping import FOLDER
 from counterfoil.store import Run
+from counterfoil.store.stages import Blobs, open_table
+from counterfoil.store.stages.mapping import FOLDER
 
 CLUSTERS = 10
 FEWEST = 6  # edits a group on average: of a class with few edits fewer groups are made than the ten of the paper

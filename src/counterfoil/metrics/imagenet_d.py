@@ -20,8 +20,8 @@ from counterfoil.metrics.look_tables import answers_table
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.metrics.statistic import Share
 from counterfoil.metrics.two_choices import order_bias
-from counterfoil.protocols.stages import open_table
 from counterfoil.store import Run
+from counterfoil.store.stages import open_table
 
 __all__ = ["counts", "failure_modes", "results", "table_text"]
 

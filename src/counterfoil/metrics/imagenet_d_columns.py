@@ -13,8 +13,8 @@ from counterfoil.core.errors import BadRun
 from counterfoil.core.spec.imagenet_d import MiningSpec
 from counterfoil.metrics.mining import Candidate, Look
 from counterfoil.metrics.outcomes import part_name
-from counterfoil.protocols.stages import open_table
 from counterfoil.store import Run
+from counterfoil.store.stages import open_table
 
 Flags = NDArray[np.bool_]
 HUMAN = "human"

@@ -22,9 +22,9 @@ from counterfoil.metrics.pairs import Pairs, Sources, read_pairs
 from counterfoil.metrics.resample import Resamples
 from counterfoil.metrics.significance import holm, sign_flip
 from counterfoil.metrics.statistic import Difference, Mean, Share, Statistic
-from counterfoil.protocols.stages import open_table
-from counterfoil.protocols.stages.mapping import FOLDER
 from counterfoil.store import Run
+from counterfoil.store.stages import open_table
+from counterfoil.store.stages.mapping import FOLDER
 
 _NONE = "no edit that the oracle accepts"
 MEANINGS = {

@@ -12,7 +12,7 @@ from counterfoil.metrics.estimate import estimate_one
 from counterfoil.metrics.resample import Resamples
 from counterfoil.metrics.significance import sign_flip
 from counterfoil.metrics.statistic import Difference, Share, Statistic
-from counterfoil.protocols.stages import Table
+from counterfoil.store.stages import Table
 
 _FIRST = Share("first_right", "first", "no answer in that order could be read")
 _SECOND = Share("second_right", "second", "no answer in that order could be read")

@@ -13,10 +13,10 @@ from counterfoil.core.spec.base import StagedSpec
 from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.ray.execution import LOCAL, Execution
 from counterfoil.protocols.ray.spreading import here, spreading
-from counterfoil.protocols.stages import Progress, StageReached, Stages
 from counterfoil.protocols.workbench import Workbench
 from counterfoil.store import Run, Writer
 from counterfoil.store.reviewed import by_people
+from counterfoil.store.stages import Progress, StageReached, Stages
 
 AnySpec = TypeVar("AnySpec", bound=StagedSpec)
 AnyBench = TypeVar("AnyBench", bound=Workbench)

@@ -17,7 +17,7 @@ from counterfoil.parts import images
 from counterfoil.parts.contracts import Oracle, provenance_of
 from counterfoil.protocols import strict
 from counterfoil.protocols.assembly import Given, image_seed
-from counterfoil.protocols.stages import Made, Stages, Table, turned_away
+from counterfoil.store.stages import Made, Stages, Table, turned_away
 
 _VOLATILE = ("library",)  # versions are recorded with the run; a newer one is no reason to make everything again
 _USUAL = 32

@@ -23,15 +23,15 @@ from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.parts.generators.sparse import SparseGenerator
 from counterfoil.parts.generators.sparse import mask as masks
-from counterfoil.parts.generators.sparse.cells import CellSettings, fit_cells
-from counterfoil.parts.generators.sparse.fit import Fitted, Settings, fit
-from counterfoil.parts.generators.sparse.latents import labelled, pairs
-from counterfoil.parts.generators.sparse.saving import in_turn, measure
 from counterfoil.protocols.assembly import Assembly, assemble
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Check, Findings, Row, Table
 from counterfoil.studies.measured import difference
+from counterfoil.studies.sparse_fit.cells import CellSettings, fit_cells
+from counterfoil.studies.sparse_fit.fit import Fitted, Settings, fit
+from counterfoil.studies.sparse_fit.latents import labelled, pairs
+from counterfoil.studies.sparse_fit.saving import in_turn, measure
 
 Question = Literal["class", "perturbed"]
 """`class`: which cells tell the classes apart. `perturbed`, the paper's: which dimensions tell made latents from source ones."""

@@ -20,7 +20,7 @@ from counterfoil.metrics.rows import read_rows
 from counterfoil.metrics.significance import holm
 from counterfoil.parts.images import png
 from counterfoil.protocols import imagenet_d, rescoring
-from counterfoil.protocols.stages import open_table
+from counterfoil.store.stages import open_table
 from tests.protocols.imagenet_d.world import THINGS, SquareModel, SquarePainter, _draw, given, spec, values
 
 PICTURES = 4 * (4 + 2) * 3

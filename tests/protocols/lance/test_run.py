@@ -99,7 +99,7 @@ def test_trials_hold_words_pictures_and_reasons(finished):
 
 
 def test_the_best_of_the_sweep_is_kept(finished):
-    from counterfoil.protocols.stages import open_table
+    from counterfoil.store.stages import open_table
 
     rows = list(open_table(finished.path / "stages", "quality").kept())
     assert rows

@@ -14,8 +14,8 @@ from counterfoil.parts import imagenet
 from counterfoil.protocols.imagenet_d.bench import Bench
 from counterfoil.protocols.imagenet_d.questions import Question, ask
 from counterfoil.protocols.imagenet_d.stages import count
-from counterfoil.protocols.stages import Blobs, Item, Items, Made, Row, Stages, Table
 from counterfoil.protocols.workbench import picture
+from counterfoil.store.stages import Blobs, Item, Items, Made, Row, Stages, Table
 
 
 def ask_all(bench: Bench, stages: Stages, final: Table, looks: Mapping[str, Table]) -> dict[str, Table]:

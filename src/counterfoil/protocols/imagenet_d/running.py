@@ -12,8 +12,8 @@ from counterfoil.protocols.imagenet_d import stages as steps
 from counterfoil.protocols.imagenet_d.asking import ask_all
 from counterfoil.protocols.imagenet_d.bench import Bench, assemble
 from counterfoil.protocols.staged import StagedProtocol
-from counterfoil.protocols.stages import Row, Stages, Table
 from counterfoil.store import Writer
+from counterfoil.store.stages import Row, Stages, Table
 
 
 @dataclass(frozen=True)

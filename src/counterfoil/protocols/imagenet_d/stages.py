@@ -14,8 +14,8 @@ from counterfoil.metrics.mining.duplicates import embedding_hash, perceptual_has
 from counterfoil.parts import images
 from counterfoil.parts.painters.painted import fault, paint
 from counterfoil.protocols.imagenet_d.bench import Bench
-from counterfoil.protocols.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
 from counterfoil.protocols.workbench import picture
+from counterfoil.store.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
 
 PROMPTS, PAINTINGS, OBJECTS, EMBEDDINGS, MINED = "prompts", "paintings", "objects", "embeddings", "mined"
 _AT_ONCE = 4096  # of work that costs nothing

@@ -11,7 +11,7 @@ from counterfoil.metrics.lance import lance_results
 from counterfoil.protocols.lance import answers, captions, edits, pictures, realism, sources, trials
 from counterfoil.protocols.lance.bench import Bench, assemble
 from counterfoil.protocols.staged import StagedProtocol
-from counterfoil.protocols.stages import Stages
+from counterfoil.store.stages import Stages
 
 STAGES = ("sources", "captions", "edits", "directions", "inversions", "pictures", "quality", "oracle", "predictions", "set")
 """The stages in their order; a run can stop after any of them."""

@@ -10,9 +10,9 @@ from counterfoil.core.records import Picture
 from counterfoil.protocols.class_reader import Reading
 from counterfoil.protocols.lance.bench import Bench, Tested
 from counterfoil.protocols.lance.edits import image_of
-from counterfoil.protocols.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
-from counterfoil.protocols.stages.mapping import Work
 from counterfoil.protocols.workbench import picture
+from counterfoil.store.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
+from counterfoil.store.stages.mapping import Work
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.sources import sample_of
-from counterfoil.protocols.stages import Item, Items, Made, Stages, Table, turned_away
 from counterfoil.protocols.workbench import picture
+from counterfoil.store.stages import Item, Items, Made, Stages, Table, turned_away
 
 
 def caption(bench: Bench, stages: Stages, sources: Table) -> Table:

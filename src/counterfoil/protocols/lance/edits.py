@@ -17,7 +17,7 @@ from counterfoil.parts.language.factors import REASONS
 from counterfoil.parts.language.lexicon import fingerprint
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.quality.measure import Ruler
-from counterfoil.protocols.stages import Item, Items, Made, Row, Stages, Table
+from counterfoil.store.stages import Item, Items, Made, Row, Stages, Table
 
 VERSION = 2  # raised when the checks change, so that edits are checked again
 _MAY_PASS = ("endpoint",)

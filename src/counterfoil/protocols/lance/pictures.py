@@ -15,8 +15,8 @@ from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked
 from counterfoil.protocols.lance.quality.measure import Ruler, compared
 from counterfoil.protocols.lance.quality.rule import choose
-from counterfoil.protocols.stages import Item, Items, Made, Stages, Table, turned_away
 from counterfoil.protocols.workbench import picture
+from counterfoil.store.stages import Item, Items, Made, Stages, Table, turned_away
 
 
 def invert(bench: Bench, stages: Stages, edits: Table) -> Table:

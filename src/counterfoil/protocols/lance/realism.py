@@ -18,9 +18,9 @@ from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked, image_of
 from counterfoil.protocols.lance.quality.measure import Ruler
 from counterfoil.protocols.lance.trials import Tables
-from counterfoil.protocols.stages import Item, Made, Stages, Table
-from counterfoil.protocols.stages.table import digest
 from counterfoil.protocols.workbench import picture
+from counterfoil.store.stages import Item, Made, Stages, Table
+from counterfoil.store.stages.table import digest
 
 
 def describe(bench: Bench, stages: Stages, tables: Tables) -> Table:

@@ -9,7 +9,7 @@ from counterfoil.core.errors import BadImage
 from counterfoil.parts import images
 from counterfoil.parts.contracts import Sample
 from counterfoil.protocols.lance.bench import Bench
-from counterfoil.protocols.stages import Item, Items, Made, Stages, Table
+from counterfoil.store.stages import Item, Items, Made, Stages, Table
 
 
 def read(bench: Bench, stages: Stages) -> Table:

@@ -10,9 +10,9 @@ from counterfoil.parts import images
 from counterfoil.protocols.class_reader import recorded
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked
-from counterfoil.protocols.stages import Row, Stages, Table
 from counterfoil.protocols.workbench import picture
 from counterfoil.store import Writer
+from counterfoil.store.stages import Row, Stages, Table
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from counterfoil.core.spec import RunSpec
 from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.ray.execution import Execution
-from counterfoil.protocols.stages import Spread
+from counterfoil.store.stages import Spread
 
 AnySpec = TypeVar("AnySpec", bound=RunSpec)
 

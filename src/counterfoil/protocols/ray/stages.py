@@ -20,9 +20,9 @@ from counterfoil.core.errors import BadRun
 from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.ray.crew import Crew, Described, Finished, Order, Report
 from counterfoil.protocols.ray.leases import ALONE, Leases
-from counterfoil.protocols.stages import Blobs, Follows, Item, Items, Stages, Table, open_table, turned_away
-from counterfoil.protocols.stages.mapping import FOLDER, Result, Work
 from counterfoil.store import runfile
+from counterfoil.store.stages import Blobs, Follows, Item, Items, Stages, Table, open_table, turned_away
+from counterfoil.store.stages.mapping import FOLDER, Result, Work
 
 TURN = 0.2  # seconds that a turn waits for something to be finished
 LULL = 0.02  # seconds after which a worker without a batch looks whether the stage is over

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.core.errors import BadRun
-from counterfoil.protocols.stages.items import Item, Row, row_of
 from counterfoil.store.files import TEMPORARY, remove, settle, write_whole, writing
+from counterfoil.store.stages.items import Item, Row, row_of
 
 Place = tuple[Path, int]  # a file and where in it a line begins
 Follows = Callable[[Row], Mapping[str, Any]]

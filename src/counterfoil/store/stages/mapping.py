@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from counterfoil.core.errors import BadData, BadRun
-from counterfoil.protocols.stages.blobs import Blobs
-from counterfoil.protocols.stages.items import Item, Items, Made, key_of, line_of
-from counterfoil.protocols.stages.table import Follows, Table, digest, open_table
 from counterfoil.store import files
+from counterfoil.store.stages.blobs import Blobs
+from counterfoil.store.stages.items import Item, Items, Made, key_of, line_of
+from counterfoil.store.stages.table import Follows, Table, digest, open_table
 
 FOLDER = "stages"
 """Where in a run directory the stages are."""

@@ -17,11 +17,11 @@ from torch import Tensor
 from counterfoil.core.errors import BadData, BadSpec
 from counterfoil.metrics.estimate import Estimate, estimate
 from counterfoil.metrics.statistic import Share
-from counterfoil.parts.generators.sparse import group_lasso
 from counterfoil.parts.generators.sparse.box import Box, richest
-from counterfoil.parts.generators.sparse.fit import TEST_SHARE, Fitted
-from counterfoil.parts.generators.sparse.group_lasso import Weights
 from counterfoil.parts.generators.sparse.mask import Mask
+from counterfoil.studies.sparse_fit import group_lasso
+from counterfoil.studies.sparse_fit.fit import TEST_SHARE, Fitted
+from counterfoil.studies.sparse_fit.group_lasso import Weights
 
 LEAST = 40  # latents
 PATH = (0.5, 0.28, 0.16, 0.09, 0.05, 0.028, 0.016, 0.009)  # penalties to try, in parts of the least that keeps nothing

@@ -10,10 +10,10 @@ stands, corrected or not; what is made of it has another input then, and is redo
 
 from __future__ import annotations
 
-from counterfoil.protocols.stages.blobs import Blobs
-from counterfoil.protocols.stages.items import Item, Items, Made, Row, turned_away
-from counterfoil.protocols.stages.mapping import Progress, Spread, StageReached, Stages
-from counterfoil.protocols.stages.table import Follows, Table, open_table
+from counterfoil.store.stages.blobs import Blobs
+from counterfoil.store.stages.items import Item, Items, Made, Row, turned_away
+from counterfoil.store.stages.mapping import Progress, Spread, StageReached, Stages
+from counterfoil.store.stages.table import Follows, Table, open_table
 
 __all__ = [
     "Blobs",
