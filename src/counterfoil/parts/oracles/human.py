@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from counterfoil.core.csv_files import read_rows
 from counterfoil.core.errors import BadData, BadPart
+from counterfoil.core.tables import read_table
 from counterfoil.parts import images as pictures
 from counterfoil.parts import labels as names
 from counterfoil.parts.contracts import Verdicts
@@ -66,7 +66,7 @@ class HumanOracle:
 
 def _read(path: Path) -> Answers:
     votes: Counter[tuple[str, str]] = Counter()
-    for line, row in read_rows(path, _COLUMNS, what="answers"):
+    for line, row in read_table(path, _COLUMNS, what="answers"):
         votes[row["picture"].lower(), names.key(row["label"])] += _vote(row["answer"], path, line)
     return {key: total > 0 for key, total in votes.items() if total != 0}
 

@@ -12,10 +12,10 @@ from typing import Any
 from sqlalchemy import insert
 from sqlalchemy.orm import Session as Transaction
 
-from counterfoil.core.csv_files import read_rows
 from counterfoil.core.errors import BadData, BadRun, UsageError
 from counterfoil.core.lots import lot
 from counterfoil.core.records import Trial
+from counterfoil.core.tables import read_table
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.store import Run
 from counterfoil.web.database import Item, Review
@@ -110,7 +110,7 @@ def _from_file(run: Run, path: Path) -> list[dict[str, Any]]:
     """Sentinels that somebody wrote down: trial_id, picture, class, answer (yes or no)."""
     trials = {trial.trial_id: trial for trial in run.trials}
     rows = []
-    for line, entry in read_rows(path, _COLUMNS, what="sentinels"):
+    for line, entry in read_table(path, _COLUMNS, what="sentinels"):
         trial, picture = trials.get(entry["trial_id"]), entry["picture"]
         if trial is None or picture not in ("clean", "reconstruction", "made"):
             raise BadData(f"{path}, line {line}: the run has no picture {picture!r} of {entry['trial_id']!r}")

@@ -1,0 +1,135 @@
+"""JSON and CSV from outside: size, depth, numbers and encoding are checked in one place, and an error is one line."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from counterfoil.core.errors import BadData, one_line
+
+MAX_BYTES = 256 * 2**20
+MAX_DEPTH = 100
+
+_LONG_NUMBER = re.compile(r"\d{19}|[eE]\+?\d{3}")
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class BadJson(BadData, ValueError):
+    """JSON from outside that is damaged, too large, nested too deep, or holds a number or text that cannot be kept."""
+
+
+def parse_json(content: str | bytes, *, what: str, limit: int = MAX_BYTES) -> Any:
+    """The value of a JSON text, or BadJson with one line that starts with `what`.
+
+    Whole numbers beyond 64 bits become floats; numbers that are not finite, half surrogate pairs and containers nested
+    deeper than MAX_DEPTH are refused.
+    """
+    if len(content) > limit:
+        raise BadJson(f"{what}: {len(content)} bytes of JSON; {limit} are read at most")
+    try:
+        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+        text.isascii() or text.encode()  # half a surrogate pair cannot be encoded
+        options: dict[str, Any] = {"parse_int": _integer, "parse_float": _finite} if _LONG_NUMBER.search(text) else {}
+        value = json.loads(text, parse_constant=_finite, **options)
+        if _HALF_PAIR.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeError:
+        raise BadJson(f"{what}: not JSON (its text is not UTF-8)") from None
+    except RecursionError:
+        raise BadJson(f"{what}: not JSON (nested more than {MAX_DEPTH} deep)") from None
+    except ValueError as error:
+        raise BadJson(f"{what}: not JSON ({one_line(error)})") from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deep(value):
+        raise BadJson(f"{what}: not JSON (nested more than {MAX_DEPTH} deep)")
+    return value
+
+
+def read_json(path: Path, *, what: str | None = None, limit: int = MAX_BYTES) -> Any:
+    """The value of a JSON file; BadJson names the file, or `what` it is."""
+    what = what or str(path)
+    try:
+        content = read_bytes(path, limit=limit)
+    except OSError as error:
+        raise BadJson(f"{what}: cannot be read ({error.strerror or one_line(error)})") from None
+    return parse_json(content, what=what, limit=limit)
+
+
+def read_bytes(path: Path, *, limit: int = MAX_BYTES) -> bytes:
+    """The content of a regular file of at most `limit` bytes; OSError for a FIFO, a device or a larger file."""
+    with open_regular(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"more than {limit} bytes", str(path))
+    return content
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file opened for reading; OSError for a FIFO, which is not waited for, or a device."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_table(path: Path, columns: Sequence[str] = (), *, what: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a CSV or TSV file with headings, cells without blanks around them, each with its line number.
+
+    `columns` have to be there; `what` the file holds is for errors, as in "answers".
+    """
+    rows = read_rows(path, what=what)
+    _, head = next(rows, (0, []))
+    missing = [name for name in columns if name not in head]
+    if missing:
+        raise BadData(f"{path}: has no column {missing[0]!r}; {what} have the columns {', '.join(columns)}")
+    for line, row in rows:
+        yield line, {name: row[at] if at < len(row) else "" for at, name in enumerate(head)}
+
+
+def read_rows(path: Path, *, what: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV or TSV file that are not empty, cells without blanks around them, each with its line number."""
+    try:
+        with open_regular(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            for row in rows:
+                if any(cell.strip() for cell in row):
+                    yield rows.line_num, [cell.strip() for cell in row]
+    except OSError as error:
+        raise BadData(f"{path}: {what} cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BadData(f"{path}: not a CSV file ({one_line(error)})") from None
+
+
+def _integer(digits: str) -> int | float:
+    value = int(digits) if len(digits) < 21 else None
+    return value if value is not None and -(2**63) <= value < 2**64 else _finite(digits)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:20]}{'…' * (len(text) > 20)} is not finite")
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        if not level:
+            return False
+        level = [
+            child
+            for each in level
+            for child in (each.values() if isinstance(each, dict) else each)
+            if isinstance(child, dict | list)
+        ]
+    return True
