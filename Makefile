@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test lint bench coverage studies instrument constraints clean
+.PHONY: demo test lint house bench coverage studies instrument constraints clean
 
 demo: $(VENV)/installed
 	$(BIN)/counterfoil demo
@@ -13,10 +13,15 @@ test: $(VENV)/installed-tests lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(VENV)/installed-tests
-	$(BIN)/ruff check src tests bench examples
-	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check src tests bench examples tools
+	$(BIN)/ruff format --check src tests bench examples tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/words.py
+	$(BIN)/python tools/house.py
+
+house:
+	$(PYTHON) tools/house.py
 
 bench: $(VENV)/installed-tests
 	$(BIN)/python -m bench.engine
