@@ -1,4 +1,4 @@
-"""How often a rewriter's proposals are valid edits, before and after `counterfoil lance train-rewriter`, on held-out captions.
+"""How often a rewriter's proposals are valid edits, before and after `counterfoil train-rewriter`, on held-out captions.
 
     python -m bench.rewriter [--captions 240] [--tried 60] [--epochs 4] [--device cpu]
 

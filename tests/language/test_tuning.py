@@ -187,7 +187,7 @@ def test_bad_recipes_are_refused(tmp_path: Path, file: Path, base: str) -> None:
 
 
 def test_the_command_trains_and_says_how_to_use_it(tmp_path: Path, file: Path, base: str) -> None:
-    arguments = ["lance", "train-rewriter", str(file), "--base", base, "--out", str(tmp_path / "out"), "--epochs", "0.2"]
+    arguments = ["train-rewriter", str(file), "--base", base, "--out", str(tmp_path / "out"), "--epochs", "0.2"]
     done = CliRunner().invoke(app, [*arguments, "--style", "plain"])
     assert done.exit_code == 0, done.output
     assert f"adapter={tmp_path / 'out'}" in done.output

@@ -1,60 +1,84 @@
-"""The commands, put together. Each lives in a file of its own and imports what it needs when it is called."""
+"""The commands by name. A command's module is imported when the command is called, so that the list of all needs none."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from counterfoil.cli import (
-    bench,
-    board,
-    compare,
-    demo,
-    doctor,
-    export,
-    gate,
-    lance,
-    listing,
-    log,
-    paper,
-    results,
-    review,
-    runs,
-    serve,
-)
-from counterfoil.cli import study as studies
+
+class Entry(NamedTuple):
+    """One command: its heading in the help, the function or group behind it, and the first sentence of its docstring."""
+
+    heading: str
+    place: str  # module:attribute, in this package
+    summary: str
+
+
+COMMANDS = {
+    "run": Entry("Test", "runs:run", "Test a model with generated images."),
+    "doctor": Entry("Test", "doctor:doctor", "Check a set-up for common mistakes before a run."),
+    "bench": Entry("Test", "bench:bench", "Time a few images and predict the time of a run."),
+    "demo": Entry("Test", "demo:demo", "Test small classifiers on the lab: no network, no GPU."),
+    "list": Entry("Test", "listing:list_parts", "List the parts that can be named."),
+    "report": Entry("Read and decide", "results:report", "Write a page of one run, or of several side by side."),
+    "compare": Entry("Read and decide", "compare:compare", "Compare models with paired tests."),
+    "gate": Entry("Read and decide", "gate:gate", "Pass or fail a run, for a pipeline."),
+    "score": Entry("Read and decide", "results:score", "Ask another model about a run's images."),
+    "judge": Entry("Read and decide", "results:judge", "Ask another oracle about a run's images."),
+    "log": Entry("Read and decide", "log:log", "Send results to an experiment tracker."),
+    "export": Entry("Share", "export:export", "Export a run's accepted images as a data set."),
+    "board": Entry("Share", "board:app", "Build a leaderboard from runs and results."),
+    "review": Entry("Share", "review:review", "Have people judge a run's images."),
+    "serve": Entry("Share", "serve:serve", "Serve a folder of runs to browsers."),
+    "study": Entry("The instrument", "study:app", "Run experiments on the instrument itself."),
+    "train-rewriter": Entry("The instrument", "training:train_rewriter", "Fine-tune a LoRA adapter for a rewriter."),
+}
+_PLAIN: Any = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+
+
+class LazyGroup(TyperGroup):
+    """Commands that are imported when they are called."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, entry in COMMANDS.items():
+            self.add_command(TyperCommand(name, callback=None, short_help=entry.summary, help=entry.summary))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command itself."""
+        return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands under their headings, without importing one."""
+        for heading in dict.fromkeys(entry.heading for entry in COMMANDS.values()):
+            with formatter.section(heading):
+                formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items() if entry.heading == heading])
+
+
+def load(name: str) -> Any:
+    """Import a command."""
+    module, _, attribute = COMMANDS[name].place.partition(":")
+    found = getattr(import_module(f"counterfoil.cli.{module}"), attribute)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(**_PLAIN)
+        alone.command(name)(found)
+        found = alone
+    command = typer.main.get_command(found)
+    command.name = name
+    return command
+
 
 app = typer.Typer(
     name="counterfoil",
-    help="Stress-test image classifiers with images made for the occasion. 'counterfoil demo' needs nothing else; --debug, "
+    cls=LazyGroup,
+    help="Stress-test image classifiers with generated images. 'counterfoil demo' needs nothing else; --debug, "
     "anywhere, shows the traceback of an error.",
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    **_PLAIN,
 )
-app.command("run", short_help="Make test images against a model and measure.")(runs.run)
-app.command("score", short_help="Ask another model about a run's pictures.")(results.score)
-app.command("judge", short_help="Ask another oracle about a run's pictures.")(results.judge)
-app.command("report")(results.report)
-app.command("compare", short_help="Say which models can be told apart.")(compare.compare)
-app.command("gate", short_help="Pass or fail a run, for a pipeline.")(gate.gate)
-app.command("review", short_help="Have people judge a run's pictures.")(review.review)
-app.command("serve", short_help="Serve a folder of runs to browsers.")(serve.serve)
-app.command("export", short_help="Write the accepted pictures of a run as a data set.")(export.export)
-app.command("list")(listing.list_parts)
-app.command("doctor", short_help="Look a set-up over before it is run.")(doctor.doctor)
-app.command("demo")(demo.demo)
-app.command("bench", short_help="Time a few images and predict the time of a run.")(bench.bench)
-app.add_typer(board.app, name="board", short_help="Make a leaderboard.")
-app.command("log", short_help="Send results to an experiment tracker.")(log.log)
-app.add_typer(lance.app, name="lance")
-
-study = typer.Typer(help="Experiments on the instrument itself, and published figures to hold against.", no_args_is_help=True)
-study.command("paper", short_help="Print a table of the FMR paper, with runs beside the published rows.")(paper.paper)
-studies.register(study)
-app.add_typer(study, name="study", short_help="Experiments on the instrument itself.")
 
 
 def _version(wanted: bool) -> None:

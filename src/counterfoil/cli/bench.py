@@ -43,7 +43,11 @@ def bench(
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for any key, as for run.")] = None,
     out: Annotated[Path | None, typer.Option("--json", help="Also write what was measured to this file.")] = None,
 ) -> None:
-    """Time a few images through a protocol, part by part, and predict the time of a run on this machine."""
+    """Time a few images and predict the time of a run.
+
+    \b
+    counterfoil bench settings.yaml --predict 50000
+    """
     write = output(out, "--json")
     roles = {"model": model, "data": data, "generator": generator, "oracle": oracle}
     given = {key: value for key, value in {**roles, "size": size, "device": device}.items() if value is not None}

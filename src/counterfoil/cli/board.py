@@ -26,8 +26,11 @@ class _BuildsByDefault(TyperGroup):
 
 app = typer.Typer(
     cls=_BuildsByDefault,
-    help="Make a leaderboard: 'counterfoil board RUN... -o SITE'. Results of others are checked and put beside your own.",
+    help="Build a leaderboard from runs and results.\n\nResults of others are checked and put beside your own.\n\n"
+    "\b\ncounterfoil board runs/fmr-* -o site",
     no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
 )
 
 

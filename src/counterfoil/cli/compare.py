@@ -34,7 +34,13 @@ def compare(
     ] = False,
     alpha: Annotated[float, typer.Option(help="Chance of seeing a difference where there is none.", min=1e-4, max=0.5)] = 0.05,
 ) -> None:
-    """Say which models can be told apart: paired by source image, with intervals and corrected p-values."""
+    """Compare models with paired tests.
+
+    Paired by source image, with intervals and corrected p-values.
+
+    \b
+    counterfoil compare runs/fmr-resnet50 runs/fmr-convnext
+    """
     opened = [open_run(path) for path in runs]
     known = measures_of(opened)
     measures = [measure(name, known) for name in metric or USUAL[protocol_of(opened[0])] if metric or name in known]

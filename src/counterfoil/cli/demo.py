@@ -26,7 +26,12 @@ def demo(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for runs and report.")] = Path("counterfoil-demo"),
 ) -> None:
-    """Test small classifiers on the embedded lab and write a report. Needs no network and no GPU."""
+    """Test small classifiers on the lab: no network, no GPU.
+
+    \b
+    counterfoil demo
+    counterfoil demo --protocol all --images 24
+    """
     if protocol not in (*DEMOS, "all"):
         raise UsageError(f"no demo for protocol {protocol!r}; there are {', '.join(DEMOS)} and all")
     for name in DEMOS if protocol == "all" else (protocol,):

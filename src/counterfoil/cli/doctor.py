@@ -35,7 +35,14 @@ def doctor(
     settings: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for any key, as for run.")] = None,
     out: Annotated[Path | None, typer.Option("--json", help="Also write what was found to this file.")] = None,
 ) -> None:
-    """Look a set-up over: labels, accuracy, gradients, reconstruction, cost, classic mistakes. Exit code 1 if it suspects one."""
+    """Check a set-up for common mistakes before a run.
+
+    Looks at labels, accuracy, gradients, reconstruction and cost. Exit code 1 if it suspects a mistake.
+
+    \b
+    counterfoil doctor --model timm:resnet50 --data photos/ \\
+        --generator autoencoder:vqgan/ --oracle clip:my-clip/
+    """
     write = output(out, "--json")
     values = read(file)
     given = {

@@ -20,7 +20,13 @@ def export(
     licence: Annotated[Text, typer.Option("--licence", "--license", help="Licence of the pictures, as in cc-by-4.0.")] = None,
     note: Annotated[str, typer.Option(help="A paragraph for the datasheet.")] = "",
 ) -> None:
-    """Write the accepted pictures of a run as a set, with a datasheet, its history and checksums."""
+    """Export a run's accepted images as a data set.
+
+    With a datasheet, its history and checksums.
+
+    \b
+    counterfoil export runs/fmr-resnet50 --format webdataset
+    """
     from counterfoil.core.progress import counting
     from counterfoil.report.export.writing import export as write
     from counterfoil.store import open_run

@@ -41,7 +41,14 @@ def gate(
     junit_file: Annotated[File, typer.Option("--junit", metavar="FILE", help="Also write the verdicts as JUnit XML.")] = None,
     json_file: Annotated[File, typer.Option("--json", metavar="FILE", help="Also write them with their numbers as JSON.")] = None,
 ) -> None:
-    """Pass or fail a run: exit 0 if its numbers clear the bars and do not fall behind the baseline, 1 if not."""
+    """Pass or fail a run, for a pipeline.
+
+    Exit 0 if its numbers clear the bars and do not fall behind the baseline, 1 if not.
+
+    \b
+    counterfoil gate runs/new --min fmr=60
+    counterfoil gate runs/new --against runs/released --margin 3
+    """
     if not minimum and not maximum and against is None:
         raise UsageError("nothing to judge by; give a bar, as in --min fmr=60, or a baseline, as in --against RUN")
     if margin is not None and against is None:

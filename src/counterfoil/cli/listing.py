@@ -15,7 +15,12 @@ from counterfoil.parts import registry
 def list_parts(
     role: Annotated[str, typer.Argument(help="models, generators, oracles, datasets …; all if left out")] = "",
 ) -> None:
-    """Show the parts that can be named, built-in and plug-ins alike."""
+    """List the parts that can be named.
+
+    \b
+    counterfoil list
+    counterfoil list models
+    """
     roles = ["dataset" if role == "data" else role.removesuffix("s")] if role else list(registry.ROLES)
     table = Table(box=None, pad_edge=False)
     for heading in ("role", "name", "what it is"):

@@ -18,7 +18,11 @@ def log(
         typer.Option(help="Folder (TensorBoard), tracking address (MLflow) or project (Weights & Biases)."),
     ] = None,
 ) -> None:
-    """Send results to TensorBoard, MLflow or Weights & Biases, whichever is installed."""
+    """Send results to an experiment tracker.
+
+    \b
+    counterfoil log runs/fmr-resnet50 --to tensorboard
+    """
     from counterfoil.report.trackers import log as send
 
     for path in runs:

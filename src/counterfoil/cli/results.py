@@ -28,7 +28,11 @@ def score(
     name: As = None,
     device: Device = "cpu",
 ) -> None:
-    """Ask another model about a run's pictures; they are not made again."""
+    """Ask another model about a run's images.
+
+    \b
+    counterfoil score runs/fmr-resnet50 --model timm:convnext_base
+    """
     from counterfoil.protocols import rescoring
 
     stored = open_run(run)
@@ -44,7 +48,13 @@ def judge(
     name: As = None,
     device: Device = "cpu",
 ) -> None:
-    """Ask another oracle about a run's pictures, and recompute the numbers with its verdicts."""
+    """Ask another oracle about a run's images.
+
+    The numbers are computed again with its verdicts.
+
+    \b
+    counterfoil judge runs/fmr-resnet50 --oracle clip:other-clip/
+    """
     from counterfoil.protocols import rescoring
 
     stored = open_run(run)
@@ -60,7 +70,14 @@ def report(
     ] = None,
     pictures: Annotated[int, typer.Option(help="Images a run that the gallery shows.", min=0)] = 1000,
 ) -> None:
-    """Make a page of one run, or of several side by side. It opens from disk."""
+    """Write a page of one run, or of several side by side.
+
+    It opens from disk.
+
+    \b
+    counterfoil report runs/fmr-resnet50
+    counterfoil report runs/fmr-* -o page
+    """
     from counterfoil.report import write_report
 
     page = write_report([open_run(path) for path in runs], out or runs[0] / "report", pictures=pictures)

@@ -35,7 +35,14 @@ def review(
     token_file: TokenFile = None,
     log: Log = False,
 ) -> None:
-    """Have people judge a run's pictures: is the class there, is it one class, is the picture usable."""
+    """Have people judge a run's images.
+
+    Is the class there, is it one class, is the image usable.
+
+    \b
+    counterfoil review runs/fmr-resnet50 --reviewer Ann --reviewer Ben --votes 2
+    counterfoil review runs/fmr-resnet50 --verdicts
+    """
     require("fastapi", extra="web", what="counterfoil review")
     from counterfoil.store import open_run
     from counterfoil.web import serving

@@ -67,7 +67,15 @@ def run(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved specification and its cost, then stop.")] = False,
 ) -> None:
-    """Make test images against a model and measure how much accuracy it keeps. The same command goes on after an interruption."""
+    """Test a model with generated images.
+
+    Interrupt it any time; the same command resumes it.
+
+    \b
+    counterfoil run --model timm:resnet50 --data photos/ \\
+        --generator autoencoder:vqgan/ --oracle clip:my-clip/
+    counterfoil run settings.yaml --set budget=20 --dry-run
+    """
     values = read(file)
     given = {
         "protocol": protocol, "preset": preset, "model": model, "data": data, "generator": generator, "oracle": oracle,

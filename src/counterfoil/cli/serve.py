@@ -24,7 +24,13 @@ def serve(
     token_file: TokenFile = None,
     log: Log = False,
 ) -> None:
-    """Serve a folder of runs: browse, compare, report, board, review, and watch runs under way."""
+    """Serve a folder of runs to browsers.
+
+    Browse, compare, report, board, review, and watch runs in progress.
+
+    \b
+    counterfoil serve runs
+    """
     require("fastapi", extra="web", what="counterfoil serve")
     from counterfoil.web import serving
 

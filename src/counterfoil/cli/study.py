@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from counterfoil.cli import paper
 from counterfoil.core.errors import UsageError
 from counterfoil.studies import NAMES
 
@@ -27,14 +28,6 @@ Seed = Annotated[int, typer.Option(help="Seed of the runs.", min=0)]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
 Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for the findings and the runs.")]
 Settings = Annotated[Texts, typer.Option("--set", help="KEY=VALUE for an option of the study or of the search.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add every study as a command, and `all`."""
-    for name, shows in NAMES.items():
-        says = f"{shows[0].upper()}{shows[1:]}."
-        app.command(name, help=says, short_help=says)(_command(name))  # given as short, it is listed whole
-    app.command("all", short_help="Run all studies on the lab and say whether what must hold there does.")(every)
 
 
 def _command(name: str) -> Callable[..., None]:
@@ -149,3 +142,17 @@ def _finish(out: Path, *, shown: bool) -> None:
     """The last line, and the exit code: 1 if something that must hold on the lab was not shown to."""
     typer.echo(f"{out}  (findings as JSON, and the runs)")
     raise typer.Exit(0 if shown else 1)
+
+
+app = typer.Typer(
+    help="Run experiments on the instrument itself.\n\nPrint published figures to hold against.\n\n"
+    "\b\ncounterfoil study transfer --images 60\ncounterfoil study paper --table 6",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+app.command("paper", short_help="Print a table of the FMR paper, with runs beside the published rows.")(paper.paper)
+for _name, _shows in NAMES.items():
+    _says = f"{_shows[0].upper()}{_shows[1:]}."
+    app.command(_name, help=_says, short_help=_says)(_command(_name))  # given as short, it is listed whole
+app.command("all", short_help="Run all studies on the lab and say whether what must hold there does.")(every)

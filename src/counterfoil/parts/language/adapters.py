@@ -20,7 +20,7 @@ def attach(model: Any, folder: Path) -> tuple[Any, str | None]:
 
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
-            raise BadWeights(f"adapter {folder}: has no {name}; give the folder that 'counterfoil lance train-rewriter' wrote")
+            raise BadWeights(f"adapter {folder}: has no {name}; give the folder that 'counterfoil train-rewriter' wrote")
     with weights.loading(folder / WEIGHTS):
         try:
             tuned = PeftModel.from_pretrained(model, str(folder))

@@ -38,7 +38,7 @@ def llm_rewriter(
 ) -> LlmRewriter:
     """A causal language model from transformers that follows instructions: llm:FOLDER or llm:meta-llama/Llama-3.2-1B-Instruct.
 
-    `adapter` is the folder of a LoRA adapter, such as `counterfoil lance train-rewriter` writes. `style` says how the model
+    `adapter` is the folder of a LoRA adapter, such as `counterfoil train-rewriter` writes. `style` says how the model
     is asked: `instruct` for numbered lists, unless the adapter was trained otherwise. `variations` captions are asked for.
     `tile` is the number of prompts that go through the model at a time.
     """

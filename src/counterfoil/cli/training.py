@@ -1,4 +1,4 @@
-"""counterfoil lance: what belongs to LANCE beside running it. `train-rewriter` fine-tunes a rewriter on pairs of captions."""
+"""`counterfoil train-rewriter`: fine-tune a rewriter on pairs of captions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ import typer
 if TYPE_CHECKING:
     from counterfoil.parts.language.tuning import Step
 
-app = typer.Typer(help="Tools for the LANCE protocol.", no_args_is_help=True)
 
-
-@app.callback()
-def lance() -> None:
-    """Tools for the LANCE protocol."""
-
-
-@app.command("train-rewriter", short_help="Fine-tune a LoRA adapter for a rewriter.")
 def train_rewriter(
     pairs: Annotated[Path, typer.Argument(help="JSON Lines with caption, factor and edit, one pair a line.")],
     base: Annotated[str, typer.Option(help="The language model: a folder, a hub repository, or lab:rewriter.")],
@@ -43,7 +35,13 @@ def train_rewriter(
     save_every: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 100,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
-    """Fine-tune a LoRA adapter for a rewriter; use it with --rewriter llm:BASE and the option adapter=OUT."""
+    """Fine-tune a LoRA adapter for a rewriter.
+
+    Use it with --rewriter llm:BASE and the option adapter=OUT.
+
+    \b
+    counterfoil train-rewriter pairs.jsonl --base Qwen/Qwen2.5-0.5B --out adapter
+    """
     from counterfoil.core.errors import BadSpec
     from counterfoil.parts.language.tuning import Recipe, train
 
