@@ -142,6 +142,14 @@ def test_a_model_object_is_tested_on_an_exported_set(tmp_path):
     assert run.results["accuracy"]["value"] == 100 and run.results["model"]["name"] == "object:SquareModel"
 
 
+def test_a_model_object_is_tested_on_arrays(tmp_path):
+    images, labels = labelled(10)
+    run = counterfoil.evaluate(
+        TinyModel(), (images, labels), classes=CLASSES, protocol="imagenet-d", size=16, out=tmp_path / "run"
+    )
+    assert run.results["accuracy"]["value"] == 80 and run.results["accuracy"]["n"] == 10  # every fifth has another label
+
+
 def test_what_a_protocol_needs_is_said_in_one_line(tmp_path):
     with pytest.raises(CounterfoilError, match="generator") as caught:
         counterfoil.evaluate(TinyModel(), labelled(8), classes=CLASSES, oracle="daylight:", out=tmp_path / "run")
@@ -167,6 +175,8 @@ def test_data_whose_ids_or_labels_are_wrong_are_refused(tmp_path, ids, labels, s
 
     with pytest.raises(BadData, match=said):
         counterfoil.evaluate(TinyModel(), Data(), generator="brightness:", oracle="daylight:", size=16, out=tmp_path / "run")
+    with pytest.raises(BadData, match=said):
+        counterfoil.evaluate(TinyModel(), Data(), protocol="imagenet-d", size=16, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

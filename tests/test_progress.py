@@ -7,6 +7,7 @@ from rich.console import Console
 
 from counterfoil.core import progress
 from counterfoil.protocols.fmr.running import Progress
+from counterfoil.store.stages import Progress as StageProgress
 
 
 @pytest.fixture
@@ -35,3 +36,10 @@ def test_what_an_earlier_sitting_did_counts_as_done_but_not_as_speed(shown: list
         watch(Progress(40, 40, 40, 0))
     assert shown[0]["said"] == "30/40  accepted 100%"
     assert str(shown[1]["said"]).endswith("0:00:00 left")
+
+
+def test_a_stage_of_unknown_length_says_no_time_left(shown: list[dict[str, object]]) -> None:
+    with progress.watching("model") as (watch, _):
+        watch(StageProgress("edits", 0, None, 0, 0))
+        watch(StageProgress("edits", 5, None, 5, 0))
+    assert str(shown[1]["said"]).startswith("5/?  accepted 100%") and "left" not in str(shown[1]["said"])

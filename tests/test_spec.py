@@ -7,6 +7,7 @@ import pytest
 from counterfoil.core import spec
 from counterfoil.core.errors import BadSpec
 from counterfoil.core.naming import default_folder
+from counterfoil.protocols.ray.execution import Execution
 
 PARTS = {"model": "timm:resnet18", "data": "photos", "generator": "pixels:linf", "oracle": "clip:somewhere"}
 
@@ -124,6 +125,33 @@ def test_the_folder_depends_on_what_decides_the_numbers_alone():
     one, two = spec.parse(PARTS), spec.parse({**PARTS, "engine": {"slots": 3}})
     assert default_folder(one) == default_folder(two)
     assert default_folder(one) != default_folder(spec.parse({**PARTS, "seed": 1}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"engine": {"precision": "bf16"}},
+        {"engine": {"compile": True}},
+        {"device": "cuda"},
+        {"search": {"budget": 3}},
+        {"size": 32},
+    ],
+)
+def test_specifications_that_cannot_resume_one_another_have_folders_of_their_own(changes) -> None:
+    """On a GPU the default precision is another one, and so is the folder."""
+    one, other = spec.parse(PARTS), spec.parse({**PARTS, **changes})
+    assert default_folder(one) != default_folder(other)
+
+
+@pytest.mark.parametrize("changes", [{"strict": True}, {"engine": {"tile": 3, "part_images": 5}}])
+def test_specifications_that_can_resume_one_another_share_a_folder(changes) -> None:
+    assert default_folder(spec.parse(PARTS)) == default_folder(spec.parse({**PARTS, **changes}))
+
+
+@pytest.mark.parametrize("wrong", [{"executor": "ray", "workers": True}, {"threads": False}])
+def test_yes_is_no_number_of_workers(wrong) -> None:
+    with pytest.raises(BadSpec, match="workers and threads are numbers"):
+        Execution.of(wrong)
 
 
 def test_precision_on_a_gpu_is_bf16_unless_given_and_is_written_down() -> None:

@@ -40,8 +40,9 @@ def watching(title: str) -> Iterator[tuple[Callable[[Any], None], Callable[[str]
             said += [f"accepted {progress.validated / readable:.0%}"] if readable else []
             if new := progress.done - first:
                 rate = new / max(time.monotonic() - began, 1e-9)
-                left = timedelta(seconds=round(((progress.total or progress.done) - progress.done) / rate))
-                said += [f"{rate:.1f}/s", f"{left} left"]
+                said += [f"{rate:.1f}/s"]
+                if progress.total is not None:
+                    said += [f"{timedelta(seconds=round((progress.total - progress.done) / rate))} left"]
             bars.update(
                 bar,
                 description=f"{title} {stage}".rstrip(),

@@ -10,12 +10,10 @@ from typing import Any
 
 from counterfoil.core.errors import UsageError
 from counterfoil.core.nested import dotted
+from counterfoil.core.spec.base import FREE
 from counterfoil.store import Run
 
-_FREE = (
-    "model", "models", "others", "chats", "device", "strict", "limit", "realism",
-    "engine.slots", "engine.tile", "engine.memory_format", "engine.part_images", "engine.batch", "engine.workers",
-)  # fmt: skip
+_FREE = ("model", "models", "others", "chats", "limit", "realism", *FREE)
 """What may differ: the model, how many images (only those in common are compared), and what changes no number."""
 
 _SHAPING = ("generator", "oracle", "captioner", "rewriter", "editor", "encoder", "painter")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from counterfoil.core.errors import BadRun
+from counterfoil.core.spec.base import FREE
 from counterfoil.store import lock, parts, runfile
 from counterfoil.store.files import TEMPORARY, remove, remove_empty, writing
 from counterfoil.store.recovery import Recovered, recover
@@ -30,7 +31,7 @@ def write(
     part_images: int = 64,
     packed: bool = False,
     verify: Literal["quick", "full"] = "quick",
-    free: Collection[str] = runfile.FREE,
+    free: Collection[str] = FREE,
     pinned: Collection[str] = runfile.PINNED,
 ) -> Iterator[Writer]:
     """Create a run directory, or go on with the one that is there.

@@ -15,10 +15,6 @@ from counterfoil.store.files import write_whole, writing
 
 NAME = "run.json"
 
-_LAYOUT = tuple(f"engine.{name}" for name in ("slots", "tile", "memory_format", "part_images", "batch", "workers"))
-FREE = ("device", "strict", *_LAYOUT)
-"""Keys of a specification that may differ when a run is resumed: they lay out the work, or end it, and change no number."""
-
 _MAKING = tuple(f"parts.generator.{name}" for name in ("mask", "encoder", "decoder", "style pictures"))
 PINNED = ("data", "size", "parts.dataset", "parts.*.weights", *_MAKING)
 """Keys of the provenance that may not differ when a run is resumed; any other difference is noted and recorded."""

@@ -78,6 +78,9 @@ class StagesSpec(Strict):
     part_images: int = Field(64, ge=1, description="images in one part of the store")
 
 
+FREE = ("device", "strict", *(f"engine.{name}" for name in ("slots", "tile", "part_images", "batch", "workers")))
+"""Keys of a specification that lay out the work, or end it, and change no number. A resumed run may give them anew."""
+
 Presets = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 

@@ -77,7 +77,7 @@ def assemble(spec: ImagenetDSpec, given: Given | None = None) -> Bench:
     check_question(spec.questions.text)
     grid, data = None, None
     if spec.data is not None:
-        data = open_set(spec.data)
+        data = open_set(spec.data, objects.get("dataset"))
         classes = data.classes
     else:
         grid = _limited(read_grid(spec.grid), spec.limit)

@@ -15,6 +15,7 @@ from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, Sample, provenance_of
 from counterfoil.parts.datasets.selection import Relabelled
 from counterfoil.parts.datasets.subset import take
+from counterfoil.protocols.assembly import check_samples
 from counterfoil.report.export.reading import SetFile, find_set
 
 
@@ -39,8 +40,6 @@ class SetData:
 
     def taken(self, limit: int | None) -> Iterator[Sample]:
         """The samples, cut evenly to a limit."""
-        if len(self.dataset) == 0:
-            raise BadData(f"{self.name}: no images")
         return iter(self.dataset if limit is None else take(self.dataset, limit))
 
     def about(self, image_id: str) -> dict[str, Any]:
@@ -60,10 +59,13 @@ class SetData:
         return {"data": self.name, "about": provenance_of(self.dataset)}
 
 
-def open_set(named: PartSpec) -> SetData:
-    """The data by name, and what a set file beside the pictures says of them. Of a set, only classes with pictures count."""
-    dataset: Dataset = registry.create("dataset", named.name, named.options)
-    home = _home(named.name)
+def open_set(named: PartSpec, built: Dataset | None = None) -> SetData:
+    """The data by name, or `built`, and what a set file beside it says. Of a set, only classes with images count."""
+    dataset: Dataset = registry.create("dataset", named.name, named.options) if built is None else built
+    if len(dataset) == 0:
+        raise BadData(f"{named.name}: no images")
+    check_samples(dataset, name=named.name)
+    home = _home(named.name) if built is None else None
     known = find_set(home) if home else None
     held = {sample.label for sample in dataset} if known else set()
     if known and len(held) < len(dataset.classes):

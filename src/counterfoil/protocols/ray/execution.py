@@ -38,7 +38,7 @@ class Execution:
         if written is not None and not (isinstance(written, Mapping) and set(written) <= set(known)):
             raise BadSpec(f"execution: keys are {', '.join(known)}, got {written!r}")
         values = {**(written or {}), **{name: value for name, value in given.items() if value is not None}}
-        if not all(isinstance(value, int if name in ("workers", "threads") else str) for name, value in values.items()):
+        if not all(type(value) is (int if name in ("workers", "threads") else str) for name, value in values.items()):
             raise BadSpec(f"execution: workers and threads are numbers, executor and address are words, got {values!r}")
         return cls(**values)
 
