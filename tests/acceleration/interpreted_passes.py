@@ -76,7 +76,7 @@ def test_results_are_the_same_every_time() -> None:
 
 @pytest.mark.parametrize(("cells", "codes", "width"), [(70, 300, 16), (33, 1500, 8), (5, 1024, 40)])
 def test_the_kernel_finds_the_nearest_codes(cells: int, codes: int, width: int) -> None:
-    from counterfoil.parts.fast.codes import nearest_codes
+    from counterfoil.parts.fast.code_kernels import nearest_codes
 
     chance = torch.Generator().manual_seed(codes)
     places, book = torch.randn(cells, width, generator=chance), torch.randn(codes, width, generator=chance)
@@ -85,7 +85,7 @@ def test_the_kernel_finds_the_nearest_codes(cells: int, codes: int, width: int) 
 
 @pytest.mark.parametrize("size", [1e-18, 1e-6, 1e4, 1e15])
 def test_codes_are_found_whatever_their_size(size: float) -> None:
-    from counterfoil.parts.fast.codes import nearest_codes
+    from counterfoil.parts.fast.code_kernels import nearest_codes
 
     chance = torch.Generator().manual_seed(7)
     places, book = torch.randn(40, 24, generator=chance), torch.randn(600, 24, generator=chance)
@@ -95,7 +95,7 @@ def test_codes_are_found_whatever_their_size(size: float) -> None:
 
 
 def test_codes_are_told_apart_that_halves_would_take_for_one_another() -> None:
-    from counterfoil.parts.fast.codes import candidates
+    from counterfoil.parts.fast.code_kernels import candidates
 
     chance = torch.Generator().manual_seed(11)
     one = torch.randn(32, generator=chance)
@@ -106,11 +106,12 @@ def test_codes_are_told_apart_that_halves_would_take_for_one_another() -> None:
     assert torch.equal(candidates(cells, book)[:, 0], exact)
 
 
-def test_of_equal_codes_the_first_is_found() -> None:
-    from counterfoil.parts.fast.codes import nearest_codes
+@pytest.mark.parametrize(("codes", "width", "copies"), [(4, 8, 100), (1, 16, 300), (50, 33, 7)])
+def test_of_equal_codes_the_first_is_found(codes: int, width: int, copies: int) -> None:
+    from counterfoil.parts.fast.code_kernels import nearest_codes
 
-    few = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
-    assert nearest_codes(few, few.repeat(100, 1)).tolist() == [0, 1, 2, 3]
+    few = torch.randn(codes, width, generator=torch.Generator().manual_seed(0))
+    assert nearest_codes(few, few.repeat(copies, 1)).tolist() == list(range(codes))
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16])  # the interpreter cannot multiply matrices in bfloat16

@@ -9,7 +9,7 @@ import torch
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.core.spec import EngineSpec
-from counterfoil.parts.fast.settings import Acceleration, check_precision
+from counterfoil.parts.fast.settings import Acceleration, check_precision, real_float32
 
 CPU, CARD = torch.device("cpu"), torch.device("cuda")
 
@@ -53,6 +53,18 @@ def test_on_a_card_no_kernel_is_chosen_by_trying_it_out_and_float32_means_float3
         with Acceleration(precision).numbers(CARD, half=False):
             assert flags() == (tf32, tf32, False, not tf32)
         assert flags() == callers
+    finally:
+        set_flags(*before)
+
+
+def test_codes_are_chosen_in_real_float32_whatever_surrounds_them() -> None:
+    before = flags()
+    set_flags(True, True, False, False)
+    try:
+        with Acceleration("bf16").numbers(CARD, half=False), real_float32(CARD):
+            assert flags() == (False, False, False, True)
+        with Acceleration("bf16").numbers(CPU), real_float32(CPU):
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.float32
     finally:
         set_flags(*before)
 

@@ -19,7 +19,7 @@ from counterfoil.lab.train.formats import normalise
 from counterfoil.lab.train.pool import Pool, PoolSize, as_bytes, scene_pool
 from counterfoil.lab.train.run import Earlier, Run
 from counterfoil.lab.train.wording import Wording
-from counterfoil.parts.generators.nearest import nearest_codes
+from counterfoil.parts.fast.codes import nearest_codes
 
 LATENT_NOISE = 0.25
 """The largest random move of a latent, in its standard deviations."""

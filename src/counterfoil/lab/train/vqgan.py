@@ -21,7 +21,7 @@ from counterfoil.lab.train.perceptual import PerceptualLoss
 from counterfoil.lab.train.pool import PoolSize, scene_pool, to_floats
 from counterfoil.lab.train.recipe import Schedule
 from counterfoil.lab.train.run import Run
-from counterfoil.parts.generators.nearest import nearest_codes
+from counterfoil.parts.fast.codes import nearest_codes
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,13 @@ class Acceleration:
         return contextlib.nullcontext() if self.precision == "bf16" else sdpa_kernel(SDPBackend.MATH)
 
 
+@contextlib.contextmanager
+def real_float32(device: torch.device) -> Iterator[None]:
+    """Compute in float32 inside, whatever the surroundings compute in: no autocast, no TF32."""
+    with torch.autocast(device.type, enabled=False), _kernels(exact=True) if device.type == "cuda" else contextlib.nullcontext():
+        yield
+
+
 def check_precision(precision: Precision, device: torch.device) -> None:
     """Refuse a number format that a device has not; warn of one that does not make it faster."""
     if device.type == "cpu":

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts import weights
+from counterfoil.parts.fast.codes import nearest_codes
 from counterfoil.parts.generators import checkpoints
 from counterfoil.parts.generators.latent import LatentGenerator, Space
-from counterfoil.parts.generators.nearest import nearest_codes
 from counterfoil.parts.generators.sides import check_side, must_divide
 
 PLACEHOLDER = 32  # the sample_size diffusers writes into a config when nobody gave one

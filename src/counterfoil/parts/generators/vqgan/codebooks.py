@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from counterfoil.parts.generators.nearest import first_least, nearest_codes
+from counterfoil.parts.fast.codes import first_least, first_of_equals, nearest_codes
+from counterfoil.parts.fast.settings import real_float32
 
 
 class NearestCodes(nn.Module):
@@ -28,7 +29,7 @@ class NearestCodes(nn.Module):
     def indices(self, latents: Tensor) -> Tensor:
         """The numbers of the codes of latents.  # (N, D, h, w) → (N, h, w)"""
         book = self.embedding.weight  # (K, D)
-        with _full_precision(latents):
+        with real_float32(latents.device):
             if latents.is_cuda:  # all pictures at once, by float32 distances
                 every = latents.float().permute(0, 2, 3, 1)  # (N, h, w, D)
                 return nearest_codes(every.reshape(-1, every.shape[3]), book.float()).view(every.shape[:3])
@@ -40,7 +41,7 @@ class NearestCodes(nn.Module):
                 # decide how the distances are rounded, and so which of two codes about as near is taken.
                 distances = (cells**2).sum(1, keepdim=True) + lengths - 2 * (cells @ book.T)  # (h·w, K)
                 rows.append(first_least(distances))
-        return torch.stack(rows).reshape(len(latents), *latents.shape[2:])
+        return first_of_equals(book.float())[torch.stack(rows)].reshape(len(latents), *latents.shape[2:])
 
 
 class GumbelCodes(nn.Module):
@@ -62,12 +63,12 @@ class GumbelCodes(nn.Module):
 
     def indices(self, latents: Tensor) -> Tensor:
         """The numbers of the codes of latents.  # (N, D, h, w) → (N, h, w)"""
-        with _full_precision(latents):
+        with real_float32(latents.device):
             return torch.cat([self.proj(latent[None].float()).argmax(1) for latent in latents])
 
     def expected(self, latents: Tensor) -> Tensor:
         """The mean of all codes, weighted by their probabilities.  # (N, D, h, w) → (N, D, h, w)"""
-        with _full_precision(latents):
+        with real_float32(latents.device):
             # The probabilities (32 MB a picture of 32 × 32 cells) are computed again for the gradient, not kept.
             means = [checkpoint(self._expected, latent[None].float(), use_reentrant=False) for latent in latents]
         return torch.cat(means)
@@ -78,8 +79,3 @@ class GumbelCodes(nn.Module):
 
 def _look_up(book: Tensor, indices: Tensor) -> Tensor:
     return F.embedding(indices, book).permute(0, 3, 1, 2).contiguous()  # (N, D, h, w)
-
-
-def _full_precision(like: Tensor) -> torch.autocast:
-    """Codes are chosen in float32, whatever the rest computes in."""
-    return torch.autocast(like.device.type, enabled=False)
