@@ -111,7 +111,7 @@ def test_the_same_command_goes_on_where_it_was(run):
     assert first == second
 
 
-def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
+def test_ctrl_c_says_that_the_same_command_resumes(run, monkeypatch):
     from counterfoil import protocols
 
     def stop(*args, **options):
@@ -119,7 +119,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
 
     monkeypatch.setattr(protocols, "run", stop)
     code, _, said = run()
-    assert code == 130 and said.endswith("the same command goes on from there\n") and said.count("\n") == 1
+    assert code == 130 and said.endswith("the same command resumes it\n") and said.count("\n") == 1
 
 
 def test_numbers_that_are_easily_misread_say_so_on_the_terminal_too(run):

@@ -8,6 +8,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from counterfoil.cli.output import echo
+from counterfoil.core.errors import RunFailed
+
 
 class Entry(NamedTuple):
     """One command: its heading in the help, the function or group behind it, and the first sentence of its docstring."""
@@ -51,6 +54,13 @@ class LazyGroup(TyperGroup):
         """The command itself."""
         return load(cmd_name) if cmd_name in COMMANDS else None
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what a user's model or plug-in does to end the process is a failure, not an end."""
+        try:
+            return super().invoke(ctx)
+        except SystemExit as ended:
+            raise RunFailed(f"a part ended the process (sys.exit({ended.code!r})); what is finished is kept") from ended
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands under their headings, without importing one."""
         for heading in dict.fromkeys(entry.heading for entry in COMMANDS.values()):
@@ -85,7 +95,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(version("counterfoil"))
+        echo(version("counterfoil"))
         raise typer.Exit
 
 

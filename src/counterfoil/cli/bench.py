@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterfoil.cli.output import output
+from counterfoil.cli.output import echo, output
 from counterfoil.cli.runs import images_of, read, resolve
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import UsageError
@@ -66,9 +66,9 @@ def bench(
         with execution.computing():
             found.append(measured(spec, images))
         if execution.executor != "local":
-            typer.echo(f"{spec.protocol}: timed in this process alone, not by the workers of {execution.executor}")
+            echo(f"{spec.protocol}: timed in this process alone, not by the workers of {execution.executor}")
         for line in lines(found[-1], predict or (images_of(spec) if file or data else OF_THE_LAB)):
-            typer.echo(line)
+            echo(line)
     write((json.dumps([asdict(each) for each in found], indent=2) + "\n").encode())
 
 

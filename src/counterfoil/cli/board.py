@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from counterfoil.cli.output import output
+from counterfoil.cli.output import echo, output
 from counterfoil.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def build(
     """Write the board as a static site that opens from disk."""
     from counterfoil.report.board import write_board
 
-    typer.echo(write_board(sources, out, scored=scored, pictures=pictures, title=title))
+    echo(write_board(sources, out, scored=scored, pictures=pictures, title=title))
 
 
 @app.command("result")
@@ -75,7 +75,7 @@ def result(
         first = error.errors()[0]
         raise UsageError(f"--{first['loc'][0]}: {first['msg'].lower()}, got {str(first['input'])[:60]!r}") from None
     write(canonical(entry.model_dump(mode="json")))
-    typer.echo(out)
+    echo(out)
 
 
 def _one(run: Path, entries: list[Entry], model: str | None) -> Entry:
@@ -100,9 +100,9 @@ def check(files: Annotated[list[Path], typer.Argument(metavar="RESULT.json...", 
             entry = read_entry(path)
         except UsageError as error:
             problems += 1
-            typer.echo(f"counterfoil: {error}", err=True)
+            echo(f"counterfoil: {error}", err=True)
         else:
             fmr = interval_text(Estimate.from_dict(entry.numbers["FMR"].model_dump()))
-            typer.echo(f"{path}: fits; {entry.model.name}, {len(entry.answers.images)} images, FMR {fmr}")
+            echo(f"{path}: fits; {entry.model.name}, {len(entry.answers.images)} images, FMR {fmr}")
     if problems:
         raise typer.Exit(1)

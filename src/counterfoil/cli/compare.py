@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
 from counterfoil.metrics.across import order_agreement
 from counterfoil.metrics.comparison import compare as compare_outcomes
@@ -53,15 +54,15 @@ def compare(
         raise UsageError(f"{runs[0]}: one model by itself; give another run, or --scored after 'counterfoil score'")
     unlike = [*differences(opened), *filter(None, [check_sources(opened)])]
     if unlike:
-        typer.echo(f"Not the same test, so a difference need not be the model's: {'; '.join(unlike)}.\n")
+        echo(f"Not the same test, so a difference need not be the model's: {'; '.join(unlike)}.\n")
     if begun := [str(run.path) for run in opened if run.results is None]:
-        typer.echo(f"Not finished, so that only the images done so far count: {', '.join(begun)}.\n")
+        echo(f"Not finished, so that only the images done so far count: {', '.join(begun)}.\n")
     if guessing := _two_choices(opened, contenders):
-        typer.echo(f"{guessing} chose between two names, so half right is chance; the others chose among all classes.\n")
+        echo(f"{guessing} chose between two names, so half right is chance; the others chose among all classes.\n")
     for line in lines(compare_outcomes(contenders, measures, alpha=alpha)):
-        typer.echo(line)
+        echo(line)
     for line in _orders(opened, measures):
-        typer.echo(line)
+        echo(line)
 
 
 def _print_transfer(runs: list[Run], names: list[str]) -> None:
@@ -71,9 +72,9 @@ def _print_transfer(runs: list[Run], names: list[str]) -> None:
         raise UsageError(f"--transfer: a cell has no {unknown[0]}; it has {', '.join(CELLS)}")
     matrix = transfer_of(runs)
     for name in [*names, "harm"]:
-        typer.echo(f"{name}: {CELLS[name]}, 95 % intervals")
+        echo(f"{name}: {CELLS[name]}, 95 % intervals")
         for line in transfer_lines(matrix, name):
-            typer.echo(f"  {line}")
+            echo(f"  {line}")
 
 
 def _contenders(runs: list[Run], *, scored: bool) -> dict[str, Rows]:

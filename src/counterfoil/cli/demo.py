@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
 
 DEMOS = {
@@ -36,7 +37,7 @@ def demo(
         raise UsageError(f"no demo for protocol {protocol!r}; there are {', '.join(DEMOS)} and all")
     for name in DEMOS if protocol == "all" else (protocol,):
         if protocol == "all":
-            typer.echo(f"\n{name}\n{'=' * len(name)}")
+            echo(f"\n{name}\n{'=' * len(name)}")
         module = import_module(DEMOS[name])
         module.demo(images or module.IMAGES, out)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
 from counterfoil.cli.demo import cell
+from counterfoil.cli.output import echo
 from counterfoil.core import spec as specs
 
 IMAGES = 72
@@ -23,8 +23,8 @@ def demo(images: int, out: Path) -> None:
     from counterfoil.protocols import fmr
     from counterfoil.report import write_report
 
-    typer.echo("Three classifiers that look alike on a fixed test set. New pictures are made against each of them;")
-    typer.echo("the lab's CLIP decides which still show the garment. How much accuracy is left?\n")
+    echo("Three classifiers that look alike on a fixed test set. New pictures are made against each of them;")
+    echo("the lab's CLIP decides which still show the garment. How much accuracy is left?\n")
     runs = []
     for model in MODELS:
         spec = specs.parse(
@@ -39,9 +39,7 @@ def demo(images: int, out: Path) -> None:
     for name in ROWS:
         table.add_row(name, *[cell((run.results or {})[name]) for run in runs])
     Console().print(table)
-    typer.echo(
-        "\nIn per cent, with 95 % intervals; steps are steps. FMR = PA / SA is the share of accuracy kept, FMR_matched the"
-    )
-    typer.echo("same on the accepted images alone. PA_reconstruction and PA_random are controls: what the generator by itself,")
-    typer.echo("and steps of equal length in random directions, leave of it.")
-    typer.echo(f"\nReport: {write_report(runs, out / 'report').resolve()}")
+    echo("\nIn per cent, with 95 % intervals; steps are steps. FMR = PA / SA is the share of accuracy kept, FMR_matched the")
+    echo("same on the accepted images alone. PA_reconstruction and PA_random are controls: what the generator by itself,")
+    echo("and steps of equal length in random directions, leave of it.")
+    echo(f"\nReport: {write_report(runs, out / 'report').resolve()}")

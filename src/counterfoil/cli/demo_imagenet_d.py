@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import typer
-
+from counterfoil.cli.output import echo
 from counterfoil.core import spec as specs
 
 SURROGATES = ("lab:narrow", "lab:vit", "lab:grey", "lab:colour-shortcut")
@@ -45,23 +44,21 @@ def demo(images: int, out: Path) -> None:
     from counterfoil.report import write_report
     from counterfoil.report.export.writing import export
 
-    typer.echo(
-        "Garments are painted in backgrounds, textures and materials. What four classifiers all miss is kept, if the lab's"
-    )
-    typer.echo("CLIP still sees the garment. Is that set hard for four classifiers that took no part?\n")
+    echo("Garments are painted in backgrounds, textures and materials. What four classifiers all miss is kept, if the lab's")
+    echo("CLIP still sees the garment. Is that set hard for four classifiers that took no part?\n")
     with watching("lab:diffusion") as (watch, tell):
         run = imagenet_d.run(demo_spec(images), out / "imagenet-d", watch=watch, tell=tell)
-    typer.echo(table_text(run.results or {}))
-    typer.echo("\nWhat the painter paints, by the lab's attribute checker, before mining (in per cent)")
+    echo(table_text(run.results or {}))
+    echo("\nWhat the painter paints, by the lab's attribute checker, before mining (in per cent)")
     for found in faithfulness(run, run.trials):
-        typer.echo(
+        echo(
             f"  {found.kind:<12} object {found.garment.value:5.1f}   {found.kind} {found.nuisance.value:5.1f}"
             f"   both {found.both.value:5.1f} ({found.both.low:.1f} to {found.both.high:.1f}), n {found.both.n}"
         )
-    typer.echo("\nNo person has looked at the set here: 'counterfoil review' asks people about it.")
+    echo("\nNo person has looked at the set here: 'counterfoil review' asks people about it.")
     made = out / "imagenet-d-set"
     shutil.rmtree(made, ignore_errors=True)
     told = export(run, made, name="lab set", licence="MIT")
-    typer.echo(f"Set: {made.resolve()} ({told.size} pictures of {len(told.classes)} classes)")
-    typer.echo(f"  counterfoil run --protocol imagenet-d --data {made} --model lab:diverse   tests a model on it")
-    typer.echo(f"Report: {write_report([run], out / 'imagenet-d-report').resolve()}")
+    echo(f"Set: {made.resolve()} ({told.size} pictures of {len(told.classes)} classes)")
+    echo(f"  counterfoil run --protocol imagenet-d --data {made} --model lab:diverse   tests a model on it")
+    echo(f"Report: {write_report([run], out / 'imagenet-d-report').resolve()}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
 from counterfoil.cli.demo import cell
+from counterfoil.cli.output import echo
 from counterfoil.core import spec as specs
 
 IMAGES = 40
@@ -41,20 +41,20 @@ def demo(images: int, out: Path) -> None:
     from counterfoil.protocols import lance
     from counterfoil.report import write_report
 
-    typer.echo("Three classifiers that look alike on a fixed test set. Two of them have learned a shortcut: one looks at the")
-    typer.echo("background, one at the colour. One set of edited pictures, made without asking any of them, tells which.\n")
+    echo("Three classifiers that look alike on a fixed test set. Two of them have learned a shortcut: one looks at the")
+    echo("background, one at the colour. One set of edited pictures, made without asking any of them, tells which.\n")
     spec = specs.parse({**SPEC, "limit": images})
     with watching("lance") as (watch, tell):
         run = lance.run(spec, out / "lance", watch=watch, tell=tell)
     results = {model: lance_results(run, seed=spec.seed, model=model) for model in MODELS}
     Console().print(_table(results))
-    typer.echo("\nAccuracy on the sources, and points of it lost to edits of each factor, with 95 % intervals.\n")
+    echo("\nAccuracy on the sources, and points of it lost to edits of each factor, with 95 % intervals.\n")
     for model, found in results.items():
         for line in _words(model, found):
-            typer.echo(line)
+            echo(line)
     counts = results[MODELS[0]]["counts"]
-    typer.echo(f"\n{counts['accepted']} edits of {counts['readable']} pictures accepted.")
-    typer.echo(f"Report: {write_report([run], out / 'lance-report').resolve()}")
+    echo(f"\n{counts['accepted']} edits of {counts['readable']} pictures accepted.")
+    echo(f"Report: {write_report([run], out / 'lance-report').resolve()}")
 
 
 def _table(results: dict[str, dict[str, Any]]) -> Table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from counterfoil.cli.output import output
+from counterfoil.cli.output import echo, output
 from counterfoil.cli.runs import read, resolve
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import UsageError
@@ -69,7 +69,7 @@ def doctor(
         else:
             found = examine(assemble(resolved), images=images)
     for line in lines(found):
-        typer.echo(line)
+        echo(line)
     write((json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n").encode())
     if not found.healthy:
         raise typer.Exit(1)

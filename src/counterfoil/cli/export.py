@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from counterfoil.cli.output import echo
+
 Text = str | None
 
 
@@ -36,4 +38,4 @@ def export(
     with counting("export", opened.counts["validated"]) as watch:
         told = write(opened, out, layout=layout, name=name, licence=licence, note=note, watch=watch)
     begun = "; the run is not finished, and repeating its command makes more" if opened.results is None else ""
-    typer.echo(f"{out}: {told.size} pictures of {len(told.classes)} classes{begun}")
+    echo(f"{out}: {told.size} pictures of {len(told.classes)} classes{begun}")

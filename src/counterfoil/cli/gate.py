@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from counterfoil.cli.output import output
+from counterfoil.cli.output import echo, output
 from counterfoil.core.errors import UsageError
 from counterfoil.metrics.gate import check_against, check_bars, parse_bar
 from counterfoil.metrics.imagenet_d_columns import surrogates_of
@@ -72,10 +72,10 @@ def gate(
     told = {"checks": [each.to_dict() for each in checks], "undecided": {key: each._asdict() for key, each in undecided.items()}}
     write_json(canonical({"run": str(opened.path), "passed": not failed, **told}))
     for check in checks:
-        typer.echo(f"{'pass' if check.passed else 'FAIL'}  {check.asked}: {check.answer}")
+        echo(f"{'pass' if check.passed else 'FAIL'}  {check.asked}: {check.answer}")
     for note in notes:
-        typer.echo(f"note  {note}; the verdict may change once they are decided")
-    typer.echo(f"gate: {f'{failed} of {len(checks)} failed' if failed else f'all {len(checks)} passed'}")
+        echo(f"note  {note}; the verdict may change once they are decided")
+    echo(f"gate: {f'{failed} of {len(checks)} failed' if failed else f'all {len(checks)} passed'}")
     raise typer.Exit(1 if failed else 0)
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from counterfoil.core.errors import printable
 from counterfoil.parts import registry
 
 
@@ -28,5 +29,5 @@ def list_parts(
     for each in roles:
         for part in registry.listed(each):
             origin = "" if part.package == "counterfoil" else f" (from {part.package})"
-            table.add_row(each, f"{part.kind}:", escape(part.summary + origin))
+            table.add_row(each, f"{part.kind}:", escape(printable(part.summary + origin)))
     Console().print(table)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from counterfoil.cli.output import echo
 from counterfoil.store import open_run
 
 
@@ -26,4 +27,4 @@ def log(
     from counterfoil.report.trackers import log as send
 
     for path in runs:
-        typer.echo(f"{path}: logged to {send(open_run(path), to, where)}")
+        echo(f"{path}: logged to {send(open_run(path), to, where)}")

@@ -1,4 +1,4 @@
-"""The file that a command is to write at its end: checked before the work, so that nothing is worked out in vain."""
+"""Output of commands: lines on the terminal, without foreign control characters, and a file checked before the work."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from counterfoil.core.errors import UsageError
+import typer
+
+from counterfoil.core.errors import UsageError, printable
 
 Write = Callable[[bytes], None]
+
+
+def echo(text: object = "", *, err: bool = False) -> None:
+    """Print text, in which names, paths and messages of others may stand."""
+    typer.echo(printable(str(text)), err=err)
 
 
 def output(path: Path | None, option: str) -> Write:

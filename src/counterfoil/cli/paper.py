@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
 from counterfoil.store import open_run
 from counterfoil.studies import papers
@@ -32,4 +33,4 @@ def paper(
         meant, _, path = ("", "", text) if Path(text).exists() else text.rpartition("=")
         found += [(meant, row) for row in ours.rows(open_run(path), published)]
     for line in list(beside.lines(source, published, found)):  # all of it or, for a wrong row, none
-        typer.echo(line)
+        echo(line)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from counterfoil.cli.output import echo
 from counterfoil.core.progress import counting
 from counterfoil.core.spec import part
 from counterfoil.metrics.protocols import protocol_of, results_of, text_of
@@ -81,7 +82,7 @@ def report(
     from counterfoil.report import write_report
 
     page = write_report([open_run(path) for path in runs], out or runs[0] / "report", pictures=pictures)
-    typer.echo(page)
+    echo(page)
 
 
 def extent(protocol: str, counts: Mapping[str, Any]) -> str:
@@ -95,7 +96,7 @@ def extent(protocol: str, counts: Mapping[str, Any]) -> str:
 
 
 def _tell(line: str) -> None:
-    typer.echo(f"counterfoil: {line}", err=True)
+    echo(f"counterfoil: {line}", err=True)
 
 
 def show(run: Run, *, model: str | None = None, oracle: str | None = None) -> None:
@@ -107,12 +108,12 @@ def show(run: Run, *, model: str | None = None, oracle: str | None = None) -> No
     skipped = f", {counts['skipped']} unreadable and skipped" if counts["skipped"] else ""
     asked = results["oracle"]["name"]
     names = results["model"]["name"] + (f", oracle {asked}" if asked != "none" else "")
-    typer.echo(f"{names}: {extent(protocol_of(run), counts)}{skipped}")
-    typer.echo(text_of(run, results))
+    echo(f"{names}: {extent(protocol_of(run), counts)}{skipped}")
+    echo(text_of(run, results))
     if protocol_of(run) == "fmr" and counts["validated"]:
         found = about_results(results, classes=len(run.classes), validated=counts["validated"])
         if model is not None:  # the steps were guided against another one
             found = [caution for caution in found if caution.kind == "care"]
         for caution in found:
             gap = "\n" if caution is found[0] else ""
-            typer.echo(f"{gap}{'take care' if caution.kind == 'care' else 'note'}: {caution.text}")
+            echo(f"{gap}{'take care' if caution.kind == 'care' else 'note'}: {caution.text}")

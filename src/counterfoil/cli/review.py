@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from counterfoil.cli.output import echo
 from counterfoil.cli.serve import Address, Host, Log, Port, TokenFile
 from counterfoil.core.extras import require
 
@@ -63,10 +64,10 @@ def review(
     tokens = {name: desk.invite(name) for name in reviewer or ()}
 
     def told(started: Settings) -> None:
-        typer.echo(serving.welcome(started))
-        typer.echo(f"Review {desk.key}: {started.address}/reviews/{desk.key}")
+        echo(serving.welcome(started))
+        echo(f"Review {desk.key}: {started.address}/reviews/{desk.key}")
         for name, token in tokens.items():
-            typer.echo(f"{name}: {started.address}/enter#{token}")
+            echo(f"{name}: {started.address}/enter#{token}")
 
     serving.serve(settings, told=told, log=log)
 
@@ -107,12 +108,12 @@ class _Desk:
 
         written = publish(self._database, self._run, self._review)
         kept = f"{written.kept} pictures kept, {written.rejected} rejected, {written.undecided} undecided"
-        typer.echo(f"{kept}; verdicts of oracle {written.oracle}")
+        echo(f"{kept}; verdicts of oracle {written.oracle}")
         if written.note:
-            typer.echo(written.note)
+            echo(written.note)
         if written.kept or written.rejected:
             for line in review_lines(review_of(self._run.path) or {})[1:]:
-                typer.echo(line)
+                echo(line)
             show(self._run, oracle=written.oracle)
 
     def export(self, path: Path, *, pictures: Literal["files", "embed"]) -> None:
@@ -123,7 +124,7 @@ class _Desk:
             count = write_tasks(transaction, self._review, run=self._run.path, path=path, pictures=pictures)
         interface = path.with_suffix(".xml")
         interface.write_text(CONFIG, encoding="utf-8")
-        typer.echo(f"{count} tasks in {path}, labelling interface in {interface}")
+        echo(f"{count} tasks in {path}, labelling interface in {interface}")
 
     def take(self, path: Path) -> None:
         """Enter votes, and say what could not be used."""
@@ -131,6 +132,6 @@ class _Desk:
 
         with self._database.writing() as transaction:
             done = import_votes(transaction, self._review, path)
-        typer.echo(f"{done.votes} votes by {len(done.reviewers)} reviewers entered")
+        echo(f"{done.votes} votes by {len(done.reviewers)} reviewers entered")
         for reason, times in done.problems.most_common():
-            typer.echo(f"left out, {times}: {reason}")
+            echo(f"left out, {times}: {reason}")

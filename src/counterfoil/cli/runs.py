@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from counterfoil.cli.output import echo
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import UsageError
 from counterfoil.core.naming import default_folder
@@ -105,9 +106,9 @@ def run(
     with watching(resolved.subject) as (watch, tell):
         finished = protocols.run(resolved, out, execution=execution, watch=watch, tell=tell, **staged)
     if stage is not None and finished.results is None:
-        return typer.echo(f"{out / 'stages' / stage}.jsonl")
+        return echo(f"{out / 'stages' / stage}.jsonl")
     show(finished)
-    typer.echo(f"\n{out}  (counterfoil report {out} makes a page of it)")
+    echo(f"\n{out}  (counterfoil report {out} makes a page of it)")
 
 
 def read(file: Path | None) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def images_of(resolved: Any) -> int:
 def _explain(resolved: Any, out: Path) -> None:
     from counterfoil.protocols.cost import cost, painting_cost, staged_cost
 
-    typer.echo(yaml.safe_dump(resolved.model_dump(mode="json"), sort_keys=False).rstrip())
+    echo(yaml.safe_dump(resolved.model_dump(mode="json"), sort_keys=False).rstrip())
     lines: list[str] = []
     if isinstance(resolved, specs.FmrSpec):
         lines = cost(resolved, images_of(resolved)).lines()
@@ -152,6 +153,6 @@ def _explain(resolved: Any, out: Path) -> None:
         lines = staged_cost(resolved, images_of(resolved))
     elif isinstance(resolved, specs.ImagenetDSpec):
         lines = painting_cost(resolved, images_of(resolved))
-    typer.echo(f"\n# run directory: {out}")
+    echo(f"\n# run directory: {out}")
     for line in lines:
-        typer.echo(f"# {line}")  # a comment, so that the whole can be kept as a file and run
+        echo(f"# {line}")  # a comment, so that the whole can be kept as a file and run

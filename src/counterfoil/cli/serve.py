@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from counterfoil.cli.output import echo
 from counterfoil.core.extras import require
 
 Host = Annotated[str, typer.Option(help="Address to listen on. Any but a loopback one demands a token.")]
@@ -35,4 +36,4 @@ def serve(
     from counterfoil.web import serving
 
     settings = serving.settings_for(folder, host=host, port=port, database=database, token_file=token_file)
-    serving.serve(settings, told=lambda started: typer.echo(serving.welcome(started)), log=log)
+    serving.serve(settings, told=lambda started: echo(serving.welcome(started)), log=log)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from counterfoil.cli import paper
+from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
 from counterfoil.studies import NAMES
 
@@ -41,7 +42,7 @@ def _command(name: str) -> Callable[..., None]:
         )  # fmt: skip
         missing = _alone(name, base).failed
         for claim in missing:
-            typer.echo(f"not shown  {claim}")
+            echo(f"not shown  {claim}")
         _finish(out, shown=not missing)
 
     return study
@@ -62,7 +63,7 @@ def every(
     base = _settings("all", None, {}, size=None, images=images, seed=seed, device=device, out=out, assignments=[])
     missing = _together([name for name in NAMES if not only or name in only], base, processes)
     if missing:
-        typer.echo(f"not shown: {missing} of what has to hold, see the table")
+        echo(f"not shown: {missing} of what has to hold, see the table")
     _finish(out, shown=not missing)
 
 
@@ -122,25 +123,23 @@ def _together(names: list[str], base: Any, processes: Number) -> int:
             watch(1)
     lines = summary.summary(outcomes, list(NAMES))
     for line in summary.as_text(lines):
-        typer.echo(line)
+        echo(line)
     runner.write(base.folder / "all.json", {"seed": base.seed, "studies": summary.as_data(lines)})
     worked = sum(getattr(each, "cpu_seconds", 0) for each in outcomes.values())
     minutes = (time.monotonic() - began) / 60
-    typer.echo(
-        f"\n{len(outcomes)} studies, {minutes:.1f} minutes, {worked / 60:.1f} minutes of processor time, {several} side by side"
-    )
+    echo(f"\n{len(outcomes)} studies, {minutes:.1f} minutes, {worked / 60:.1f} minutes of processor time, {several} side by side")
     return sum(not each.good for each in lines)
 
 
 def _show(outcome: Any) -> None:
     for line in outcome.lines():
-        typer.echo(line)
-    typer.echo("")
+        echo(line)
+    echo("")
 
 
 def _finish(out: Path, *, shown: bool) -> None:
     """The last line, and the exit code: 1 if something that must hold on the lab was not shown to."""
-    typer.echo(f"{out}  (findings as JSON, and the runs)")
+    echo(f"{out}  (findings as JSON, and the runs)")
     raise typer.Exit(0 if shown else 1)
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from counterfoil.cli.output import echo
+
 if TYPE_CHECKING:
     from counterfoil.parts.language.tuning import Step
 
@@ -72,22 +74,20 @@ def train_rewriter(
             watch=watch,
         )
     if as_json:
-        typer.echo(json.dumps({**asdict(done), "folder": str(done.folder)}))
+        echo(json.dumps({**asdict(done), "folder": str(done.folder)}))
         return
     if done.resumed_at >= done.steps:
-        typer.echo(f"{out}: was trained before, nothing to do")
+        echo(f"{out}: was trained before, nothing to do")
     elif done.resumed_at:
-        typer.echo(f"went on at step {done.resumed_at}")
+        echo(f"went on at step {done.resumed_at}")
     left_out = f", {done.left_out} left out as too long" if done.left_out else ""
-    typer.echo(f"adapter  {out} ({done.steps} steps, {done.trained_on} examples{left_out})")
+    echo(f"adapter  {out} ({done.steps} steps, {done.trained_on} examples{left_out})")
     if done.held_out_before is not None and done.held_out_after is not None:
-        typer.echo(
-            f"loss     {done.loss:.3f}; on held-out captions {done.held_out_before:.3f} before, {done.held_out_after:.3f} after"
-        )
+        echo(f"loss     {done.loss:.3f}; on held-out captions {done.held_out_before:.3f} before, {done.held_out_after:.3f} after")
     else:
-        typer.echo(f"loss     {done.loss:.3f}; no captions were held out")
+        echo(f"loss     {done.loss:.3f}; no captions were held out")
     name = base if base.startswith(("lab:", "llm:")) else f"llm:{base}"
-    typer.echo(f"use it   --rewriter {name} with the option adapter={out}")
+    echo(f"use it   --rewriter {name} with the option adapter={out}")
 
 
 @contextmanager

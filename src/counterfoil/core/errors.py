@@ -17,6 +17,10 @@ A message is one line that says what is wrong, what was given and what to do.
 
 from __future__ import annotations
 
+import re
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 class CounterfoilError(Exception):
     """Base of the tree; catching it catches everything Counterfoil raises on purpose."""
@@ -64,6 +68,11 @@ class BadImage(CounterfoilError):
 
 class RunFailed(CounterfoilError):
     """The run stopped half-way for a reason that is not the user's input."""
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: control characters, marks that reverse text, and half surrogate pairs are escaped."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def one_line(error: object, longest: int = 200) -> str:
