@@ -12,6 +12,7 @@ from counterfoil.parts import registry
 from counterfoil.parts.datasets.excerpt import Listed
 from counterfoil.protocols import fmr, imagenet_d, lance, provenance
 from counterfoil.protocols.assembly import Given, open_data
+from counterfoil.protocols.fmr import running as fmr_running
 from counterfoil.protocols.imagenet_d import bench as imagenet_d_bench
 from counterfoil.protocols.imagenet_d import running
 from counterfoil.protocols.ray.climbing import ClimbWorker
@@ -44,10 +45,10 @@ def test_climbs_are_those_of_one_process(tmp_path: Path, dies, packed) -> None:
     crew = Crew(pool, 2)
     about = crew.start()
     dataset = open_data(chosen)
-    seen: list[fmr.Progress] = []
+    seen: list[fmr_running.Progress] = []
     with store.write(out, chosen.model_dump(mode="json"), about.classes, about.account, part_images=8, packed=packed) as writer:
         make(crew, chosen, dataset, writer, slots=about.slots, room=about.room, watch=seen.append, tell=lambda line: None)
-        fmr.finish(chosen, writer)
+        fmr_running.finish(chosen, writer)
     pool.stop()
     spread = store.open_run(out)
     assert content(spread) == content(whole)
@@ -64,7 +65,7 @@ def test_an_interrupted_run_is_finished_by_another_executor(tmp_path: Path) -> N
     crew = Crew(pool, 2)
     about, dataset = crew.start(), open_data(chosen)
 
-    def watch(progress: fmr.Progress) -> None:
+    def watch(progress: fmr_running.Progress) -> None:
         if store.open_run(out).counts["images"] >= 12:
             raise KeyboardInterrupt
 
@@ -176,7 +177,7 @@ def test_what_workers_have_finished_is_kept_when_a_run_is_interrupted(tmp_path: 
     crew = Crew(pool, 2)
     about, dataset = crew.start(), open_data(chosen)
 
-    def watch(progress: fmr.Progress) -> None:
+    def watch(progress: fmr_running.Progress) -> None:
         done.append(progress.done)
         if progress.done >= 12:
             raise KeyboardInterrupt
