@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.core.errors import BadData
-from counterfoil.core.tables import BadJson, parse_json, read_json, read_rows, read_table
+from counterfoil.core.tables import BadJson, parse_json, parse_yaml, read_json, read_rows, read_table, read_text
 
 HOSTILE = {
     "nested": (b"[" * 200_000 + b"]" * 200_000, "nested more than 100 deep"),
@@ -96,3 +96,36 @@ def test_what_is_no_table_is_one_line(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(BadData, match="not a CSV file"):
         list(read_table(path, what="rows"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 5_000,
+        "[" * 101 + "]" * 101,
+        "&a [*a]",
+        "{a: [",
+        "1: 2\n  3: 4",
+        "9" * 5_000,
+        "a: 2026-99-99",
+        "\x00",
+        "!!python/none",
+    ],
+)
+def test_hostile_yaml_is_one_line(text: str) -> None:
+    with pytest.raises(BadData, match="words: not YAML") as caught:
+        parse_yaml(text, what="words")
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_yaml_that_shares_its_parts_is_read_at_once() -> None:
+    lines = ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30))]
+    assert len(parse_yaml("\n".join(lines), what="x")) == 30
+
+
+def test_a_text_is_utf8(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(BadData, match=r"a.txt: cannot be read \(not a text in UTF-8\)"):
+        read_text(tmp_path / "a.txt")
+    with pytest.raises(BadData, match="not a regular file"):
+        read_text(Path("/dev/zero"))

@@ -69,15 +69,18 @@ def test_wordnet_ids_are_put_into_words_and_kept_as_aliases(tmp_path: Path) -> N
 
 def test_names_come_from_a_file(tmp_path: Path) -> None:
     fill(tmp_path / "data", ["c1/a.png", "c2/a.png"])
-    (tmp_path / "names.csv").write_text("c2,dog\nc1,cat\nc9,bird\n")
-    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    (tmp_path / "names.csv").write_text("folder,name\nc2,dog\nc1,cat\nc9,bird\n")
+    (tmp_path / "names.txt").write_text("c1 cat\nc2 dog\n")
     for file in ("names.csv", "names.txt"):
         assert list(folder(str(tmp_path / "data"), names=str(tmp_path / file)).classes) == ["cat", "dog"]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("c1,cat\n", "no name for the folders 'c2'"), ("c1,cat\nc2,cat\n", "'c1' and 'c2' are both named 'cat'")],
+    [
+        ("folder,name\nc1,cat\n", "no name for the folders 'c2'"),
+        ("folder,name\nc1,cat\nc2,cat\n", "'c1' and 'c2' are both named 'cat'"),
+    ],
 )
 def test_names_that_do_not_fit_are_refused(tmp_path: Path, content: str, message: str) -> None:
     fill(tmp_path / "data", ["c1/a.png", "c2/a.png"])

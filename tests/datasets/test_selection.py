@@ -87,7 +87,7 @@ def test_every_picture_is_as_likely_to_be_drawn(photos: str) -> None:
 
 
 def test_the_inner_options_are_passed_on(tmp_path: Path, photos: str) -> None:
-    (tmp_path / "names.csv").write_text("".join(f"{name},{name.upper()}S\n" for name in HELD))
+    (tmp_path / "names.csv").write_text("folder,name\n" + "".join(f"{name},{name.upper()}S\n" for name in HELD))
     data = subset_dataset(f"folder:{photos}", per_class=1, options={"names": str(tmp_path / "names.csv")})
     assert list(data.classes) == ["ANTS", "BEES", "CATS", "DOGS"]
 

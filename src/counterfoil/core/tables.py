@@ -1,4 +1,4 @@
-"""JSON and CSV from outside: size, depth, numbers and encoding are checked in one place, and an error is one line."""
+"""JSON, YAML, CSV and text from outside: size, depth, numbers and encoding are checked in one place, and an error is one line."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
+
+import yaml
 
 from counterfoil.core.errors import BadData, one_line
 
@@ -61,6 +63,29 @@ def read_json(path: Path, *, what: str | None = None, limit: int = MAX_BYTES) ->
     except OSError as error:
         raise BadJson(f"{what}: cannot be read ({error.strerror or one_line(error)})") from None
     return parse_json(content, what=what, limit=limit)
+
+
+def parse_yaml(text: str, *, what: str) -> Any:
+    """The value of a YAML text, or BadData with one line that starts with `what`."""
+    try:
+        value = yaml.safe_load(text)
+    except RecursionError:
+        raise BadData(f"{what}: not YAML (nested more than {MAX_DEPTH} deep)") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise BadData(f"{what}: not YAML ({one_line(error)})") from None
+    if isinstance(value, dict | list) and _is_deep(value):
+        raise BadData(f"{what}: not YAML (nested more than {MAX_DEPTH} deep)")
+    return value
+
+
+def read_text(path: Path, *, limit: int = MAX_BYTES) -> str:
+    """The text of a file in UTF-8, or BadData with one line that names the file."""
+    try:
+        return read_bytes(path, limit=limit).decode("utf-8-sig")
+    except OSError as error:
+        raise BadData(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise BadData(f"{path}: cannot be read (not a text in UTF-8)") from None
 
 
 def read_bytes(path: Path, *, limit: int = MAX_BYTES) -> bytes:
@@ -126,10 +151,6 @@ def _is_deep(value: Any) -> bool:
     for _ in range(MAX_DEPTH + 1):
         if not level:
             return False
-        level = [
-            child
-            for each in level
-            for child in (each.values() if isinstance(each, dict) else each)
-            if isinstance(child, dict | list)
-        ]
+        children = (child for each in level for child in (each.values() if isinstance(each, dict) else each))
+        level = list({id(child): child for child in children if isinstance(child, dict | list)}.values())  # YAML shares
     return True

@@ -1,17 +1,14 @@
-"""ImageNet's label space: recognised under other spellings, put into words, and cut to the nine classes of the papers."""
+"""ImageNet's thousand classes, their WordNet ids and other names, and the nine classes that some papers use."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-
-from counterfoil.parts import labels
+from functools import cached_property, lru_cache
+from importlib.resources import files
 
 _WORDNET = re.compile(r"n\d{8}")
-_ENOUGH = 950  # of the thousand names have to be ImageNet's at their place
 
 NINE_CLASSES: Mapping[str, tuple[int, int]] = {
     "dog": (151, 268),
@@ -37,41 +34,25 @@ class ImageNetClass:
     """One class of ImageNet-1k, with every name it goes by."""
 
     wordnet: str
-    name: str  # short and unlike that of every other class, whatever the case
+    name: str  # torchvision's short name, unlike that of every other class, whatever the case
     lemmas: str  # all of WordNet's words for it, with commas
 
-    @property
+    @cached_property
     def aliases(self) -> tuple[str, ...]:
         """The other names."""
-        return (self.wordnet, self.lemmas, *labels.split(self.lemmas))
+        return (self.wordnet, self.lemmas, *(lemma.strip() for lemma in self.lemmas.split(",")))
 
 
 @lru_cache(maxsize=1)
 def classes() -> tuple[ImageNetClass, ...]:
     """The thousand classes of ImageNet, in the order of the usual models' outputs."""
-    from timm.data.imagenet_info import ImageNetInfo
-
-    info = ImageNetInfo("imagenet-1k")
-    usual = _categories()
-    times = Counter(labels.key(name) for name in usual)
-    rows = zip(info.label_names(), usual, info.label_descriptions(), strict=True)
-    # Two names differ by a capital alone: the dog Cardigan, also Cardigan Welsh corgi, and the garment.
-    return tuple(
-        ImageNetClass(wordnet, labels.split(lemmas)[-1] if times[labels.key(name)] > 1 else name, lemmas)
-        for wordnet, name, lemmas in rows
-    )
+    rows = files("counterfoil.parts").joinpath("imagenet_classes.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    return tuple(ImageNetClass(*row.split("\t")) for row in rows)
 
 
-def names_and_aliases() -> tuple[list[str], labels.Aliases]:
-    """What the thousand classes are called, and what else."""
+def names_and_aliases() -> tuple[list[str], list[tuple[str, ...]]]:
+    """Names of the thousand classes, and the other names of each."""
     return [entry.name for entry in classes()], [entry.aliases for entry in classes()]
-
-
-def distinct_names(categories: Sequence[str]) -> tuple[list[str], labels.Aliases | None]:
-    """Class names that are all unlike, and their aliases, if `categories` are ImageNet's; else as they are."""
-    if tuple(categories) != _categories():
-        return list(categories), None
-    return names_and_aliases()
 
 
 def nine_classes() -> dict[str, list[str]]:
@@ -80,30 +61,9 @@ def nine_classes() -> dict[str, list[str]]:
     return {name: ids[first : last + 1] for name, (first, last) in NINE_CLASSES.items()}
 
 
-def recognised(names: Sequence[str]) -> tuple[list[str], labels.Aliases | None]:
-    """Names all unlike each other, and aliases where they are ImageNet's thousand, with or without a background class."""
-    extra = len(names) - 1000
-    if extra in (0, 1):
-        known = [{labels.key(name) for name in (entry.name, *entry.aliases)} for entry in classes()]
-        held = sum(labels.key(name) in own for name, own in zip(names[extra:], known, strict=True))
-        if held >= _ENOUGH:
-            front = list(names[:extra])
-            spelt = zip(classes(), names[extra:], strict=True)
-            aliases = [(), *[(*entry.aliases, name) for entry, name in spelt]][1 - extra :]
-            return front + [entry.name for entry in classes()], aliases
-    times = Counter(names)
-    return [f"{name} (number {at})" if times[name] > 1 else name for at, name in enumerate(names)], None
-
-
 def in_words(names: Sequence[str]) -> list[str]:
     """The names in words if they are WordNet ids, those that are not ImageNet's left as they are; else the names."""
     if not all(_WORDNET.fullmatch(name) for name in names):
         return list(names)
     words = {entry.wordnet: entry.name for entry in classes()}
     return [words.get(name, name) for name in names]
-
-
-def _categories() -> tuple[str, ...]:
-    from torchvision.models import ResNet50_Weights
-
-    return tuple(ResNet50_Weights.DEFAULT.meta["categories"])

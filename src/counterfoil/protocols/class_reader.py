@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import RunFailed
 from counterfoil.core.records import Picture, Prediction
-from counterfoil.parts import label_groups, labels
+from counterfoil.parts import labels
 from counterfoil.parts.contracts import Model
 
 _KEPT = ("predicted", "correct", "confidence", "truth", "rank")  # of a look, as a prediction has it
@@ -74,7 +74,8 @@ def reading(name: str, model: Model, classes: Mapping[str, Sequence[str]]) -> Re
     by_name = _by_name(classes, model)
     if by_name is not None:  # a zero-shot model that was given the set's own names
         return Reading(name, model, tuple((column,) for column in by_name))
-    groups = label_groups.resolve({known: list(ids) for known, ids in classes.items()}, model.classes, what=what, aliases=aliases)
+    members = {known: list(ids) for known, ids in classes.items()}
+    groups = labels.resolve_groups(members, model.classes, what=what, aliases=aliases)
     return Reading(name, model, tuple(tuple(groups[known]) for known in classes))
 
 

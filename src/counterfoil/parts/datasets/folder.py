@@ -21,7 +21,7 @@ def folder(path: str, *, names: str | None = None) -> FolderDataset:
     """Pictures in folders, one sub-folder a class: folder:PATH.
 
     Classes are named after their folders; ImageNet's WordNet ids are put into words. `names` is a file with other names:
-    JSON or CSV from folder to name, or a text with one name a line in the folders' sorted order.
+    a JSON mapping from folder to name, lines "folder name", or a table with the folders and a column `name`.
     """
     if not path:
         raise BadData("folder: name a folder, as in folder:photos")

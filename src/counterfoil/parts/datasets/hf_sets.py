@@ -17,7 +17,6 @@ from counterfoil.core import extras
 from counterfoil.core.errors import BadData, CounterfoilError, one_line
 from counterfoil.parts import images, labels
 from counterfoil.parts.contracts import Sample
-from counterfoil.parts.datasets.labelling import check_classes, labelling
 from counterfoil.parts.weights import local_folder
 
 
@@ -73,13 +72,13 @@ class ColumnDataset:
         self._name = name
         known = getattr(feature, "names", None)
         if known and classes is None:
-            check_classes(known, name)
+            labels.check_classes(known, name)
             self.classes: Sequence[str] = list(known)
             self.aliases: labels.Aliases | None = None
             self._labels = array("l", (self._number(value, len(known), at) for at, value in enumerate(rows.labels)))
         else:
             written = ["" if value is None else str(value) for value in rows.labels]
-            found = labelling(written, classes, what=name)
+            found = labels.resolve_labels(written, classes, what=name)
             self.classes, self.aliases = found.classes, found.aliases
             self._labels = array("l", (found.numbers[value] for value in written))
 

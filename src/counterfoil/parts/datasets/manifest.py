@@ -13,7 +13,6 @@ from counterfoil.core.errors import BadData, one_line
 from counterfoil.parts import labels
 from counterfoil.parts.contracts import Sample
 from counterfoil.parts.datasets.files import Files
-from counterfoil.parts.datasets.labelling import labelling
 from counterfoil.parts.weights import file_sha256
 
 _PATHS = ("path", "file", "filename", "file_name", "image", "image_path")
@@ -62,7 +61,7 @@ class ManifestDataset:
         self._file, self._root = file, root
         self._paths = [row[0] for row in rows]
         self._ids = [row[2] if len(row) > 2 and row[2] else row[0] for row in rows]
-        found = labelling((row[1] for row in rows), classes, what=str(file), folder=file.parent)
+        found = labels.resolve_labels((row[1] for row in rows), classes, what=str(file), folder=file.parent)
         self._labels = [found.numbers[row[1]] for row in rows]
         self.classes: Sequence[str] = found.classes
         self.aliases: labels.Aliases | None = found.aliases

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadData
 from counterfoil.core.lots import lot
-from counterfoil.parts import label_groups, labels, registry
+from counterfoil.parts import labels, registry
 from counterfoil.parts.contracts import Dataset, Reader, Sample, provenance_of, reader_of
 from counterfoil.parts.datasets.subset import Subset, shares
 
@@ -21,7 +21,7 @@ def subset_dataset(
     data: str,
     *,
     classes: Sequence[str] | None = None,
-    groups: label_groups.GroupSpec | None = None,
+    groups: labels.GroupSpec | None = None,
     per_class: int | None = None,
     count: int | None = None,
     seed: int | None = None,
@@ -43,18 +43,16 @@ def subset_dataset(
     if classes is not None:
         selected = Relabelled(whole, {name: [name] for name in classes}, what=data, partial=False)
     elif groups is not None:
-        selected = Relabelled(whole, label_groups.read(groups), what=data, partial=True)
+        selected = Relabelled(whole, labels.read_groups(groups), what=data, partial=True)
     return limited(selected, per_class=per_class, count=count, seed=seed, what=data)
 
 
 class Relabelled:
     """The samples of some classes of a data set, under the labels of the groups they are in."""
 
-    def __init__(
-        self, dataset: Dataset, groups: Mapping[str, Sequence[label_groups.Member]], *, what: str, partial: bool
-    ) -> None:
+    def __init__(self, dataset: Dataset, groups: Mapping[str, Sequence[labels.Member]], *, what: str, partial: bool) -> None:
         aliases: labels.Aliases | None = getattr(dataset, "aliases", None)
-        found = label_groups.resolve(groups, dataset.classes, what=f"data {what}", aliases=aliases, partial=partial)
+        found = labels.resolve_groups(groups, dataset.classes, what=f"data {what}", aliases=aliases, partial=partial)
         self.dataset = dataset
         self.classes: Sequence[str] = list(found)
         self.aliases: labels.Aliases | None = None  # a group has no name but its own

@@ -36,7 +36,7 @@ def tensors(path: str, *, classes: str | Sequence[str] | None = None) -> ArrayDa
     source = Path(path).expanduser()
     arrays, found = _open(source)
     if classes is not None:
-        found = names.given_names(classes)
+        found = names.read_names(classes)
     for name in ("images", "labels"):
         if name not in arrays:
             raise BadData(f"{source}: no array named {name!r}; it has {', '.join(map(repr, arrays)) or 'none'}")

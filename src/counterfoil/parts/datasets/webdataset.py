@@ -16,7 +16,6 @@ from counterfoil.core.errors import BadData
 from counterfoil.parts import images, labels
 from counterfoil.parts.contracts import Sample
 from counterfoil.parts.datasets import shards
-from counterfoil.parts.datasets.labelling import labelling
 
 _PICTURES = frozenset(ending.removeprefix(".") for ending in images.EXTENSIONS)
 _LABELS = ("cls", "label", "cls.txt", "label.txt", "class")
@@ -57,7 +56,7 @@ class ShardDataset:
                 self._names.append(f"{path.stem}/{name}")
                 self._places.add(_picture(files, image, path, name))
                 written.append(_label(files, label, path, name))
-        found = labelling(written, classes, what=str(paths[0]), folder=self._paths[0].parent)
+        found = labels.resolve_labels(written, classes, what=str(paths[0]), folder=self._paths[0].parent)
         self._labels = array("l", (found.numbers[value] for value in written))
         self.classes: Sequence[str] = found.classes
         self.aliases: labels.Aliases | None = found.aliases

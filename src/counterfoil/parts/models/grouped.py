@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts import label_groups, labels, registry
+from counterfoil.parts import labels, registry
 from counterfoil.parts.contracts import Model, provenance_of, to_device
 
 Others = Literal["drop", "keep"]
@@ -17,7 +17,7 @@ OTHER = "(other)"
 
 
 def grouped_model(
-    model: str, *, groups: label_groups.GroupSpec, others: Others = "drop", options: Mapping[str, Any] | None = None
+    model: str, *, groups: labels.GroupSpec, others: Others = "drop", options: Mapping[str, Any] | None = None
 ) -> GroupedModel:
     """Any model with many classes made one: grouped:timm:resnet50 with `groups`, its own options under `options`.
 
@@ -29,7 +29,7 @@ def grouped_model(
     if not model:
         raise BadPart("grouped: name a model, as in grouped:timm:resnet50")
     inner: Model = registry.create("model", model, options)
-    return GroupedModel(inner, label_groups.read(groups), others=others, name=model)
+    return GroupedModel(inner, labels.read_groups(groups), others=others, name=model)
 
 
 class GroupedModel:
@@ -38,7 +38,7 @@ class GroupedModel:
     def __init__(
         self,
         model: Model,
-        groups: Mapping[str, Sequence[label_groups.Member]],
+        groups: Mapping[str, Sequence[labels.Member]],
         *,
         others: Others = "drop",
         name: str = "model",
@@ -47,7 +47,7 @@ class GroupedModel:
             raise BadPart(f"grouped: others is one of {', '.join(get_args(Others))}, got {others!r}")
         self.model = model
         self.name = name
-        members = label_groups.resolve(groups, model.classes, what=f"model {name}", aliases=getattr(model, "aliases", None))
+        members = labels.resolve_groups(groups, model.classes, what=f"model {name}", aliases=getattr(model, "aliases", None))
         if others == "keep":
             taken = {number for numbers in members.values() for number in numbers}
             rest = [number for number in range(len(model.classes)) if number not in taken]

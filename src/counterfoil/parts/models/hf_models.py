@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts import imagenet, labels
+from counterfoil.parts import labels
 from counterfoil.parts.encoders.clip import open_encoder
 from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE
 from counterfoil.parts.models.module import ModuleModel
@@ -68,5 +68,5 @@ def _names(config: Any, classes: str | Sequence[str] | None, what: str) -> tuple
     if config.problem_type == "multi_label_classification":
         raise BadPart(f"{what}: was trained to give several labels a picture; a classifier with one label is needed")
     if named(classes) is None and not all(_UNNAMED.fullmatch(name) for name in listed):
-        return imagenet.recognised(listed)
+        return labels.recognise(listed)
     return for_outputs(classes, len(listed), what=what)

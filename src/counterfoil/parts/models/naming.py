@@ -12,7 +12,7 @@ Names = tuple[list[str], labels.Aliases | None]
 
 def class_names(classes: str | Sequence[str] | None) -> list[str] | None:
     """Class names as they are given, if they are."""
-    return None if classes is None else labels.given_names(classes)
+    return None if classes is None else labels.read_names(classes)
 
 
 def check_names(classes: Sequence[str], outputs: int, what: str) -> None:
@@ -26,7 +26,7 @@ def named(classes: str | Sequence[str] | None) -> Names | None:
     if classes == "imagenet":
         return imagenet.names_and_aliases()
     given = class_names(classes)
-    return None if given is None else imagenet.recognised(given)
+    return None if given is None else labels.recognise(given)
 
 
 def for_outputs(classes: str | Sequence[str] | None, outputs: int, *, what: str) -> Names:

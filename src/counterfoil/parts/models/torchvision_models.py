@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from counterfoil.core.errors import BadPart, BadWeights, UnknownName, one_line
-from counterfoil.parts import imagenet
+from counterfoil.parts import labels
 from counterfoil.parts import weights as weight_files
 from counterfoil.parts.models.module import ModuleModel
 from counterfoil.parts.models.naming import check_names, class_names
@@ -41,7 +41,7 @@ def torchvision_model(
     architecture, _, version = name.partition("/")
     builder, published = _find(architecture, version)
     preprocessing = _preprocessing(published, f"torchvision:{name}")
-    categories, aliases = imagenet.distinct_names(published.meta["categories"])
+    categories, aliases = labels.recognise(published.meta["categories"])
     given = class_names(classes)
     names = given or categories
     file = Path(weights) if weights is not None else None
