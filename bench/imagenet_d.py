@@ -29,7 +29,7 @@ from counterfoil.lab.faithfulness import faithfulness
 from counterfoil.metrics.imagenet_d import table_text
 from counterfoil.metrics.p_values import p_text
 from counterfoil.protocols import imagenet_d
-from counterfoil.report.export.writing import export
+from counterfoil.report.export import export
 
 DROP, SOUND, FAITHFUL, LEVEL, MINUTES = 15.0, 90.0, 85.0, 0.01, 10.0
 

@@ -134,7 +134,7 @@ def test_lance_runs_with_objects_too(tmp_path):
 
 def test_a_model_object_is_tested_on_an_exported_set(tmp_path):
     from counterfoil.protocols import imagenet_d
-    from counterfoil.report.export.writing import export
+    from counterfoil.report.export import export
     from tests.protocols.imagenet_d.world import SquareModel, given, spec
 
     export(imagenet_d.run(spec(), tmp_path / "made", given=given()), tmp_path / "set", licence="MIT")

@@ -11,7 +11,7 @@ from counterfoil.core.records import Verdict
 from counterfoil.metrics.imagenet_d import results
 from counterfoil.metrics.outcomes import model_names
 from counterfoil.protocols import imagenet_d
-from counterfoil.report.export.writing import export
+from counterfoil.report.export import export
 from counterfoil.store import Run, open_run
 from tests.cli.stored import call
 from tests.protocols.imagenet_d.world import Scripted, SquareModel, given, spec

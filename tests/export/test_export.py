@@ -5,30 +5,41 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
 import torch
+import typer
+from typer.testing import CliRunner
 
 from counterfoil import store
+from counterfoil.cli.compare import compare
+from counterfoil.cli.gate import gate
+from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadData, UsageError
 from counterfoil.core.records import Trial, Verdict
 from counterfoil.metrics.imagenet_d import table_text
 from counterfoil.metrics.imagenet_d_transfer import BIAS
 from counterfoil.parts import images, registry
 from counterfoil.protocols import fmr, imagenet_d
+from counterfoil.protocols.assembly import Given
 from counterfoil.report import write_report
 from counterfoil.report.collect import collect
-from counterfoil.report.export.formats import FORMATS
-from counterfoil.report.export.reading import find_set
-from counterfoil.report.export.writing import export
+from counterfoil.report.datasheet import find_set
+from counterfoil.report.export import LAYOUTS, export
+from tests.fakes import TinyModel
 from tests.protocols.imagenet_d.test_run import FOREST_AND_SNOW
 from tests.protocols.imagenet_d.world import THINGS, given, spec
-from tests.worlds import arrays
+from tests.worlds import FAKES, arrays
 from tests.worlds import spec as fmr_spec
 
 pytestmark = pytest.mark.xdist_group("export")
+
+gate_app, compare_app = typer.Typer(), typer.Typer()
+gate_app.command()(gate)
+compare_app.command()(compare)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +59,7 @@ def checked(folder: Path) -> list[str]:
     return files
 
 
-@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_format_is_whole_described_and_the_same_twice(run: store.Run, tmp_path: Path, layout: str) -> None:
     told = export(run, tmp_path / "set", layout=layout, licence="cc0-1.0", note="Painted for a test.")
     files = checked(tmp_path / "set")
@@ -69,11 +80,12 @@ def test_every_format_is_whole_described_and_the_same_twice(run: store.Run, tmp_
 
 def test_croissant_is_valid_and_reads_the_rows(run: store.Run, tmp_path: Path) -> None:
     croissant = pytest.importorskip("mlcroissant")
-    export(run, tmp_path / "set", licence="https://creativecommons.org/publicdomain/zero/1.0/")
+    export(run, tmp_path / "set", licence="https://creativecommons.org/publicdomain/zero/1.0/", croissant=True)
     found = croissant.Dataset(str(tmp_path / "set" / "croissant.json"))  # raises if it is not valid
     rows = list(found.records("rows"))
     assert len(rows) == FOREST_AND_SNOW
     assert rows[0]["rows/nuisance"] in (b"forest", b"snow")
+    checked(tmp_path / "set")
 
 
 def test_the_hub_library_loads_pictures_and_labels(run: store.Run, tmp_path: Path) -> None:
@@ -89,20 +101,11 @@ def test_our_own_readers_take_folders_and_shards(run: store.Run, tmp_path: Path)
     export(run, tmp_path / "folder")
     export(run, tmp_path / "shards", layout="webdataset")
     folder = registry.create("dataset", f"folder:{tmp_path / 'folder'}", {})
-    shards = registry.create("dataset", f"webdataset:{tmp_path / 'shards' / 'pictures-000000.tar'}", {})
+    shards = registry.create("dataset", f"webdataset:{tmp_path / 'shards' / 'images-000000.tar'}", {})
     assert len(folder) == len(shards) == FOREST_AND_SNOW
     assert set(folder.classes) == set(shards.classes) == set(THINGS)
-    with tarfile.open(tmp_path / "shards" / "pictures-000000.tar") as tar:
+    with tarfile.open(tmp_path / "shards" / "images-000000.tar") as tar:
         assert json.loads(tar.extractfile("00000000.json").read())["kind"] == "background"  # type: ignore[union-attr]
-
-
-def test_fiftyone_and_label_studio_files_fit_together(run: store.Run, tmp_path: Path) -> None:
-    export(run, tmp_path / "f", layout="fiftyone")
-    labels = json.loads((tmp_path / "f" / "labels.json").read_text())
-    assert {path.stem for path in (tmp_path / "f" / "data").iterdir()} == set(labels["labels"])
-    export(run, tmp_path / "l", layout="label-studio")
-    for task in json.loads((tmp_path / "l" / "tasks.json").read_text()):
-        assert (tmp_path / "l" / task["data"]["image"].partition("?d=")[2]).is_file()
 
 
 def test_a_set_tests_models_later_with_the_same_numbers(run: store.Run, tmp_path: Path) -> None:
@@ -143,7 +146,7 @@ def test_people_decide_what_goes_into_the_set(tmp_path: Path) -> None:
     run.append(verdicts=[Verdict(name, "made", "human", at < 4, 1.0, -1) for at, name in enumerate(kept[:9])])
     told = export(store.open_run(run.path), tmp_path / "set")
     assert told.size == 4
-    assert "people: 4 of 4 pictures" in (tmp_path / "set" / "README.md").read_text()
+    assert "people: 4 of 4 images" in (tmp_path / "set" / "README.md").read_text()
 
 
 def test_without_an_object_check_the_oracles_word_does_not_count(tmp_path: Path) -> None:
@@ -159,7 +162,83 @@ def test_runs_of_other_protocols_are_exported_too(tmp_path: Path) -> None:
     told = export(run, tmp_path / "set")
     accepted = sum(1 for trial in run.trials if trial.arm == "guided" and trial.validated)
     assert told.size == accepted > 0
-    assert "Photos were changed step by step" in (tmp_path / "set" / "README.md").read_text()
+    page = (tmp_path / "set" / "README.md").read_text()
+    assert "Photos were changed step by step" in page
+    assert str(tmp_path) not in page + (tmp_path / "set" / "set.json").read_text()  # nobody's folders
+    checked(tmp_path / "set")
+
+
+def test_the_model_a_set_was_made_against_is_no_honest_test_of_it(tmp_path: Path) -> None:
+    made = fmr.run(fmr_spec(f"tensors:{arrays(tmp_path / 'data.npz', 16)}"), tmp_path / "run")
+    told = export(made, tmp_path / "set")
+    assert told.surrogates == ["python:fakes.py:TinyModel"]
+    assert "surrogates: `python:fakes.py:TinyModel`" in (tmp_path / "set" / "README.md").read_text()
+    model, other = f"python:{FAKES}:TinyModel", "fake:other"
+    later = imagenet_d.run(
+        specs.parse({"protocol": "imagenet-d", "data": str(tmp_path / "set"), "models": [model, other], "size": 16}),
+        tmp_path / "later",
+        given=Given({other: TinyModel(seed=3)}),
+    )
+    assert {name: entry["role"] for name, entry in later.results["models"].items()} == {model: "surrogate", other: "unseen"}
+    refused = CliRunner().invoke(gate_app, [str(later.path), "--min", "accuracy=1", "--model", model])
+    assert refused.exit_code != 0 and "is a surrogate: the set was made against it" in str(refused.exception)
+    assert CliRunner().invoke(gate_app, [str(later.path), "--min", "accuracy=1", "--model", other, "--point"]).exit_code == 0
+    beside = imagenet_d.run(
+        specs.parse({"protocol": "imagenet-d", "data": str(tmp_path / "set"), "models": ["fake:more"], "size": 16}),
+        tmp_path / "beside",
+        given=Given({"fake:more": TinyModel(seed=4)}),
+    )
+    compared = CliRunner().invoke(compare_app, [str(later.path), str(beside.path)]).output
+    assert f"No honest test of {model}: the set was made against it or chosen by its mistakes." in compared
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", None])
+def test_an_image_that_is_not_what_was_stored_is_refused(run: store.Run, tmp_path: Path, content: bytes | None) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    damaged = store.open_run(tmp_path / "run")
+    trial = next(trial for trial in damaged.trials if trial.ending == "made")
+    file = tmp_path / "run" / trial.image
+    other = next(path for path in file.parents[1].rglob("*.png") if path != file)
+    file.write_bytes(other.read_bytes() if content is None else content)
+    with pytest.raises(UsageError, match="damaged, its SHA-256 is not its name"):
+        export(damaged, tmp_path / "set")
+    file.unlink()
+    with pytest.raises(UsageError, match="missing from the run"):
+        export(damaged, tmp_path / "set")
+    assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_image_is_read_once(run: store.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    read: list[str] = []
+    plain = Path.read_bytes
+
+    def counted(self: Path) -> bytes:
+        if self.suffix == ".png":
+            read.append(self.name)
+        return plain(self)
+
+    monkeypatch.setattr(Path, "read_bytes", counted)
+    export(run, tmp_path / "set", layout=layout)
+    assert len(read) == FOREST_AND_SNOW
+
+
+FORMULAS = ("=cmd|'/C calc'!A0", "@SUM(1)", "+1", "-2+3", "'=1", "\tx", "plain")
+
+
+def test_spreadsheet_formulas_are_escaped_and_read_back(tmp_path: Path) -> None:
+    png = images.png(torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(1)))
+    with store.write(tmp_path / "run", spec={"protocol": "lance"}, classes=list(FORMULAS), provenance={}) as writer:
+        for at, text in enumerate(FORMULAS):
+            name = writer.keep(png)
+            writer.add([Trial(text, "edited", at, 0, "made", 0, 0, image=name, factor="weather", prompt=text)], [], [])
+    export(store.open_run(tmp_path / "run"), tmp_path / "set")
+    with (tmp_path / "set" / "metadata.csv").open(newline="") as stream:
+        cells = [cell for row in csv.reader(stream) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t"))]
+    known = find_set(tmp_path / "set")
+    assert known is not None
+    assert {row["class"] for row in known.pictures.values()} == {" ".join(text.split()) for text in FORMULAS}
     checked(tmp_path / "set")
 
 
@@ -203,9 +282,11 @@ def test_what_cannot_be_exported_is_said(run: store.Run, tmp_path: Path) -> None
         export(run, tmp_path / "full")
     with pytest.raises(UsageError, match="no format named 'zip'"):
         export(run, tmp_path / "set", layout="zip")
+    with pytest.raises(UsageError, match="counterfoil review RUN --export"):
+        export(run, tmp_path / "set", layout="label-studio")
     assert not (tmp_path / "set").exists() and not list(tmp_path.glob("*.partial"))
     nothing = imagenet_d.run(spec(surrogates=["fake:good"], models=[]), tmp_path / "run", given=given())
-    with pytest.raises(UsageError, match="no picture to export"):
+    with pytest.raises(UsageError, match="no image to export"):
         export(nothing, tmp_path / "set")
 
 

@@ -88,7 +88,7 @@ def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
 
 
 def test_a_set_that_was_only_tested_on_has_no_surrogates_on_its_page(run: store.Run, tmp_path: Path) -> None:
-    from counterfoil.report.export.writing import export
+    from counterfoil.report.export import export
 
     export(run, tmp_path / "set")
     changes = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set"), "models": ["fake:unseen"]}
@@ -102,7 +102,7 @@ def test_a_set_that_was_only_tested_on_has_no_surrogates_on_its_page(run: store.
 
 
 def test_a_model_without_a_mistake_has_none_to_sort(run: store.Run, tmp_path: Path) -> None:
-    from counterfoil.report.export.writing import export
+    from counterfoil.report.export import export
 
     export(run, tmp_path / "set")
     changes = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set"), "models": ["fake:good"]}

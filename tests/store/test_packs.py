@@ -13,7 +13,7 @@ from PIL import Image
 from counterfoil import store
 from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Trial, Verdict
-from counterfoil.report.export.writing import export
+from counterfoil.report.export import export
 from counterfoil.report.pictures import Album
 from counterfoil.store.pictures import Packed, Pictures
 from counterfoil.web.catalogue import picture_file

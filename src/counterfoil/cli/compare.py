@@ -50,13 +50,15 @@ def compare(
     contenders = _contenders(opened, scored=scored)
     if len(contenders) < 2:
         if empty := [str(run.path) for run in opened if surrogates_of(run) and not own_models(run)]:
-            raise UsageError(f"{', '.join(empty)}: tests only surrogates, whose mistakes chose the set; compare other models")
+            raise UsageError(f"{', '.join(empty)}: tests only surrogates, which the set was made against; compare other models")
         raise UsageError(f"{runs[0]}: one model by itself; give another run, or --scored after 'counterfoil score'")
     unlike = [*differences(opened), *filter(None, [check_sources(opened)])]
     if unlike:
         echo(f"Not the same test, so a difference need not be the model's: {'; '.join(unlike)}.\n")
     if begun := [str(run.path) for run in opened if run.results is None]:
         echo(f"Not finished, so that only the images done so far count: {', '.join(begun)}.\n")
+    if unfair := _surrogates(opened, contenders):
+        echo(f"No honest test of {', '.join(unfair)}: the set was made against it or chosen by its mistakes.\n")
     if guessing := _two_choices(opened, contenders):
         echo(f"{guessing} chose between two names, so half right is chance; the others chose among all classes.\n")
     for line in lines(compare_outcomes(contenders, measures, alpha=alpha)):
@@ -89,6 +91,13 @@ def _contenders(runs: list[Run], *, scored: bool) -> dict[str, Rows]:
             raise UsageError(f"{run.path}: given twice; name each run once")
         named[label] = read_rows(run, model=name)
     return named
+
+
+def _surrogates(runs: list[Run], contenders: dict[str, Rows]) -> list[str]:
+    """Models under test that a run's set was made against, or that chose it."""
+    asked = {each.model for each in contenders.values()}
+    asked |= {part_name(part) for run in runs for part in run.spec.get("models") or ()}
+    return sorted({name for run in runs for name in surrogates_of(run)} & asked)
 
 
 def _two_choices(runs: list[Run], contenders: dict[str, Rows]) -> str:

@@ -42,7 +42,7 @@ def demo(images: int, out: Path) -> None:
     from counterfoil.metrics.imagenet_d import table_text
     from counterfoil.protocols import imagenet_d
     from counterfoil.report import write_report
-    from counterfoil.report.export.writing import export
+    from counterfoil.report.export import export
 
     echo("Garments are painted in backgrounds, textures and materials. What four classifiers all miss is kept, if the lab's")
     echo("CLIP still sees the garment. Is that set hard for four classifiers that took no part?\n")

@@ -106,8 +106,8 @@ def _usual(run: Run) -> list[Measure]:
 def _check_took_no_part(run: Run, model: str, measures: list[Measure]) -> None:
     """Refuse to judge a model on a set that its own mistakes chose; what was painted before that is fair."""
     unfair = [each.name for each in measures if each.name != "accuracy_painted"]
-    if unfair and run.spec.get("protocol") == "imagenet-d" and model in surrogates_of(run):
+    if unfair and model in surrogates_of(run):
         raise UsageError(
-            f"{run.path}: {model} is a surrogate: its own mistakes chose the set, so its accuracy there is low by construction "
-            f"and its {unfair[0]} says nothing of it; gate it by accuracy_painted, or on a set that others chose"
+            f"{run.path}: {model} is a surrogate: the set was made against it or chosen by its mistakes, so its accuracy "
+            f"there is low by construction and its {unfair[0]} says nothing of it; gate it by accuracy_painted, or on another set"
         )

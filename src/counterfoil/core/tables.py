@@ -154,3 +154,18 @@ def _is_deep(value: Any) -> bool:
         children = (child for each in level for child in (each.values() if isinstance(each, dict) else each))
         level = list({id(child): child for child in children if isinstance(child, dict | list)}.values())  # YAML shares
     return True
+
+
+def escape_formula(text: str) -> str:
+    """Put a quote before a text that a spreadsheet would run as a formula; `unescape_formula` takes it away."""
+    return f"'{text}" if _is_formula(text) else text
+
+
+def unescape_formula(text: str) -> str:
+    """Undo `escape_formula`."""
+    return text[1:] if text.startswith("'") and _is_formula(text) else text
+
+
+def _is_formula(text: str) -> bool:
+    """Tell whether a spreadsheet takes the text for a formula, quotes before it aside."""
+    return text.lstrip("'").startswith(("=", "+", "-", "@", "\t", "\r"))

@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.core.errors import BadRun
+from counterfoil.core.naming import short_name
 from counterfoil.core.spec.imagenet_d import MiningSpec
 from counterfoil.metrics.mining import Candidate, Look
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.store import Run
+from counterfoil.store.asked import asked_of
 from counterfoil.store.stages import open_table
 
 Flags = NDArray[np.bool_]
@@ -95,9 +97,16 @@ class Paintings:
 
 
 def surrogates_of(run: Run) -> list[str]:
-    """The models whose misses decided what was kept, in this run or in the one that made its set."""
+    """Name the models whose mistakes decided what is in the set: of this run, or of the one that made its set.
+
+    A set names them without folders, so that a model of this run is found by its short name.
+    """
     own = [part_name(part) for part in run.spec.get("surrogates") or ()]
-    return own + [name for name in run.provenance.get("set_surrogates") or () if name not in own]
+    tested = [part_name(part) for part in (run.spec.get("model"), *(run.spec.get("models") or ())) if part]
+    tested += [each.name for each in asked_of(run.path) if each.role == "model"]
+    known = {short_name(name): name for name in reversed(tested)}
+    told = [known.get(short_name(name), name) for name in run.provenance.get("set_surrogates") or ()]
+    return list(dict.fromkeys([*own, *told]))
 
 
 def chats_of(run: Run) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
 
 from counterfoil.core.errors import UsageError
+from counterfoil.core.naming import short_name
 from counterfoil.metrics.comparison import compare
 from counterfoil.metrics.measures import MEASURES
 from counterfoil.metrics.outcomes import read_outcomes
@@ -18,7 +18,6 @@ from counterfoil.store import Run
 
 MEASURE = "FMR_matched"
 ALPHA = 0.05
-_FILES = frozenset({".py", ".onnx", ".pt", ".pt2", ".pth", ".safetensors"})
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -35,22 +34,6 @@ def labels(runs: Sequence[Run]) -> list[str]:
         twice = {name for name in names if names.count(name) > 1}
         names = [f"{name} · {more}" if name in twice else name for name, more in zip(names, extra, strict=True)]
     return names
-
-
-def short_name(name: str) -> str:
-    """A part's name without the folders of a file that it names: python:lite.py:lite0 for python:/some/where/lite.py:lite0.
-
-    A kind that stands alone, as in `ensemble:`, goes without its colon.
-    """
-    if "://" in name:
-        return name
-    name = name.removesuffix(":")
-    return ":".join(PurePath(part).name if _is_path(part) else part for part in name.split(":"))
-
-
-def _is_path(part: str) -> bool:
-    """Whether this is a file or folder here, not a repository such as google/vit-base-patch16-224."""
-    return "/" in part.rstrip("/") and (part.startswith(("/", "~", ".")) or PurePath(part).suffix in _FILES)
 
 
 def together(found: Sequence[tuple[str, Run, Sequence[Caution]]], *, each_is: str = "run") -> list[Caution]:

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from jinja2 import Environment
 
+from counterfoil.core.naming import short_name
 from counterfoil.metrics.table import unit
 from counterfoil.report import audit, comparison, later, making, outcomes, transfer, wording
 from counterfoil.report.cautions import Caution, cautions
@@ -51,11 +52,11 @@ class Part:
 
     @property
     def model(self) -> str:
-        return comparison.short_name(part_name(self.collected.run, "model"))
+        return short_name(part_name(self.collected.run, "model"))
 
     @property
     def oracle(self) -> str:
-        return comparison.short_name(part_name(self.collected.run, "oracle"))
+        return short_name(part_name(self.collected.run, "oracle"))
 
     def number(self, key: str) -> Number:
         """One of the run's numbers."""

@@ -10,8 +10,8 @@ import pytest
 
 from counterfoil.metrics.imagenet_d import results
 from counterfoil.protocols import imagenet_d
-from counterfoil.report.export.reading import SET_FILE, TABLE
-from counterfoil.report.export.writing import export
+from counterfoil.report.datasheet import SET_FILE, TABLE
+from counterfoil.report.export import export
 from counterfoil.store import Run, open_run
 from counterfoil.web.database import Item
 from tests.protocols.imagenet_d.world import given, spec

@@ -12,16 +12,12 @@ from counterfoil.core.records import Trial, Verdict
 from counterfoil.core.spec import PartSpec
 from counterfoil.parts import images
 from counterfoil.protocols.imagenet_d.sets import SetData, open_set
-from counterfoil.report.export.formats import FORMATS
-from counterfoil.report.export.writing import export
+from counterfoil.report.export import LAYOUTS, export
 
 READERS = {
     "folder": "folder:{}",
-    "csv": "csv:{}/metadata.csv",
-    "webdataset": "webdataset:{}/pictures-*.tar",
+    "webdataset": "webdataset:{}/images-*.tar",
     "datasets": "hfdata:{}",
-    "fiftyone": "csv:{}/metadata.csv",
-    "label-studio": "csv:{}/metadata.csv",
 }
 IDS = {"mug": ["n1", "n2"], "plate, dish": ["n3"], "owl": ["n4"]}
 
@@ -51,7 +47,7 @@ def told(data: SetData) -> list[tuple[str, dict[str, str], list[float]]]:
     return sorted(found, key=lambda each: each[2])
 
 
-@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_format_comes_back_with_ids_nuisances_and_surrogates(
     run: store.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:

@@ -16,7 +16,7 @@ from counterfoil.parts.contracts import Dataset, Sample, provenance_of
 from counterfoil.parts.datasets.selection import Relabelled
 from counterfoil.parts.datasets.subset import take
 from counterfoil.protocols.assembly import check_samples
-from counterfoil.report.export.reading import SetFile, find_set
+from counterfoil.report.datasheet import SetFile, find_set
 
 
 @dataclass(frozen=True)
