@@ -91,10 +91,10 @@ def _baseline(run: Run, baseline: Run, *, model: str | None, oracle: str | None)
     """The rows of the baseline. Only for the same test."""
     unlike = differences([run, baseline])
     if unlike:
-        raise UsageError(f"{baseline.path}: not the same test as {run.path}: {'; '.join(unlike[:4])}; run the baseline anew")
+        raise UsageError(f"{baseline.path}: not the same test as {run.path}: {'; '.join(unlike[:4])}; repeat the baseline run")
     theirs = read_rows(baseline, model=model if len(own_models(baseline)) > 1 else None, oracle=oracle)
     if pixels := check_sources([run, baseline]):
-        raise UsageError(f"{baseline.path}: not the same test as {run.path}: {pixels} differ; run the baseline anew")
+        raise UsageError(f"{baseline.path}: not the same test as {run.path}: {pixels} differ; repeat the baseline run")
     return theirs
 
 
