@@ -24,7 +24,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_set_is_written_and_said_so(run_folder: Path, tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["export", str(run_folder), "--out", str(tmp_path / "set"), "--licence", "cc0-1.0"])
     assert found.exit_code == 0, found.output
-    assert "21 pictures of 4 classes" in found.output
+    assert "21 images of 4 classes" in found.output
     assert (tmp_path / "set" / "SHA256SUMS").is_file()
 
 

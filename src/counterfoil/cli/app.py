@@ -32,7 +32,7 @@ COMMANDS = {
     "score": Entry("Read and decide", "results:score", "Ask another model about a run's images."),
     "judge": Entry("Read and decide", "results:judge", "Ask another oracle about a run's images."),
     "log": Entry("Read and decide", "log:log", "Send results to an experiment tracker."),
-    "export": Entry("Share", "export:export", "Export a run's accepted images as a data set."),
+    "export": Entry("Share", "export:export", "Export a run's accepted images as a dataset."),
     "board": Entry("Share", "board:app", "Build a leaderboard from runs and results."),
     "review": Entry("Share", "review:review", "Have people judge a run's images."),
     "serve": Entry("Share", "serve:serve", "Serve a folder of runs to browsers."),
