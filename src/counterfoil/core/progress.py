@@ -1,7 +1,8 @@
-"""Progress on a terminal or in a notebook: images done, images a second, time left, accepted share. Silent elsewhere."""
+"""Progress of long work: a bar on a terminal or in a notebook, a line every half minute anywhere else."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,64 +10,108 @@ from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from counterfoil.core.errors import printable
+
+INTERVAL = 30.0  # seconds between two lines where there is no bar
+
+Show = Callable[[str, str, int, int | None], None]  # title, text, completed, total
 
 
 @contextmanager
 def watching(title: str) -> Iterator[tuple[Callable[[Any], None], Callable[[str], None]]]:
-    """Two functions: one takes a run's progress and shows it, the other takes a line for people."""
+    """Yield two functions: one takes a run's progress and shows it, the other prints a line."""
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[said]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not _seen(console)) as bars:
-        bar = bars.add_task(title, total=None, said="loading")
-        began, first, shown = time.monotonic(), -1, ""
+    began, first, shown = time.monotonic(), -1, ""
+    with _display(console, title) as show:
 
         def watch(progress: Any) -> None:
             nonlocal first, began, shown
             if first < 0:
-                first = progress.done  # what an earlier sitting did does not count as speed
-            readable = progress.done - progress.skipped
+                first = progress.done  # what was done before this command does not count as speed
             stage = getattr(progress, "stage", "")
             if stage != shown:
                 shown, began, first = stage, time.monotonic(), progress.done
-            if stage:  # a stage's results, several an item, go on or are turned away
-                readable = progress.validated + progress.skipped
-            said = [f"{progress.done}/{'?' if progress.total is None else progress.total}"]
-            said += [f"accepted {progress.validated / readable:.0%}"] if readable else []
-            if new := progress.done - first:
-                rate = new / max(time.monotonic() - began, 1e-9)
-                said += [f"{rate:.1f}/s"]
-                if progress.total is not None:
-                    said += [f"{timedelta(seconds=round((progress.total - progress.done) / rate))} left"]
-            bars.update(
-                bar,
-                description=f"{title} {stage}".rstrip(),
-                total=progress.total if new or progress.done == progress.total else None,
-                completed=progress.done,
-                said="  ".join(said),
-            )  # images are done many at a time: without a total the bar moves until the first of them are
+            new = progress.done - first
+            # Images are done many at a time: without a total the bar moves until the first of them are.
+            total = progress.total if new or progress.done == progress.total else None
+            show(f"{title} {stage}".rstrip(), _state(progress, new, time.monotonic() - began), progress.done, total)
 
-        def tell(line: str) -> None:
-            console.print(f"counterfoil: {line}", highlight=False, markup=False, soft_wrap=True)
-
-        yield watch, tell
+        yield watch, lambda line: _print(console, line)
 
 
 @contextmanager
 def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A function that takes how many more are done and shows it."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not _seen(console)) as bars:
-        bar = bars.add_task(title, total=total)
-        yield lambda more: bars.advance(bar, more)
+    """Yield a function that takes how many more are done and shows it."""
+    began, done = time.monotonic(), 0
+    with _display(Console(stderr=True), title) as show:
+
+        def more(count: int) -> None:
+            nonlocal done
+            done += count
+            show(title, "  ".join([f"{done}/{total}", *_speed(done, total - done, time.monotonic() - began)]), done, total)
+
+        more(0)
+        yield more
 
 
-def _seen(console: Console) -> bool:
-    """Whether somebody looks on, rather than a log."""
-    return console.is_terminal or console.is_jupyter
+def _state(progress: Any, new: int, seconds: float) -> str:
+    """Counts, accepted share, speed and time left of a run; of a stage, the share of its results that were not rejected."""
+    judged = progress.validated + progress.skipped if getattr(progress, "stage", "") else progress.done - progress.skipped
+    parts = [f"{progress.done}/{'?' if progress.total is None else progress.total}"]
+    parts += [f"accepted {progress.validated / judged:.0%}"] if judged else []
+    return "  ".join([*parts, *_speed(new, None if progress.total is None else progress.total - progress.done, seconds)])
+
+
+def _speed(new: int, left: int | None, seconds: float) -> list[str]:
+    if not new:
+        return []
+    rate = new / max(seconds, 1e-9)
+    return [f"{rate:.1f}/s" if rate >= 0.1 else f"{1 / rate:.0f} s each"] + (
+        [] if left is None else [f"{timedelta(seconds=round(left / rate))} left"]
+    )
+
+
+@contextmanager
+def _display(console: Console, title: str) -> Iterator[Show]:
+    if not (console.is_terminal or console.is_jupyter):
+        with _lines(console, title) as show:
+            yield show
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[text]}"), TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task(printable(title), total=None, text="loading")
+
+        def show(title: str, text: str, completed: int, total: int | None) -> None:
+            bars.update(bar, description=printable(title), total=total, completed=completed, text=text)
+
+        yield show
+
+
+@contextmanager
+def _lines(console: Console, title: str) -> Iterator[Show]:
+    """Print the latest state now and then, from a thread of its own: a single step may take longer than the interval."""
+    began, ended, state = time.monotonic(), threading.Event(), f"{title}: loading"
+
+    def show(title: str, text: str, completed: int, total: int | None) -> None:
+        nonlocal state
+        state = f"{title}: {text}"
+
+    def report() -> None:
+        while not ended.wait(INTERVAL):
+            _print(console, f"{state}  after {timedelta(seconds=round(time.monotonic() - began))}")
+
+    reporter = threading.Thread(target=report, name="progress", daemon=True)
+    reporter.start()
+    try:
+        yield show
+    finally:
+        ended.set()
+        reporter.join()
+
+
+def _print(console: Console, line: str) -> None:
+    console.print(f"counterfoil: {printable(line)}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,121 @@
+"""Progress on a terminal and through a pipe."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+from rich.console import Console
+
+from counterfoil.core import progress
+from counterfoil.protocols.fmr.running import Progress
+from counterfoil.store.stages import Progress as StageProgress
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """The fields of every update of the bar."""
+    updates: list[dict[str, object]] = []
+    monkeypatch.setattr(progress, "Console", lambda stderr: Console(stderr=stderr, force_terminal=True))
+    monkeypatch.setattr(progress.Progress, "update", lambda self, task, **fields: updates.append(fields))
+    return updates
+
+
+class Pipe(io.StringIO):
+    """A stream that is no terminal and knows when a line has arrived."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arrived = threading.Event()
+
+    def write(self, text: str) -> int:
+        size = super().write(text)
+        if "\n" in text:
+            self.arrived.set()
+        return size
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Pipe:
+    """Where lines go if there is no terminal; they come every few milliseconds."""
+    stream = Pipe()
+    monkeypatch.setattr(progress, "Console", lambda stderr: Console(file=stream))
+    monkeypatch.setattr(progress, "INTERVAL", 0.005)
+    return stream
+
+
+def test_the_bar_moves_without_a_total_until_the_first_images_are_done(shown: list[dict[str, object]]) -> None:
+    with progress.watching("model") as (watch, _):
+        watch(Progress(0, 40, 0, 0))
+        watch(Progress(8, 40, 6, 0))
+    first, second = shown
+    assert first["total"] is None and first["text"] == "0/40"
+    assert second["total"] == 40
+    assert str(second["text"]).startswith("8/40  accepted 75%") and str(second["text"]).endswith(" left")
+
+
+def test_images_of_an_earlier_command_count_as_done_but_not_as_speed(shown: list[dict[str, object]]) -> None:
+    with progress.watching("model") as (watch, _):
+        watch(Progress(30, 40, 30, 0))
+        watch(Progress(40, 40, 40, 0))
+    assert shown[0]["text"] == "30/40  accepted 100%"
+    assert str(shown[1]["text"]).endswith("0:00:00 left")
+
+
+def test_a_stage_of_unknown_length_has_no_time_left(shown: list[dict[str, object]]) -> None:
+    with progress.watching("model") as (watch, _):
+        watch(StageProgress("edits", 0, None, 0, 0))
+        watch(StageProgress("edits", 5, None, 5, 0))
+    assert str(shown[1]["text"]).startswith("5/?  accepted 100%") and "left" not in str(shown[1]["text"])
+
+
+def test_through_a_pipe_a_run_reports_as_it_goes(pipe: Pipe) -> None:
+    with progress.watching("lab:narrow") as (watch, _):
+        assert pipe.arrived.wait(60)  # before the first image
+        watch(Progress(0, 40, 0, 0))
+        watch(Progress(8, 40, 6, 0))
+        pipe.arrived.clear()
+        assert pipe.arrived.wait(60)
+    lines = pipe.getvalue().splitlines()
+    assert lines[0].startswith("counterfoil: lab:narrow: loading  after 0:00:0")
+    assert any(line.startswith("counterfoil: lab:narrow: 8/40  accepted 75%") and " left  after " in line for line in lines)
+
+
+def test_through_a_pipe_counts_are_reported_as_they_grow(pipe: Pipe) -> None:
+    with progress.counting("export", 9) as more:
+        more(3)
+        pipe.arrived.clear()
+        assert pipe.arrived.wait(60)
+    assert "counterfoil: export: 3/9" in pipe.getvalue()
+
+
+def test_nothing_is_printed_for_short_work_through_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Pipe()
+    monkeypatch.setattr(progress, "Console", lambda stderr: Console(file=stream))
+    with progress.watching("model") as (watch, _):
+        watch(Progress(40, 40, 40, 0))
+    assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_names_cannot_control_the_terminal_or_break_the_bar(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    stream = Pipe()
+    monkeypatch.setattr(progress, "INTERVAL", 0.005)
+    monkeypatch.setattr(progress, "Console", lambda stderr: Console(file=stream, force_terminal=terminal, width=200))
+    with progress.watching("a\x1b]0;title\x07 [/b]") as (watch, tell):
+        watch(Progress(1, 2, 1, 0))
+        tell("file\x1b]0;title\x07.png")
+        if not terminal:
+            assert pipe_says(stream, "[/b]")
+    assert "\x1b]0;title\x07" not in stream.getvalue()
+    assert "file\\x1b]0;title\\x07.png" in stream.getvalue() and "[/b]" in stream.getvalue()
+
+
+def pipe_says(stream: Pipe, text: str) -> bool:
+    """Wait until the text has arrived."""
+    while text not in stream.getvalue():
+        stream.arrived.clear()
+        if text not in stream.getvalue() and not stream.arrived.wait(60):
+            return False
+    return True
