@@ -4,13 +4,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test lint house bench coverage studies instrument constraints clean
+# Tests marked `rounding` must pass however a CPU rounds: they run again with older instruction sets.
+BASELINE := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 OPENBLAS_CORETYPE=Nehalem
+AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 OPENBLAS_CORETYPE=Haswell
+
+.PHONY: demo test rounding lint house bench coverage studies instrument constraints clean
 
 demo: $(VENV)/installed
 	$(BIN)/counterfoil demo
 
 test: $(VENV)/installed-tests lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+rounding: $(VENV)/installed-tests
+	$(BASELINE) $(BIN)/python -m pytest -n 2 --dist loadgroup -m rounding
+	$(AVX2) $(BIN)/python -m pytest -n 2 --dist loadgroup -m rounding
 
 lint: $(VENV)/installed-tests
 	$(BIN)/ruff check src tests bench examples tools

@@ -19,6 +19,8 @@ from tests import reference
 from tests.climbs import COLUMNS, climb, jobs
 from tests.fakes import CommandedOracle, RuleOracle, TinyAutoencoder, TinyModel, pixels
 
+pytestmark = pytest.mark.rounding
+
 FAMILIES = {
     "latent": (lambda: LatentGenerator(TinyAutoencoder()), SearchSpec(budget=4, step=0.2)),
     "pixels": (lambda: pixel_generator("linf", epsilon=0.2), SearchSpec(budget=4, step=0.04, norm="sign", unit="absolute")),

@@ -16,6 +16,8 @@ from counterfoil.parts.generators.latent import LatentGenerator
 from tests.climbs import COLUMNS, climb, jobs
 from tests.fakes import CommandedOracle, RuleOracle, TinyAutoencoder, TinyModel
 
+pytestmark = pytest.mark.rounding
+
 
 def test_one_decode_an_iteration():
     class Counting(LatentGenerator):

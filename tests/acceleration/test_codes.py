@@ -8,6 +8,8 @@ import torch
 from counterfoil.parts.fast.codes import GROUP, first_least, first_of_equals, nearest_codes
 from counterfoil.parts.generators.vqgan.codebooks import NearestCodes
 
+pytestmark = pytest.mark.rounding
+
 
 @pytest.mark.parametrize("codes", [5, GROUP, 4 * GROUP, 4 * GROUP + 1])
 def test_finds_what_the_whole_table_of_distances_says(codes: int) -> None:

@@ -20,6 +20,8 @@ from counterfoil.parts.generators.vqgan.configuration import Architecture
 from counterfoil.parts.generators.vqgan.generator import VqganAutoencoder
 from counterfoil.parts.generators.vqgan.network import Vqgan
 
+pytestmark = pytest.mark.rounding
+
 
 def stirred(network: Any) -> Any:
     """The network with biases and gains that are not the usual zeros and ones."""

@@ -13,6 +13,8 @@ import torch
 
 from counterfoil.parts.fast import passes, plain
 
+pytestmark = pytest.mark.rounding
+
 CARD = torch.device("cuda", 0)
 
 
