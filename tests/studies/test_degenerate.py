@@ -31,7 +31,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "adversarial-training": {},
     "greyscale": {},
     "surrogates": {"made_against": 1},
-    "human-oracle": {},
 }
 
 
@@ -45,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("degenerate")
 
 
-@pytest.mark.parametrize("name", ["variants", "oracles", "human-oracle"])
+@pytest.mark.parametrize("name", ["variants", "oracles"])
 def test_an_oracle_that_accepts_nothing_is_refused_in_one_line(name: str, tiny: Settings, folder: Path) -> None:
     strict = PartSpec(name="daylight:", options={"darkest": 2.0})
     with pytest.raises(BadPart, match="rejects the plain reconstruction of all 4 images tried") as caught:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -146,30 +145,6 @@ def test_surrogates_are_counted_from_none(bench: Bench) -> None:
     assert values["0",]["pictures kept %"].value == 100
 
 
-def test_people_answer_later_and_what_they_say_decides(bench: Bench, tmp_path: Path) -> None:
-    report = run(bench, "human-oracle")
-    assert not report.findings.tables and "fill in the column `answer`" in report.findings.notes[0]
-    (sheet,) = (bench.folder / "human-oracle").glob("*-questions.csv")
-    with sheet.open(encoding="utf-8", newline="") as file:
-        asked = list(csv.DictReader(file))
-    assert all(Path(row["file"]).read_bytes().startswith(b"\x89PNG") for row in asked)  # what people open
-    answered = tmp_path / "answers.csv"
-    with answered.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, asked[0])
-        writer.writeheader()
-        writer.writerows({**row, "answer": "no" if place % 4 == 0 else "yes"} for place, row in enumerate(asked[:-2]))
-    report = run(bench, "human-oracle", answers=str(answered))
-    by_people = rows(report)["people",]
-    kept = sum(place % 4 != 0 for place in range(len(asked) - 2))
-    assert by_people["PA"].n == kept
-    assert any("2 of" in note for note in report.findings.notes)  # nobody has looked at the last two yet
-    with answered.open("a", encoding="utf-8", newline="") as file:
-        csv.DictWriter(file, asked[0]).writerows({**row, "answer": "yes"} for row in asked[-2:])
-    assert rows(run(bench, "human-oracle", answers=str(answered)))["people",]["PA"].n == kept + 2  # the file is read anew
-    with pytest.raises(UsageError, match="no file 'nowhere"):
-        run(bench, "human-oracle", answers="nowhere.csv")
-
-
 def test_pictures_of_different_sizes_are_attacked_at_one(tiny: Settings, tmp_path: Path) -> None:
     for place, name in enumerate(("ant", "bee", "cat", "dog")):
         (tmp_path / "data" / name).mkdir(parents=True)
@@ -187,24 +162,6 @@ def test_attacked_data_keep_the_other_names_of_their_classes() -> None:
     attacked = AttackedData(dataset, TinyModel(("n01440764", "n01443537")), name="m", epsilon=0.01)
     assert attacked.aliases == dataset.aliases
     assert attacked.load(next(iter(attacked)), 16).shape == (3, 16, 16)
-
-
-def test_a_sheet_that_people_are_filling_in_is_taken_as_it_is_and_not_written_over(tiny: Settings, tmp_path: Path) -> None:
-    own = Bench(replace(tiny, folder=tmp_path))
-    run(own, "human-oracle")
-    (sheet,) = (tmp_path / "human-oracle").glob("*-questions.csv")
-    with sheet.open(encoding="utf-8", newline="") as file:
-        asked = list(csv.DictReader(file))
-    with sheet.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, asked[0])
-        writer.writeheader()
-        writer.writerows({**row, "answer": "yes" if place < 5 else ""} for place, row in enumerate(asked))
-    filled = sheet.read_bytes()
-    report = run(own, "human-oracle", answers=str(sheet))
-    assert rows(report)["people",]["PA"].n == 5
-    assert any(f"{len(asked) - 5} of" in note for note in report.findings.notes)
-    run(own, "human-oracle")
-    assert sheet.read_bytes() == filled
 
 
 def test_studies_share_their_runs(tiny: Settings, bench: Bench) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 from typer.testing import CliRunner
@@ -13,57 +12,23 @@ from typer.testing import CliRunner
 from counterfoil import studies
 from counterfoil.cli.app import app
 from counterfoil.core.spec import PartSpec
-from counterfoil.studies import pool, runner, summary
-from counterfoil.studies.bench import Bench, Settings
+from counterfoil.studies import runner, summary
+from counterfoil.studies.bench import Settings
 from counterfoil.studies.findings import Check, Findings
-from counterfoil.studies.turns import turn
 from tests.studies.conftest import MODEL, OTHER
 
 pytestmark = pytest.mark.xdist_group("studies")
 
 
-def test_a_turn_is_waited_for_and_a_note_is_found(tmp_path: Path) -> None:
-    waits, done, found = Event(), Event(), []
-
-    def second() -> None:
-        waits.set()
-        with turn(tmp_path / "turns" / "run") as mine:
-            found.append(mine.note)
-        done.set()
-
-    with turn(tmp_path / "turns" / "run") as mine:
-        other = Thread(target=second)
-        other.start()
-        assert waits.wait(5) and not done.wait(0.2)
-        mine.leave("made")
-    other.join(5)
-    assert found == ["made"]
-
-
-def test_what_one_process_made_another_takes_as_it_is(tiny: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = replace(tiny, folder=tmp_path, images=4)
-    made = Bench(settings, sitting="morning").run(PartSpec(name=MODEL))
-    assembled: list[object] = []
-    monkeypatch.setattr("counterfoil.studies.bench.fmr.run", lambda *_, **__: assembled.append(None) or made)
-    assert Bench(settings, sitting="morning").run(PartSpec(name=MODEL)).path == made.path
-    assert not assembled
-    Bench(settings, sitting="evening").run(PartSpec(name=MODEL))  # weights may be others by then: looked at again
-    assert len(assembled) == 1
-
-
-def test_studies_side_by_side_say_what_they_say_alone(tiny: Settings, tmp_path: Path) -> None:
+def test_a_study_that_fails_does_not_keep_the_others_from_running(tiny: Settings, tmp_path: Path) -> None:
     models = tuple(PartSpec(name=name) for name in (MODEL, OTHER))
     base = replace(tiny, folder=tmp_path / "two", models=models, images=6)
     names = ["greyscale", "transfer", "oracle-attack"]
-    two = {each.name: each for each in pool.run(names, base, processes=2)}
+    two = {each.name: each for each in runner.run_all(names, base)}
     assert len(list((tmp_path / "two" / "runs").iterdir())) == 2
     failed = two.pop("oracle-attack")
-    assert isinstance(failed, pool.Failed) and "gives no probabilities" in failed.problem
-    one = {each.name: each for each in pool.run(names[:2], replace(base, folder=tmp_path / "one"), processes=1)}
-    for name in names[:2]:
-        alone, together = one[name], two[name]
-        assert isinstance(alone, runner.Report) and isinstance(together, runner.Report)
-        assert together.to_dict() == alone.to_dict()
+    assert isinstance(failed, runner.Failed) and "gives no probabilities" in failed.problem
+    assert all(isinstance(two[name], runner.Report) for name in names[:2])
 
 
 def test_the_table_of_all_tells_shown_from_open_denied_failed_and_untested() -> None:
@@ -77,7 +42,7 @@ def test_the_table_of_all_tells_shown_from_open_denied_failed_and_untested() -> 
         "variants": report("variants", True, None),
         "transfer": report("transfer", False),
         "greyscale": report("greyscale"),
-        "sparse": pool.Failed("sparse", "no room"),
+        "sparse": runner.Failed("sparse", "no room"),
     }
     lines = summary.summary(outcomes, ["variants", "transfer", "greyscale", "sparse", "oracles"])
     answers = [(line.study, line.answer, line.good) for line in lines]
@@ -94,10 +59,10 @@ def test_the_table_of_all_tells_shown_from_open_denied_failed_and_untested() -> 
 
 
 def test_the_command_for_all_exits_with_one_if_a_study_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(names: list[str], base: Settings, **_: object) -> list[pool.Outcome]:
-        return [pool.Failed(name, "the disk is full") for name in names]
+    def run(names: list[str], *_: object) -> list[runner.Outcome]:
+        return [runner.Failed(name, "the disk is full") for name in names]
 
-    monkeypatch.setattr(pool, "run", run)
+    monkeypatch.setattr(runner, "run_all", run)
     result = CliRunner().invoke(app, ["study", "all", "--only", "greyscale", "--out", str(tmp_path)])
     assert result.exit_code == 1
     assert "FAILED" in result.output and "the disk is full" in result.output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,14 +53,13 @@ def every(
     out: Out = Path("studies"),
     images: Images = None,
     only: Annotated[Texts, typer.Option("--only", help="A study to run; may be repeated. By default all.")] = None,
-    processes: Annotated[Number, typer.Option(help="Studies side by side. By default 2, on a GPU 4.", min=1)] = None,
 ) -> None:
     """Run all studies on the lab, sharing their runs, and say whether what must hold there does."""
     unknown = [name for name in only or [] if name not in NAMES]
     if unknown:
         raise UsageError(f"--only {unknown[0]}: no such study; there are {', '.join(NAMES)}")
     base = _settings("all", None, {}, size=None, images=images, seed=seed, device=device, out=out, assignments=[])
-    missing = _together([name for name in NAMES if not only or name in only], base, processes)
+    missing = _together([name for name in NAMES if not only or name in only], base)
     if missing:
         echo(f"not shown: {missing} of what has to hold, see the table")
     _finish(out, shown=not missing)
@@ -106,28 +104,24 @@ def _alone(name: str, base: Any) -> Any:
     return report
 
 
-def _together(names: list[str], base: Any, processes: Number) -> int:
+def _together(names: list[str], base: Any) -> int:
     """Run them, print each as it is done and then the table of all; how much was not shown."""
     from counterfoil.core.progress import counting, watching
-    from counterfoil.studies import pool, runner, summary
+    from counterfoil.studies import runner, summary
     from counterfoil.studies.bench import Bench
 
     began = time.monotonic()
     outcomes: dict[str, Any] = {}
-    several = processes or pool.usual_processes(base.device)
-    bench = Bench(base, watching=watching, counting=counting)  # for one process; several would write over each other's bars
-    with counting("studies", len(names)) if several > 1 else nullcontext(lambda more: None) as watch:
-        for outcome in pool.run(names, base, processes=several, bench=bench):
-            outcomes[outcome.name] = outcome
-            _show(outcome)
-            watch(1)
+    for outcome in runner.run_all(names, base, Bench(base, watching=watching, counting=counting)):
+        outcomes[outcome.name] = outcome
+        _show(outcome)
     lines = summary.summary(outcomes, list(NAMES))
     for line in summary.as_text(lines):
         echo(line)
     runner.write(base.folder / "all.json", {"seed": base.seed, "studies": summary.as_data(lines)})
     worked = sum(getattr(each, "cpu_seconds", 0) for each in outcomes.values())
     minutes = (time.monotonic() - began) / 60
-    echo(f"\n{len(outcomes)} studies, {minutes:.1f} minutes, {worked / 60:.1f} minutes of processor time, {several} side by side")
+    echo(f"\n{len(outcomes)} studies, {minutes:.1f} minutes, {worked / 60:.1f} minutes of CPU time")
     return sum(not each.good for each in lines)
 
 

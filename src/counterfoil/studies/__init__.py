@@ -25,7 +25,6 @@ NAMES = {
     "sparse": "the search held to the few latent dimensions that matter: what it keeps and what it saves",
     "oracle-attack": "how far the oracle itself can be pushed towards a wrong class",
     "surrogates": "how many models have to miss a picture before others miss it too",
-    "human-oracle": "people's verdicts in the place of the oracle's",
 }
 """Every study and what it shows, in the order in which `counterfoil study all` runs them."""
 

@@ -1,8 +1,7 @@
 """Where a study works: it makes runs, or finds them made, and asks other models and oracles about their pictures.
 
-Runs lie in folders named by their specification, so studies that need the same run share it, and a study that was
-interrupted goes on where it stopped. Studies of one sitting may run in several processes: each run is made by the one that
-comes first.
+Runs lie in folders named by their specification, so studies that need the same run share it, and a study that was interrupted
+resumes.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from counterfoil import store
 from counterfoil.core import spec as specs
 from counterfoil.core.naming import default_folder
 from counterfoil.core.spec import PartSpec
@@ -22,7 +20,6 @@ from counterfoil.parts.contracts import Model
 from counterfoil.protocols import fmr, rescoring
 from counterfoil.protocols.assembly import Given
 from counterfoil.store import Run
-from counterfoil.studies.turns import Turn, turn
 
 LAB = {
     "data": PartSpec(name="lab:wardrobe", options={"count": 480}),
@@ -72,17 +69,14 @@ class Settings:
 class Bench:
     """Makes what a study needs, each thing once."""
 
-    def __init__(
-        self, settings: Settings, *, sitting: str = "", watching: Watching = _silent, counting: Counting = _uncounted
-    ) -> None:
-        """`sitting` is what processes that work together go by: what one of them has made, the others take as it is."""
+    def __init__(self, settings: Settings, *, watching: Watching = _silent, counting: Counting = _uncounted) -> None:
         self.settings = settings
-        self._sitting, self._watching, self.counting = sitting, watching, counting
+        self._watching, self.counting = watching, counting
         self._made: dict[str, Run] = {}
 
     def under(self, settings: Settings) -> Bench:
         """The same bench for other settings; runs that are made stay made."""
-        other = Bench(settings, sitting=self._sitting, watching=self._watching, counting=self.counting)
+        other = Bench(settings, watching=self._watching, counting=self.counting)
         other._made = self._made
         return other
 
@@ -133,36 +127,23 @@ class Bench:
         name = default_folder(spec).name
         if name not in self._made:
             out = self.folder / "runs" / name
-            with self._turn(name) as mine:
-                if self._sitting and mine.note == self._sitting:
-                    self._made[name] = store.open_run(out)
-                else:
-                    with self._watching(model.name) as (watch, tell):
-                        self._made[name] = fmr.run(spec, out, given=given, watch=watch, tell=tell)
-                    mine.leave(self._sitting)
+            with self._watching(model.name) as (watch, tell):
+                self._made[name] = fmr.run(spec, out, given=given, watch=watch, tell=tell)
         return self._made[name]
 
     def scored(self, run: Run, model: PartSpec, *, built: Model | None = None) -> Outcomes:
         """The outcomes for a model on a run's pictures; it is asked unless it has answered."""
-        with self._turn(run.path.name):
-            if not self._answered(run, "predictions", "model", model.name):
-                with self.counting(f"{model.name} on pictures of {run.path.name}", rescoring.pictures_of(run)) as watch:
-                    rescoring.score(run, model, built=built, device=self.settings.device, watch=watch)
+        if not self._answered(run, "predictions", "model", model.name):
+            with self.counting(f"{model.name} on pictures of {run.path.name}", rescoring.pictures_of(run)) as watch:
+                rescoring.score(run, model, built=built, device=self.settings.device, watch=watch)
         return read_outcomes(run, model=model.name)
 
-    def judged(self, run: Run, oracle: PartSpec, *, model: PartSpec | None = None, again: bool = False) -> Outcomes:
-        """The outcomes under an oracle's verdicts on a run's pictures; it is asked unless it has answered.
-
-        `again` asks in any case: people may have answered since.
-        """
-        with self._turn(run.path.name):
-            if again or not self._answered(run, "verdicts", "oracle", oracle.name):
-                with self.counting(f"{oracle.name} on pictures of {run.path.name}", rescoring.pictures_of(run)) as watch:
-                    rescoring.judge(run, oracle, device=self.settings.device, watch=watch)
+    def judged(self, run: Run, oracle: PartSpec, *, model: PartSpec | None = None) -> Outcomes:
+        """The outcomes under an oracle's verdicts on a run's pictures; it is asked unless it has answered."""
+        if not self._answered(run, "verdicts", "oracle", oracle.name):
+            with self.counting(f"{oracle.name} on pictures of {run.path.name}", rescoring.pictures_of(run)) as watch:
+                rescoring.judge(run, oracle, device=self.settings.device, watch=watch)
         return read_outcomes(run, model=model.name if model else None, oracle=oracle.name)
-
-    def _turn(self, name: str) -> AbstractContextManager[Turn]:
-        return turn(self.folder / "turns" / name)
 
     def _answered(self, run: Run, table: str, column: str, name: str) -> bool:
         """Whether it has spoken of every picture; one that was interrupted twice may have said much of a few."""

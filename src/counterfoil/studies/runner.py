@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from counterfoil import studies
-from counterfoil.core.errors import BadSpec, UsageError
+from counterfoil.core.errors import BadSpec, CounterfoilError, UsageError
 from counterfoil.engine.transfers import settle
 from counterfoil.store.files import write_whole, writing
 from counterfoil.studies.bench import Bench, Settings, settings_for
@@ -68,6 +68,32 @@ class Report:
         if not self.settings.on_the_lab:
             return []
         return [each.claim for each in self.findings.checks if each.required and each.holds is not True]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A study that could not be run, and why."""
+
+    name: str
+    problem: str
+
+    def lines(self) -> Iterator[str]:
+        """Return the problem as text."""
+        yield f"{self.name}: could not be run"
+        yield self.problem
+
+
+Outcome = Report | Failed
+
+
+def run_all(names: Sequence[str], base: Settings, bench: Bench | None = None) -> Iterator[Outcome]:
+    """Run several studies that share their runs; one that fails does not keep the others from running."""
+    bench = bench or Bench(base)
+    for name in names:
+        try:
+            yield run(name, base, bench)
+        except CounterfoilError as error:
+            yield Failed(name, str(error))
 
 
 def run(name: str, base: Settings, bench: Bench | None = None) -> Report:

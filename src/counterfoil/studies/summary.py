@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.studies.wording import aligned
 
 if TYPE_CHECKING:
-    from counterfoil.studies.pool import Outcome
-    from counterfoil.studies.runner import Report
+    from counterfoil.studies.runner import Outcome, Report
 
 
 @dataclass(frozen=True)
