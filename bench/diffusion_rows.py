@@ -13,7 +13,7 @@ from bench.plain_diffusion import PlainEditor
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from counterfoil.parts.contracts import Edited, Inversion, Refused
+from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 from counterfoil.parts.editors import ddim
 from counterfoil.parts.editors.null_text import Fitting, NullText
 from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
@@ -199,9 +199,9 @@ class Editing:
             return plain(latents, time, embeddings)
 
         diffusion.predict = predict  # type: ignore[method-assign]
-        made: list[Edited | Refused] = []
+        made: list[EditResult | Refusal] = []
         redrawing, other = self.watch(lambda: made.extend(part.edit(asked, captions)))
-        if refused := next((each for each in made if isinstance(each, Refused)), None):
+        if refused := next((each for each in made if isinstance(each, Refusal)), None):
             raise RuntimeError(refused.reason)
         pictures_out = edits * len(part.sweep) + len(inverted)
         flops = (sum(calls) * self.each["call"] + pictures_out * self.each["decode"]) / edits

@@ -18,7 +18,7 @@ from counterfoil.lab.checker import Checker
 from counterfoil.lab.edit_faithfulness import Candidate, Edit
 from counterfoil.lab.readings import Reading, mean, share
 from counterfoil.lab.vocabulary import FACTORS, GARMENTS
-from counterfoil.parts.contracts import Edited, Inversion
+from counterfoil.parts.contracts import EditResult, Inversion
 from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
 from counterfoil.protocols.lance.quality.measure import Ruler, compared
 
@@ -67,8 +67,10 @@ class Audit:
     def _judged(
         self, asked: list[Edit], rows: list[int], texts: list[str], made: list[Any], *, names: Sequence[str]
     ) -> list[Edit]:
-        done = [one if isinstance(made[at], Edited) else replace(one, refused=made[at].reason) for at, one in enumerate(asked)]
-        drawn = [at for at, one in enumerate(made) if isinstance(one, Edited)]
+        done = [
+            one if isinstance(made[at], EditResult) else replace(one, refused=made[at].reason) for at, one in enumerate(asked)
+        ]
+        drawn = [at for at, one in enumerate(made) if isinstance(one, EditResult)]
         if not drawn:
             return done
         pictures = (torch.cat([made[at].candidates for at in drawn]) * 255).round() / 255  # (drawn · S, 3, H, W)
@@ -128,7 +130,7 @@ class Audit:
         one = replace(editor.settings, self_replace=editor.settings.self_replace[:1], guidance=editor.settings.guidance[:1])
         plainly = PromptToPrompt(editor.diffusion, one, tile=1 if self.device == "cpu" else len(few))
         made = plainly.edit(few, self.captions[: len(few)])
-        plain = torch.stack([one.reconstruction for one in made if isinstance(one, Edited)])
+        plain = torch.stack([one.reconstruction for one in made if isinstance(one, EditResult)])
         limit = psnr(editor.diffusion.decode(editor.diffusion.encode(images)).cpu(), images)
         reached = psnr(plain, images)
         return [

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from counterfoil.engine.guidance import GradientAscent, StepLength
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Edited, Inversion, Sample, Wish, to_device
+from counterfoil.parts.contracts import EditResult, Inversion, RewriteRequest, Sample, to_device
 from counterfoil.testing import pictures
 
 ROOT = Path(__file__).parents[1]
@@ -182,9 +182,11 @@ def ask_captioner(captioner: Any, device: str) -> str:
 
 def ask_rewriter(rewriter: Any, device: str) -> str:
     """Captions rewritten."""
-    found = to_device(rewriter, device).rewrite([Wish(CAPTION, "subject", seed=1), Wish(CAPTION, "background", seed=2)])
-    assert len(found) == 2 and all(answer.captions or answer.rejections for answer in found), "a wish went without an answer"
-    return f"{sum(len(answer.captions) for answer in found)} captions for 2 wishes"
+    found = to_device(rewriter, device).rewrite(
+        [RewriteRequest(CAPTION, "subject", seed=1), RewriteRequest(CAPTION, "background", seed=2)]
+    )
+    assert len(found) == 2 and all(answer.captions or answer.rejections for answer in found), "a request went without an answer"
+    return f"{sum(len(answer.captions) for answer in found)} captions for 2 requests"
 
 
 def ask_editor(editor: Any, device: str) -> str:
@@ -193,7 +195,7 @@ def ask_editor(editor: Any, device: str) -> str:
     found = editor.invert(list(pictures(2, editor.size or 64)), [CAPTION] * 2, [1, 2])
     assert all(isinstance(each, Inversion) for each in found), f"not inverted: {found}"
     made = editor.edit(found, [EDITED] * 2)
-    assert all(isinstance(each, Edited) for each in made), f"not edited: {made}"
+    assert all(isinstance(each, EditResult) for each in made), f"not edited: {made}"
     assert all(bool(torch.isfinite(each.candidates).all()) for each in made), "pictures are not finite"
     return f"{len(made[0].candidates)} candidates a picture"
 

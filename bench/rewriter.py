@@ -27,7 +27,7 @@ from counterfoil.lab.prompts import GENERIC
 from counterfoil.lab.readings import share
 from counterfoil.lab.vocabulary import COLOURS, GARMENTS
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Rewriter, Wish
+from counterfoil.parts.contracts import Rewriter, RewriteRequest
 from counterfoil.parts.language.checker import Checker, Rewritten
 from counterfoil.parts.language.edits import rewrite
 from counterfoil.parts.language.factors import FACTORS
@@ -35,7 +35,7 @@ from counterfoil.parts.language.inflection import with_article
 from counterfoil.parts.language.pairs import Pair, write
 from counterfoil.parts.language.tuning import Recipe, train
 
-VARIATIONS = 3  # proposals a wish
+VARIATIONS = 3  # proposals a request
 
 
 def short_captions(count: int, seed: int) -> list[str]:
@@ -57,18 +57,18 @@ def short_captions(count: int, seed: int) -> list[str]:
 
 def lexicon_pairs(captions: Sequence[str], checker: Checker, seed: int) -> Iterator[Pair]:
     """Checked edits of every factor for every caption, by the lexicon rewriter."""
-    wishes = [Wish(caption, factor, seed) for caption in captions for factor in FACTORS]
+    requests = [RewriteRequest(caption, factor, seed) for caption in captions for factor in FACTORS]
     lexicon = registry.create("rewriter", "lab:lexicon", {"variations": VARIATIONS})
-    for wish, answer in zip(wishes, rewrite(lexicon, checker, wishes, [""] * len(wishes)), strict=True):
+    for request, answer in zip(requests, rewrite(lexicon, checker, requests, [""] * len(requests)), strict=True):
         for edit in answer.edits:
-            yield Pair(wish.caption, wish.factor, edit.caption)
+            yield Pair(request.caption, request.factor, edit.caption)
 
 
 def answers(rewriter: Rewriter, checker: Checker, captions: Sequence[str]) -> dict[str, list[Rewritten]]:
     """What becomes of the rewriter's proposals, by factor."""
-    wishes = [Wish(caption, factor, 7) for factor in FACTORS for caption in captions]
-    found = rewrite(rewriter, checker, wishes, [""] * len(wishes))
-    return {factor: [one for wish, one in zip(wishes, found, strict=True) if wish.factor == factor] for factor in FACTORS}
+    requests = [RewriteRequest(caption, factor, 7) for factor in FACTORS for caption in captions]
+    found = rewrite(rewriter, checker, requests, [""] * len(requests))
+    return {factor: [one for request, one in zip(requests, found, strict=True) if request.factor == factor] for factor in FACTORS}
 
 
 def row(name: str, before: Sequence[Rewritten], after: Sequence[Rewritten]) -> str:

@@ -24,8 +24,8 @@ LACKING = {
     "rewriter": "rewrite; see Rewriter in counterfoil.parts.contracts",
     "editor": "size, sweep, invert, edit; see Editor in counterfoil.parts.contracts",
     "painter": "paint; see Painter in counterfoil.parts.contracts",
-    "encoder": "embed_images, embed_texts; see Embedder in counterfoil.parts.encoders.prompts",
-    "chat": "answer; see Chat in counterfoil.protocols.imagenet_d.questions",
+    "encoder": "embed_images, embed_texts; see Embedder in counterfoil.parts.contracts",
+    "chat": "answer; see Chat in counterfoil.parts.contracts",
 }
 SOURCE = """
 from tests.sources.own import Bright

@@ -19,24 +19,24 @@ from counterfoil.core.errors import BadPart
 from counterfoil.parts.contracts import (
     Caption,
     Captioner,
+    Chat,
     Dataset,
-    Edited,
     Editor,
+    EditResult,
+    Embedder,
     Generator,
     Inversion,
     Model,
     Oracle,
     Painter,
     Proposals,
-    Refused,
+    Refusal,
     Rewriter,
+    RewriteRequest,
     Sample,
     State,
-    Wish,
     reader_of,
 )  # fmt: skip
-from counterfoil.parts.encoders.prompts import Embedder
-from counterfoil.protocols.imagenet_d.questions import Chat
 
 __all__ = [
     "check_captioner",
@@ -158,19 +158,19 @@ def check_captioner(captioner: Captioner, *, size: int = 32, samples: list[Sampl
 
 
 def check_rewriter(rewriter: Rewriter, *, caption: str = "a photo of a red dog on a beach next to a ball") -> None:
-    """A rewriter: an answer for every wish, the same again and whoever its neighbours are, and never an empty one."""
+    """A rewriter: an answer for every request, the same again and whoever its neighbours are, and never an empty one."""
     from counterfoil.parts.language.factors import FACTORS, REASONS
 
-    wishes = [Wish(caption, factor, seed=1) for factor in FACTORS]
-    assert isinstance(rewriter, Rewriter), "a rewriter has `rewrite(wishes)`"
-    found = rewriter.rewrite(wishes)
-    assert len(found) == len(wishes), f"one answer a wish, got {len(found)} for {len(wishes)}"
+    requests = [RewriteRequest(caption, factor, seed=1) for factor in FACTORS]
+    assert isinstance(rewriter, Rewriter), "a rewriter has `rewrite(requests)`"
+    found = rewriter.rewrite(requests)
+    assert len(found) == len(requests), f"one answer a request, got {len(found)} for {len(requests)}"
     for answer in found:
         assert isinstance(answer, Proposals), f"answers are of the class Proposals, got {type(answer).__name__}"
         assert answer.captions or answer.rejections, "an answer has captions, or a rejection that says why not"
         assert {each.reason for each in answer.rejections} <= set(REASONS), f"reasons are among {', '.join(REASONS)}"
-    assert rewriter.rewrite(wishes[2:3]) == found[2:3], "an answer depends on its own wish alone"
-    assert rewriter.rewrite([]) == [], "no wishes, no answers"
+    assert rewriter.rewrite(requests[2:3]) == found[2:3], "an answer depends on its own request alone"
+    assert rewriter.rewrite([]) == [], "no requests, no answers"
 
 
 def check_painter(painter: Painter, *, prompts: Sequence[str] = ("a photo of a mug", "a photo of a sock")) -> None:
@@ -204,21 +204,21 @@ def check_editor(
     assert len(editor.sweep) >= 1, "the sweep names at least one setting"
     inversions = editor.invert([images[0], torch.zeros(4, side, side), images[1]], [caption] * 3, [1, 2, 3])
     first, refused, last = inversions
-    assert isinstance(refused, Refused) and refused.reason, "a picture with an alpha channel is refused with a reason"
+    assert isinstance(refused, Refusal) and refused.reason, "a picture with an alpha channel is refused with a reason"
     assert isinstance(first, Inversion) and isinstance(last, Inversion), "the rows beside a refused one are answered"
     assert first.caption == caption, "an inversion keeps its caption"
     assert all(tensor.device.type == "cpu" for tensor in first.tensors.values()), "an inversion's tensors are on the CPU"
     changed, same, empty = editor.edit([first, last, last], [edited, edited, " "])
-    assert isinstance(empty, Refused) and empty.reason, "an empty caption is refused with a reason"
+    assert isinstance(empty, Refusal) and empty.reason, "an empty caption is refused with a reason"
     (alone,) = editor.edit([last], [edited])
     for made in (changed, same, alone):
-        assert isinstance(made, Edited), f"a sound row is edited, got {made}"
+        assert isinstance(made, EditResult), f"a sound row is edited, got {made}"
         shape = (len(editor.sweep), 3, side, side)
         assert tuple(made.candidates.shape) == shape, f"candidates have shape {shape}, got {tuple(made.candidates.shape)}"
         assert tuple(made.reconstruction.shape) == shape[1:], "the reconstruction is one picture"
         for picture in (made.candidates, made.reconstruction):
             assert picture.min() >= 0 and picture.max() <= 1, "pictures lie in [0, 1]"
-    assert isinstance(same, Edited) and isinstance(alone, Edited)
+    assert isinstance(same, EditResult) and isinstance(alone, EditResult)
     worst = (same.candidates - alone.candidates).abs().max().item()
     assert worst <= 1e-4, f"edits treat rows independently: other rows changed one by {worst:.2g}"
 

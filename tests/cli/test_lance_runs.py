@@ -126,8 +126,8 @@ def test_runs_over_other_pictures_of_the_same_names_are_refused(run, tmp_path):
 
 def test_edits_of_other_words_are_not_paired(run, tmp_path):
     class Backwards(world.Swap):
-        def _one(self, wish):
-            return Proposals(tuple(reversed(super()._one(wish).captions)))
+        def _one(self, request):
+            return Proposals(tuple(reversed(super()._one(request).captions)))
 
     other = lance.run(world.spec(), tmp_path / "other", given=world.given(dataset=world.Pets(count=4), rewriter=Backwards()))
     said = invoke("compare", str(run.path), str(other.path), "--metric", "drop").output

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadRun, BadSpec
-from counterfoil.parts.contracts import Edited, Editor, Inversion, Refused
+from counterfoil.parts.contracts import Editor, EditResult, Inversion, Refusal
 from counterfoil.parts.editors import inversions
 from counterfoil.parts.editors.control import ControlSettings
 from counterfoil.parts.editors.diffusion import Diffusion
@@ -43,13 +43,13 @@ def images(count: int = 3) -> Tensor:
     return pictures(count, 16)
 
 
-def inverted(made: list[Inversion | Refused]) -> list[Inversion]:
+def inverted(made: list[Inversion | Refusal]) -> list[Inversion]:
     assert all(isinstance(row, Inversion) for row in made), made
     return made  # type: ignore[return-value]
 
 
-def edited(made: list[Edited | Refused]) -> list[Edited]:
-    assert all(isinstance(row, Edited) for row in made), made
+def edited(made: list[EditResult | Refusal]) -> list[EditResult]:
+    assert all(isinstance(row, EditResult) for row in made), made
     return made  # type: ignore[return-value]
 
 
@@ -159,7 +159,7 @@ def test_a_damaged_inversion_is_named() -> None:
 def test_a_picture_that_cannot_be_used_is_refused_alone(diffusion: Diffusion, picture: Tensor, reason: str) -> None:
     part = editor(diffusion)
     first, refused, last = part.invert([images()[0], picture, images()[1]], [CAPTION, CAPTION, OTHER], [1, 2, 3])
-    assert isinstance(refused, Refused) and reason in refused.reason and "\n" not in refused.reason
+    assert isinstance(refused, Refusal) and reason in refused.reason and "\n" not in refused.reason
     assert isinstance(first, Inversion) and isinstance(last, Inversion) and last.caption == OTHER
 
 
@@ -170,11 +170,11 @@ def test_a_picture_that_cannot_be_used_is_refused_alone(diffusion: Diffusion, pi
 def test_a_caption_that_cannot_be_used_is_refused_alone(diffusion: Diffusion, caption: str, reason: str) -> None:
     part = editor(diffusion)
     refused, found = part.invert(images(2), [caption, CAPTION], [1, 2])
-    assert isinstance(refused, Refused) and "the caption" in refused.reason and reason in refused.reason
+    assert isinstance(refused, Refusal) and "the caption" in refused.reason and reason in refused.reason
     assert isinstance(found, Inversion)
     wrong, right = part.edit([found, found], [caption, EDITED])
-    assert isinstance(wrong, Refused) and "the edited caption" in wrong.reason and reason in wrong.reason
-    assert isinstance(right, Edited)
+    assert isinstance(wrong, Refusal) and "the edited caption" in wrong.reason and reason in wrong.reason
+    assert isinstance(right, EditResult)
 
 
 @pytest.mark.parametrize("inversion", INVERSIONS)
@@ -191,18 +191,18 @@ def test_values_that_are_not_numbers_are_refused_in_their_row_alone(
 
     monkeypatch.setattr(diffusion, "predict", predict)
     first, refused, last = part.invert(images(), [CAPTION, OTHER, EDITED], [1, 2, 3])
-    assert isinstance(refused, Refused) and "not numbers while inverting" in refused.reason
+    assert isinstance(refused, Refusal) and "not numbers while inverting" in refused.reason
     assert isinstance(first, Inversion) and isinstance(last, Inversion)
     monkeypatch.setattr(part, "_edited_at_a_time", lambda: 2)
     wrong, right = part.edit([first, first], [OTHER, EDITED])
-    assert isinstance(wrong, Refused) and "not numbers while redrawing" in wrong.reason
-    assert isinstance(right, Edited) and torch.isfinite(right.candidates).all()
+    assert isinstance(wrong, Refusal) and "not numbers while redrawing" in wrong.reason
+    assert isinstance(right, EditResult) and torch.isfinite(right.candidates).all()
 
 
 def test_an_inversion_of_another_kind_is_refused(diffusion: Diffusion) -> None:
     (found,) = inverted(editor(diffusion, "ddim").invert(images(1), [CAPTION], [1]))
     (refused,) = editor(diffusion, "edit-friendly").edit([found], [EDITED])
-    assert isinstance(refused, Refused) and "invert the picture again" in refused.reason
+    assert isinstance(refused, Refusal) and "invert the picture again" in refused.reason
 
 
 def test_nothing_asked_is_nothing_answered(diffusion: Diffusion) -> None:

@@ -10,7 +10,7 @@ from diffusers import StableDiffusionPipeline
 
 from counterfoil.core.errors import BadPart, BadSpec, BadWeights, UnknownName
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Edited
+from counterfoil.parts.contracts import EditResult
 from counterfoil.testing import pictures
 from tests.editing.conftest import CAPTION, EDITED, networks, scheduler
 from tests.editing.test_instruct import NONE
@@ -27,7 +27,7 @@ def test_a_pipeline_in_a_folder_is_an_editor(folder: Path) -> None:
     part = registry.create("editor", f"p2p:{folder}", options)
     assert part.sweep == ("self_replace=0.5",) and part.size == 16 and part.schedule.prediction == "v_prediction"
     (made,) = part.edit(part.invert(pictures(1, 16), [CAPTION], [1]), [EDITED])
-    assert isinstance(made, Edited)
+    assert isinstance(made, EditResult)
     told = part.provenance()
     assert told["settings"]["inversion"] == "edit-friendly" and len(told["unet"]) == 64
     json.dumps(told)

@@ -10,7 +10,7 @@ from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInstructPix
 
 from counterfoil.core.errors import BadPart, BadSpec, BadWeights
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Edited, Editor, Inversion, Refused
+from counterfoil.parts.contracts import Editor, EditResult, Inversion, Refusal
 from counterfoil.parts.editors.instruct import PipelineEditor, difference
 from counterfoil.testing import check_editor, pictures
 from tests.editing.conftest import CAPTION, EDITED, networks, scheduler
@@ -37,7 +37,7 @@ def test_pictures_are_edited_row_by_row(make) -> None:  # type: ignore[no-untype
     images = pictures(3, 16)
     found = part.invert(images, [CAPTION] * 3, [1, 2, 3])
     made = part.edit(found, [EDITED, CAPTION, EDITED])
-    assert all(isinstance(row, Edited) for row in made)
+    assert all(isinstance(row, EditResult) for row in made)
     assert made[0].candidates.shape == (2, 3, 16, 16) and not torch.equal(*made[0].candidates)
     assert made[0].candidates.min() >= 0 and made[0].candidates.max() <= 1
     (alone,) = part.edit(part.invert(images[2:], [CAPTION], [3]), [EDITED])
@@ -53,18 +53,18 @@ def test_the_sweep_is_named_by_what_it_turns() -> None:
 def test_bad_rows_are_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     part = repainting()
     wrong, right = part.invert([torch.zeros(4, 16, 16), pictures(1, 16)[0]], [CAPTION, CAPTION], [1, 2])
-    assert isinstance(wrong, Refused) and "alpha" in wrong.reason and isinstance(right, Inversion)
+    assert isinstance(wrong, Refusal) and "alpha" in wrong.reason and isinstance(right, Inversion)
     long, empty, good = part.edit([right] * 3, ["a dress " * 40, " ", EDITED])
-    assert isinstance(long, Refused) and "tokens" in long.reason
-    assert isinstance(empty, Refused) and "empty" in empty.reason and isinstance(good, Edited)
+    assert isinstance(long, Refusal) and "tokens" in long.reason
+    assert isinstance(empty, Refusal) and "empty" in empty.reason and isinstance(good, EditResult)
     monkeypatch.setattr(part.pipeline.unet.conv_out, "forward", lambda rows: torch.full_like(rows[:, :4], float("nan")))
     (broken,) = part.edit([right], [EDITED])
-    assert isinstance(broken, Refused) and "not numbers" in broken.reason
+    assert isinstance(broken, Refusal) and "not numbers" in broken.reason
 
 
 def test_an_inversion_of_another_editor_is_refused() -> None:
     (refused,) = repainting().edit([Inversion(CAPTION, {"latent": torch.zeros(4, 8, 8)})], [EDITED])
-    assert isinstance(refused, Refused) and "invert the picture again" in refused.reason
+    assert isinstance(refused, Refusal) and "invert the picture again" in refused.reason
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from counterfoil.lab.captions import replace as reword
 from counterfoil.lab.checker import Checker
 from counterfoil.lab.vocabulary import FACTORS
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Edited
+from counterfoil.parts.contracts import EditResult
 from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
 
 pytestmark = pytest.mark.xdist_group("lab-diffusion")
@@ -32,7 +32,7 @@ def psnr(made: Tensor, images: Tensor) -> float:
 
 def reconstruction(editor: PromptToPrompt, image: Tensor, caption: str) -> Tensor:
     (made,) = editor.edit(editor.invert([image], [caption], [0]), [caption])
-    assert isinstance(made, Edited)
+    assert isinstance(made, EditResult)
     return made.reconstruction
 
 

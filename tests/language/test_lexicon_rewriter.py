@@ -11,7 +11,7 @@ from counterfoil.lab import captions as lab
 from counterfoil.lab.garments import shipped
 from counterfoil.lab.scenes import sample
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Rewriter, Wish
+from counterfoil.parts.contracts import Rewriter, RewriteRequest
 from counterfoil.parts.language.checker import Checker
 from counterfoil.parts.language.edits import rewrite
 from counterfoil.parts.language.factors import FACTORS
@@ -32,15 +32,15 @@ a close up of a pizza with cheese and vegetables""".splitlines()
 
 def proposed(caption: str, factor: str, **options: object) -> tuple[str, ...]:
     rewriter = lexicon_rewriter("", **{"wordnet": "off", "variations": 400, **options})  # type: ignore[arg-type]
-    return rewriter.rewrite([Wish(caption, factor)])[0].captions
+    return rewriter.rewrite([RewriteRequest(caption, factor)])[0].captions
 
 
 @pytest.mark.parametrize("caption", NATURAL)
 def test_natural_captions_get_edits_of_every_factor_that_hold(caption: str) -> None:
     rewriter = lexicon_rewriter("", wordnet="off", variations=8)
-    wishes = [Wish(caption, factor, 3) for factor in FACTORS]
-    for wish, answer in zip(wishes, rewrite(rewriter, Checker.build(), wishes, [""] * len(FACTORS)), strict=True):
-        assert len(answer.edits) >= 4, (wish, answer.rejections)
+    requests = [RewriteRequest(caption, factor, 3) for factor in FACTORS]
+    for request, answer in zip(requests, rewrite(rewriter, Checker.build(), requests, [""] * len(FACTORS)), strict=True):
+        assert len(answer.edits) >= 4, (request, answer.rejections)
         assert not answer.rejections
 
 
@@ -50,7 +50,7 @@ def test_in_the_lab_every_proposal_is_a_sentence_of_its_grammar_with_one_value_c
         before = lab.parse(caption)
         assert before is not None
         for factor in FACTORS:
-            for edited in rewriter.rewrite([Wish(caption, factor)])[0].captions:
+            for edited in rewriter.rewrite([RewriteRequest(caption, factor)])[0].captions:
                 after = lab.parse(edited)
                 assert after is not None, edited
                 changed = [name for name in before if before[name] != after[name]]
@@ -62,7 +62,7 @@ def test_the_lab_can_leave_out_what_it_says_by_silence() -> None:
     rewriter = lexicon_rewriter("wardrobe", variations=100)
     silent = {"object": "next to a ball ", "weather": " in fog", "adjective": "striped "}
     for factor, words in silent.items():
-        assert caption.replace(words, "") in rewriter.rewrite([Wish(caption, factor)])[0].captions
+        assert caption.replace(words, "") in rewriter.rewrite([RewriteRequest(caption, factor)])[0].captions
 
 
 def test_articles_and_numbers_fit() -> None:
@@ -83,21 +83,21 @@ def test_compound_nouns_are_replaced_whole() -> None:
 
 def test_the_same_wish_gets_the_same_answer_and_another_seed_another() -> None:
     rewriter = lexicon_rewriter("", wordnet="off")
-    one, same, other = (rewriter.rewrite([Wish(NATURAL[0], "object", seed)])[0] for seed in (1, 1, 2))
+    one, same, other = (rewriter.rewrite([RewriteRequest(NATURAL[0], "object", seed)])[0] for seed in (1, 1, 2))
     assert one == same != other
-    assert rewriter.rewrite([Wish(NATURAL[1], "weather"), Wish(NATURAL[0], "object", 1)])[1] == one
+    assert rewriter.rewrite([RewriteRequest(NATURAL[1], "weather"), RewriteRequest(NATURAL[0], "object", 1)])[1] == one
 
 
 def test_kinds_of_adjectives_can_be_chosen() -> None:
     caption = "a photo of a red striped leather boot on a beach"
     rewriter = lexicon_rewriter("wardrobe", variations=50, kinds=["material"])
-    assert all("red striped" in edited for edited in rewriter.rewrite([Wish(caption, "adjective")])[0].captions)
+    assert all("red striped" in edited for edited in rewriter.rewrite([RewriteRequest(caption, "adjective")])[0].captions)
     with pytest.raises(BadPart, match="kinds are colour, texture, material"):
         lexicon_rewriter("wardrobe", kinds=["mood"])
 
 
 def test_nothing_to_say_is_said() -> None:
-    answer = lexicon_rewriter("", wordnet="off").rewrite([Wish("quokka", "subject")])[0]
+    answer = lexicon_rewriter("", wordnet="off").rewrite([RewriteRequest("quokka", "subject")])[0]
     assert answer.rejections[0].reason == "no-idea"
 
 
@@ -105,7 +105,7 @@ def test_bad_options_are_refused() -> None:
     with pytest.raises(BadPart, match="at least 1"):
         lexicon_rewriter("", variations=0)
     with pytest.raises(BadSpec, match="factors are"):
-        lexicon_rewriter("").rewrite([Wish("a dog", "mood")])
+        lexicon_rewriter("").rewrite([RewriteRequest("a dog", "mood")])
     with pytest.raises(BadPart, match=r"has no data\.noun"):
         lexicon_rewriter("", wordnet="/nowhere")
 

@@ -12,7 +12,7 @@ from counterfoil.lab import captions as lab
 from counterfoil.lab.garments import shipped
 from counterfoil.lab.scenes import sample
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Rewriter, Wish
+from counterfoil.parts.contracts import Rewriter, RewriteRequest
 from counterfoil.parts.language.checker import Checker
 from counterfoil.parts.language.edits import rewrite
 from counterfoil.parts.language.factors import FACTORS
@@ -34,23 +34,23 @@ def small() -> LlmRewriter:
 
 def test_the_labs_rewriter_changes_what_it_is_asked_to(small: LlmRewriter) -> None:
     texts = lab.captions(sample(5, garments=shipped("tune"), seed=4))
-    wishes = [Wish(caption, factor) for caption in texts for factor in FACTORS]
-    answers = rewrite(small, Checker.build("wardrobe"), wishes, [""] * len(wishes))
+    requests = [RewriteRequest(caption, factor) for caption in texts for factor in FACTORS]
+    answers = rewrite(small, Checker.build("wardrobe"), requests, [""] * len(requests))
     wrong = [rejection for answer in answers for rejection in answer.rejections if rejection.reason != "duplicate"]
-    assert len(wrong) <= 0.05 * 3 * len(wishes)
+    assert len(wrong) <= 0.05 * 3 * len(requests)
     assert isinstance(small, Rewriter)
 
 
 def test_an_answer_depends_on_its_own_wish_alone(small: LlmRewriter) -> None:
-    wishes = [Wish(CAPTION, factor, seed) for seed in (1, 2) for factor in ("object", "adjective", "weather")]
-    together = small.rewrite(wishes)
-    assert together == [small.rewrite([wish])[0] for wish in wishes]
-    assert together == small.rewrite(wishes[::-1])[::-1]
+    requests = [RewriteRequest(CAPTION, factor, seed) for seed in (1, 2) for factor in ("object", "adjective", "weather")]
+    together = small.rewrite(requests)
+    assert together == [small.rewrite([request])[0] for request in requests]
+    assert together == small.rewrite(requests[::-1])[::-1]
     assert together[0] != together[3]  # another seed
 
 
 def test_a_wrong_class_is_never_let_through(small: LlmRewriter) -> None:
-    answer = rewrite(small, Checker.build("wardrobe"), [Wish(CAPTION, "subject")], ["boot"])[0]
+    answer = rewrite(small, Checker.build("wardrobe"), [RewriteRequest(CAPTION, "subject")], ["boot"])[0]
     assert not answer.edits
     assert {rejection.reason for rejection in answer.rejections} <= {"class-word", "duplicate"}
 
@@ -58,15 +58,15 @@ def test_a_wrong_class_is_never_let_through(small: LlmRewriter) -> None:
 @pytest.mark.parametrize("chat", [False, True])
 def test_a_model_that_talks_nonsense_is_counted_not_crashed(tmp_path: Path, chat: bool) -> None:
     rewriter = llm_rewriter(str(llama(tmp_path, chat=chat)), most_tokens=12, tile=2)
-    wishes = [Wish(CAPTION, factor) for factor in FACTORS[:3]]
-    for answer in rewrite(rewriter, Checker.build(), wishes, [""] * 3):
+    requests = [RewriteRequest(CAPTION, factor) for factor in FACTORS[:3]]
+    for answer in rewrite(rewriter, Checker.build(), requests, [""] * 3):
         assert not answer.edits
         assert answer.rejections
 
 
 def test_a_caption_that_does_not_fit_the_model_is_counted(tmp_path: Path) -> None:
     rewriter = llm_rewriter(str(llama(tmp_path, positions=64)), most_tokens=12)
-    assert rewriter.rewrite([Wish(CAPTION, "object")])[0].rejections[0].reason == "caption-too-long"
+    assert rewriter.rewrite([RewriteRequest(CAPTION, "object")])[0].rejections[0].reason == "caption-too-long"
 
 
 class Scripted(Writer):
@@ -85,7 +85,7 @@ class Scripted(Writer):
 def test_numbered_answers_become_proposals() -> None:
     writer = Scripted(Written("1. a photo of a cat on a sofa\n2. a photo of a fox on a sofa"), Written("I can't do that."))
     rewriter = LlmRewriter(writer, STYLES["instruct"], variations=5)
-    first, second = rewriter.rewrite([Wish("a photo of a dog on a sofa", "subject"), Wish("a dog", "domain")])
+    first, second = rewriter.rewrite([RewriteRequest("a photo of a dog on a sofa", "subject"), RewriteRequest("a dog", "domain")])
     assert first.captions == ("a photo of a cat on a sofa", "a photo of a fox on a sofa")
     assert second.rejections[0].reason == "refusal"
     assert "Write 5 variations" in writer.asked[0]
@@ -95,7 +95,7 @@ def test_numbered_answers_become_proposals() -> None:
 
 def test_single_answers_become_proposals_each() -> None:
     writer = Scripted(Written("a cat on a sofa\nand more"), Written("cat cat cat cat"), Written("a fox on a", cut_off=True))
-    found = LlmRewriter(writer, STYLES["plain"], variations=3).rewrite([Wish("a dog on a sofa", "subject")])[0]
+    found = LlmRewriter(writer, STYLES["plain"], variations=3).rewrite([RewriteRequest("a dog on a sofa", "subject")])[0]
     assert found.captions == ("a cat on a sofa",)
     assert [rejection.reason for rejection in found.rejections] == ["looping", "nonsense"]
 

@@ -12,12 +12,12 @@ import pytest
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Rewriter, Wish
+from counterfoil.parts.contracts import Rewriter, RewriteRequest
 from counterfoil.parts.language.checker import Checker
 from counterfoil.parts.language.edits import rewrite
 from counterfoil.parts.language.openai import OpenAiRewriter, openai_rewriter
 
-WISH = Wish("a photo of a dog on a sofa", "subject")
+WISH = RewriteRequest("a photo of a dog on a sofa", "subject")
 KEY = "sk-very-secret"
 
 
@@ -87,7 +87,7 @@ def test_captions_come_back(server: Server, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_same_wish_is_asked_with_the_same_seed(server: Server) -> None:
-    server.rewriter().rewrite([WISH, WISH, Wish(WISH.caption, "subject", 1)])
+    server.rewriter().rewrite([WISH, WISH, RewriteRequest(WISH.caption, "subject", 1)])
     one, same, other = (asked["seed"] for asked in server.asked)
     assert one == same != other
 
@@ -102,7 +102,7 @@ def test_an_endpoint_that_is_down_is_counted_and_no_longer_waited_for(server: Se
     server.answers = [500]
     found = rewrite(server.rewriter(), Checker.build(), [WISH] * 6, ["sofa"] * 6)
     assert [answer.rejections[0].reason for answer in found] == ["endpoint"] * 6
-    assert len(server.asked) == 3 * 3 + 3  # three wishes with patience, three without
+    assert len(server.asked) == 3 * 3 + 3  # three requests with patience, three without
 
 
 def test_nobody_there_is_counted(server: Server) -> None:
@@ -142,8 +142,8 @@ def test_useless_answers_have_their_reason(server: Server, answer: Any, reason: 
 
 
 def test_several_requests_at_a_time_keep_their_order(server: Server) -> None:
-    wishes = [Wish(f"a photo of a dog on sofa {number}", "subject", number) for number in range(8)]
-    found = server.rewriter(parallel=4).rewrite(wishes)
+    requests = [RewriteRequest(f"a photo of a dog on sofa {number}", "subject", number) for number in range(8)]
+    found = server.rewriter(parallel=4).rewrite(requests)
     assert len(found) == 8
     assert all(answer.captions for answer in found)
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from counterfoil.cli.app import app
 from counterfoil.core.errors import BadData, BadRun, BadSpec, BadWeights, CounterfoilError
 from counterfoil.lab.tokenizer import prompt_tokenizer
-from counterfoil.parts.contracts import Wish
+from counterfoil.parts.contracts import RewriteRequest
 from counterfoil.parts.language import checkpoints, pairs
 from counterfoil.parts.language.examples import HIDDEN, examples
 from counterfoil.parts.language.lab import rewriter
@@ -153,18 +153,20 @@ def test_an_adapter_teaches_the_labs_rewriter_captions_it_did_not_know(tmp_path:
     assert sorted(path.name for path in out.glob("*.bin")) == []
     plain, tuned = rewriter("rewriter", variations=3), rewriter("rewriter", variations=3, adapter=str(out))
     assert isinstance(tuned, LlmRewriter)
-    wishes = [Wish(caption, "background", 1) for caption in {pair.caption: None for pair in pairs.held_out(PAIRS, 0.2)[1]}]
+    requests = [
+        RewriteRequest(caption, "background", 1) for caption in {pair.caption: None for pair in pairs.held_out(PAIRS, 0.2)[1]}
+    ]
     expected = {(pair.caption, pair.edit) for pair in PAIRS}
     hits = [
         sum(
-            (wish.caption, text) in expected
-            for wish, found in zip(wishes, one.rewrite(wishes), strict=True)
+            (request.caption, text) in expected
+            for request, found in zip(requests, one.rewrite(requests), strict=True)
             for text in found.captions
         )
         for one in (plain, tuned)
     ]
     assert hits[0] == 0
-    assert hits[1] >= 0.5 * 3 * len(wishes)
+    assert hits[1] >= 0.5 * 3 * len(requests)
 
 
 def test_an_adapter_is_asked_as_it_was_trained(tmp_path: Path, file: Path, base: str) -> None:

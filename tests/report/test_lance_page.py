@@ -12,7 +12,7 @@ import pytest
 from counterfoil import store
 from counterfoil.core.errors import UsageError
 from counterfoil.core.spec import PartSpec
-from counterfoil.parts.contracts import Edited
+from counterfoil.parts.contracts import EditResult
 from counterfoil.protocols import lance, rescoring
 from counterfoil.report import write_report
 from counterfoil.report.lance import charts
@@ -142,7 +142,7 @@ def test_what_redrawing_alone_costs_is_said_before_the_drops(run, tmp_path):
     class Faded(world.Redraw):
         def _one(self, picture, caption):
             edited = super()._one(picture, caption)
-            return replace(edited, reconstruction=1 - picture) if isinstance(edited, Edited) else edited
+            return replace(edited, reconstruction=1 - picture) if isinstance(edited, EditResult) else edited
 
     faded = lance.run(world.spec(limit=6), tmp_path / "faded", given=world.given(editor=Faded()))
     cost = faded.results["drop_reconstruction"]["value"]

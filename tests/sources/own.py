@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil.parts.contracts import Caption, Edited, Inversion, Proposals, Refused, Sample, Verdicts, Wish
+from counterfoil.parts.contracts import Caption, EditResult, Inversion, Proposals, Refusal, RewriteRequest, Sample, Verdicts
 from tests.fakes import CLASSES
 from tests.worlds import labelled
 
@@ -43,8 +43,8 @@ class Shade:
 class Snow:
     """A rewriter to which snow is the answer to everything."""
 
-    def rewrite(self, wishes: Sequence[Wish]) -> list[Proposals]:
-        return [Proposals((f"{wish.caption} in the snow",)) for wish in wishes]
+    def rewrite(self, requests: Sequence[RewriteRequest]) -> list[Proposals]:
+        return [Proposals((f"{request.caption} in the snow",)) for request in requests]
 
 
 class Fade:
@@ -52,15 +52,15 @@ class Fade:
 
     size, sweep = None, ("a little", "much")
 
-    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refused]:
+    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refusal]:
         pairs = zip(images, captions, strict=True)
-        return [Inversion(words, {"image": image}) if len(image) == 3 else Refused("no colours") for image, words in pairs]
+        return [Inversion(words, {"image": image}) if len(image) == 3 else Refusal("no colours") for image, words in pairs]
 
-    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[Edited | Refused]:
-        found: list[Edited | Refused] = []
+    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[EditResult | Refusal]:
+        found: list[EditResult | Refusal] = []
         for inversion, words in zip(inversions, edited, strict=True):
             image = inversion.tensors["image"]
-            found.append(Edited(torch.stack([0.8 * image, 0.2 * image]), image) if words.strip() else Refused("no words"))
+            found.append(EditResult(torch.stack([0.8 * image, 0.2 * image]), image) if words.strip() else Refusal("no words"))
         return found
 
 

@@ -1,12 +1,13 @@
-"""The contracts between the engine and the parts it puts together.
+"""Contracts of the parts, and what parts hand each other.
 
-Images at every seam are float32, NCHW, RGB, in [0, 1]. Each part does its own resizing and normalisation, and does it
-differentiably where gradients have to pass. Every method treats rows independently: row i of the answer depends on
-row i of the question alone. `counterfoil.testing` has a check for each contract.
+Images at every seam are float32, NCHW, RGB, in [0, 1]. Each part does its own resizing and normalisation, differentiably
+where gradients have to pass. Every method treats rows independently: row i of the answer depends on row i of the question
+alone. `counterfoil.testing` has a check for each contract.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -14,10 +15,12 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
+from counterfoil.core.errors import BadPart
+
 Part = TypeVar("Part")
 
 State = dict[str, Tensor]
-"""A generator's working state: named tensors, one row an image, so that rows can be dropped and refilled."""
+"""A generator's working state: named tensors, one row per image, so that rows can be dropped and refilled."""
 
 
 @runtime_checkable
@@ -27,7 +30,7 @@ class Model(Protocol):
     classes: Sequence[str]
     """Class names, in the order of the logits."""
     differentiable: bool
-    """Whether gradients flow from `logits` back to the images. Black boxes say False and are searched without them."""
+    """True if gradients flow from `logits` back to the images. Black boxes are searched without gradients."""
 
     def logits(self, images: Tensor) -> Tensor:
         """Scores before the softmax.  # (N, 3, H, W) → (N, K)"""
@@ -36,23 +39,23 @@ class Model(Protocol):
 
 @runtime_checkable
 class Generator(Protocol):
-    """Makes pictures from a state and moves the state.
+    """Makes images from a state and moves the state.
 
     The tensor `state[moving]` is what the search moves: gradients are taken with respect to it, and directions have its
-    shape. `state["scale"]`, one number a row, is the natural length of a step of 1 in it.
+    shape. `state["scale"]`, one number per row, is the natural length of a step of 1 in it.
     """
 
     moving: str
     """Name of the state's tensor that is searched."""
     size: int | None
-    """Side of the square pictures it works on, or None for any size."""
+    """Side of the square images it works on, or None for any size."""
 
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
         """The state whose rendering is the plain reconstruction of `images`.  # labels, seeds: (N,) int64"""
         ...
 
     def render(self, state: State) -> Tensor:
-        """The pictures of a state, differentiable in `state[moving]`.  # → (N, 3, H, W) in [0, 1]"""
+        """The images of a state, differentiable in `state[moving]`.  # → (N, 3, H, W) in [0, 1]"""
         ...
 
     def step(self, state: State, signal: Tensor) -> State:
@@ -71,57 +74,57 @@ class Verdicts:
 
 @runtime_checkable
 class Oracle(Protocol):
-    """Says whether a picture still shows its class."""
+    """Judges if an image still shows its class."""
 
     def bind(self, classes: Sequence[str]) -> Oracle:
         """The oracle ready to judge labels that index `classes`; does once what need not be done per batch."""
         ...
 
     def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
-        """Verdicts on whether each picture shows its label.  # (N, 3, H, W), (N,) int64"""
+        """A verdict per image on its label.  # (N, 3, H, W), (N,) int64"""
         ...
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One labelled picture of a data set, read when `load` is called."""
+    """One labelled image of a data set, read when `load` is called."""
 
     image_id: str  # unique within the data set and stable from run to run
     label: int
     source: str  # where it came from, for people
-    caption: str = ""  # what it shows in words, where the data set says so
+    caption: str = ""  # what it shows in words, where the data set has a caption
     place: str = ""  # where its bytes are, for the data set's reader, if the source does not say it
 
 
 @runtime_checkable
 class Reader(Protocol):
-    """Reads pictures of a data set, and does not know which there are. Workers on other machines get one, pickled."""
+    """Reads images of a data set without knowing which there are. Workers on other machines get one, pickled."""
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
-        """The picture, square with side `size` if given; raises BadImage if it can't be used.  # (3, H, W)"""
+        """The image, square with side `size` if given; raises BadImage if it can't be used.  # (3, H, W)"""
         ...
 
 
 @runtime_checkable
 class Dataset(Protocol):
-    """Labelled pictures, listed cheaply and read one by one."""
+    """Labelled images, listed cheaply and read one by one."""
 
     classes: Sequence[str]
 
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Sample]:
-        """The samples in a fixed order, without reading a picture."""
+        """The samples in a fixed order, without reading an image."""
         ...
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
-        """The picture, square with side `size` if given; raises BadImage if it can't be used.  # (3, H, W)"""
+        """The image, square with side `size` if given; raises BadImage if it can't be used.  # (3, H, W)"""
         ...
 
 
 @dataclass(frozen=True)
 class Caption:
-    """What a captioner says of a picture, or why it says nothing."""
+    """A captioner's answer: a text, or the reason why there is none."""
 
     text: str
     problem: str = ""  # why there is no caption that can be used; empty if all is well
@@ -129,20 +132,20 @@ class Caption:
 
 @runtime_checkable
 class Captioner(Protocol):
-    """Describes pictures in words."""
+    """Describes images in words."""
 
     def caption(self, images: Tensor, samples: Sequence[Sample]) -> list[Caption]:
-        """One caption a picture; `samples` say which pictures they are, for captions that were written down before."""
+        """One caption per image; `samples` say which images they are, for captions that were written down before."""
         ...
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a rewriter is asked for: this caption with this factor changed."""
+class RewriteRequest:
+    """A caption and the factor that is to change in it."""
 
     caption: str
     factor: str  # one of counterfoil.parts.language.factors.FACTORS
-    seed: int = 0  # the same wish with the same seed gets the same answer
+    seed: int = 0  # the same request with the same seed gets the same answer
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Proposals:
-    """A rewriter's answer to one wish: captions as it wrote them, unchecked, and what it already knows to be useless."""
+    """A rewriter's answer to one request: unchecked captions, and proposals it already knows to be useless."""
 
     captions: tuple[str, ...] = ()
     rejections: tuple[Rejection, ...] = ()
@@ -177,59 +180,150 @@ class Proposals:
 class Rewriter(Protocol):
     """Rewrites one factor of a caption."""
 
-    def rewrite(self, wishes: Sequence[Wish]) -> list[Proposals]:
-        """The captions it proposes, one answer a wish; row i depends on wish i alone."""
+    def rewrite(self, requests: Sequence[RewriteRequest]) -> list[Proposals]:
+        """The captions it proposes, one answer per request; row i depends on request i alone."""
         ...
 
 
 @dataclass(frozen=True)
 class Inversion:
-    """What an editor found out about one picture: enough to draw it again, and to draw it differently."""
+    """An editor's representation of one image: enough to draw it again, and to draw it differently."""
 
     caption: str
     tensors: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Edited:
-    """One picture redrawn, in as many ways as the editor sweeps over."""
+class EditResult:
+    """One image redrawn, in as many ways as the editor sweeps over."""
 
     candidates: Tensor  # (S, 3, H, W), in the order of the editor's `sweep`
-    reconstruction: Tensor  # (3, H, W): what inversion and redrawing do to the picture without an edit
+    reconstruction: Tensor  # (3, H, W): what inversion and redrawing do to the image without an edit
 
 
 @dataclass(frozen=True)
-class Refused:
-    """Why a row could not be worked on: counted, and the others go on."""
+class Refusal:
+    """The reason why a row could not be processed; it is counted, and the others are processed."""
 
     reason: str
 
 
 @runtime_checkable
 class Editor(Protocol):
-    """Changes a picture so that it fits an edited caption, in two halves so that the costly one is done once an image."""
+    """Changes an image so that it fits an edited caption, in two halves so that the costly one runs once per image."""
 
     size: int | None
-    """Side of the square pictures it works on, or None for any size."""
+    """Side of the square images it works on, or None for any size."""
     sweep: Sequence[str]
     """The settings it tries for every edit, one candidate each, as in ("self_replace=0.4", "self_replace=0.6")."""
 
-    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refused]:
-        """One inversion a picture, from the picture, its caption and its seed alone; what is not (3, H, W) is refused."""
+    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refusal]:
+        """One inversion per image, from the image, its caption and its seed alone; what is not (3, H, W) is refused."""
         ...
 
-    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[Edited | Refused]:
-        """The pictures redrawn to the edited captions; one picture's inversion may stand in many rows. No words: refused."""
+    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[EditResult | Refusal]:
+        """The images redrawn to the edited captions; one image's inversion may stand in many rows. No words: refused."""
         ...
 
 
 @runtime_checkable
 class Painter(Protocol):
-    """Paints a picture from words."""
+    """Paints an image from words."""
 
     def paint(self, prompts: Sequence[str], seeds: Tensor) -> Tensor:
-        """One picture a prompt.  # (N, 3, H, W)"""
+        """One image per prompt.  # (N, 3, H, W)"""
         ...
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Embeds images and words into one space: all that protocols need of an encoder."""
+
+    def embed_images(self, images: Tensor) -> Tensor:
+        """Embeddings of any length, differentiable.  # (N, 3, H, W) → (N, D)"""
+        ...
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Embeddings of any length.  # → (len(texts), D)"""
+        ...
+
+
+class Encoder(Embedder, Protocol):
+    """An embedder whose cosine similarities are logits, so that models and oracles can be made of it."""
+
+    def logits(self, similarity: Tensor) -> Tensor:
+        """Cosine similarities, scaled and shifted as the model was trained.  # (N, K)"""
+        ...
+
+    @property
+    def size(self) -> int | None:
+        """Side of the square images it sees, or None for any size."""
+        ...
+
+    @property
+    def pairwise(self) -> bool:
+        """True if each class has a probability of its own (sigmoid) instead of a share (softmax)."""
+        ...
+
+    def to(self, device: torch.device | str) -> Encoder: ...
+
+    def provenance(self) -> dict[str, str]: ...
+
+
+@runtime_checkable
+class Chat(Protocol):
+    """A vision-language model that answers in words."""
+
+    def answer(self, images: Sequence[Tensor], questions: Sequence[str]) -> list[str]:
+        """One answer per image and question.  # each image (3, H, W)"""
+        ...
+
+
+CONTRACTS: Mapping[str, type[Any]] = {
+    "model": Model,
+    "generator": Generator,
+    "oracle": Oracle,
+    "dataset": Dataset,
+    "captioner": Captioner,
+    "rewriter": Rewriter,
+    "editor": Editor,
+    "painter": Painter,
+    "encoder": Embedder,
+    "chat": Chat,
+}
+"""The contract of each role."""
+
+
+@dataclass(frozen=True)
+class Trait:
+    """One thing that a part gets or assumes, printed before a run: Trait("input", "224×224, centre crop", "the weights")."""
+
+    what: str  # input, normalisation, rule, made for, …
+    value: str
+    decided_by: str = ""  # who decided it: the weights, the options, the file; "assumed" where nobody did
+    caution: str = ""  # one sentence for people where nobody asked for it and results may suffer
+
+    def __str__(self) -> str:
+        return f"{self.value} ({self.decided_by})" if self.decided_by else self.value
+
+
+def describe(part: Any) -> list[Trait]:
+    """Everything a part gets and assumes: its own `describe()`, or the size it works at if it has none."""
+    if hasattr(part, "describe"):
+        return list(part.describe())
+    size = getattr(part, "size", None)
+    return [Trait("input", f"{size}×{size}", "the part")] if isinstance(size, int) else []
+
+
+def check(part: Any, role: str, given: str) -> None:
+    """Raise BadPart if a part lacks what its role needs. `given` begins the message: `data is`."""
+    if isinstance(part, type):
+        raise BadPart(f"{given} the class {part.__name__} itself; give an object of it, as in {part.__name__}()")
+    contract = CONTRACTS[role]
+    lacking = [name for name in _members(contract) if not hasattr(part, name)]
+    if lacking:
+        where = f"{contract.__name__} in {contract.__module__}"
+        raise BadPart(f"{given} a {type(part).__name__} without {', '.join(lacking)}; see {where}")
 
 
 def to_device(part: Part, device: torch.device | str) -> Part:
@@ -239,12 +333,19 @@ def to_device(part: Part, device: torch.device | str) -> Part:
 
 
 def reader_of(dataset: Dataset) -> Reader | None:
-    """What reads a data set's pictures without the data set: its `reader()`, if it has one."""
+    """The data set's `reader()`, which reads its images without its list; None if it has no such method."""
     reader: Reader | None = dataset.reader() if hasattr(dataset, "reader") else None
     return reader
 
 
 def provenance_of(part: Any) -> dict[str, str]:
-    """What a part says of itself for `run.json`: nothing, if it does not."""
+    """A part's own account for `run.json`; empty if it gives none."""
     account: dict[str, str] = part.provenance() if hasattr(part, "provenance") else {}
     return account
+
+
+def _members(contract: type[Any]) -> list[str]:
+    """The attributes, properties and methods that a contract asks for."""
+    defined = [name for name, value in vars(contract).items() if inspect.isfunction(value) or isinstance(value, property)]
+    methods = [name for name in defined if not name.startswith("_") or name in ("__len__", "__iter__")]
+    return [*inspect.get_annotations(contract), *methods]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from counterfoil.parts import checks as contracts
+from counterfoil.parts import contracts
 from counterfoil.parts.datasets.tensors import ArrayDataset
 from counterfoil.parts.python_functions import call
 

@@ -16,7 +16,7 @@ from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadPart
 from counterfoil.core.naming import default_folder
 from counterfoil.core.progress import watching
-from counterfoil.parts import checks as contracts
+from counterfoil.parts import contracts
 from counterfoil.parts.contracts import Dataset, provenance_of
 from counterfoil.parts.datasets.tensors import ArrayDataset
 from counterfoil.parts.fast import cards

@@ -16,7 +16,7 @@ from counterfoil.lab.parts import Wardrobe
 from counterfoil.lab.scenes import Scenes, render
 from counterfoil.lab.vocabulary import FACTORS
 from counterfoil.parts import images
-from counterfoil.parts.contracts import Edited, Inversion, Refused
+from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 
 
 @dataclass
@@ -32,18 +32,18 @@ class Redrawn:
         for index, sample in enumerate(self.wardrobe):
             self._known[images.digest(self.wardrobe.load(sample, None))] = index
 
-    def invert(self, pictures: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refused]:
+    def invert(self, pictures: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refusal]:
         """The scene's number; a caption that is not true of it is refused, as its edit would be another edit."""
-        found: list[Inversion | Refused] = []
+        found: list[Inversion | Refusal] = []
         for picture, caption in zip(pictures, captions, strict=True):
             said, at = parse(caption), self._known[images.digest(picture)]
             true = said is not None and all(
                 FACTORS[name].index(value) == int(self.wardrobe.scenes.factors[name][at]) for name, value in said.items()
             )
-            found.append(Inversion(caption, {"scene": torch.tensor(at)}) if true else Refused("the caption is not true of it"))
+            found.append(Inversion(caption, {"scene": torch.tensor(at)}) if true else Refusal("the caption is not true of it"))
         return found
 
-    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[Edited | Refused]:
+    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[EditResult | Refusal]:
         """The scenes with what the captions say."""
         rows = torch.tensor([int(inversion.tensors["scene"]) for inversion in inversions])
         scenes = self.wardrobe.scenes[rows]
@@ -52,4 +52,4 @@ class Redrawn:
         with torch.no_grad():
             before, _ = render(scenes, self.wardrobe.garments)
             after, _ = render(Scenes(factors, scenes.garment, scenes.seed), self.wardrobe.garments)
-        return [Edited(made[None], source) for source, made in zip(before, after, strict=True)]
+        return [EditResult(made[None], source) for source, made in zip(before, after, strict=True)]

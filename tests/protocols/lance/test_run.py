@@ -73,8 +73,8 @@ def test_sources_may_lie_in_tar_files(tmp_path):
 class Snow:
     """Says the same for every factor."""
 
-    def rewrite(self, wishes):
-        return [Proposals((re.sub("(beach|forest)", r"snowy \1", wish.caption),)) for wish in wishes]
+    def rewrite(self, requests):
+        return [Proposals((re.sub("(beach|forest)", r"snowy \1", request.caption),)) for request in requests]
 
 
 def test_words_that_change_several_factors_are_one_edit(tmp_path):
@@ -204,7 +204,7 @@ def test_a_caption_corrected_by_hand_redoes_what_depends_on_it_alone(tmp_path):
     _put(out / "stages" / "captions.jsonl", lines)
     parts = world.given()
     run = lance.run(world.spec(limit=8), out, given=parts)
-    assert {wish.caption for wish in parts.parts["rewriter"].asked} == {lines[2]["caption"]}
+    assert {request.caption for request in parts.parts["rewriter"].asked} == {lines[2]["caption"]}
     assert parts.parts["editor"].inverted == 1
     trials = {trial.trial_id: trial for trial in run.trials}
     assert len(trials) == sum(1 for _ in run.trials)  # the old ones are gone

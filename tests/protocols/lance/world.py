@@ -16,7 +16,17 @@ from torch import Tensor
 
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadImage
-from counterfoil.parts.contracts import Caption, Edited, Inversion, Proposals, Refused, Rejection, Sample, Verdicts, Wish
+from counterfoil.parts.contracts import (
+    Caption,
+    EditResult,
+    Inversion,
+    Proposals,
+    Refusal,
+    Rejection,
+    RewriteRequest,
+    Sample,
+    Verdicts,
+)
 from counterfoil.protocols.assembly import Given
 
 CLASSES = ("dog", "cat")
@@ -97,20 +107,20 @@ class Told:
 class Swap:
     """Puts each other place and colour in, and once in a while something useless."""
 
-    asked: list[Wish] = field(default_factory=list)
+    asked: list[RewriteRequest] = field(default_factory=list)
 
-    def rewrite(self, wishes: Sequence[Wish]) -> list[Proposals]:
-        self.asked += wishes
-        return [self._one(wish) for wish in wishes]
+    def rewrite(self, requests: Sequence[RewriteRequest]) -> list[Proposals]:
+        self.asked += requests
+        return [self._one(request) for request in requests]
 
-    def _one(self, wish: Wish) -> Proposals:
-        words = {"background": PLACES, "adjective": COLOURS}.get(wish.factor, ())
-        old = next((word for word in words if word in wish.caption), None)
+    def _one(self, request: RewriteRequest) -> Proposals:
+        words = {"background": PLACES, "adjective": COLOURS}.get(request.factor, ())
+        old = next((word for word in words if word in request.caption), None)
         if old is None:
-            return Proposals(rejections=(Rejection(wish.factor, "", "no-idea"),))
-        start = wish.seed % len(words)
+            return Proposals(rejections=(Rejection(request.factor, "", "no-idea"),))
+        start = request.seed % len(words)
         order = [*words[start:], *words[:start]]
-        return Proposals(tuple(wish.caption.replace(old, new) for new in order))
+        return Proposals(tuple(request.caption.replace(old, new) for new in order))
 
 
 @dataclass
@@ -123,19 +133,19 @@ class Redraw:
     inverted: int = 0
     edited: int = 0
 
-    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refused]:
+    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refusal]:
         self.inverted += len(images)
         return [Inversion(caption, {"picture": image}) for image, caption in zip(images, captions, strict=True)]
 
-    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[Edited | Refused]:
+    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[EditResult | Refusal]:
         self.edited += len(edited)
         return [self._one(inversion.tensors["picture"], caption) for inversion, caption in zip(inversions, edited, strict=True)]
 
-    def _one(self, picture: Tensor, caption: str) -> Edited | Refused:
+    def _one(self, picture: Tensor, caption: str) -> EditResult | Refusal:
         if self.refuses and self.refuses in caption:
-            return Refused("not a number while redrawing")
+            return Refusal("not a number while redrawing")
         whole = draw(caption)
-        return Edited(torch.stack([(picture + whole) / 2, whole]), picture)
+        return EditResult(torch.stack([(picture + whole) / 2, whole]), picture)
 
 
 class Eye:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from counterfoil.parts.contracts import Refused
+from counterfoil.parts.contracts import Refusal
 
 log = logging.getLogger(__name__)
 
@@ -19,18 +19,18 @@ Answer = TypeVar("Answer")
 def answered(
     asked: Sequence[Row],
     fault: Callable[[Row], str | None],
-    work: Callable[[list[Row]], Sequence[Answer | Refused]],
+    work: Callable[[list[Row]], Sequence[Answer | Refusal]],
     *,
     at_a_time: int,
     shrink: Callable[[int], None] = lambda rows: None,
-) -> list[Answer | Refused]:
+) -> list[Answer | Refusal]:
     """The answers to `asked`: a refusal for a row with a fault, else what `work` gives for it.
 
     `work` gets exactly `at_a_time` rows, the last repeated where there are fewer: networks may round differently for another
     number of rows, and an answer must not depend on how many others were asked for. If memory runs out, the number is halved;
     `shrink` is told the new one.
     """
-    answers: list[Answer | Refused | None] = [None if reason is None else Refused(reason) for reason in map(fault, asked)]
+    answers: list[Answer | Refusal | None] = [None if reason is None else Refusal(reason) for reason in map(fault, asked)]
     places = [place for place, answer in enumerate(answers) if answer is None]
     while places:
         some = places[:at_a_time]

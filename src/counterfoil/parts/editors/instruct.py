@@ -18,7 +18,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts import diffusers_loading, weights
-from counterfoil.parts.contracts import Edited, Inversion, Refused
+from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 from counterfoil.parts.editors import rows
 from counterfoil.parts.editors.answers import answered
 from counterfoil.parts.editors.diffusion import PRECISIONS, plain_tokens
@@ -104,12 +104,12 @@ class PipelineEditor:
         self.pipeline.to(device)
         return self
 
-    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refused]:
+    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refusal]:
         """Pictures with their seeds; nothing has to be found."""
         asked = list(zip(images, captions, [int(seed) for seed in seeds], strict=True))
         return answered(asked, self._picture_fault, self._keep, at_a_time=1)
 
-    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[Edited | Refused]:
+    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[EditResult | Refusal]:
         """The pictures repainted, a candidate for every value of the sweep."""
         return answered(list(zip(inversions, edited, strict=True)), self._edit_fault, self._edit, at_a_time=1)
 
@@ -121,11 +121,11 @@ class PipelineEditor:
             marks = {name: weights.fingerprint(part) for name, part in networks.items()}
         return {**marks, "settings": settings, "precision": self.precision or BY_DEVICE}
 
-    def _keep(self, some: list[tuple[Tensor, str, int]]) -> list[Inversion | Refused]:
+    def _keep(self, some: list[tuple[Tensor, str, int]]) -> list[Inversion | Refusal]:
         return [Inversion(caption, {"image": image.float().cpu(), "seed": torch.tensor(seed)}) for image, caption, seed in some]
 
     @torch.no_grad()
-    def _edit(self, some: list[tuple[Inversion, str]]) -> list[Edited | Refused]:
+    def _edit(self, some: list[tuple[Inversion, str]]) -> list[EditResult | Refusal]:
         ((inversion, edited),) = some
         image, prompt = inversion.tensors["image"], self._prompt(inversion.caption, edited)
         made = []
@@ -135,12 +135,12 @@ class PipelineEditor:
                 prompt=prompt, image=image[None], generator=noise, output_type="pt", **self.settings, **{str(self.knob): value}
             )
             if any(getattr(answer, "nsfw_content_detected", None) or ()):
-                return [Refused("the pipeline's safety filter hid the edited picture")]
+                return [Refusal("the pipeline's safety filter hid the edited picture")]
             made.append(torch.as_tensor(answer.images).float().cpu())
         candidates = torch.cat(made)
         if not bool(torch.isfinite(candidates).all()):
-            return [Refused("the diffusion gave values that are not numbers while redrawing")]
-        return [Edited(candidates.clamp(0, 1), self._reconstruction(image))]
+            return [Refusal("the diffusion gave values that are not numbers while redrawing")]
+        return [EditResult(candidates.clamp(0, 1), self._reconstruction(image))]
 
     def _reconstruction(self, image: Tensor) -> Tensor:
         """What is left of the picture after the pipeline's autoencoder."""

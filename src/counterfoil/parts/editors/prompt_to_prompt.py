@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.engine.transfers import fetched
-from counterfoil.parts.contracts import Edited, Inversion, Refused
+from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 from counterfoil.parts.editors import methods, rows
 from counterfoil.parts.editors.answers import answered
 from counterfoil.parts.editors.control import make_control
@@ -45,14 +45,14 @@ class PromptToPrompt:
         self.diffusion.place(device)
         return self
 
-    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refused]:
+    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refusal]:
         """One inversion a picture, to be kept and used for every edit of it."""
         asked = list(zip(images, captions, [int(seed) for seed in seeds], strict=True))
         at_a_time = self._inverted_at_a_time()
         with self.diffusion.numbers():
             return answered(asked, self._picture_fault, self._invert, at_a_time=at_a_time, shrink=self._invert_fewer)
 
-    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[Edited | Refused]:
+    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[EditResult | Refusal]:
         """The pictures redrawn to the edited captions, a candidate for every share of self-attention."""
         asked = list(zip(inversions, edited, strict=True))
         at_a_time = self._edited_at_a_time()
@@ -63,7 +63,7 @@ class PromptToPrompt:
         """Hashes of the weights and the settings."""
         return {**self.diffusion.provenance(), "settings": self.settings.record()}
 
-    def _invert(self, some: list[tuple[Tensor, str, int]]) -> list[Inversion | Refused]:
+    def _invert(self, some: list[tuple[Tensor, str, int]]) -> list[Inversion | Refusal]:
         images, captions, seeds = zip(*some, strict=True)
         latents = self.diffusion.encode(torch.stack([image.float() for image in images]))
         found = methods.invert(self.diffusion, self.settings, self.schedule, latents=latents, captions=captions, seeds=seeds)
@@ -72,11 +72,11 @@ class PromptToPrompt:
         return [
             Inversion(caption, {name: tensor[row].clone() for name, tensor in kept.items()})
             if sound[row]
-            else Refused(f"{_BROKE} while inverting")
+            else Refusal(f"{_BROKE} while inverting")
             for row, caption in enumerate(captions)
         ]
 
-    def _edit(self, some: list[tuple[Inversion, str]]) -> list[Edited | Refused]:
+    def _edit(self, some: list[tuple[Inversion, str]]) -> list[EditResult | Refusal]:
         sources, owners = _distinct([inversion for inversion, _ in some])
         names = sources[0].tensors.keys()
         found = {name: torch.stack([one.tensors[name] for one in sources]).to(self.diffusion.device) for name in names}
@@ -105,7 +105,7 @@ class PromptToPrompt:
         drawn = [fetched([self.diffusion.decode(candidates)]) for candidates in latents]
         redrawn = [fetched([self.diffusion.decode(one)]) for one in plain.split(1)]
         return [
-            Edited(arriving()[0], redrawn[owner]()[0][0].clone()) if good else Refused(f"{_BROKE} while redrawing")
+            EditResult(arriving()[0], redrawn[owner]()[0][0].clone()) if good else Refusal(f"{_BROKE} while redrawing")
             for arriving, owner, good in zip(drawn, owners, sound.tolist(), strict=True)
         ]
 

@@ -50,6 +50,11 @@ class TransformersEncoder:
         # SigLIP was trained on texts filled up to one length, and sees the filling; CLIP stops at the end of the text.
         self._padding = "max_length" if str(self.model.config.model_type).startswith("siglip") else "longest"
 
+    @property
+    def size(self) -> int | None:
+        """Side of the square images it sees, or None for another shape."""
+        return self.preprocessing.side
+
     def embed_images(self, images: Tensor) -> Tensor:
         """Embeddings of pictures.  # (N, 3, H, W) → (N, D)"""
         return _pooled(self.model.get_image_features(pixel_values=self.preprocessing(images)))

@@ -59,6 +59,11 @@ class OpenClipEncoder:
         self.pairwise = getattr(model, "logit_bias", None) is not None
         self._device = torch.device("cpu")
 
+    @property
+    def size(self) -> int | None:
+        """Side of the square images it sees, or None for another shape."""
+        return self.preprocessing.side
+
     def embed_images(self, images: Tensor) -> Tensor:
         """Embeddings of pictures.  # (N, 3, H, W) → (N, D)"""
         embedding: Tensor = self.model.encode_image(self.preprocessing(images))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -12,45 +11,12 @@ from torch.nn import functional
 
 from counterfoil.core.errors import BadPart, LabelMismatch
 from counterfoil.parts import labels as names
-from counterfoil.parts.models.preprocessing import Preprocessing
+from counterfoil.parts.contracts import Encoder
 
 PAPER_TEMPLATE = "an image of {class}"
 """The prompt of the paper on foundation-model-oriented robustness."""
 
 TEXTS_AT_ONCE = 64
-
-
-@runtime_checkable
-class Embedder(Protocol):
-    """Embeds pictures and words into one space: all that protocols ask of an encoder."""
-
-    def embed_images(self, images: Tensor) -> Tensor:
-        """Embeddings of any length, differentiable.  # (N, 3, H, W) → (N, D)"""
-        ...
-
-    def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings of any length.  # → (len(texts), D)"""
-        ...
-
-
-class Encoder(Embedder, Protocol):
-    """Also turns their cosine similarity into logits, so that models and oracles can be made of it."""
-
-    preprocessing: Preprocessing
-    """What is done to pictures before they are embedded."""
-
-    def logits(self, similarity: Tensor) -> Tensor:
-        """Cosine similarities, scaled and shifted as the model was trained.  # (N, K)"""
-        ...
-
-    @property
-    def pairwise(self) -> bool:
-        """Whether each class has a probability of its own (sigmoid), instead of a share (softmax)."""
-        ...
-
-    def to(self, device: torch.device | str) -> Encoder: ...
-
-    def provenance(self) -> dict[str, str]: ...
 
 
 def check_templates(templates: str | Sequence[str]) -> list[str]:

@@ -42,6 +42,11 @@ class ScriptFeatures:
         self._runner, self._size, self._scale, self._shift, self.name = runner, size, scale, shift, name
         self.preprocessing = Preprocessing(size=(size, size), resizing="squash", mean=(0, 0, 0), std=(1, 1, 1))
 
+    @property
+    def size(self) -> int | None:
+        """Side of the square images it sees, or None for another shape."""
+        return self.preprocessing.side
+
     def embed_images(self, pictures: Tensor) -> Tensor:
         """Features of pictures.  # (N, 3, H, W) → (N, D)"""
         resized = images.resize(pictures, (self._size, self._size), interpolation="bilinear")

@@ -26,7 +26,7 @@ Problem = tuple[str, str]  # a reason and a detail
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What became of the proposals for one wish."""
+    """What became of the proposals for one request."""
 
     edits: tuple[Edit, ...] = ()
     rejections: tuple[Rejection, ...] = ()

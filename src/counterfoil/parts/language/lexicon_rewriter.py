@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.contracts import Proposals, Rejection, Wish
+from counterfoil.parts.contracts import Proposals, Rejection, RewriteRequest
 from counterfoil.parts.language import lexicon as lexicons
 from counterfoil.parts.language.factors import check_factor
 from counterfoil.parts.language.grammar import Phrase, Reading, read
@@ -58,19 +58,19 @@ class LexiconRewriter:
         self.kinds = tuple(kinds) or tuple(lexicon.adjective)
         self.wordnet = wordnet
 
-    def rewrite(self, wishes: Sequence[Wish]) -> list[Proposals]:
-        """The captions it proposes, one answer a wish."""
-        return [self._answer(wish) for wish in wishes]
+    def rewrite(self, requests: Sequence[RewriteRequest]) -> list[Proposals]:
+        """The captions it proposes, one answer a request."""
+        return [self._answer(request) for request in requests]
 
     def provenance(self) -> dict[str, str]:
         """Which words it uses."""
         where = str(self.wordnet.folder) if self.wordnet else "off"
         return {"words": self.lexicon.name, "wordnet": where, **lexicons.fingerprint(self.lexicon.name)}
 
-    def _answer(self, wish: Wish) -> Proposals:
-        reading = read(wish.caption, self.lexicon)
-        places = list(self._places(reading, check_factor(wish.factor)))
-        drawn = random.Random(f"{wish.seed}|{wish.factor}|{wish.caption}")
+    def _answer(self, request: RewriteRequest) -> Proposals:
+        reading = read(request.caption, self.lexicon)
+        places = list(self._places(reading, check_factor(request.factor)))
+        drawn = random.Random(f"{request.seed}|{request.factor}|{request.caption}")
         for swaps in places:
             drawn.shuffle(swaps)
         drawn.shuffle(places)
@@ -78,11 +78,11 @@ class LexiconRewriter:
         for turn in range(max(map(len, places), default=0)):  # the places take turns, so that each has its share
             for swaps in places:
                 if turn < len(swaps) and len(found) < self.variations:
-                    edited = _applied(wish.caption, swaps[turn])
+                    edited = _applied(request.caption, swaps[turn])
                     if edited not in found:
                         found.append(edited)
         if not found:
-            return Proposals(rejections=(Rejection(wish.factor, "", "no-idea", "no word of the lists fits in"),))
+            return Proposals(rejections=(Rejection(request.factor, "", "no-idea", "no word of the lists fits in"),))
         return Proposals(tuple(found))
 
     def _places(self, reading: Reading, factor: str) -> Iterator[list[Swap]]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.contracts import Proposals, Rejection, Wish
+from counterfoil.parts.contracts import Proposals, Rejection, RewriteRequest
 from counterfoil.parts.language import adapters
 from counterfoil.parts.language.factors import check_factor
 from counterfoil.parts.language.generation import Sampling, Writer, Written, seed_of
@@ -71,19 +71,19 @@ class LlmRewriter:
         self.variations = variations
         self.name = name
 
-    def rewrite(self, wishes: Sequence[Wish]) -> list[Proposals]:
-        """The captions it proposes, one answer a wish."""
+    def rewrite(self, requests: Sequence[RewriteRequest]) -> list[Proposals]:
+        """The captions it proposes, one answer a request."""
         prompts, seeds, owners = [], [], []
-        for at, wish in enumerate(wishes):
-            check_factor(wish.factor)
-            for turn, factor in enumerate(self.style.turns(wish, self.variations)):
-                prompts.append(self.style.prompt(wish.caption, factor, self.variations, self.writer.tokenizer))
-                seeds.append(seed_of(wish.seed, wish.factor, wish.caption, turn))
+        for at, request in enumerate(requests):
+            check_factor(request.factor)
+            for turn, factor in enumerate(self.style.turns(request, self.variations)):
+                prompts.append(self.style.prompt(request.caption, factor, self.variations, self.writer.tokenizer))
+                seeds.append(seed_of(request.seed, request.factor, request.caption, turn))
                 owners.append(at)
-        answers: list[list[Written]] = [[] for _ in wishes]
+        answers: list[list[Written]] = [[] for _ in requests]
         for at, written in zip(owners, self.writer.write(prompts, seeds), strict=True):
             answers[at].append(written)
-        return [self._proposals(wish, found) for wish, found in zip(wishes, answers, strict=True)]
+        return [self._proposals(request, found) for request, found in zip(requests, answers, strict=True)]
 
     def to(self, device: torch.device | str) -> LlmRewriter:
         """The same rewriter, moved to a device."""
@@ -95,11 +95,11 @@ class LlmRewriter:
         asked = {"style": self.style.name, "sampling": repr(self.writer.sampling)}
         return {**account_of(self.writer.model, self.name), **asked}
 
-    def _proposals(self, wish: Wish, found: list[Written]) -> Proposals:
+    def _proposals(self, request: RewriteRequest, found: list[Written]) -> Proposals:
         if any(written.too_long for written in found):
-            return Proposals(rejections=(Rejection(wish.factor, "", "caption-too-long", "more than the model reads"),))
+            return Proposals(rejections=(Rejection(request.factor, "", "caption-too-long", "more than the model reads"),))
         if self.style.numbered:
-            return parse(found[0].text, wish.factor, variations=self.variations, cut_off=found[0].cut_off)
+            return parse(found[0].text, request.factor, variations=self.variations, cut_off=found[0].cut_off)
         captions, rejections = [], []
         for written in found:
             text = clean(written.text.split("\n")[0])
@@ -109,5 +109,5 @@ class LlmRewriter:
             if problem is None:
                 captions.append(text)
             else:
-                rejections.append(Rejection(wish.factor, text[:600], *problem))
+                rejections.append(Rejection(request.factor, text[:600], *problem))
         return Proposals(tuple(captions), tuple(rejections))

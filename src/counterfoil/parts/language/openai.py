@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from counterfoil.core.errors import BadPart, RunFailed
-from counterfoil.parts.contracts import Proposals, Rejection, Wish
+from counterfoil.parts.contracts import Proposals, Rejection, RewriteRequest
 from counterfoil.parts.language.factors import check_factor
 from counterfoil.parts.language.generation import seed_of
 from counterfoil.parts.language.lexicon_rewriter import VARIATIONS
@@ -19,7 +19,7 @@ from counterfoil.parts.models.http_client import JsonClient, Patience
 
 BASE_URL = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
-PATIENT_FOR = 3  # wishes in a row that fail before the endpoint is asked once only
+PATIENT_FOR = 3  # requests in a row that fail before the endpoint is asked once only
 
 
 def openai_rewriter(
@@ -39,7 +39,7 @@ def openai_rewriter(
     """A language model behind an OpenAI-compatible endpoint: openai:gpt-4o-mini, or openai:MODEL with base_url: http://…/v1.
 
     The key is read from the environment variable `key_env` and written nowhere; an endpoint of one's own may need none. A
-    request that fails is tried `retries` more times, `backoff` seconds later and then twice as long each time; then the wish
+    request that fails is tried `retries` more times, `backoff` seconds later and then twice as long each time; then the request
     is counted as not answered. `rate` is the number of requests a second at most, `parallel` those under way at a time.
     """
     if not model:
@@ -90,12 +90,12 @@ class OpenAiRewriter:
         self._hasty = JsonClient(url, patience=replace(patience, retries=0), headers=headers)
         self._failed_in_a_row = 0
 
-    def rewrite(self, wishes: Sequence[Wish]) -> list[Proposals]:
-        """The captions it proposes, one answer a wish."""
-        if self.parallel == 1 or len(wishes) < 2:
-            return [self._ask(wish) for wish in wishes]
+    def rewrite(self, requests: Sequence[RewriteRequest]) -> list[Proposals]:
+        """The captions it proposes, one answer a request."""
+        if self.parallel == 1 or len(requests) < 2:
+            return [self._ask(request) for request in requests]
         with ThreadPoolExecutor(self.parallel) as pool:
-            return list(pool.map(self._ask, wishes))
+            return list(pool.map(self._ask, requests))
 
     def provenance(self) -> dict[str, str]:
         """Where the model is and how it is asked; never the key."""
@@ -105,25 +105,25 @@ class OpenAiRewriter:
     def __repr__(self) -> str:
         return f"OpenAiRewriter({self.model!r}, base_url={self.base_url!r})"
 
-    def _ask(self, wish: Wish) -> Proposals:
-        text = instruction(wish.caption, check_factor(wish.factor), self.variations)
+    def _ask(self, request: RewriteRequest) -> Proposals:
+        text = instruction(request.caption, check_factor(request.factor), self.variations)
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": text}],
             "temperature": self.temperature,
             "max_tokens": self.most_tokens,
-            "seed": seed_of(wish.seed, wish.factor, wish.caption) % 2**31,
+            "seed": seed_of(request.seed, request.factor, request.caption) % 2**31,
         }
         client = self._patient if self._failed_in_a_row < PATIENT_FOR else self._hasty
         try:
             answer, cut_off = _message(client.post(body))
         except RunFailed as error:
             self._failed_in_a_row += 1
-            return Proposals(rejections=(Rejection(wish.factor, "", "endpoint", self._without_key(str(error))),))
+            return Proposals(rejections=(Rejection(request.factor, "", "endpoint", self._without_key(str(error))),))
         self._failed_in_a_row = 0
         if answer is None:
-            return Proposals(rejections=(Rejection(wish.factor, "", "refusal", "the endpoint declined to answer"),))
-        return parse(answer, wish.factor, variations=self.variations, cut_off=cut_off)
+            return Proposals(rejections=(Rejection(request.factor, "", "refusal", "the endpoint declined to answer"),))
+        return parse(answer, request.factor, variations=self.variations, cut_off=cut_off)
 
     def _without_key(self, text: str) -> str:
         """Endpoints repeat requests in what they say of a failure."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from counterfoil.core.errors import BadPart
 from counterfoil.lab.prompts import rewriter_prompt
-from counterfoil.parts.contracts import Wish
+from counterfoil.parts.contracts import RewriteRequest
 from counterfoil.parts.language.factors import FACTORS
 
 CHANGES: Final[dict[str, str]] = {
@@ -45,9 +45,9 @@ class Style:
     numbered: bool  # whether one answer holds all variations as numbered lines, or just one caption
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def turns(self, wish: Wish, variations: int) -> list[str]:
+    def turns(self, request: RewriteRequest, variations: int) -> list[str]:
         """The factor's name for each time the model is asked."""
-        names = self.words.get(wish.factor, (wish.factor,))
+        names = self.words.get(request.factor, (request.factor,))
         return [names[turn % len(names)] for turn in range(1 if self.numbered else variations)]
 
     def prompt(self, caption: str, factor: str, variations: int, tokenizer: Any = None) -> str:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import labels
-from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE, Encoder, check_templates, compare, embed_prompts
+from counterfoil.parts.contracts import Encoder
+from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE, check_templates, compare, embed_prompts
 from counterfoil.parts.models.naming import named
 
 
@@ -37,7 +38,7 @@ class ZeroShotModel:
     @property
     def size(self) -> int | None:
         """Side of the square pictures the encoder takes, or None where it takes any."""
-        return self.encoder.preprocessing.side
+        return self.encoder.size
 
     def logits(self, images: Tensor) -> Tensor:
         """Scores before the softmax.  # (N, 3, H, W) → (N, K)"""

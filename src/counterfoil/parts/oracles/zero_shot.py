@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.contracts import Verdicts
-from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE, Encoder, check_templates, compare, embed_prompts
+from counterfoil.parts.contracts import Encoder, Verdicts
+from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE, check_templates, compare, embed_prompts
 from counterfoil.parts.oracles.acceptance import MOST_PROBABLE, Acceptance
 
 

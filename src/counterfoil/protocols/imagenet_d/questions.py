@@ -5,24 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.core.spec.imagenet_d import QuestionSpec
+from counterfoil.parts.contracts import Chat
 from counterfoil.protocols.imagenet_d.answers import read_answer
 
 Order = Literal["shuffled", "truth-first"]
-
-
-@runtime_checkable
-class Chat(Protocol):
-    """A vision-language model that answers in words."""
-
-    def answer(self, images: Sequence[Tensor], questions: Sequence[str]) -> list[str]:
-        """One answer a picture and question.  # each picture (3, H, W)"""
-        ...
 
 
 @dataclass(frozen=True)

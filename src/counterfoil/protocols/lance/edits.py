@@ -9,7 +9,7 @@ import numpy as np
 
 from counterfoil.core.errors import BadRun
 from counterfoil.core.spec.lance import FACTORS
-from counterfoil.parts.contracts import Rejection, Wish
+from counterfoil.parts.contracts import Rejection, RewriteRequest
 from counterfoil.parts.language.checker import same_words
 from counterfoil.parts.language.edits import Checker
 from counterfoil.parts.language.edits import rewrite as ask
@@ -37,9 +37,11 @@ def rewrite(bench: Bench, stages: Stages, captions: Table) -> Table:
             yield Item(row.id, {"caption": _text(row, "caption", captions), "class": row["class"]}, about)
 
     def work(some: Sequence[Item]) -> list[list[Made]]:
-        wishes = [Wish(item.inputs["caption"], factor, bench.seed(item.id)) for item in some for factor in spec.factors]
+        requests = [
+            RewriteRequest(item.inputs["caption"], factor, bench.seed(item.id)) for item in some for factor in spec.factors
+        ]
         names = [item.inputs["class"] for item in some for _ in spec.factors]
-        answers = iter(ask(bench.rewriter, checker, wishes, names))
+        answers = iter(ask(bench.rewriter, checker, requests, names))
         made: list[list[Made]] = []
         for _ in some:
             rows: list[Made] = []

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from counterfoil.parts import images
-from counterfoil.parts.contracts import Inversion, Refused
+from counterfoil.parts.contracts import Inversion, Refusal
 from counterfoil.parts.editors import inversions as files
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked
@@ -38,7 +38,7 @@ def invert(bench: Bench, stages: Stages, edits: Table) -> Table:
         )
         return [
             turned_away("not inverted", each.reason)
-            if isinstance(each, Refused)
+            if isinstance(each, Refusal)
             else Made({"inversion": stages.blobs.put(files.to_bytes(each), ".safetensors")})
             for each in found
         ]
@@ -69,7 +69,7 @@ def edit(bench: Bench, stages: Stages, edits: Table, inversions: Table) -> Table
         found = bench.editor.edit([held[item.about["inversion"]] for item in some], [item.inputs["edited"] for item in some])
         made = []
         for each in found:
-            if isinstance(each, Refused):
+            if isinstance(each, Refusal):
                 made.append(turned_away("not edited", each.reason))
                 continue
             names = [stages.blobs.put(images.png(candidate), ".png") for candidate in each.candidates]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from counterfoil.parts.encoders.prompts import Encoder
+from counterfoil.parts.contracts import Encoder
 from counterfoil.protocols.lance.quality.rule import Similarities
 
 
