@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from counterfoil.core.errors import BadPart, BadSpec
+from counterfoil.parts import registry
 from counterfoil.parts.generators.inversion import Inversion, InvertedGenerator
 from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.parts.generators.pixels import PixelGenerator
-from counterfoil.parts.generators.python_factory import gan, python_generator
+from counterfoil.parts.generators.python_factory import gan
 from counterfoil.testing import check_generator
 
 SOURCE = """
@@ -60,13 +61,13 @@ def file(tmp_path: Path) -> str:
 
 
 def test_a_generator_is_taken_as_it_is(file: str) -> None:
-    made = python_generator(f"{file}:pixels", norm="l2")
+    made = registry.create("generator", f"python:{file}:pixels", {"norm": "l2"})
     assert isinstance(made, PixelGenerator)
     assert made.norm == "l2"
 
 
 def test_an_autoencoder_moves_in_its_latent_space(file: str) -> None:
-    made = python_generator(f"{file}:halves")
+    made = registry.create("generator", f"python:{file}:halves")
     assert isinstance(made, LatentGenerator)
     assert made.size == 24
     assert not made.autoencoder.training  # type: ignore[attr-defined]
@@ -74,7 +75,7 @@ def test_an_autoencoder_moves_in_its_latent_space(file: str) -> None:
 
 
 def test_a_network_with_a_latent_is_inverted(file: str) -> None:
-    made = python_generator(f"{file}:painter", gain=0.5)
+    made = registry.create("generator", f"python:{file}:painter", {"gain": 0.5})
     assert isinstance(made, InvertedGenerator)
     assert made.size == 16
     assert made.inversion == Inversion()
@@ -92,13 +93,13 @@ def test_gan_takes_the_inversions_options_and_passes_the_networks_own(file: str)
 
 def test_what_is_no_generator_is_refused(file: str) -> None:
     with pytest.raises(BadPart, match="gives a int; a Generator is needed"):
-        python_generator(f"{file}:nothing")
+        registry.create("generator", f"python:{file}:nothing")
     with pytest.raises(BadPart, match="gives a Halves without latent_shape and decode"):
         gan(f"{file}:halves")
     with pytest.raises(BadPart, match="has no function 'gone'"):
         gan(f"{file}:gone")
     with pytest.raises(BadPart, match="no such file"):
-        python_generator("/no/such/file.py:factory")
+        registry.create("generator", "python:/no/such/file.py:factory")
     with pytest.raises(BadSpec, match=r"unexpected keyword argument 'gian'; its options are gain$"):
         gan(f"{file}:painter", options={"gian": 1})
     with pytest.raises(BadSpec, match="candidates"):

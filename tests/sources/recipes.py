@@ -33,6 +33,7 @@ RECIPES: dict[tuple[str, str], Recipe] = {
 def listed() -> list[tuple[str, str]]:
     """Role and kind of every source that is registered, without importing any."""
     found = {(role, entry.name) for role in ROLES for entry in entry_points(group=f"counterfoil.{role}s") if _own(entry.value)}
+    found |= {(role, "python") for role in ROLES}
     return sorted(found, key=lambda source: (ROLES.index(source[0]), source[1]))
 
 

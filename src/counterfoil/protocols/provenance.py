@@ -14,7 +14,7 @@ import torch
 
 from counterfoil.core.spec.base import RunSpec
 from counterfoil.engine.scheduler import Engine
-from counterfoil.parts import python_functions
+from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, provenance_of
 from counterfoil.protocols.assembly import Assembly
 
@@ -48,7 +48,7 @@ def working(engine: Engine) -> dict[str, Any]:
 
 def describe(parts: Mapping[str, Any], spec: RunSpec, *, size: int, device: str) -> dict[str, Any]:
     """Versions, hashes and hardware for a run over these parts, which `spec` names."""
-    own = python_functions.files(spec.model_dump(mode="json"))
+    own = registry.function_hashes(spec.model_dump(mode="json"))
     return {
         "versions": versions(),
         "code": _source_hash(),

@@ -12,26 +12,21 @@ from counterfoil.parts import weights
 from counterfoil.parts.contracts import Generator
 from counterfoil.parts.generators.inversion import Inversion, InvertedGenerator, LatentModule
 from counterfoil.parts.generators.latent import Autoencoder, LatentGenerator
-from counterfoil.parts.python_functions import call
+from counterfoil.parts.registry import call
 
 
-def python_generator(place: str, **options: Any) -> Generator:
-    """A generator that a function makes: python:package.module:factory or python:path/to/file.py:factory.
-
-    The function is called with the options. It gives a Generator; or an object with `encode` and `decode` (and `quantise`,
-    if it has codes), in whose latent space pictures then move; or one with `latent_shape` and `decode`, as for `gan`.
-    """
-    made = call(place, options)
+def adapt_generator(made: Any, *, what: str) -> Generator:
+    """A generator from what a user gave: one, an autoencoder, or a module with `latent_shape` and `decode`."""
     if isinstance(made, Generator):
         return made
     if isinstance(made, LatentModule):
-        return InvertedGenerator(made, account=_account(place, made))
+        return InvertedGenerator(made, account=_account(what.removeprefix("python:"), made))
     if isinstance(made, Autoencoder):
         if isinstance(made, nn.Module):
             made.eval().requires_grad_(False)
         return LatentGenerator(made, size=getattr(made, "size", None))
     raise BadPart(
-        f"python:{place}: gives a {type(made).__name__}; a Generator is needed, or an object with encode and decode, or one "
+        f"{what}: gives a {type(made).__name__}; a Generator is needed, or an object with encode and decode, or one "
         "with latent_shape and decode"
     )
 

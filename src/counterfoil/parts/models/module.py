@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +64,19 @@ class ModuleModel:
     def provenance(self) -> dict[str, str]:
         """Where the weights came from, and a hash of what they are now."""
         return {**self._origin, "weights": weights.fingerprint(self.module)}
+
+
+def adapt_model(made: Any, *, what: str, classes: Sequence[str] | None = None) -> Any:
+    """A model from what a user gave: one, a torch module with class names, or a pair (module, classes)."""
+    source = {"source": what.removeprefix("python:")} if what.startswith("python:") else None
+    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
+        return ModuleModel(made[0], classes or made[1], origin=source)
+    if not isinstance(made, nn.Module) or hasattr(made, "logits"):
+        return made
+    names = classes or getattr(made, "classes", None)
+    if names is None:
+        raise BadPart(f"{what}: gives a module without class names; give (module, classes), names in output order")
+    return ModuleModel(made, names, origin=source)
 
 
 def _hint(scores: Tensor, names: int) -> str:

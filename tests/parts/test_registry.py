@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import pytest
 import torch
 
@@ -55,7 +58,7 @@ def test_parts_are_listed_without_importing_them(entries, tmp_path, monkeypatch)
     (tmp_path / "foggy.py").write_text('import missing_thing\n\ndef fog(rest):\n    """Fog.\n\n    More."""\n')
     monkeypatch.syspath_prepend(tmp_path)
     entries.append(_Entry("fog", "foggy:fog"))
-    assert registry.listed("generator") == [registry.Listed("fog", "?", "Fog.")]
+    assert registry.listed("generator")[0] == registry.ListedPart("fog", "?", "Fog.")
 
 
 def test_an_unknown_option_is_told_with_those_there_are():
@@ -126,3 +129,57 @@ def test_a_part_that_fails_to_load_is_one_line(entries):
     with pytest.raises(BadPart) as caught:
         registry.create("generator", "fog:x")
     assert str(caught.value) == "generator 'fog:x' could not be loaded: RuntimeError: first line second line"
+
+
+@dataclass(frozen=True)
+class FogOptions:
+    density: float = 0.5
+    layers: int = 1
+    colour: Literal["grey", "white"] = "grey"
+
+
+def fog(rest: str, options: FogOptions) -> tuple[str, FogOptions]:
+    return rest, options
+
+
+@pytest.fixture
+def foggy(entries, monkeypatch):
+    entries.append(_Entry("fog", "one:fog", lambda: fog))
+    monkeypatch.setattr(registry, "check", lambda *given: None)
+
+
+def test_a_dataclass_of_options_is_built_from_the_options_given(foggy):
+    assert registry.create("generator", "fog:x", {"density": 1, "colour": "white"}) == ("x", FogOptions(1.0, colour="white"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"speed": 1}, "generator 'fog:x': got an unexpected keyword argument 'speed'; its options are density, layers, colour"),
+        (
+            {"layers": 1.5},
+            "generator 'fog:x': layers: input should be a valid integer, got a number with a fractional part, got 1.5",
+        ),
+        ({"density": float("inf")}, "generator 'fog:x': density: input should be a finite number, got inf"),
+        ({"density": "thick"}, "generator 'fog:x': density: input should be a valid number, unable to parse"),
+        ({"colour": "pink"}, "generator 'fog:x': colour: input should be 'grey' or 'white', got 'pink'"),
+    ],
+)
+def test_options_that_do_not_fit_their_dataclass_are_one_line(foggy, options, message):
+    with pytest.raises(BadSpec) as caught:
+        registry.create("generator", "fog:x", options)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+def test_an_address_keeps_its_scheme(entries, monkeypatch):
+    entries += [_Entry("https", "one:fog", lambda: lambda address: address)]
+    assert registry.create("generator", "https://host/path") == "https://host/path"
+
+
+def test_a_part_that_ends_the_process_is_an_error(entries):
+    def factory(rest):
+        raise SystemExit(0)
+
+    entries.append(_Entry("fog", "one:fog", lambda: factory))
+    with pytest.raises(BadPart, match="'fog:x' could not be loaded: SystemExit: 0"):
+        registry.create("generator", "fog:x")
