@@ -26,7 +26,7 @@ from counterfoil.parts.generators.vqgan.network import Vqgan
 from counterfoil.parts.models.inputs import IMAGENET_MEAN, IMAGENET_STD
 from counterfoil.parts.models.module import ModuleModel
 from counterfoil.parts.models.preprocessing import Preprocessing
-from counterfoil.parts.oracles.zero_shot import ZeroShotOracle
+from counterfoil.parts.oracles.scoring import ZeroShotOracle
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ from counterfoil.parts.models.grouped import GroupedModel
 from counterfoil.parts.models.hf_models import hf_model
 from counterfoil.parts.models.http_model import HttpModel, http_model
 from counterfoil.parts.models.module import ModuleModel
-from counterfoil.parts.oracles.classifier import ClassifierOracle
-from counterfoil.parts.oracles.clip import clip_oracle
 from counterfoil.parts.oracles.ensemble import EnsembleOracle
 from counterfoil.parts.oracles.human import human_oracle
+from counterfoil.parts.oracles.scoring import ClassifierOracle
 from counterfoil.protocols import independence
 from tests.fakes import TinyModel
-from tests.oracles.conftest import clip_folder
+from tests.oracles.conftest import clip_folder, clip_oracle
 
 __all__ = ["clip_folder"]
 NAMES = ["ant", "bee", "cat", "dog"]

@@ -14,8 +14,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from counterfoil.parts import registry
 from counterfoil.parts.contracts import Verdicts
-from counterfoil.parts.oracles.acceptance import MOST_PROBABLE, Acceptance
+from counterfoil.parts.oracles.scoring import ARGMAX, AcceptanceRule
 
 CLASSES = ["red boot", "blue bag", "green dress", "hat"]
 
@@ -133,10 +134,26 @@ def save_openclip(folder: Path) -> Path:
     return folder
 
 
+def clip_oracle(place: str, **options: Any) -> Any:
+    return registry.create("oracle", f"clip:{place}", options)
+
+
+def openclip_oracle(place: str, **options: Any) -> Any:
+    return registry.create("oracle", f"openclip:{place}", options)
+
+
+def vlm_oracle(place: str, **options: Any) -> Any:
+    return registry.create("oracle", f"vlm:{place}", options)
+
+
+def ensemble_oracle(rest: str = "", **options: Any) -> Any:
+    return registry.create("oracle", f"ensemble:{rest}", options)
+
+
 class Fixed:
     """An oracle with the same probabilities for every batch of its size.  # (N, K)"""
 
-    def __init__(self, probabilities: Sequence[Sequence[float]], acceptance: Acceptance = MOST_PROBABLE) -> None:
+    def __init__(self, probabilities: Sequence[Sequence[float]], acceptance: AcceptanceRule = ARGMAX) -> None:
         self.values = torch.tensor(probabilities)
         self.acceptance = acceptance
 

@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from counterfoil.core.errors import BadPart, RunFailed
-from counterfoil.parts.oracles.acceptance import Acceptance
+from counterfoil.parts.oracles.scoring import AcceptanceRule
 
 PROBABILITIES = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.4, 0.35, 0.25]])
 LABELS = torch.tensor([0, 0, 0])
 
 
 def test_the_most_probable_class_is_kept() -> None:
-    verdicts = Acceptance().decide(PROBABILITIES, LABELS)
+    verdicts = AcceptanceRule().decide(PROBABILITIES, LABELS)
     assert verdicts.keeps_label.tolist() == [1, 0, 1]
     assert verdicts.keeps_label.dtype == torch.int8
     assert verdicts.scores.tolist() == pytest.approx([0.5, 0.2, 0.4])
@@ -19,26 +19,26 @@ def test_the_most_probable_class_is_kept() -> None:
 
 
 def test_a_margin_asks_for_a_lead() -> None:
-    assert Acceptance(margin=0.1).decide(PROBABILITIES, LABELS).keeps_label.tolist() == [1, 0, 0]
+    assert AcceptanceRule(margin=0.1).decide(PROBABILITIES, LABELS).keeps_label.tolist() == [1, 0, 0]
 
 
 @pytest.mark.parametrize(("unsure", "expected"), [("reject", [1, 0, 0]), ("abstain", [1, 0, -1])])
 def test_below_the_threshold_it_is_unsure(unsure: str, expected: list[int]) -> None:
-    acceptance = Acceptance(threshold=0.45, unsure=unsure)  # type: ignore[arg-type]
+    acceptance = AcceptanceRule(threshold=0.45, below_threshold=unsure)  # type: ignore[arg-type]
     assert acceptance.decide(PROBABILITIES, LABELS).keeps_label.tolist() == expected
 
 
 def test_of_equals_the_first_is_seen() -> None:
-    verdicts = Acceptance().decide(torch.tensor([[0.5, 0.5]] * 2), torch.tensor([0, 1]))
+    verdicts = AcceptanceRule().decide(torch.tensor([[0.5, 0.5]] * 2), torch.tensor([0, 1]))
     assert verdicts.keeps_label.tolist() == [1, 0]
 
 
 def test_scores_that_are_not_numbers_stop_the_run() -> None:
     with pytest.raises(RunFailed, match="not finite"):
-        Acceptance().decide(PROBABILITIES * float("nan"), LABELS)
+        AcceptanceRule().decide(PROBABILITIES * float("nan"), LABELS)
 
 
-@pytest.mark.parametrize("settings", [{"threshold": 1.5}, {"margin": -0.1}, {"unsure": "perhaps"}])
+@pytest.mark.parametrize("settings", [{"threshold": 1.5}, {"margin": -0.1}, {"below_threshold": "perhaps"}])
 def test_impossible_settings_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(BadPart, match=next(iter(settings))):
-        Acceptance(**settings)  # type: ignore[arg-type]
+        AcceptanceRule(**settings)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from counterfoil.core.errors import BadPart, LabelMismatch
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Oracle
 from counterfoil.parts.models.module import ModuleModel
-from counterfoil.parts.oracles.classifier import ClassifierOracle, classifier_oracle
+from counterfoil.parts.oracles.scoring import ClassifierOptions, ClassifierOracle, classifier_oracle
 
 
 class Colours(nn.Module):
@@ -55,7 +55,7 @@ def test_below_its_confidence_it_rejects_or_abstains(
 ) -> None:
     asked: list[object] = []
     monkeypatch.setattr(registry, "create", lambda *arguments: asked.append(arguments) or model)
-    oracle = classifier_oracle("lab:colours", options={"depth": 3}, min_confidence=0.9, unsure=unsure)  # type: ignore[arg-type]
+    oracle = classifier_oracle("lab:colours", ClassifierOptions(0.9, below_threshold=unsure, options={"depth": 3}))
     assert asked == [("model", "lab:colours", {"depth": 3})]
     batch = plain((1, 0, 0), (0.5, 0.45, 0.4))
     assert oracle.bind(["red", "green", "blue"]).judge(batch, torch.tensor([0, 0])).keeps_label.tolist() == expected
@@ -65,4 +65,4 @@ def test_it_must_be_bound_and_named(model: ModuleModel) -> None:
     with pytest.raises(BadPart, match="bind it"):
         ClassifierOracle(model).judge(plain((1, 0, 0)), torch.tensor([0]))
     with pytest.raises(BadPart, match="name a model"):
-        classifier_oracle("")
+        classifier_oracle("", ClassifierOptions())

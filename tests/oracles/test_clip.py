@@ -10,9 +10,8 @@ from transformers import AutoProcessor, AutoTokenizer, CLIPImageProcessor, CLIPM
 
 from counterfoil.core.errors import BadPart, BadWeights, LabelMismatch
 from counterfoil.parts.encoders.prompts import phrases
-from counterfoil.parts.oracles.clip import clip_oracle
 from counterfoil.testing import check_oracle
-from tests.oracles.conftest import CLASSES, pictures, to_batch
+from tests.oracles.conftest import CLASSES, clip_oracle, pictures, to_batch
 
 LABELS = torch.tensor([0, 1, 2, 3, 0, 1])
 
@@ -47,7 +46,7 @@ def test_pictures_are_prepared_as_the_processor_does(clip_folder: Path) -> None:
 
 def test_the_oracles_contract_is_kept(clip_folder: Path, siglip_folder: Path) -> None:
     check_oracle(clip_oracle(str(clip_folder)), CLASSES, size=48)
-    check_oracle(clip_oracle(str(siglip_folder), threshold=0.4, unsure="abstain"), CLASSES, size=48)
+    check_oracle(clip_oracle(str(siglip_folder), threshold=0.4, below_threshold="abstain"), CLASSES, size=48)
 
 
 def test_siglip_scores_by_sigmoid_as_transformers_does(siglip_folder: Path) -> None:
@@ -106,7 +105,7 @@ def test_thresholds_pass_through(clip_folder: Path) -> None:
     free = clip_oracle(str(clip_folder)).bind(CLASSES)
     top = free.probabilities(batch).amax(dim=1)
     threshold = float(top.median())
-    strict = clip_oracle(str(clip_folder), threshold=threshold, unsure="abstain").bind(CLASSES)
+    strict = clip_oracle(str(clip_folder), threshold=threshold, below_threshold="abstain").bind(CLASSES)
     assert (strict.judge(batch, LABELS).keeps_label == -1).tolist() == (top < threshold).tolist()
 
 

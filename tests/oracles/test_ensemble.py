@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil.core.errors import BadPart
+from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Oracle
-from counterfoil.parts.oracles.acceptance import Acceptance
-from counterfoil.parts.oracles.clip import clip_oracle
-from counterfoil.parts.oracles.ensemble import EnsembleOracle, ensemble_oracle
-from counterfoil.parts.oracles.openclip import openclip_oracle
+from counterfoil.parts.oracles import ensemble
+from counterfoil.parts.oracles.ensemble import EnsembleOracle
+from counterfoil.parts.oracles.scoring import AcceptanceRule
 from counterfoil.testing import check_oracle
-from tests.oracles.conftest import Fixed, Saying
+from tests.oracles.conftest import Fixed, Saying, clip_oracle, ensemble_oracle, openclip_oracle
 
 ALL_VOTES = list(itertools.product([1, 0, -1], repeat=3))  # every way three oracles can answer
 IMAGES, LABELS = torch.zeros(len(ALL_VOTES), 3, 4, 4), torch.zeros(len(ALL_VOTES), dtype=torch.long)
@@ -74,7 +73,7 @@ def test_the_mean_rule_averages_probabilities() -> None:
 
 
 def test_the_mean_rule_leaves_out_who_abstains() -> None:
-    unsure = Acceptance(threshold=0.5, unsure="abstain")
+    unsure = AcceptanceRule(threshold=0.5, below_threshold="abstain")
     one = Fixed([[0.6, 0.4], [0.45, 0.55], [0.45, 0.45]], unsure)
     other = Fixed([[0.45, 0.45], [0.7, 0.3], [0.4, 0.4]], unsure)
     verdicts = EnsembleOracle([one, other], rule="mean").bind(["a", "b"]).judge(torch.zeros(3, 3, 4, 4), torch.zeros(3).long())
@@ -90,16 +89,17 @@ def test_the_mean_rule_weighs_every_member_alike() -> None:
 
 
 def test_a_threshold_holds_for_the_mean() -> None:
-    oracle = ensemble_oracle(members=[Fixed([[0.6, 0.4]]), Fixed([[0.6, 0.4]])], rule="mean", threshold=0.7, unsure="abstain")
+    oracle = ensemble_oracle(
+        members=[Fixed([[0.6, 0.4]]), Fixed([[0.6, 0.4]])], rule="mean", threshold=0.7, below_threshold="abstain"
+    )
     assert oracle.bind(["a", "b"]).judge(torch.zeros(1, 3, 4, 4), torch.tensor([0])).keeps_label.tolist() == [-1]
 
 
 def test_members_are_found_by_name_with_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setattr(registry, "create", lambda *arguments: asked.append(arguments) or Fixed([[0.5, 0.5]]))
-    ensemble_oracle(
-        "", members=["clip:a", {"name": "clip:b", "margin": 0.1}, {"name": "clip:c", "options": {"margin": 0.2}}], rule="majority"
-    )
+    members = ["clip:a", {"name": "clip:b", "margin": 0.1}, {"name": "clip:c", "options": {"margin": 0.2}}]
+    ensemble.ensemble_oracle("", ensemble.EnsembleOptions(members=members, rule="majority"))
     assert asked == [("oracle", "clip:a", {}), ("oracle", "clip:b", {"margin": 0.1}), ("oracle", "clip:c", {"margin": 0.2})]
 
 
@@ -107,14 +107,14 @@ def test_members_are_found_by_name_with_their_options(monkeypatch: pytest.Monkey
     ("settings", "message"),
     [
         ({"members": [Fixed([[1.0]])]}, "needs two or more members"),
-        ({"members": [Fixed([[1.0]])] * 2, "rule": "loudest"}, "rule is one of unanimous, majority, mean"),
+        ({"members": [Fixed([[1.0]])] * 2, "rule": "loudest"}, "rule: input should be 'unanimous', 'majority' or 'mean'"),
         ({"members": [Fixed([[1.0]]), Saying([1], [1], [0])], "rule": "mean"}, "Saying gives no probabilities"),
         ({"members": [Fixed([[1.0]])] * 2, "margin": 0.5}, "belong to the rule mean"),
         ({"members": [{"margin": 0.5}, "clip:a"]}, "a member is an oracle's name"),
     ],
 )
 def test_ensembles_that_cannot_work_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(BadPart, match=message):
+    with pytest.raises((BadPart, BadSpec), match=message):
         ensemble_oracle("", **settings)  # type: ignore[arg-type]
 
 

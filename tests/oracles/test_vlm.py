@@ -6,12 +6,11 @@ import pytest
 import torch
 import transformers
 
-from counterfoil.core.errors import BadPart, BadWeights
-from counterfoil.parts.oracles.vlm import vlm_oracle
+from counterfoil.core.errors import BadPart, BadSpec, BadWeights
 from counterfoil.testing import check_oracle
 from tests.hub import cached, offline
 from tests.oracles import small_vlm
-from tests.oracles.conftest import CLASSES, pictures, to_batch
+from tests.oracles.conftest import CLASSES, pictures, to_batch, vlm_oracle
 
 LABELS = torch.tensor([0, 1, 2, 3, 0, 1])
 
@@ -50,7 +49,7 @@ def test_who_says_the_opposite_is_taken_at_its_word(folder: Path) -> None:
     before = oracle.judge(to_batch(pictures()), LABELS)
     tokens = small_vlm.tokenizer()
     words, opposite = (tokens.convert_tokens_to_ids(each) for each in (["yes", "Yes", "no", "No"], ["no", "No", "yes", "Yes"]))
-    head = oracle.answerer.model.lm_head.weight
+    head = oracle.model.model.lm_head.weight
     with torch.no_grad():
         head[words] = head[opposite].clone()
     after = oracle.judge(to_batch(pictures()), LABELS)
@@ -60,10 +59,10 @@ def test_who_says_the_opposite_is_taken_at_its_word(folder: Path) -> None:
 
 
 def test_a_choice_goes_to_the_most_likely_letter(folder: Path) -> None:
-    oracle = vlm_oracle(str(folder), ask="choice", choices=3).bind(CLASSES)
+    oracle = vlm_oracle(str(folder), mode="choice", choices=3).bind(CLASSES)
     image = pictures()[0]
     verdicts = oracle.judge(to_batch([image]), torch.tensor([2]))
-    shown = oracle.shown(2)
+    shown = oracle.offered(2)
     assert len(shown) == 3 and 2 in shown
     listed = "\n".join(f"{letter}. {CLASSES[number]}" for letter, number in zip("ABC", shown, strict=True))
     question = f"Which of these is the main object in this picture?\n{listed}\nAnswer with its letter."
@@ -76,7 +75,7 @@ def test_a_choice_goes_to_the_most_likely_letter(folder: Path) -> None:
 
 def test_turning_the_choices_evens_out_their_places(folder: Path) -> None:
     image = to_batch(pictures()[:1])
-    everything = vlm_oracle(str(folder), ask="choice", choices=4, turns=4).bind(CLASSES)
+    everything = vlm_oracle(str(folder), mode="choice", choices=4, rotations=4).bind(CLASSES)
     chances = torch.cat([everything.judge(image, torch.tensor([label])).scores for label in range(4)])
     # Over all turns every class stands once at every letter; the shares of one picture add up to one for each label.
     totals = [everything._chooses(image[0], label) for label in range(4)]
@@ -86,16 +85,16 @@ def test_turning_the_choices_evens_out_their_places(folder: Path) -> None:
 
 def test_what_is_shown_is_the_same_every_time_and_varies_with_the_label(folder: Path) -> None:
     names = [f"thing {number}" for number in range(30)]
-    first, again = (vlm_oracle(str(folder), ask="choice").bind(names) for _ in range(2))
-    shown = [first.shown(label) for label in range(30)]
-    assert shown == [again.shown(label) for label in range(30)]
+    first, again = (vlm_oracle(str(folder), mode="choice").bind(names) for _ in range(2))
+    shown = [first.offered(label) for label in range(30)]
+    assert shown == [again.offered(label) for label in range(30)]
     assert all(label in each and len(set(each)) == 4 for label, each in enumerate(shown))
     assert len({each.index(label) for label, each in enumerate(shown)}) == 4  # the truth stands at every place
 
 
 def test_the_oracles_contract_is_kept(folder: Path) -> None:
     check_oracle(vlm_oracle(str(folder)), CLASSES, size=40)
-    check_oracle(vlm_oracle(str(folder), ask="choice", turns=2, threshold=0.4, unsure="abstain"), CLASSES, size=40)
+    check_oracle(vlm_oracle(str(folder), mode="choice", rotations=2, threshold=0.4, below_threshold="abstain"), CLASSES, size=40)
 
 
 def test_an_answer_does_not_depend_on_other_pictures(folder: Path) -> None:
@@ -128,17 +127,17 @@ def test_a_repository_is_found_in_the_cache(folder: Path, tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ask": "guess"}, "ask is one of yes-no, choice"),
+        ({"mode": "guess"}, "mode: input should be 'yes-no' or 'choice'"),
         ({"question": "What is it?"}, "has no place for the class; write '{class}'"),
-        ({"ask": "choice", "question": "{class}?"}, "write '{choices}'"),
-        ({"ask": "choice", "choices": 1}, "choices are from 2 to 26"),
+        ({"mode": "choice", "question": "{class}?"}, "write '{choices}'"),
+        ({"mode": "choice", "choices": 1}, "choices are from 2 to 26"),
         ({"prompt": "hello"}, "has no place for the question"),
         ({"dtype": "int4"}, "dtype is one of float32"),
         ({"sha256": "0" * 64}, "expected 00000000"),
     ],
 )
 def test_wrong_use_is_refused(folder: Path, options: dict[str, object], message: str) -> None:
-    with pytest.raises((BadPart, BadWeights), match=message):
+    with pytest.raises((BadPart, BadSpec, BadWeights), match=message):
         vlm_oracle(str(folder), **options)  # type: ignore[arg-type]
 
 

@@ -24,7 +24,7 @@ from counterfoil.parts.fast.generators import hastened
 from counterfoil.parts.fast.graphs import Recorded
 from counterfoil.parts.fast.settings import Acceleration
 from counterfoil.parts.fast.stems import Stems
-from counterfoil.parts.oracles.acceptance import UNSOUND as UNSOUND_ORACLE
+from counterfoil.parts.oracles.scoring import UNSOUND as UNSOUND_ORACLE
 from counterfoil.protocols.independence import modules_of
 
 

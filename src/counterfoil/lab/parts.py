@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -24,9 +25,7 @@ from counterfoil.parts.generators.autoencoders import autoencoder
 from counterfoil.parts.generators.diffusion.unets import diffusion
 from counterfoil.parts.models.module import ModuleModel
 from counterfoil.parts.models.timm_models import timm_model
-from counterfoil.parts.oracles.acceptance import Unsure
-from counterfoil.parts.oracles.clip import clip_oracle
-from counterfoil.parts.oracles.zero_shot import ZeroShotOracle
+from counterfoil.parts.oracles.scoring import AcceptanceRule, ClipOptions, ZeroShotOracle, clip_oracle
 from counterfoil.parts.painters.pipelines import diffusers_painter
 
 CLASSIFIERS = (
@@ -52,13 +51,16 @@ def generator(name: str, **options: Any) -> Generator:
     return made
 
 
-def oracle(
-    name: str, *, templates: str = "an image of a {class}", threshold: float = 0.0, margin: float = 0.0, unsure: Unsure = "reject"
-) -> ZeroShotOracle:
-    """The lab's CLIP, asked by class names: lab:clip."""
-    return clip_oracle(
-        str(WEIGHTS / known(name, ("clip",))), templates=templates, threshold=threshold, margin=margin, unsure=unsure
-    )
+@dataclass(frozen=True)
+class OracleOptions(AcceptanceRule):
+    """The rule, and the prompts with `{class}` in them."""
+
+    templates: str | Sequence[str] = "an image of a {class}"
+
+
+def oracle(name: str, options: OracleOptions) -> ZeroShotOracle:
+    """The lab's CLIP, given class names: lab:clip."""
+    return clip_oracle(str(WEIGHTS / known(name, ("clip",))), ClipOptions(**vars(options)))
 
 
 def painter(

@@ -168,7 +168,8 @@ def _built(spec: type[Any], given: Mapping[str, Any]) -> Any:
         first = error.errors(include_url=False)[0]
         option = str(first["loc"][0]) if first["loc"] else "options"
         message = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{option}: {message[:1].lower()}{message[1:]}, got {given.get(option)!r}") from None
+        hint = """; write a hash of digits in quotes, as in sha256='"12345678…"'""" if option == "sha256" else ""
+        raise ValueError(f"{option}: {message[:1].lower()}{message[1:]}, got {given.get(option)!r}{hint}") from None
     for option, value in given.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{option}: input should be a finite number, got {value!r}")

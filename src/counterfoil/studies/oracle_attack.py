@@ -18,7 +18,7 @@ from counterfoil.metrics.estimate import Estimate, estimate
 from counterfoil.metrics.statistic import Mean, Share, Statistic
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, to_device
-from counterfoil.parts.oracles.acceptance import ScoringOracle
+from counterfoil.parts.oracles.scoring import ScoringOracle
 from counterfoil.protocols.assembly import open_data
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -11,34 +12,33 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Oracle, Verdicts, provenance_of, to_device
-from counterfoil.parts.oracles.acceptance import MOST_PROBABLE, Acceptance, ScoringOracle, Unsure
+from counterfoil.parts.contracts import Oracle, Trait, Verdicts, describe, provenance_of, to_device
+from counterfoil.parts.oracles.scoring import ARGMAX, AcceptanceRule, ScoringOracle
 
 Rule = Literal["unanimous", "majority", "mean"]
-MemberSpec = str | Mapping[str, Any]
 
 
-def ensemble_oracle(
-    rest: str = "",
-    *,
-    members: Sequence[MemberSpec | Oracle],
-    rule: Rule = "unanimous",
-    threshold: float = 0.0,
-    margin: float = 0.0,
-    unsure: Unsure = "reject",
-) -> EnsembleOracle:
+@dataclass(frozen=True)
+class EnsembleOptions(AcceptanceRule):
+    """The members, how their verdicts are combined, and the acceptance rule of `mean`."""
+
+    members: Sequence[Any] = ()
+    rule: Rule = "unanimous"
+
+
+def ensemble_oracle(rest: str, options: EnsembleOptions) -> EnsembleOracle:
     """Several oracles that answer as one: ensemble: with `members` (a list of oracles) and `rule`.
 
     Rules: `unanimous`, kept if none rejects; `majority`, kept if more keep than reject; `mean`, kept if the label is the
-    most probable by the mean of their probabilities (`threshold`, `margin` and `unsure` as for the oracle `clip`). Who
-    abstains is left out; the ensemble abstains where everyone does.
+    most probable by the mean of their probabilities (`threshold`, `margin` and `below_threshold` as for the oracle
+    `classifier`). Members that abstain are left out; the ensemble abstains where all do.
     """
     if rest:
         raise BadPart(f"ensemble:{rest}: takes nothing behind the colon; give its oracles as the option members")
-    if rule != "mean" and (threshold or margin or unsure != "reject"):
-        raise BadPart(f"ensemble: threshold, margin and unsure belong to the rule mean, not to {rule}")
-    acceptance = Acceptance(threshold=threshold, margin=margin, unsure=unsure)
-    return EnsembleOracle([_member(member) for member in members], rule=rule, acceptance=acceptance)
+    acceptance = AcceptanceRule(options.threshold, options.margin, options.below_threshold)
+    if options.rule != "mean" and acceptance != ARGMAX:
+        raise BadPart(f"ensemble: threshold, margin and below_threshold belong to the rule mean, not to {options.rule}")
+    return EnsembleOracle([_member(member) for member in options.members], rule=options.rule, acceptance=acceptance)
 
 
 class EnsembleOracle:
@@ -47,7 +47,7 @@ class EnsembleOracle:
     The class seen is the one named by most of those who answer, the lowest of equals; for `mean` the most probable one.
     """
 
-    def __init__(self, members: Sequence[Oracle], *, rule: Rule = "unanimous", acceptance: Acceptance = MOST_PROBABLE) -> None:
+    def __init__(self, members: Sequence[Oracle], *, rule: Rule = "unanimous", acceptance: AcceptanceRule = ARGMAX) -> None:
         if len(members) < 2:
             raise BadPart(f"ensemble: needs two or more members, got {len(members)}")
         if rule not in get_args(Rule):
@@ -69,7 +69,7 @@ class EnsembleOracle:
 
     @torch.no_grad()
     def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
-        """Verdicts on whether each picture shows its label.  # (N, 3, H, W), (N,) int64"""
+        """A verdict per image on its label.  # (N, 3, H, W), (N,) int64"""
         if self.rule == "mean":
             return self._mean(images, labels)
         verdicts = [member.judge(images, labels) for member in self.members]
@@ -90,8 +90,15 @@ class EnsembleOracle:
         self.members = [to_device(member, device) for member in self.members]
         return self
 
+    def describe(self) -> list[Trait]:
+        """The rule, and everything about each member, numbered."""
+        traits = [Trait("rule", self.rule if self.rule != "mean" else f"mean; {self.acceptance.describe().value}", "the options")]
+        for number, member in enumerate(self.members):
+            traits += [replace(trait, what=f"{trait.what} of member {number}") for trait in describe(member)]
+        return traits
+
     def provenance(self) -> dict[str, str]:
-        """What each member says of itself, numbered."""
+        """Each member's own account, numbered."""
         own = [(number, *item) for number, member in enumerate(self.members) for item in provenance_of(member).items()]
         return {"rule": self.rule, **{f"{number}.{key}": value for number, key, value in own}}
 
@@ -117,7 +124,7 @@ class EnsembleOracle:
         return torch.where(named.any(dim=0), tally.argmax(dim=1), -1)
 
 
-def _member(member: MemberSpec | Oracle) -> Oracle:
+def _member(member: str | Mapping[str, Any] | Oracle) -> Oracle:
     if isinstance(member, Oracle):
         return member
     options = {} if isinstance(member, str) else dict(member)

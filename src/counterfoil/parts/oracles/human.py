@@ -14,7 +14,8 @@ from counterfoil.core.errors import BadData, BadPart
 from counterfoil.core.tables import read_table
 from counterfoil.parts import images as pictures
 from counterfoil.parts import labels as names
-from counterfoil.parts.contracts import Verdicts
+from counterfoil.parts.contracts import Trait, Verdicts
+from counterfoil.parts.oracles.scoring import UNBOUND
 from counterfoil.parts.weights import file_sha256
 
 _YES, _NO = {"1", "yes", "true", "keep", "kept"}, {"0", "no", "false", "reject", "rejected"}
@@ -51,16 +52,21 @@ class HumanOracle:
     def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
         """What people said; -1 where nobody has, with a score of 0.  # (N, 3, H, W), (N,) int64"""
         if not self._classes:
-            raise BadPart("oracle: bind it to class names before it judges")
-        said = [self._said(image, label) for image, label in zip(images, labels.tolist(), strict=True)]
-        keeps = torch.tensor([-1 if one is None else int(one) for one in said], dtype=torch.int8, device=labels.device)
+            raise BadPart(UNBOUND)
+        answers = [self._answer(image, label) for image, label in zip(images, labels.tolist(), strict=True)]
+        keeps = torch.tensor([-1 if one is None else int(one) for one in answers], dtype=torch.int8, device=labels.device)
         return Verdicts(keeps, (keeps == 1).float(), torch.where(keeps == 1, labels, -1))
+
+    def describe(self) -> list[Trait]:
+        """How many answers there are."""
+        known = f"answers for {len(self._answers)} images and classes" if self._answers else "no answers yet"
+        return [Trait("rule", f"people decide; {known}; abstains on all others", "the file" if self._file else "the default")]
 
     def provenance(self) -> dict[str, str]:
         """The file of answers, if there is one."""
         return {} if self._file is None else {"answers": file_sha256(self._file.expanduser())}
 
-    def _said(self, image: Tensor, label: int) -> bool | None:
+    def _answer(self, image: Tensor, label: int) -> bool | None:
         return self._answers.get((pictures.digest(image), self._classes[label])) if self._answers else None
 
 

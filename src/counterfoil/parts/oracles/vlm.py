@@ -6,83 +6,77 @@ import random
 import string
 from collections.abc import Sequence
 from copy import copy
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.contracts import Verdicts
+from counterfoil.parts.contracts import Trait, Verdicts
 from counterfoil.parts.encoders.prompts import phrases
-from counterfoil.parts.oracles.acceptance import MOST_PROBABLE, Acceptance, Unsure
 from counterfoil.parts.oracles.answers import Answerer, load
+from counterfoil.parts.oracles.scoring import UNBOUND, AcceptanceRule
 from counterfoil.parts.pretrained import Pretrained
 
-Ask = Literal["yes-no", "choice"]
+Mode = Literal["yes-no", "choice"]
 QUESTIONS: dict[str, str] = {
     "yes-no": "Does this picture show a {class}? Answer with yes or no.",
     "choice": "Which of these is the main object in this picture?\n{choices}\nAnswer with its letter.",
 }
 YES, NO = ("yes", "Yes", "YES", " yes", " Yes"), ("no", "No", "NO", " no", " No")
-MOST_CHOICES = 26
+MAX_CHOICES = 26
 
 
-def vlm_oracle(
-    name: str,
-    *,
-    ask: Ask = "yes-no",
-    question: str | None = None,
-    choices: int = 4,
-    turns: int = 1,
-    threshold: float = 0.0,
-    margin: float = 0.0,
-    unsure: Unsure = "reject",
-    prompt: str | None = None,
-    dtype: str = "float32",
-    revision: str | None = None,
-    sha256: str | None = None,
-) -> VlmOracle:
+@dataclass(frozen=True)
+class VlmOptions(AcceptanceRule):
+    """The question, how it is put to the model, and the acceptance rule."""
+
+    mode: Mode = "yes-no"
+    question: str | None = None
+    choices: int = 4
+    rotations: int = 1
+    prompt: str | None = None
+    dtype: str = "float32"
+    revision: str | None = None
+    sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        place = "{class}" if self.mode == "yes-no" else "{choices}"
+        if place not in self.template:
+            raise BadPart(f"vlm: the question {self.template!r} has no place for the class; write '{place}' there")
+        if not 2 <= self.choices <= MAX_CHOICES or self.rotations < 1:
+            given = f"got {self.choices} and {self.rotations}"
+            raise BadPart(f"vlm: choices are from 2 to {MAX_CHOICES} and rotations at least 1, {given}")
+
+    @property
+    def template(self) -> str:
+        """The question that is asked."""
+        return self.question or QUESTIONS[self.mode]
+
+
+def vlm_oracle(name: str, options: VlmOptions) -> VlmOracle:
     """A vision-language model from transformers, asked yes or no or to choose: vlm:FOLDER or vlm:llava-hf/llava-1.5-7b-hf.
 
-    `ask: yes-no` asks `question` with the label at `{class}`; `ask: choice` shows the label among `choices` classes at
-    `{choices}`, the others and their order drawn once a label, and asks `turns` times with the order turned, averaging.
-    Compared are the chances of the first token of each answer. `threshold`, `margin` and `unsure` are those of the oracle
-    `clip`. `prompt`, with `{question}` in it, stands in for the model's chat template.
+    `mode: yes-no` asks `question` with the label at `{class}`; `mode: choice` shows the label among `choices` classes at
+    `{choices}`, the others and their order drawn once per label, and asks `rotations` times with the order rotated,
+    averaging. The probabilities of the first token of each answer are compared. `threshold`, `margin` and `below_threshold`
+    are those of the oracle `classifier`. `prompt`, with `{question}` in it, replaces the model's chat template.
     """
-    source = Pretrained("vlm", name, revision=revision, example="llava-hf/llava-1.5-7b-hf")
-    if sha256 is not None:
-        source.check_hash(sha256)
-    acceptance = Acceptance(threshold=threshold, margin=margin, unsure=unsure)
-    answerer = load(source, prompt=prompt, dtype=dtype)
-    return VlmOracle(answerer, ask=ask, question=question, choices=choices, turns=turns, acceptance=acceptance)
+    source = Pretrained("vlm", name, revision=options.revision, example="llava-hf/llava-1.5-7b-hf")
+    if options.sha256 is not None:
+        source.check_hash(options.sha256)
+    return VlmOracle(load(source, prompt=options.prompt, dtype=options.dtype), options)
 
 
 class VlmOracle:
     """Keeps a label when the model says yes to it, or chooses it. Its score is the chance of that answer."""
 
-    def __init__(
-        self,
-        answerer: Answerer,
-        *,
-        ask: Ask = "yes-no",
-        question: str | None = None,
-        choices: int = 4,
-        turns: int = 1,
-        acceptance: Acceptance = MOST_PROBABLE,
-    ) -> None:
-        if ask not in get_args(Ask):
-            raise BadPart(f"vlm: ask is one of {', '.join(get_args(Ask))}, got {ask!r}")
-        place = "{class}" if ask == "yes-no" else "{choices}"
-        self.question = question or QUESTIONS[ask]
-        if place not in self.question:
-            raise BadPart(f"vlm: the question {self.question!r} has no place for the class; write '{place}' there")
-        if not 2 <= choices <= MOST_CHOICES or turns < 1:
-            raise BadPart(f"vlm: choices are from 2 to {MOST_CHOICES} and turns at least 1, got {choices} and {turns}")
-        self.answerer = answerer
-        self.ask = ask
-        self.choices = choices
-        self.turns = turns
-        self.acceptance = acceptance
+    def __init__(self, model: Answerer, options: VlmOptions) -> None:
+        self.model = model
+        self.options = options
+        self.acceptance = AcceptanceRule(options.threshold, options.margin, options.below_threshold)
         self._words: list[str] = []
 
     def bind(self, classes: Sequence[str]) -> VlmOracle:
@@ -93,12 +87,12 @@ class VlmOracle:
 
     @torch.no_grad()
     def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
-        """Verdicts on whether each picture shows its label.  # (N, 3, H, W), (N,) int64"""
+        """A verdict per image on its label.  # (N, 3, H, W), (N,) int64"""
         if not self._words:
-            raise BadPart("oracle: bind it to class names before it judges")
-        ask = self._agrees if self.ask == "yes-no" else self._chooses
+            raise BadPart(UNBOUND)
+        ask = self._agrees if self.options.mode == "yes-no" else self._chooses
         chances = torch.stack([ask(image, label) for image, label in zip(images, labels.tolist(), strict=True)]).to(labels.device)
-        if self.ask == "choice":
+        if self.options.mode == "choice":
             return self.acceptance.decide(chances, labels)
         verdicts = self.acceptance.decide(chances, torch.zeros_like(labels))
         seen = torch.where(verdicts.predicted == 0, labels, -1)  # who says no does not say what it is
@@ -106,37 +100,43 @@ class VlmOracle:
 
     def to(self, device: torch.device | str) -> VlmOracle:
         """The same oracle, moved to a device."""
-        self.answerer.to(device)
+        self.model.to(device)
         return self
+
+    def describe(self) -> list[Trait]:
+        """The question and the rule."""
+        decided = "the default" if self.options.question is None else "the options"
+        return [Trait("question", " ".join(self.options.template.split()), decided), self.acceptance.describe()]
 
     def provenance(self) -> dict[str, str]:
         """The model's weights and what it is asked."""
-        asked = {"ask": self.ask, "question": self.question}
-        counts = {"choices": str(self.choices), "turns": str(self.turns)} if self.ask == "choice" else {}
-        return {**self.answerer.provenance(), **asked, **counts}
+        asked = {"mode": self.options.mode, "question": self.options.template}
+        counts = {"choices": str(self.options.choices), "rotations": str(self.options.rotations)}
+        counts = counts if self.options.mode == "choice" else {}
+        return {**self.model.provenance(), **asked, **counts}
 
     def _agrees(self, image: Tensor, label: int) -> Tensor:
         """The chances of yes and no.  # → (2,)"""
-        return self.answerer.chances(image, self.question.replace("{class}", self._words[label]), (YES, NO)).cpu()
+        return self.model.chances(image, self.options.template.replace("{class}", self._words[label]), (YES, NO)).cpu()
 
     def _chooses(self, image: Tensor, label: int) -> Tensor:
         """The chances of the classes, none for those that were not shown.  # → (K,)"""
-        shown = self.shown(label)
-        letters = string.ascii_uppercase[: len(shown)]
+        offered = self.offered(label)
+        letters = string.ascii_uppercase[: len(offered)]
         total = torch.zeros(len(self._words))
-        for turn in range(self.turns):
-            at = turn * len(shown) // self.turns
-            order = shown[at:] + shown[:at]
+        for turn in range(self.options.rotations):
+            at = turn * len(offered) // self.options.rotations
+            order = offered[at:] + offered[:at]
             listed = "\n".join(f"{letter}. {self._words[number]}" for letter, number in zip(letters, order, strict=True))
             answers = [(letter, f" {letter}") for letter in letters]
-            chances = self.answerer.chances(image, self.question.replace("{choices}", listed), answers).cpu()
-            total[torch.tensor(order)] += chances / self.turns
+            chances = self.model.chances(image, self.options.template.replace("{choices}", listed), answers).cpu()
+            total[torch.tensor(order)] += chances / self.options.rotations
         return total
 
-    def shown(self, label: int) -> list[int]:
+    def offered(self, label: int) -> list[int]:
         """The classes that are offered for a label, in their order: the same every time."""
         drawn = random.Random(f"{label} of {'|'.join(self._words)}")
         others = [number for number in range(len(self._words)) if number != label]
-        shown = [label, *drawn.sample(others, min(self.choices - 1, len(others)))]
-        drawn.shuffle(shown)
-        return shown
+        offered = [label, *drawn.sample(others, min(self.options.choices - 1, len(others)))]
+        drawn.shuffle(offered)
+        return offered

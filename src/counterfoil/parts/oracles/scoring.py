@@ -1,0 +1,231 @@
+"""Oracles that give each class a probability, and the rule by which that accepts a label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from counterfoil.core.errors import BadPart, RunFailed
+from counterfoil.parts import labels as names
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Encoder, Model, Oracle, Trait, Verdicts, describe, provenance_of, to_device
+from counterfoil.parts.encoders import clip, openclip
+from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE, check_templates, compare, embed_prompts
+
+BelowThreshold = Literal["reject", "abstain"]
+
+UNSOUND = "the oracle's scores are not finite; check its weights and precision"
+UNBOUND = "oracle: bind it to class names before it judges"
+
+
+@dataclass(frozen=True)
+class AcceptanceRule:
+    """A label is kept when it is the most probable class, by at least `margin` over the next.
+
+    Where no class reaches `threshold`, the oracle rejects or, with `below_threshold: abstain`, abstains.
+    """
+
+    threshold: float = 0.0
+    margin: float = 0.0
+    below_threshold: BelowThreshold = "reject"
+
+    def __post_init__(self) -> None:
+        for name, value in (("threshold", self.threshold), ("margin", self.margin)):
+            if not 0 <= value <= 1:
+                raise BadPart(f"oracle: {name} is a probability, from 0 to 1, got {value}")
+        if self.below_threshold not in get_args(BelowThreshold):
+            kinds = ", ".join(get_args(BelowThreshold))
+            raise BadPart(f"oracle: below_threshold is one of {kinds}, got {self.below_threshold!r}")
+
+    def decide(self, probabilities: Tensor, labels: Tensor) -> Verdicts:
+        """Verdicts from probabilities over the bound classes.  # (N, K), (N,)"""
+        scores = probabilities.gather(1, labels[:, None])[:, 0]  # (N,)
+        sound = torch.isfinite(probabilities)
+        if torch.compiler.is_compiling():  # no value can be looked at in there: whoever reads the scores refuses them
+            scores = torch.where(sound.all(dim=1), scores, torch.nan)
+        elif not sound.all():
+            raise RunFailed(UNSOUND)
+        top, predicted = probabilities.max(dim=1)  # the first of equals
+        others = probabilities.scatter(1, labels[:, None], -1.0).amax(dim=1)
+        keeps = ((predicted == labels) & (scores - others >= self.margin)).to(torch.int8)
+        unsure = torch.full_like(keeps, 0 if self.below_threshold == "reject" else -1)
+        return Verdicts(
+            keeps_label=torch.where(top >= self.threshold, keeps, unsure),
+            scores=scores.float(),
+            predicted=predicted,
+        )
+
+    def describe(self) -> Trait:
+        """The rule in words."""
+        rule = "accepts the most probable of the data's classes"
+        rule += f", ahead by {self.margin:g}" if self.margin else ""
+        unsure = f"{self.below_threshold}s below a probability of {self.threshold:g}" if self.threshold else "no threshold"
+        return Trait("rule", f"{rule}; {unsure}", "the default" if self == ARGMAX else "the options")
+
+
+ARGMAX = AcceptanceRule()
+"""The plain rule: the label is the most probable class."""
+
+
+@runtime_checkable
+class ScoringOracle(Oracle, Protocol):
+    """An oracle that gives each of its classes a probability, so that it can be averaged with others."""
+
+    acceptance: AcceptanceRule
+
+    def probabilities(self, images: Tensor) -> Tensor:
+        """Probabilities of the bound classes.  # (N, 3, H, W) → (N, K)"""
+        ...
+
+
+class ClassifierOracle:
+    """Sees the class that a model finds most probable among those the oracle is bound to."""
+
+    def __init__(self, model: Model, *, name: str = "model", acceptance: AcceptanceRule = ARGMAX) -> None:
+        self.model = model
+        self.name = name
+        self.acceptance = acceptance
+        self._columns: list[int] | None = None
+
+    def bind(self, classes: Sequence[str]) -> ClassifierOracle:
+        """The oracle with the model's outputs for `classes` picked out, by name."""
+        bound = copy(self)
+        what = f"oracle classifier:{self.name}"
+        bound._columns = names.match(classes, self.model.classes, what=what, aliases=getattr(self.model, "aliases", None))
+        return bound
+
+    def probabilities(self, images: Tensor) -> Tensor:
+        """Probabilities of the bound classes.  # (N, 3, H, W) → (N, K)"""
+        if self._columns is None:
+            raise BadPart(UNBOUND)
+        return self.model.logits(images)[:, self._columns].float().softmax(dim=-1)
+
+    @torch.no_grad()
+    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
+        """A verdict per image on its label.  # (N, 3, H, W), (N,) int64"""
+        return self.acceptance.decide(self.probabilities(images), labels)
+
+    def to(self, device: torch.device | str) -> ClassifierOracle:
+        """The same oracle, moved to a device."""
+        self.model = to_device(self.model, device)
+        return self
+
+    def describe(self) -> list[Trait]:
+        """The rule, and what the model gets."""
+        return [*describe(self.model), self.acceptance.describe()]
+
+    def provenance(self) -> dict[str, str]:
+        """The model's name and its own account."""
+        return {"model": self.name, **provenance_of(self.model)}
+
+
+class ZeroShotOracle:
+    """Sees the class whose name is nearest to the image. Its score is the model's own probability of the label.
+
+    With several templates a class is the mean of their embeddings, each of length one, brought to length one again.
+    """
+
+    def __init__(
+        self, encoder: Encoder, *, templates: str | Sequence[str] = PAPER_TEMPLATE, acceptance: AcceptanceRule = ARGMAX
+    ) -> None:
+        self.encoder = encoder
+        self.templates = check_templates(templates)
+        self.acceptance = acceptance
+        self._texts: Tensor | None = None  # (K, D), of length one
+
+    def bind(self, classes: Sequence[str]) -> ZeroShotOracle:
+        """The oracle with the prompts of `classes` embedded."""
+        bound = copy(self)
+        bound._texts = embed_prompts(self.encoder, classes, self.templates)
+        return bound
+
+    def probabilities(self, images: Tensor) -> Tensor:
+        """Probabilities of the bound classes, differentiable.  # (N, 3, H, W) → (N, K)"""
+        if self._texts is None:
+            raise BadPart(UNBOUND)
+        logits = compare(self.encoder, images, self._texts)  # (N, K)
+        return logits.sigmoid() if self.encoder.pairwise else logits.softmax(dim=-1)
+
+    @torch.no_grad()
+    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
+        """A verdict per image on its label.  # (N, 3, H, W), (N,) int64"""
+        return self.acceptance.decide(self.probabilities(images), labels)
+
+    def to(self, device: torch.device | str) -> ZeroShotOracle:
+        """The same oracle, moved to a device."""
+        self.encoder.to(device)
+        self._texts = None if self._texts is None else self._texts.to(device)
+        return self
+
+    def describe(self) -> list[Trait]:
+        """The prompts, the rule, and what the encoder gets."""
+        return [*describe(self.encoder), Trait("prompts", " | ".join(self.templates)), self.acceptance.describe()]
+
+    def provenance(self) -> dict[str, str]:
+        """The encoder's weights and the prompts."""
+        return {**self.encoder.provenance(), "templates": " | ".join(self.templates)}
+
+
+@dataclass(frozen=True)
+class ClassifierOptions(AcceptanceRule):
+    """The rule, and the options of the model inside."""
+
+    options: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class OpenClipOptions(AcceptanceRule):
+    """The rule, the prompts with `{class}` in them, and the hash of the weights."""
+
+    templates: str | Sequence[str] = PAPER_TEMPLATE
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class ClipOptions(OpenClipOptions):
+    """The options of `openclip`, and a branch, tag or commit of the repository."""
+
+    revision: str | None = None
+
+
+def classifier_oracle(model: str, options: ClassifierOptions) -> ClassifierOracle:
+    """Any model as an oracle: classifier:timm:resnet50, with the model's own options under `options`.
+
+    An image keeps its label when the label is the most probable of the data's classes; the model's other classes are left
+    out. `margin` asks for a lead over the next class; where no class has a probability of `threshold`, the oracle rejects
+    or, with `below_threshold: abstain`, abstains.
+    """
+    if not model:
+        raise BadPart("classifier: name a model, as in classifier:timm:resnet50")
+    return ClassifierOracle(registry.create("model", model, options.options), name=model, acceptance=_rule(options))
+
+
+def clip_oracle(name: str, options: ClipOptions) -> ZeroShotOracle:
+    """CLIP or SigLIP from transformers, given class names: clip:FOLDER, or clip:openai/clip-vit-base-patch32 from the hub.
+
+    An image keeps its label when the label's prompt is the nearest. `templates` are prompts with `{class}` in them, averaged
+    when there are several. `margin`, `threshold` and `below_threshold` are those of the oracle `classifier`. `revision` is a
+    branch, tag or commit of the repository, `sha256` the hash of its weights.
+    """
+    encoder = clip.load(name, revision=options.revision, sha256=options.sha256)
+    return ZeroShotOracle(encoder, templates=options.templates, acceptance=_rule(options))
+
+
+def openclip_oracle(name: str, options: OpenClipOptions) -> ZeroShotOracle:
+    """A model of open_clip, given class names: openclip:ViT-B-32/openai, openclip:ViT-B-32/FILE, or openclip:FOLDER.
+
+    The part behind the first slash is a set of published weights or a local file; a folder has open_clip_config.json next
+    to the weights; `hf-hub:ORGANISATION/NAME` is a repository in that layout. `sha256` is the hash of the weights. The
+    other options are those of the oracle `clip`.
+    """
+    encoder = openclip.load(name, sha256=options.sha256)
+    return ZeroShotOracle(encoder, templates=options.templates, acceptance=_rule(options))
+
+
+def _rule(options: AcceptanceRule) -> AcceptanceRule:
+    return AcceptanceRule(options.threshold, options.margin, options.below_threshold)
