@@ -25,11 +25,9 @@ from bench import reference
 from numpy.typing import NDArray
 from scipy.stats import kstest
 
-from counterfoil.metrics.estimate import RESAMPLES, estimate_one
+from counterfoil.metrics.estimate import RESAMPLES, Difference, Resamples, Statistic, estimate_one
 from counterfoil.metrics.measures import MEASURES
-from counterfoil.metrics.resample import Resamples
 from counterfoil.metrics.significance import sign_flip
-from counterfoil.metrics.statistic import Difference, Statistic
 
 LOW, HIGH = 93, 97
 FEW = 100  # images in which an outcome can be rare

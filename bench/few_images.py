@@ -20,9 +20,9 @@ from bench.coverage import ACCURATE, HARDLY_HURT, LOW, NEARLY_LOST, REJECTED, US
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from counterfoil.metrics.estimate import Estimate, estimate_one
+from counterfoil.core.records import Estimate
+from counterfoil.metrics.estimate import RESAMPLES, Resamples, estimate_one
 from counterfoil.metrics.measures import MEASURES
-from counterfoil.metrics.resample import RESAMPLES, Resamples
 
 NAMES = ("FMR", "FMR_matched", "drop", "drop_matched")
 MODELS = {

@@ -28,7 +28,7 @@ from typing import Any
 from bench.results import add_keep, command, keep
 
 from counterfoil.core import spec as specs
-from counterfoil.metrics.estimate import Estimate
+from counterfoil.core.records import Estimate
 from counterfoil.protocols import fmr
 
 SHOWN = {

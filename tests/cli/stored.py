@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from counterfoil import store
 from counterfoil.cli import compare, gate, paper
 from counterfoil.core.errors import CounterfoilError
-from counterfoil.metrics import fmr_results
+from counterfoil.metrics.fmr import fmr_results
 from tests.metrics.test_fmr import CLASSES, image
 
 SPEC: dict[str, Any] = {

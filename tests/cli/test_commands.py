@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from counterfoil.cli.demo import cell
-from counterfoil.metrics.estimate import Estimate
+from counterfoil.core.records import Estimate
 from counterfoil.protocols.cost import cost
 from tests.cli.test_bad_input import GENERATOR, MODEL, ORACLE, counterfoil, run
 from tests.worlds import arrays, spec

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from counterfoil.metrics import fmr_results
+from counterfoil.metrics.fmr import fmr_results
 from counterfoil.store import open_run
 from tests.cli.stored import call, stored
 
@@ -27,16 +27,19 @@ def test_bars_pass_and_fail_with_exit_codes(tmp_path: Path) -> None:
 
 def test_a_baseline_is_compared_image_by_image(tmp_path: Path) -> None:
     firm, frail = stored(tmp_path / "a", "lab:diverse", kept=0.9), stored(tmp_path / "b", "lab:narrow", kept=0.2)
-    code, output = call("gate", frail, "--against", firm)
+    code, output = call("gate", frail, "--against", firm, "--allow-unproven")
     assert code == 1
     assert "FAIL  FMR no worse than the baseline: worse" in output
+    code, output = call("gate", frail, "--against", firm)
+    assert code == 1
+    assert "FAIL  FMR at most 5 points worse than the baseline" in output
     assert call("gate", firm, "--against", frail)[0] == 0
     assert call("gate", firm, "--against", stored(tmp_path / "c", "lab:diverse", kept=0.9), "--margin", "20")[0] == 0
 
 
 def test_a_baseline_is_held_to_the_word_of_the_same_oracle(tmp_path: Path) -> None:
     runs = [stored(tmp_path / name, kept=0.7) for name in ("a", "b")]
-    strict = ["--oracle", "strict", "--min", "fmr=0", "--point", "--against", runs[1]]
+    strict = ["--oracle", "strict", "--min", "fmr=0", "--point", "--allow-unproven", "--against", runs[1]]
     for run in map(open_run, runs):
         with run.appending() as rows:
             rows.add(verdicts=[replace(each, oracle="strict", keeps_label=each.trial_id < "image 3") for each in run.verdicts()])
@@ -48,7 +51,7 @@ def test_a_baseline_is_held_to_the_word_of_the_same_oracle(tmp_path: Path) -> No
 
 def test_a_bar_on_a_group_is_held_against_that_group_of_the_baseline(tmp_path: Path) -> None:
     runs = [stored(tmp_path / name, kept=0.7) for name in ("a", "b")]
-    _, output = call("gate", runs[0], "--min", "fmr.Bee=0", "--point", "--against", runs[1])
+    _, output = call("gate", runs[0], "--min", "fmr.Bee=0", "--point", "--allow-unproven", "--against", runs[1])
     assert "FMR.Bee no worse than the baseline: cannot be told apart" in output and "FMR no worse" not in output
 
 
@@ -122,6 +125,7 @@ def test_a_run_that_is_not_finished_is_not_judged(tmp_path: Path) -> None:
         (["--max", "drop"], "write NAME=NUMBER"),
         (["--min", "fmr.bea=3"], "did you mean 'bee'?"),
         (["--min", "fmr=3", "--margin", "2"], "--against"),
+        (["--min", "fmr=3", "--allow-unproven"], "--against"),
         (["--against", "nowhere"], "not a run directory"),
         (["--min", "fmr=3", "--model", "timm:x"], "no predictions by model 'timm:x'"),
     ],

@@ -11,7 +11,7 @@ from bench import instrument
 from bench.instrument import verdicts
 
 from counterfoil.core import spec as specs
-from counterfoil.metrics.estimate import Estimate
+from counterfoil.core.records import Estimate
 from counterfoil.protocols import fmr
 
 PAGE = Path(__file__).parents[2] / "docs" / "instrument.md"

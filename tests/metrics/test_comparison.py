@@ -7,8 +7,7 @@ import pytest
 from scipy import stats
 
 from counterfoil.core.errors import UsageError
-from counterfoil.metrics.across import order_agreement
-from counterfoil.metrics.comparison import Comparison, compare
+from counterfoil.metrics.comparison import Comparison, agreement_across, compare
 from counterfoil.metrics.measures import MEASURES, measure
 from counterfoil.metrics.verdicts import lines
 from tests.metrics.made import drawn, outcomes
@@ -153,10 +152,10 @@ def test_many_pairs_are_shortened_to_neighbours() -> None:
 def test_orders_under_two_settings_agree_where_the_models_are_far_apart() -> None:
     one = {"a": drawn(300, 0, kept=0.9), "b": drawn(300, 1, kept=0.5), "c": drawn(300, 2, kept=0.1)}
     two = {"a": drawn(300, 3, kept=0.8), "b": drawn(300, 4, kept=0.4), "c": drawn(300, 5, kept=0.1)}
-    found = order_agreement({"vqgan": one, "ddpm": two}, MEASURES["FMR"], resamples=500)
+    found = agreement_across({"vqgan": one, "ddpm": two}, MEASURES["FMR"], resamples=500)
     assert found["vqgan", "ddpm"].value == found["vqgan", "ddpm"].low == 1
     with pytest.raises(UsageError, match="c: not tested under every setting"):
-        order_agreement({"vqgan": one, "ddpm": {"a": two["a"], "b": two["b"]}}, MEASURES["FMR"])
+        agreement_across({"vqgan": one, "ddpm": {"a": two["a"], "b": two["b"]}}, MEASURES["FMR"])
 
 
 def test_measures_are_found_in_any_case_and_near_misses_named() -> None:

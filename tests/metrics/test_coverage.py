@@ -10,8 +10,7 @@ from bench import coverage, reference
 from scipy.stats import binom, binomtest
 
 from counterfoil.metrics import lance
-from counterfoil.metrics.estimate import estimate
-from counterfoil.metrics.statistic import Sums
+from counterfoil.metrics.estimate import Resamples, Sums, estimate
 
 REPETITIONS = 300
 CHOSEN = [("usual", 50), ("accurate", 50), ("1 to 6 edits an image", 50), ("usual", 5000)]
@@ -64,10 +63,8 @@ def test_sensitivity_of_few_sources_is_no_surer_than_it_is(sources: int, alike: 
 
 def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without made-up images and with a bootstrap blind to few clusters, intervals fall short, and the tally shows it."""
-    from counterfoil.metrics import resample
-
-    monkeypatch.setattr(resample.Resamples, "_pads", lambda self, statistic: {})
-    monkeypatch.setattr(resample.Resamples, "_freedom", lambda self, statistic: 1e9)
+    monkeypatch.setattr(Resamples, "_pads", lambda self, statistic: {})
+    monkeypatch.setattr(Resamples, "_freedom", lambda self, statistic: 1e9)
     population = next(each for each in coverage.POPULATIONS if each.name == "hardly any loss")
     found = coverage.tally(population, 50, repetitions=100, resamples=400)
     assert found.coverage("FMR_matched") < 85

@@ -10,18 +10,17 @@ from typing import Any
 
 import pytest
 
-from counterfoil.metrics.across import order_agreement
 from counterfoil.metrics.arms import against_random
 from counterfoil.metrics.audit import audit
-from counterfoil.metrics.comparison import compare
+from counterfoil.metrics.comparison import agreement_across, compare
 from counterfoil.metrics.fmr import fmr_results
 from counterfoil.metrics.gate import check_against, check_bars, parse_bar
 from counterfoil.metrics.measures import MEASURES
 from counterfoil.metrics.outcomes import Outcomes
-from counterfoil.metrics.rejection import by_class, corrected, easier_when_rejected
 from counterfoil.metrics.surrogates import mined
 from counterfoil.metrics.transfer import pooled, transfer
 from counterfoil.metrics.verdicts import lines
+from counterfoil.studies.oracles import by_class, corrected, rejection_bias
 from tests.metrics.made import outcomes
 
 CASES: dict[str, Outcomes] = {
@@ -67,7 +66,7 @@ def test_a_runs_own_numbers(name: str) -> None:
     ended = case.steps < 0
     told([fmr_results(case), audit(case), against_random(case), *(asdict(each) for each in corrected(case, ended).values())])
     told([asdict(each) for row in by_class(case, ended).values() for each in row.values()], some=name != "no image")
-    told(asdict(easier_when_rejected(case, ended)))
+    told(asdict(rejection_bias(case, ended)))
 
 
 def test_reasons_name_what_is_missing() -> None:
@@ -79,7 +78,7 @@ def test_reasons_name_what_is_missing() -> None:
     assert notes["one image"] == "too few images for an interval, 1 where 5 are needed"
     assert notes["all right throughout"] == ""
     alone = CASES["one class"]
-    assert easier_when_rejected(alone, alone.steps < 0).note == "one class has nothing to be compared with"
+    assert rejection_bias(alone, alone.steps < 0).note == "one class has nothing to be compared with"
     one = fmr_results(CASES["one image"])["SA"]
     assert (one["value"], one["low"]) == (100, pytest.approx(2.5))  # a single success shows next to nothing
 
@@ -109,7 +108,7 @@ def test_models_against_others(name: str) -> None:
     told([asdict(each) for each in pooled(scored).values()])
     told([asdict(each) for each in mined(scored)])
     orders = {"first": {"one": case, "two": case}, "second": {"one": case, "two": case}}
-    told([asdict(each) for each in order_agreement(orders, MEASURES["FMR"], resamples=200).values()])
+    told([asdict(each) for each in agreement_across(orders, MEASURES["FMR"], resamples=200).values()])
 
 
 @pytest.mark.parametrize("name", WITH_IMAGES)
@@ -121,5 +120,5 @@ def test_a_gate_answers_and_does_not_pass_what_is_undefined_or_not_shown(name: s
         assert check.passed is (found["low"] is not None)
         assert ("undefined" in check.answer) is (found["value"] is None)
         assert found["note"] in check.answer if found["low"] is None else "confidence" in check.answer
-    against = check_against(case, case, [MEASURES["FMR"]])[0]
+    against = check_against(case, case, [MEASURES["FMR"]], margin=None)[0]
     assert against.passed is not ("undefined" in against.answer)

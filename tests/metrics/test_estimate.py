@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from counterfoil.metrics.estimate import Estimate, estimate
-from counterfoil.metrics.statistic import Difference, Mean, Ratio, Share
+from counterfoil.core.records import Estimate
+from counterfoil.metrics.estimate import Difference, Mean, Ratio, Resamples, Share, estimate, estimate_one
 
 RATIO = Ratio(Share("made_right", "accepted", "none accepted"), Share("clean_right", "all", "none"), "all wrong")
 
@@ -107,14 +107,11 @@ def test_a_shares_interval_is_that_of_a_beta_with_one_more_of_each(right: int, c
 
 
 def test_a_ratio_of_shares_without_variation_still_has_a_width() -> None:
-    """Twenty of twenty and none of twenty are no proof of certainty: each side has half an image more of the other kind."""
+    """Twenty of twenty and none of twenty are no proof of certainty: it reaches as far as the share above does by itself."""
     data = {"all": np.ones(20), "clean_right": np.ones(20), "accepted": np.ones(20), "made_right": np.zeros(20)}
     found = estimate(data, {"ratio": RATIO}, resamples=40_000)["ratio"]
-    draw = np.random.default_rng(0)
-    seen = 100 * draw.beta(0.5, 20.5, 40_000) / draw.beta(20.5, 0.5, 40_000)
-    tail = stats.norm.cdf(stats.t.ppf(0.025, 19))
     assert (found.value, found.low) == (0, 0)
-    assert found.high == pytest.approx(np.quantile(seen, 1 - tail), rel=0.05)
+    assert found.high == pytest.approx(100 * stats.binomtest(0, 20).proportion_ci(0.95, method="exact").high)
 
 
 def test_a_difference_of_paired_shares_agrees_with_the_paired_t_interval() -> None:
@@ -176,7 +173,7 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_another() -> Non
 def test_resampling_in_pieces_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data = columns(50)
     whole = estimate(data, {"ratio": RATIO}, resamples=300)
-    monkeypatch.setattr("counterfoil.metrics.resample._WEIGHTS", 350)
+    monkeypatch.setattr("counterfoil.metrics.estimate._WEIGHTS", 350)
     assert estimate(data, {"ratio": RATIO}, resamples=300) == whole
 
 
@@ -239,3 +236,119 @@ def test_an_estimate_survives_the_way_through_json() -> None:
     for each in (Estimate(1.0, 0.5, 2.0, 3), Estimate(None, None, None, 0, "why")):
         assert Estimate.from_dict(each.to_dict()) == each
     assert Estimate(1.0, 0.5, 2.0, 3).to_dict() == {"value": 1.0, "low": 0.5, "high": 2.0, "n": 3}
+
+
+def test_a_share_of_all_or_none_has_the_same_bounds_whatever_the_seed() -> None:
+    """VR 97 of 97 was 96.1 in one run and 96.3 in another: the exact bound is 96.27 in both."""
+    data = {"right": np.ones(97), "all": np.ones(97)}
+    found = {estimate(data, {"VR": Share("right", "all")}, seed=seed)["VR"].low for seed in range(20)}
+    assert list(found) == [pytest.approx(100 * 0.025 ** (1 / 97))]
+
+
+@pytest.mark.parametrize("right", [0, 40])
+@pytest.mark.parametrize("before", [40, 30])
+def test_a_ratio_reaches_at_least_as_far_as_its_upper_share_over_its_lower_one(right: int, before: int) -> None:
+    """PA 0 of 40 reaches 8.8: FMR over the same images cannot be surer."""
+    data = {"all": np.ones(40), "clean_right": np.arange(40) < before, "made_right": np.arange(40) < right}
+    ratio = Ratio(Share("made_right", "all"), Share("clean_right", "all"))
+    for seed in range(5):
+        found = estimate(data, {"PA": ratio.above, "FMR": ratio}, seed=seed)
+        share = 100 * before / 40
+        assert found["FMR"].low <= 100 * found["PA"].low / share + 1e-9
+        assert found["FMR"].high >= 100 * found["PA"].high / share - 1e-9
+
+
+def test_an_estimate_reads_as_a_sentence() -> None:
+    assert str(Estimate(9.93, 4.96, 19.0, 71)) == "9.9 (95 % interval 5.0 to 19.0, n 71)"
+    assert str(Estimate(-1.0, None, None, 1, "one image")) == "−1.0 (one image, n 1)"
+    assert str(Estimate(None, None, None, 0, "no images")) == "undefined (n 0): no images"
+
+
+DIFFERENCE = Difference(Share("one", "all"), Share("two", "all"))
+
+
+def pair(count: int, seed: int, *, one: float = 0.7, two: float = 0.7) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return {"all": np.ones(count), "one": draw.random(count) < one, "two": draw.random(count) < two}
+
+
+def test_equal_rows_are_weighted_together_without_a_trace() -> None:
+    """Rows that a further column tells apart get weights of their own; the distribution is the same."""
+    data = pair(300, 0)
+    together = Resamples(data, resamples=20_000).values(DIFFERENCE)
+    apart = Resamples({**data, "number": np.arange(300)}, resamples=20_000).values(DIFFERENCE)
+    assert stats.ks_2samp(together, apart).pvalue > 0.01
+    assert not np.array_equal(together, apart)
+
+
+def test_their_spread_is_that_of_the_bootstrap() -> None:
+    draw = np.random.default_rng(0)
+    values = draw.exponential(size=200)
+    seen = Resamples({"total": values, "all": np.ones(200)}, resamples=20_000).values(Mean("total", "all"))
+    assert seen.mean() == pytest.approx(values.mean(), abs=0.01)
+    assert seen.std() == pytest.approx(values.std() / np.sqrt(201), rel=0.03)
+
+
+def test_the_order_of_rows_changes_nothing() -> None:
+    data = pair(100, 1)
+    shuffled = np.random.default_rng(0).permutation(100)
+    one = Resamples(data, seed=3)
+    two = Resamples({name: values[shuffled] for name, values in data.items()}, seed=3)
+    assert one.interval(DIFFERENCE, 0.05) == two.interval(DIFFERENCE, 0.05)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_p_value_is_the_smallest_alpha_that_leaves_zero_out(seed: int) -> None:
+    drawn = Resamples(pair(150, seed, two=0.6), seed=seed, resamples=20_000)
+    p = drawn.p_value(DIFFERENCE)
+    for alpha, excluded in ((min(1.2 * p + 0.004, 1), True), (0.8 * p - 0.002, False)):
+        if 0.002 < alpha < 1:
+            low, high = drawn.interval(DIFFERENCE, alpha)
+            assert (low > 0 or high < 0) == excluded
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_p_value_agrees_with_the_paired_t_test(seed: int) -> None:
+    data = pair(1000, seed, two=0.66)
+    wanted = stats.ttest_rel(data["one"].astype(float), data["two"].astype(float)).pvalue
+    assert Resamples(data, resamples=40_000).p_value(DIFFERENCE) == pytest.approx(wanted, rel=0.1, abs=0.004)
+
+
+def test_a_p_value_is_never_zero_nor_above_one() -> None:
+    apart = {"all": np.ones(50), "one": np.ones(50), "two": np.zeros(50)}
+    assert 0 < Resamples(apart).p_value(DIFFERENCE) < 0.005
+    same = {"all": np.ones(50), "one": np.ones(50), "two": np.ones(50)}
+    assert 0.9 < Resamples(same).p_value(DIFFERENCE) <= 1
+
+
+def test_an_interval_does_not_depend_on_what_else_is_asked() -> None:
+    drawn = Resamples(pair(80, 0))
+    alone = estimate_one(Resamples(pair(80, 0)), Share("one", "all"))
+    estimate_one(drawn, DIFFERENCE)
+    assert estimate_one(drawn, Share("one", "all")) == alone
+
+
+def test_a_few_large_clusters_widen_the_interval() -> None:
+    """Forty images with one picture and two with forty: the two decide, and two are few."""
+    count = np.array([1] * 40 + [40] * 2)
+    draw = np.random.default_rng(0)
+    one = np.array([draw.binomial(each, 0.7) for each in count])
+    two = np.array([draw.binomial(each, 0.7) for each in count])
+    uneven = estimate_one(Resamples({"all": count, "one": one, "two": two}), DIFFERENCE)
+    rows = {"all": np.ones(120), "one": np.arange(120) < one.sum(), "two": np.arange(120) < two.sum()}
+    even = estimate_one(Resamples(rows), DIFFERENCE)
+    assert uneven.value == pytest.approx(even.value)
+    assert uneven.high - uneven.low > 1.5 * (even.high - even.low)
+
+
+@pytest.mark.parametrize("lost", [1, 2, 5])
+def test_pictures_of_one_image_do_not_make_an_interval_wider_than_one_picture_each(lost: int) -> None:
+    """One image of forty that lost one of its six pictures is nearly all of their spread, but not of the interval's."""
+
+    def drop(pictures: int, losses: int) -> float:
+        whole = np.full(40, pictures)
+        found = estimate_one(Resamples({"all": whole, "one": whole, "two": whole - (np.arange(40) < losses)}), DIFFERENCE)
+        return found.high - found.low
+
+    assert drop(6, lost) < 1.1 * drop(1, 0)
+    assert drop(6, lost) > 0.9 * drop(6, 0)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from bench import few_images
 
+from counterfoil.core.records import Estimate
 from counterfoil.metrics import estimate as estimates
 from counterfoil.metrics.comparison import compare
-from counterfoil.metrics.estimate import Estimate
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.gate import check_against, check_bars, parse_bar
 from counterfoil.metrics.imagenet_d_text import value_text

@@ -15,8 +15,10 @@ import pytest
 from counterfoil import store
 from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Ending, Prediction, Trial, Verdict
-from counterfoil.metrics import fmr_results, read_outcomes, table
+from counterfoil.metrics import table
 from counterfoil.metrics.columns import ABSENT, NO, OPEN, YES
+from counterfoil.metrics.fmr import fmr_results
+from counterfoil.metrics.outcomes import read_outcomes
 from counterfoil.store import Run
 
 SPEC: dict[str, Any] = {"model": {"name": "m"}, "oracle": {"name": "o"}, "search": {"budget": 3}}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from counterfoil.core.errors import UsageError
-from counterfoil.metrics.estimate import Estimate, estimate
+from counterfoil.core.records import Estimate
+from counterfoil.metrics.estimate import estimate
 from counterfoil.metrics.fmr import columns_of
 from counterfoil.metrics.gate import Bar, Check, check_against, check_bars, parse_bar
 from counterfoil.metrics.junit import junit
@@ -66,30 +68,46 @@ def test_what_is_undefined_does_not_pass() -> None:
     assert found.answer == "undefined: SA is 0: there is no accuracy to keep a share of"
     nothing = outcomes([1, 1], [0, 0], validated=[0, 0])
     assert not check_bars(nothing, [Bar("max", DROP, 100)])[0].passed
+    assert not check_against(nothing, nothing, [FMR], margin=None)[0].passed
     assert not check_against(nothing, nothing, [FMR])[0].passed
 
 
-def test_a_regression_that_shows_fails_and_one_that_does_not_passes() -> None:
+def test_without_a_margin_a_loss_that_shows_fails_and_the_rest_says_what_would_have_been_found() -> None:
     worse, alike, better = drawn(200, 1, kept=0.3), drawn(200, 2, kept=0.74), drawn(200, 3, kept=0.99)
-    assert [each.passed for each in check_against(worse, RUN, [SA, FMR, DROP])] == [True, False, False]
-    assert all(each.passed for each in check_against(alike, RUN, [SA, FMR, DROP]))
-    assert "cannot be told apart" in check_against(alike, RUN, [FMR])[0].answer
-    found = check_against(better, RUN, [FMR, DROP])
+    assert [each.passed for each in check_against(worse, RUN, [SA, FMR, DROP], margin=None)] == [True, False, False]
+    assert all(each.passed for each in check_against(alike, RUN, [SA, FMR, DROP], margin=None))
+    answer = check_against(alike, RUN, [FMR], margin=None)[0].answer
+    assert "cannot be told apart" in answer and "points would be found 80 times in 100" in answer
+    found = check_against(better, RUN, [FMR, DROP], margin=None)
     assert [(each.passed, each.answer.split(":")[0]) for each in found] == [(True, "better"), (True, "better")]
+    assert "(Holm, 2 measures)" in found[0].answer
 
 
 def test_against_a_baseline_it_says_on_how_many_images() -> None:
     fewer = RUN.take(RUN.keys < 150)
-    assert ", n 150, p " in check_against(RUN, fewer, [SA])[0].answer
+    assert ", n 150, p " in check_against(RUN, fewer, [SA], margin=None)[0].answer
     assert ", n 150, at most " in check_against(RUN, fewer, [SA], margin=5)[0].answer
 
 
-def test_a_margin_asks_for_proof_that_little_was_lost() -> None:
-    same = check_against(RUN, RUN, [FMR], margin=5)[0]
-    assert same.passed
+def test_unless_told_otherwise_a_baseline_asks_for_proof_that_little_was_lost() -> None:
+    same = check_against(RUN, RUN, [FMR])[0]
+    assert same.passed and same.asked == "FMR at most 5 points worse than the baseline"
     alike = drawn(200, 2, kept=0.74)
-    assert not check_against(alike, RUN, [FMR], margin=0.5)[0].passed
+    unproven = check_against(alike, RUN, [FMR], margin=3)[0]
+    assert not unproven.passed, "few images prove nothing, and nothing is what passed a regression"
+    assert "an equal model passes" in unproven.answer
     assert check_against(alike, RUN, [FMR], margin=60)[0].passed
+
+
+def test_the_power_that_a_gate_states_is_about_the_one_it_has() -> None:
+    passed, stated = 0, []
+    for seed in range(60):
+        one, two = drawn(300, 2 * seed, kept=0.9), drawn(300, 2 * seed + 1, kept=0.9)
+        found = check_against(one, two, [SA], margin=8)[0]
+        passed += found.passed
+        if "an equal model" in found.answer:
+            stated.append(int(found.answer.split("passes ")[1].split(" ")[0]))
+    assert abs(100 * passed / 60 - np.mean(stated)) < 18
 
 
 def test_junit_has_a_case_a_check() -> None:

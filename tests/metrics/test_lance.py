@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from counterfoil.core.records import Estimate
 from counterfoil.metrics.columns import NO, YES
-from counterfoil.metrics.estimate import Estimate
 from counterfoil.metrics.lance import MEANINGS, by_factor, drop_test, largest_drop
 from counterfoil.metrics.lance_table import text
 from counterfoil.metrics.pairs import Pairs

@@ -16,7 +16,7 @@ from PIL import Image
 from counterfoil import store
 from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.core.spec import parse
-from counterfoil.metrics import fmr_results
+from counterfoil.metrics.fmr import fmr_results
 from counterfoil.store import Run
 
 CLASSES = ("ant", "bee", "cat")

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from counterfoil import studies
 from counterfoil.cli.app import app
 from counterfoil.core.errors import BadSpec, CounterfoilError, UnknownName
+from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.estimate import Estimate
 from counterfoil.studies import runner
 from counterfoil.studies.bench import Bench, Settings
 from counterfoil.studies.findings import Check, Findings, Row, Table, apart, positive

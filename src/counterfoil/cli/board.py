@@ -90,7 +90,7 @@ def _one(run: Path, entries: list[Entry], model: str | None) -> Entry:
 @app.command("check", short_help="Say whether results fit the schema and their numbers follow from their answers.")
 def check(files: Annotated[list[Path], typer.Argument(metavar="RESULT.json...", help="Result files.")]) -> None:
     """Say whether results fit the schema, and whether their numbers follow from their answers."""
-    from counterfoil.metrics.estimate import Estimate
+    from counterfoil.core.records import Estimate
     from counterfoil.metrics.verdicts import interval_text
     from counterfoil.report.board import read_entry
 

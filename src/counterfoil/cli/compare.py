@@ -9,7 +9,7 @@ import typer
 
 from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
-from counterfoil.metrics.across import order_agreement
+from counterfoil.metrics.comparison import agreement_across
 from counterfoil.metrics.comparison import compare as compare_outcomes
 from counterfoil.metrics.imagenet_d_columns import chats_of, surrogates_of
 from counterfoil.metrics.measures import USUAL, Measure, measure, measures_of
@@ -120,6 +120,6 @@ def _orders(runs: list[Run], measures: list[Measure]) -> list[str]:
             continue
         found += ["", f"The same models under another {role}: Kendall's tau between their orders (95 % interval)"]
         for each in measures:
-            for (one, two), tau in order_agreement(settings, each).items():
+            for (one, two), tau in agreement_across(settings, each).items():
                 found.append(f"  {each.name}: {one} against {two}: {tau_text(tau)}")
     return found

@@ -9,7 +9,7 @@ import typer
 
 from counterfoil.cli.output import echo, output
 from counterfoil.core.errors import UsageError
-from counterfoil.metrics.gate import check_against, check_bars, parse_bar
+from counterfoil.metrics.gate import MARGIN, check_against, check_bars, parse_bar
 from counterfoil.metrics.imagenet_d_columns import surrogates_of
 from counterfoil.metrics.junit import junit
 from counterfoil.metrics.measures import HELD, Measure, measures_of
@@ -32,8 +32,11 @@ def gate(
     against: Annotated[File, typer.Option(metavar="RUN", help="A baseline that the run must not fall behind.")] = None,
     margin: Annotated[
         float | None,
-        typer.Option(help="Against the baseline: pass only if the loss is shown to be smaller, in points.", min=0),
+        typer.Option(help=f"Against the baseline: points that may be lost at most. [default: {MARGIN:g}]", min=0),
     ] = None,
+    allow_unproven: Annotated[
+        bool, typer.Option("--allow-unproven", help="Against the baseline: fail only on a loss that a paired test shows.")
+    ] = False,
     alpha: Annotated[float, typer.Option(help="Chance of a wrong verdict that is taken.", min=1e-4, max=0.5)] = 0.05,
     point: Annotated[bool, typer.Option("--point", help="Judge bars by the value alone, not by its interval.")] = False,
     model: Annotated[Text, typer.Option(help="Another model that was scored on the run's pictures.")] = None,
@@ -53,6 +56,9 @@ def gate(
         raise UsageError("nothing to judge by; give a bar, as in --min fmr=60, or a baseline, as in --against RUN")
     if margin is not None and against is None:
         raise UsageError("--margin is a distance from a baseline; name it with --against RUN")
+    if allow_unproven and (margin is not None or against is None):
+        raise UsageError("--allow-unproven takes a baseline, as in --against RUN, and no --margin")
+    allowed = None if allow_unproven else MARGIN if margin is None else margin
     write_xml, write_json = output(junit_file, "--junit"), output(json_file, "--json")
     opened = _finished(run)
     known = measures_of([opened])
@@ -65,7 +71,7 @@ def gate(
         theirs = _baseline(opened, _finished(against), model=model, oracle=oracle)
         undecided["baseline"] = theirs.undecided
         asked = list({bar.name: bar for bar in bars}.values())
-        checks += check_against(rows, theirs, asked or _usual(opened), alpha=alpha, margin=margin)
+        checks += check_against(rows, theirs, asked or _usual(opened), alpha=alpha, margin=allowed)
     failed = sum(not check.passed for check in checks)
     notes = [f"{'in the baseline ' if where == 'baseline' else ''}{each}" for where, each in undecided.items() if each.number]
     write_xml(junit(checks, subject=run.resolve().name, notes=notes))

@@ -7,8 +7,12 @@ making the pictures again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+LEVEL = 0.95
+"""Confidence of every interval, unless another is asked for."""
 
 Arm = Literal["guided", "random", "source", "edited", "painted"]
 """`guided` climbs the tested model's loss; `random` takes steps of equal length in random directions, as a control.
@@ -97,3 +101,36 @@ class Verdict:
     keeps_label: bool | None
     score: float  # for the true class
     predicted: int  # the class the oracle sees, in the run's classes; -1 if it names none
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number, its interval, and the number of images it averages over. If it or its interval is undefined, `note` says why."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    note: str = ""
+
+    def __str__(self) -> str:
+        """In words: `9.9 (95 % interval 5.0 to 19.0, n 71)`."""
+        if self.value is None:
+            return f"undefined (n {self.n}): {self.note}"
+        bounds = f"{self.note}, " if self.low is None else f"95 % interval {self.low:.1f} to {self.high:.1f}, "
+        return f"{self.value:.1f} ({bounds}n {self.n})".replace("-", "−")
+
+    @property
+    def width(self) -> float:
+        """The width of the interval; 0 where there is none."""
+        return 0.0 if self.low is None or self.high is None else self.high - self.low
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in `results.json`."""
+        entry = {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
+        return {**entry, "note": self.note} if self.note else entry
+
+    @classmethod
+    def from_dict(cls, entry: Mapping[str, Any]) -> Estimate:
+        """From an entry of `results.json`."""
+        return cls(entry["value"], entry["low"], entry["high"], entry["n"], entry.get("note", ""))

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart
+from counterfoil.core.records import Estimate
 from counterfoil.doctor import gradients, outputs, reconstruction, speed
 from counterfoil.doctor.findings import Diagnosis, Finding, Section
 from counterfoil.doctor.probe import probe
 from counterfoil.doctor.sample import Handful, handful, in_tiles, percent, share, verdicts
 from counterfoil.doctor.steadiness import check_steadiness
-from counterfoil.metrics.estimate import Estimate
 from counterfoil.protocols.assembly import Assembly
 
 IMAGES = 96  # enough to tell a wrong normalisation of a good network, which costs some ten points, in nine of ten tries

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadImage
+from counterfoil.core.records import Estimate
 from counterfoil.engine.scheduler import CPU_TILE
-from counterfoil.metrics.estimate import Estimate, estimate
-from counterfoil.metrics.statistic import Share
+from counterfoil.metrics.estimate import Share, estimate
 from counterfoil.parts.contracts import Oracle
 from counterfoil.parts.datasets.subset import take
 from counterfoil.protocols.assembly import Assembly, image_seed

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from counterfoil.metrics.estimate import LEVEL, RESAMPLES, Estimate, exact_reach
-from counterfoil.metrics.statistic import Floats
+from counterfoil.core.records import LEVEL, Estimate
+from counterfoil.metrics.estimate import RESAMPLES, Floats, exact_reach
 
 Votes = Mapping[Hashable, Sequence[Hashable]]
 """The answers that each picture got."""

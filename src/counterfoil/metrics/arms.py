@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from counterfoil.metrics.columns import NO, YES
-from counterfoil.metrics.estimate import estimate
+from counterfoil.metrics.estimate import Difference, Share, estimate
 from counterfoil.metrics.outcomes import Outcomes
 from counterfoil.metrics.significance import mcnemar
-from counterfoil.metrics.statistic import Difference, Share
 
 _NONE = "no image that the oracle accepts in both arms"
 _FOUND = Difference(Share("random_right", "both", _NONE), Share("guided_right", "both", _NONE))

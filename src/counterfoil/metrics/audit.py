@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from counterfoil.core.records import Estimate
 from counterfoil.metrics.columns import NO, YES
-from counterfoil.metrics.estimate import Estimate, estimate
+from counterfoil.metrics.estimate import Ratio, Share, Statistic, estimate
 from counterfoil.metrics.outcomes import Outcomes
-from counterfoil.metrics.statistic import Ratio, Share, Statistic
 
 MEANINGS = {
     "clean_accuracy": "how often the oracle sees the label in the source image",

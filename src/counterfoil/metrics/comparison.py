@@ -18,14 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.core.errors import UsageError
-from counterfoil.metrics.estimate import LEVEL, Estimate, estimate_one
+from counterfoil.core.records import LEVEL, Estimate
+from counterfoil.metrics.estimate import Difference, Resamples, Share, Statistic, estimate, estimate_one
 from counterfoil.metrics.measures import CLEAN, Measure
 from counterfoil.metrics.outcomes import Outcomes
-from counterfoil.metrics.ranking import agreement, rank_ranges
-from counterfoil.metrics.resample import Resamples
 from counterfoil.metrics.rows import WORDS, Rows, rows_of
-from counterfoil.metrics.significance import holm, mcnemar, sign_flip
-from counterfoil.metrics.statistic import Difference, Share, Statistic
+from counterfoil.metrics.significance import holm, mcnemar, order_agreement, rank_ranges, sign_flip
 
 RESAMPLES = 10_000
 """More than a single interval needs: corrected for many pairs, small p-values have to be told from smaller ones."""
@@ -140,6 +138,11 @@ class Paired:
         """What a contender's columns begin with."""
         return f"{self.names.index(name)} "
 
+    def alone(self, measure: Measure, name: str) -> Estimate:
+        """One contender's own number, drawn from its columns alone: the same in any company and order."""
+        own = self.rows[self.names.index(name)]
+        return estimate(own.columns, {"": measure.statistic}, clusters=own.source, seed=own.seed)[""]
+
     def of(self, measure: Measure, name: str) -> Statistic:
         """The measure of one contender."""
         return measure.statistic.prefixed(self.prefix(name))
@@ -156,8 +159,31 @@ class Paired:
         return Resamples(columns, clusters=self.source, seed=self._seed, resamples=self._resamples)
 
 
+def agreement_across(
+    settings: Mapping[str, Mapping[str, Outcomes | Rows]], measure: Measure, *, seed: int = 0, resamples: int = RESAMPLES
+) -> dict[tuple[str, str], Estimate]:
+    """Kendall's tau between the orders under each two settings, from `{setting: {model: outcomes}}`.
+
+    A source image is drawn for all models and settings at once, so that a hard image is hard in both orders.
+    """
+    models = [sorted(each) for each in settings.values()]
+    if any(each != models[0] for each in models):
+        unlike = sorted({name for some in models for name in some if not all(name in each for each in models)})
+        raise UsageError(f"{', '.join(unlike)}: not tested under every setting; orders of other models cannot be compared")
+    paired = Paired(
+        {f"{setting}, {model}": each for setting, group in settings.items() for model, each in group.items()},
+        seed=seed,
+        resamples=resamples,
+    )
+    found = {}
+    for one, two in combinations(settings, 2):
+        orders = ([paired.of(measure, f"{setting}, {model}") for model in models[0]] for setting in (one, two))
+        found[one, two] = order_agreement(paired.drawn, *orders)
+    return found
+
+
 def _ranking(paired: Paired, measure: Measure, alpha: float) -> Ranking:
-    values = {name: estimate_one(paired.drawn, paired.of(measure, name)) for name in paired.names}
+    values = {name: paired.alone(measure, name) for name in paired.names}
     sign = -1 if measure.higher_is_better else 1
     order = sorted(values, key=lambda name: (values[name].value is None, sign * (values[name].value or 0)))
     found = [pair_of(paired, measure, *two) for two in combinations(order, 2)]
@@ -207,7 +233,7 @@ def _paired_shares(paired: Paired, share: Share, first: str, second: str, level:
 
 def _with_clean_order(paired: Paired, measure: Measure) -> Estimate | None:
     accuracy = CLEAN[paired.protocol]
-    if measure == accuracy or any(whole not in paired.rows[0].columns for whole in accuracy.statistic.wholes):
+    if measure == accuracy or any(term.whole not in paired.rows[0].columns for term in accuracy.statistic.terms):
         return None
     clean, other = ([paired.of(each, name) for name in paired.names] for each in (accuracy, measure))
-    return agreement(paired.drawn, clean, other, opposed=not measure.higher_is_better)
+    return order_agreement(paired.drawn, clean, other, opposed=not measure.higher_is_better)

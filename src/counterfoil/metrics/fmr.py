@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.core.records import LEVEL, Estimate
 from counterfoil.metrics.arms import against_random
 from counterfoil.metrics.audit import audit
 from counterfoil.metrics.columns import NO, OPEN, YES
-from counterfoil.metrics.estimate import LEVEL, RESAMPLES, Estimate, estimate
+from counterfoil.metrics.estimate import RESAMPLES, Mean, Ratio, Share, Statistic, estimate
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
-from counterfoil.metrics.statistic import Mean, Ratio, Share, Statistic
 from counterfoil.store import Run
 
 _NONE = "no readable image that the model was asked about"

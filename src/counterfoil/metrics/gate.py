@@ -1,9 +1,10 @@
 """Whether a run may pass: bars that its numbers must clear, and a baseline that it must not fall behind.
 
 A bar counts as cleared only if the images show it: for a minimum, the lower bound at confidence 1 − alpha must reach the
-bar; for a maximum, the upper bound must not exceed it. With `point` the value alone decides. Against a baseline, what fails
-is a difference for the worse that a paired test shows, corrected for the number of measures; or, with a margin, any
-measure whose loss is not shown to be smaller than the margin.
+bar; for a maximum, the upper bound must not exceed it. With `point` the value alone decides. Against a baseline a measure
+passes if the loss is shown to be smaller than a margin (non-inferiority); few images then fail a run, and the answer says how
+likely an equal model is to pass. Without a margin only a loss that a paired test shows fails, corrected for the number of
+measures, and the answer says which loss would have been found.
 """
 
 from __future__ import annotations
@@ -14,21 +15,26 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from counterfoil.core.errors import UsageError
+from counterfoil.core.records import LEVEL, Estimate
 from counterfoil.metrics.comparison import Pair, Paired, pair_of
-from counterfoil.metrics.estimate import Estimate, estimate_one
+from counterfoil.metrics.estimate import Resamples, estimate_one
 from counterfoil.metrics.measures import MEASURES, Measure, measure
 from counterfoil.metrics.outcomes import Outcomes
 from counterfoil.metrics.p_values import p_is
-from counterfoil.metrics.resample import Resamples
 from counterfoil.metrics.rows import WORDS, Rows, counted, rows_of
 from counterfoil.metrics.significance import holm
 from counterfoil.metrics.verdicts import interval_text
 
 Sense = Literal["min", "max"]
 
+MARGIN = 5.0
+"""Points that a run may lose against a baseline, unless another margin is asked for."""
+
 _OURS, _THEIRS = "this run", "the baseline"
+_POWER = 0.8  # of the loss that is said to be found
 
 
 @dataclass(frozen=True)
@@ -93,10 +99,13 @@ def check_against(
     about: Sequence[Bar | Measure],
     *,
     alpha: float = 0.05,
-    margin: float | None = None,
+    margin: float | None = MARGIN,
     seed: int = 0,
 ) -> list[Check]:
-    """Whether a run has not fallen behind a baseline, in what each bar is `about` or in a measure over all images."""
+    """Check that a run has not fallen behind a baseline, in what each bar is `about` or in a measure over all images.
+
+    With a margin of None, what fails is a loss that is shown, and what cannot be told apart passes.
+    """
     level = 1 - alpha if margin is None else 1 - 2 * alpha
     measures, pairs = [], []
     for each in about:
@@ -109,7 +118,8 @@ def check_against(
         return [_close(pair, each, margin, alpha) for pair, each in zip(pairs, measures, strict=True)]
     corrected = iter(holm([pair.p for pair in pairs if pair.p is not None]))
     pairs = [pair if pair.p is None else replace(pair, adjusted=next(corrected)) for pair in pairs]
-    return [_not_worse(pair, each, alpha) for pair, each in zip(pairs, measures, strict=True)]
+    tests = sum(pair.p is not None for pair in pairs)
+    return [_not_worse(pair, each, alpha, tests) for pair, each in zip(pairs, measures, strict=True)]
 
 
 def _group(rows: Rows, bar: Bar) -> Rows:
@@ -135,7 +145,7 @@ def _check(rows: Rows, bar: Bar, *, alpha: float, point: bool, seed: int) -> Che
         return Check(str(bar), False, f"undefined: {found.note}", found)
     unit, minimum = bar.measure.unit, bar.sense == "min"
     clears = found.value >= bar.bound if minimum else found.value <= bar.bound
-    groups = min(drawn.clusters[whole] for whole in bar.measure.statistic.wholes)
+    groups = bar.measure.statistic.rests_on(drawn.clusters)
     value = f"{_signed(found.value)}{unit} ({_number(found, groups, rows.protocol)})"
     if point:
         return Check(str(bar), clears, f"{value}, by its value alone", found)
@@ -163,15 +173,26 @@ def _difference(pair: Pair, measure: Measure) -> str:
     return f"{interval_text(pair.difference, sign=True, unit=measure.difference_unit)}, n {pair.difference.n}"
 
 
-def _not_worse(pair: Pair, measure: Measure, alpha: float) -> Check:
+def _not_worse(pair: Pair, measure: Measure, alpha: float, tests: int) -> Check:
     asked = f"{measure.name} no worse than the baseline"
     if pair.adjusted is None:
         return Check(asked, False, f"undefined: {pair.difference.note}", pair.difference)
-    difference = f"{_difference(pair, measure)}, {p_is(pair.adjusted)}"
+    corrected = f" (Holm, {tests} measures)" if tests > 1 else ""
+    difference = f"{_difference(pair, measure)}, {p_is(pair.adjusted)}{corrected}"
     if not pair.told_apart(alpha):
-        return Check(asked, True, f"cannot be told apart from it: {difference}", pair.difference)
+        return Check(
+            asked, True, f"cannot be told apart from it: {difference}{_would_find(pair, alpha / tests)}", pair.difference
+        )
     better = (pair.higher == _OURS) == measure.higher_is_better
     return Check(asked, better, f"{'better' if better else 'worse'}: {difference}", pair.difference)
+
+
+def _would_find(pair: Pair, alpha: float) -> str:
+    """The loss that these images would show most of the time, from the interval's width."""
+    if not (error := pair.difference.width / (2 * ndtri((1 + LEVEL) / 2))):
+        return ""
+    loss = error * (ndtri(1 - alpha / 2) + ndtri(_POWER))
+    return f"; a loss of {loss:.1f} points would be found {100 * _POWER:g} times in 100"
 
 
 def _close(pair: Pair, measure: Measure, margin: float, alpha: float) -> Check:
@@ -181,4 +202,10 @@ def _close(pair: Pair, measure: Measure, margin: float, alpha: float) -> Check:
         return Check(asked, False, difference, found)
     loss = -found.low if measure.higher_is_better else found.high
     sure = f"at most {max(loss, 0):.1f} worse with {100 * (1 - alpha):g} % confidence"
-    return Check(asked, loss <= margin, f"{difference}, {sure}", found)
+    passed = loss <= margin
+    better = (found.value or 0) if measure.higher_is_better else -(found.value or 0)
+    if not passed and better >= -margin and found.width:  # the images are too few to tell
+        error = found.width / (2 * ndtri(1 - alpha))
+        power = 100 * float(ndtr(margin / error - ndtri(1 - alpha)))
+        sure += f"; on so many images an equal model passes {power:.0f} times in 100"
+    return Check(asked, passed, f"{difference}, {sure}", found)

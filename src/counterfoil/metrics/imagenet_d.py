@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from counterfoil.metrics.estimate import LEVEL, RESAMPLES, Estimate, estimate
+from counterfoil.core.records import LEVEL, Estimate
+from counterfoil.metrics.estimate import RESAMPLES, Share, estimate
 from counterfoil.metrics.failure_modes import OTHER, sort_mistakes
 from counterfoil.metrics.imagenet_d_columns import Flags, Paintings, Said, chats_of, mining_of, read_paintings, surrogates_of
 from counterfoil.metrics.imagenet_d_text import table_text
 from counterfoil.metrics.imagenet_d_transfer import BIAS, by_number, compared, correct, leave_one_out
 from counterfoil.metrics.look_tables import answers_table
 from counterfoil.metrics.outcomes import part_name
-from counterfoil.metrics.statistic import Share
 from counterfoil.metrics.two_choices import order_bias
 from counterfoil.store import Run
 from counterfoil.store.stages import open_table

@@ -16,12 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.core.spec.imagenet_d import MiningSpec
-from counterfoil.metrics.estimate import estimate_one
+from counterfoil.metrics.estimate import Difference, Resamples, Share, estimate_one
 from counterfoil.metrics.imagenet_d_columns import Flags, Paintings, Said
 from counterfoil.metrics.mining import select
-from counterfoil.metrics.resample import Resamples
 from counterfoil.metrics.significance import holm
-from counterfoil.metrics.statistic import Difference, Share
 
 BIAS = (
     "Selection bias: the set was chosen by the surrogates' mistakes, so their accuracy on it says how it was made, not how good "

@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.core.records import LEVEL
 from counterfoil.core.spec.lance import FACTORS
 from counterfoil.metrics.bias import biases
 from counterfoil.metrics.columns import NO, YES
-from counterfoil.metrics.estimate import LEVEL, RESAMPLES, estimate, estimate_one
+from counterfoil.metrics.estimate import RESAMPLES, Difference, Mean, Resamples, Share, Statistic, estimate, estimate_one
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.metrics.pairs import Pairs, Sources, read_pairs
-from counterfoil.metrics.resample import Resamples
 from counterfoil.metrics.significance import holm, sign_flip
-from counterfoil.metrics.statistic import Difference, Mean, Share, Statistic
 from counterfoil.store import Run
 from counterfoil.store.stages import open_table
 from counterfoil.store.stages.mapping import FOLDER

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from counterfoil.metrics.estimate import Estimate
+from counterfoil.core.records import Estimate
 from counterfoil.metrics.lance import MEANINGS
 from counterfoil.metrics.p_values import p_is, p_text
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from counterfoil.core.errors import UsageError
 from counterfoil.metrics import imagenet_d_transfer as painted
 from counterfoil.metrics import lance
+from counterfoil.metrics.estimate import Difference, Share, Statistic
 from counterfoil.metrics.fmr import STATISTICS
 from counterfoil.metrics.protocols import protocol_of
-from counterfoil.metrics.statistic import Difference, Share, Statistic
 from counterfoil.metrics.table import MEANINGS
 from counterfoil.store import Run
 

@@ -54,6 +54,7 @@ class Rows:
     source: NDArray[np.int64] | None = None  # rows that share a number are no more independent than one
     factor: NDArray[np.str_] | None = None  # what was edited or painted, where that is known
     undecided: Undecided = Undecided()  # of the whole run
+    seed: int | tuple[int, ...] = 0  # of the run's own intervals
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -100,7 +101,7 @@ def read_rows(run: Run, *, model: str | None = None, oracle: str | None = None) 
         from counterfoil.metrics.imagenet_d_rows import rows_of_paintings
 
         return rows_of_paintings(run, model=model, oracle=oracle)
-    return rows_of(read_outcomes(run, model=model, oracle=oracle))
+    return replace(rows_of(read_outcomes(run, model=model, oracle=oracle)), seed=int(run.spec.get("seed", 0)))
 
 
 def rows_of(found: Outcomes | Rows) -> Rows:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.core.errors import UsageError
+from counterfoil.core.records import Estimate
 from counterfoil.metrics.columns import NO, YES
-from counterfoil.metrics.estimate import Estimate, estimate
+from counterfoil.metrics.estimate import Difference, Share, Statistic, estimate
 from counterfoil.metrics.outcomes import Outcomes
-from counterfoil.metrics.statistic import Difference, Share, Statistic
 
 _NONE = "no picture that all of them miss"
 

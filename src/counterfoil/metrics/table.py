@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.metrics.estimate import Estimate
+from counterfoil.core.records import Estimate
 
 MEANINGS = {
     "SA": "accuracy on the source images",

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from counterfoil.core.records import Estimate
 from counterfoil.metrics.columns import NO, YES
 from counterfoil.metrics.comparison import shared_keys
-from counterfoil.metrics.estimate import Estimate, estimate
+from counterfoil.metrics.estimate import Difference, Share, Statistic, estimate
 from counterfoil.metrics.fmr import STATISTICS, columns_of
 from counterfoil.metrics.outcomes import Outcomes, model_names, part_name, read_outcomes
-from counterfoil.metrics.statistic import Difference, Share, Statistic
 from counterfoil.metrics.verdicts import interval_text
 from counterfoil.store import Run
 

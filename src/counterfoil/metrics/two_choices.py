@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.metrics.estimate import estimate_one
-from counterfoil.metrics.resample import Resamples
+from counterfoil.metrics.estimate import Difference, Resamples, Share, Statistic, estimate_one
 from counterfoil.metrics.significance import sign_flip
-from counterfoil.metrics.statistic import Difference, Share, Statistic
 from counterfoil.store.stages import Table
 
 _FIRST = Share("first_right", "first", "no answer in that order could be read")

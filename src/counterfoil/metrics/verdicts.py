@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from counterfoil.core.records import Estimate
 from counterfoil.metrics.comparison import Comparison, Pair, Ranking
-from counterfoil.metrics.estimate import Estimate
 from counterfoil.metrics.measures import Measure
 from counterfoil.metrics.p_values import p_text
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil.core.errors import BadRun
-from counterfoil.metrics import read_outcomes, scores
+from counterfoil.metrics.fmr import scores
+from counterfoil.metrics.outcomes import read_outcomes
 from counterfoil.report.collect import Collected
 from counterfoil.store.asked import asked_of
 

@@ -23,7 +23,7 @@ from counterfoil.store.recovery import RESULTS
 from counterfoil.store.schema import SCHEMAS, completed, to_records
 
 if TYPE_CHECKING:  # metrics read runs, so a run imports them when it is asked for numbers
-    from counterfoil.metrics.estimate import Estimate
+    from counterfoil.core.records import Estimate
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
@@ -68,7 +68,7 @@ class Run:
     @property
     def scores(self) -> dict[str, Estimate]:
         """The run's estimates by name: `run.scores["FMR"].value`. Empty while the run is not finished."""
-        from counterfoil.metrics.estimate import Estimate
+        from counterfoil.core.records import Estimate
 
         found = (self.results or {}).items()
         return {name: Estimate.from_dict(entry) for name, entry in found if isinstance(entry, dict) and "value" in entry}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.across import order_agreement
+from counterfoil.metrics.comparison import agreement_across
 from counterfoil.metrics.measures import MEASURES
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.studies.bench import Bench
@@ -22,7 +22,7 @@ def run(bench: Bench) -> Findings:
         found[name] = {model.name: read_outcomes(bench.run(model, generator=generator)) for model in bench.models}
     seed = bench.settings.seed
     rows = [row((name, model), each, seed=seed) for name, group in found.items() for model, each in group.items()]
-    taus = order_agreement(found, MEASURES["FMR"], seed=seed)
+    taus = agreement_across(found, MEASURES["FMR"], seed=seed)
     agreement = Table(
         "Kendall's tau between the orders of models by FMR",
         ("generator", "and"),

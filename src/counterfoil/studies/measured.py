@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from counterfoil.core.records import Estimate
 from counterfoil.metrics.comparison import Paired, pair_of
-from counterfoil.metrics.estimate import Estimate
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.measures import MEASURES
 from counterfoil.metrics.outcomes import Outcomes

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import UsageError
+from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.estimate import Estimate, estimate
-from counterfoil.metrics.statistic import Mean, Share, Statistic
+from counterfoil.metrics.estimate import Mean, Share, Statistic, estimate
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, to_device
 from counterfoil.parts.oracles.scoring import ScoringOracle

@@ -8,21 +8,49 @@ climbs that nobody stopped, and the bounds from the oracle's audit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import permutations
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.audit import audit
 from counterfoil.metrics.columns import NO, YES, ended_by_oracle
-from counterfoil.metrics.estimate import Estimate, estimate
+from counterfoil.metrics.estimate import (
+    Floats,
+    Mean,
+    Ratio,
+    Resamples,
+    Share,
+    Statistic,
+    Sums,
+    divided,
+    estimate,
+    few_to_divide_by,
+)
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
-from counterfoil.metrics.rejection import by_class, corrected, easier_when_rejected
-from counterfoil.metrics.statistic import Share
+from counterfoil.metrics.significance import order_agreement
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Check, Findings, Row, Table
 
 _SHOWN = ("SA", "VR", "PA", "FMR", "FMR_matched", "steps")
+
+Ended = NDArray[np.bool_]
+"""For each image, whether the oracle ended its climb; it may also be shorter because the model was fooled."""
+
+_ALL_WRONG = "SA is 0: there is no accuracy to keep a share of"
+_STOPPED = Share("stopped", "judged", "no image the oracle has decided on")
+_FMR = Ratio(Share("made_right", "made", "the oracle accepted no image"), Share("clean_right", "clean", "no image"), _ALL_WRONG)
+_UNSTOPPED_NONE = "the oracle stopped every climb"
+_UNSTOPPED = Ratio(
+    Share("whole_made_right", "whole", _UNSTOPPED_NONE), Share("whole_clean_right", "whole", _UNSTOPPED_NONE), _ALL_WRONG
+)
 
 
 def run(bench: Bench) -> Findings:
@@ -40,7 +68,7 @@ def run(bench: Bench) -> Findings:
         bounds = {name: Estimate.from_dict(audit(outcomes, seed=seed)[name]) for name in ("lost", "FMR_lost", "FMR_kept")}
         fixes.append(Row((oracle, model), {"FMR": values["FMR"], **corrected(outcomes, ended, seed=seed), **bounds}))
         classes += [Row((oracle, model, name), each) for name, each in by_class(outcomes, ended, seed=seed).items()]
-        checks.append(_warning(oracle, model, easier_when_rejected(outcomes, ended, seed=seed)))
+        checks.append(_warning(oracle, model, rejection_bias(outcomes, ended, seed=seed)))
     shared = [
         Row((made.name, judge.name, model.name), _agreement(found[made.name, model.name], bench.judged(run, judge), seed=seed))
         for made, judge in permutations(oracles, 2)
@@ -54,6 +82,118 @@ def run(bench: Bench) -> Findings:
         Table("FMR, corrected and bounded", ("oracle", "model"), tuple(fixes)),
     )
     return Findings(tables if shared else (tables[0], *tables[2:]), tuple(checks))
+
+
+def by_class(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> dict[str, dict[str, Estimate]]:
+    """For each class, the share of climbs that the oracle stopped, and FMR."""
+    found = {}
+    columns = _columns(outcomes, ended)
+    for label, name in outcomes.class_names.items():
+        rows = {column: values[outcomes.label == label] for column, values in columns.items()}
+        statistics: dict[str, Statistic] = {"stopped": _STOPPED, "FMR": _FMR}
+        found[name] = estimate(rows, statistics, seed=(seed, label))
+    return found
+
+
+def rejection_bias(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> Estimate:
+    """Kendall's tau over classes between how often the oracle stopped a class and its FMR; above 0 they go together."""
+    columns: dict[str, NDArray[Any]] = {}
+    labels = list(outcomes.class_names)
+    for label in labels:
+        mine = outcomes.label == label
+        columns |= {f"{label} {name}": values & mine for name, values in _columns(outcomes, ended).items()}
+    if not labels:
+        return Estimate(None, None, None, 0, "no image")
+    drawn = Resamples(columns, seed=seed)
+    stopped, kept = ([each.prefixed(f"{label} ") for label in labels] for each in (_STOPPED, _FMR))
+    found = order_agreement(drawn, stopped, kept)
+    if found.note == "an order needs two models":
+        return Estimate(None, None, None, found.n, "one class has nothing to be compared with")
+    if found.value is None and "model" in found.note:
+        return replace(found, note=found.note.replace("models", "classes"))
+    return found
+
+
+@dataclass(frozen=True)
+class Standardised:
+    """PA over SA with every class weighted as among the source images; both weights and accuracies are resampled."""
+
+    classes: tuple[Ratio, ...]
+
+    def of(self, sums: Sums) -> Floats:
+        """The value in each resample, NaN where undefined."""
+        above, below = np.zeros(1), np.zeros(1)
+        for each in self.classes:
+            weight = sums[each.below.whole]
+            above, below = above + weight * each.above.of(sums), below + weight * each.below.of(sums)
+        return 100 * divided(above, below)
+
+    def count(self, sums: Sums) -> int:
+        """The number of rows that the upper side averages over."""
+        return sum(each.count(sums) for each in self.classes)
+
+    def undefined(self, sums: Sums) -> str:
+        """The reason why there is no value, or nothing."""
+        right = sum(float(sums[each.below.part][0]) for each in self.classes)
+        return "" if right else "no class has both an accepted image and one that was right"
+
+    def too_few(self, clusters: Mapping[str, int]) -> str:
+        """The reason why there is no interval, or nothing."""
+        return few_to_divide_by(self._images(clusters), sum(clusters[each.below.part] for each in self.classes))
+
+    def rests_on(self, clusters: Mapping[str, int]) -> int:
+        """The number of images that the spread rests on; a mean per class is taken from them."""
+        return self._images(clusters) - len(self.classes) + 1
+
+    @property
+    def terms(self) -> tuple[Mean, ...]:
+        """The shares it is made of."""
+        return tuple(term for each in self.classes for term in each.terms)
+
+    def prefixed(self, prefix: str) -> Standardised:
+        """The same of other columns, whose names begin with `prefix`."""
+        return Standardised(tuple(each.prefixed(prefix) for each in self.classes))
+
+    def _images(self, clusters: Mapping[str, int]) -> int:
+        return min(sum(clusters[getattr(each, side).whole] for each in self.classes) for side in ("above", "below"))
+
+
+def corrected(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> dict[str, Estimate]:
+    """FMR with classes weighted as in the source images, and over the climbs that nobody stopped."""
+    columns = _columns(outcomes, ended)
+    found = estimate(columns, {"FMR_unstopped": _UNSTOPPED}, seed=seed)
+    strata: dict[str, NDArray[Any]] = {}
+    classes = []
+    for label in outcomes.class_names:
+        mine = outcomes.label == label
+        if (mine & columns["made"]).any():  # a class without an accepted image has no PA to stand for
+            strata |= {f"{label} {name}": columns[name] & mine for name in ("made", "made_right", "clean", "clean_right")}
+            classes.append(_FMR.prefixed(f"{label} "))
+    left_out = len(outcomes.class_names) - len(classes)
+    note = f"{left_out} of {len(outcomes.class_names)} classes have no accepted image and are left out" if left_out else ""
+    if not classes:
+        by_class = Estimate(None, None, None, 0, "no class has both an accepted image and one that was right")
+    else:
+        by_class = estimate(strata, {"": Standardised(tuple(classes))}, seed=(seed, 6))[""]
+    return {"FMR_by_class": replace(by_class, note="; ".join(filter(None, (by_class.note, note)))), **found}
+
+
+def _columns(outcomes: Outcomes, ended: Ended) -> dict[str, NDArray[Any]]:
+    accepted = outcomes.validated == YES
+    judged = outcomes.validated >= NO
+    whole = accepted & ~ended & (outcomes.made_correct >= NO) & (outcomes.clean_correct >= NO)
+    made, clean = accepted & (outcomes.made_correct >= NO), outcomes.clean_correct >= NO
+    return {
+        "judged": judged,
+        "stopped": judged & ~(accepted & ~ended),
+        "made": made,
+        "made_right": made & (outcomes.made_correct == YES),
+        "clean": clean,
+        "clean_right": clean & (outcomes.clean_correct == YES),
+        "whole": whole,
+        "whole_made_right": whole & (outcomes.made_correct == YES),
+        "whole_clean_right": whole & (outcomes.clean_correct == YES),
+    }
 
 
 def _agreement(own: Outcomes, other: Outcomes, *, seed: int) -> dict[str, Estimate]:

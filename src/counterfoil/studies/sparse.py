@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from counterfoil.core.errors import UsageError
 from counterfoil.core.naming import default_folder
+from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.engine.scheduler import Engine, Job
-from counterfoil.metrics.estimate import Estimate
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.parts.generators.sparse import SparseGenerator

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from counterfoil.core.records import Estimate
 from counterfoil.metrics.columns import NO, YES
-from counterfoil.metrics.estimate import Estimate, estimate
+from counterfoil.metrics.estimate import Difference, Ratio, Share, Statistic, estimate
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
-from counterfoil.metrics.statistic import Difference, Ratio, Share, Statistic
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study
 from counterfoil.studies.findings import Check, Findings, Row, Table, positive

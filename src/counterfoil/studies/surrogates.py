@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from counterfoil.metrics.estimate import Estimate
+from counterfoil.core.records import Estimate
 from counterfoil.metrics.surrogates import Mined, mined
 from counterfoil.studies.bench import Bench
 from counterfoil.studies.contract import Study

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from counterfoil.metrics.estimate import Estimate
+from counterfoil.core.records import Estimate
 from counterfoil.studies.findings import Findings, Table
 
 

@@ -9,8 +9,8 @@ from itertools import combinations
 import numpy as np
 
 from counterfoil.core.errors import UsageError
-from counterfoil.metrics.estimate import Estimate
-from counterfoil.metrics.ranking import kendall
+from counterfoil.core.records import Estimate
+from counterfoil.metrics.significance import kendall
 from counterfoil.metrics.verdicts import interval_text
 from counterfoil.studies.papers.ours import Row, same_words
 from counterfoil.studies.papers.tables import Cell, Paper, Published

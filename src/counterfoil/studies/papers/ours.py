@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from counterfoil.metrics.estimate import Estimate
+from counterfoil.core.records import Estimate
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, model_names, part_name, read_outcomes
 from counterfoil.store import Run

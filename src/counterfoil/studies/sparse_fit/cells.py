@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadSpec
-from counterfoil.metrics.estimate import Estimate, estimate
-from counterfoil.metrics.statistic import Share
+from counterfoil.core.records import Estimate
+from counterfoil.metrics.estimate import Share, estimate
 from counterfoil.parts.generators.sparse.box import Box, richest
 from counterfoil.parts.generators.sparse.mask import Mask
 from counterfoil.studies.sparse_fit import group_lasso

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadSpec
-from counterfoil.metrics.estimate import Estimate, estimate
-from counterfoil.metrics.statistic import Share
+from counterfoil.core.records import Estimate
+from counterfoil.metrics.estimate import Share, estimate
 from counterfoil.parts.generators.sparse.mask import Mask
 
 Meaning = Literal["lambda", "C"]

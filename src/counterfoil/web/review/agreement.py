@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session as Transaction
 
+from counterfoil.core.records import Estimate
 from counterfoil.metrics.agreement import Agreement, agreement, by_rater
-from counterfoil.metrics.estimate import Estimate
 from counterfoil.web.database import Review, Reviewer, Vote
 from counterfoil.web.review.tally import Ballot, Said, ballots, standing_votes
 from counterfoil.web.review.voting import sentinels_of

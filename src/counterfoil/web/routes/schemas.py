@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from counterfoil.metrics.estimate import Estimate
+from counterfoil.core.records import Estimate
 
 
 def _plain(text: str) -> str:

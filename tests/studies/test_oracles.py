@@ -10,8 +10,8 @@ import pytest
 
 from counterfoil.metrics.columns import ended_by_oracle
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
-from counterfoil.metrics.rejection import by_class, corrected, easier_when_rejected
 from counterfoil.protocols import fmr
+from counterfoil.studies.oracles import by_class, corrected, rejection_bias
 from tests.metrics.made import outcomes
 from tests.worlds import arrays, spec
 
@@ -51,18 +51,18 @@ def test_a_class_counts_as_stopped_when_a_step_was_rejected_or_none_was_begun() 
 
 
 def test_classes_that_are_stopped_more_and_look_easier_are_noticed() -> None:
-    found = easier_when_rejected(primates(), ended(primates()))
+    found = rejection_bias(primates(), ended(primates()))
     assert found.value == 1
     assert found.low is not None and found.low > 0
     fair = climbed([0] * 40 + [1] * 40, [1, 0] * 40, [5, 1] * 40)
-    even = easier_when_rejected(fair, ended(fair))
+    even = rejection_bias(fair, ended(fair))
     assert (even.value, even.low) in ((None, None), (0, -1))
 
 
 def test_one_class_and_no_image_have_no_order() -> None:
     alone, none = climbed([0] * 3, [1, 0, 1], [5, 5, 5]), climbed([], [], [])
-    assert easier_when_rejected(alone, ended(alone)).note == "one class has nothing to be compared with"
-    assert easier_when_rejected(none, ended(none)).note == "no image"
+    assert rejection_bias(alone, ended(alone)).note == "one class has nothing to be compared with"
+    assert rejection_bias(none, ended(none)).note == "no image"
 
 
 def test_classes_weigh_as_among_the_source_images() -> None:
@@ -91,3 +91,30 @@ def test_a_climb_that_fooled_the_model_or_spent_its_calls_was_not_stopped_by_the
     found = read_outcomes(run)
     stopped = by_class(found, ended_by_oracle(run, found.keys))
     assert sum(row["stopped"].value / 100 * row["stopped"].n for row in stopped.values()) == pytest.approx(endings["oracle"])
+
+
+def test_intervals_of_fmr_by_class_hold_the_truth_about_as_often_as_they_say() -> None:
+    """Class weights are drawn with the images: 95 %, not 100 % at nearly twice the width."""
+    classes, images, held, widths = 8, 240, 0, []
+    kept, accepting = np.linspace(0.1, 0.9, classes), np.linspace(0.2, 0.95, classes)
+    for repetition in range(120):
+        draw = np.random.default_rng(repetition)
+        label = draw.integers(classes, size=images)
+        clean, accepted = draw.random(images) < 0.9, draw.random(images) < accepting[label]
+        made = draw.random(images) < kept[label]
+        found = outcomes(
+            clean.astype(int).tolist(), made.astype(int).tolist(), validated=accepted.astype(int).tolist(),
+            label=label.tolist(), classes=tuple("abcdefgh"),
+        )  # fmt: skip
+        entry = corrected(found, ended(found), seed=repetition)["FMR_by_class"]
+        held += entry.low <= 100 * kept.mean() / 0.9 <= entry.high
+        widths.append(entry.high - entry.low)
+    assert 106 <= held <= 119, held
+    assert 16 < np.mean(widths) < 21
+
+
+def test_fmr_by_class_of_few_images_has_no_interval_and_names_classes_left_out() -> None:
+    found = climbed([0, 0, 1, 1], [1, 0, 1, 1], [5, 5, -1, -1])
+    entry = corrected(found, ended(found))["FMR_by_class"]
+    assert entry.value == pytest.approx(50) and entry.low is None
+    assert "too few images" in entry.note and "1 of 2 classes" in entry.note
