@@ -24,9 +24,9 @@ from bench import fmr_setup
 from bench.results import add_keep, command, keep
 
 from counterfoil.core import spec as specs
+from counterfoil.core.process import keep_freed_memory
 from counterfoil.core.spec import EngineSpec, SearchSpec
 from counterfoil.engine.guidance import StepLength
-from counterfoil.engine.memory import keep_freed_memory
 from counterfoil.engine.scheduler import CPU_TILE, Engine
 from counterfoil.engine.step import Ascent
 from counterfoil.parts.fast.settings import Acceleration

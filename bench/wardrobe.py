@@ -15,7 +15,7 @@ import time
 import torch
 from bench.results import keep
 
-from counterfoil.engine.memory import keep_freed_memory
+from counterfoil.core.process import keep_freed_memory
 from counterfoil.engine.transfers import settle
 from counterfoil.lab.garments import Garments, shipped
 from counterfoil.lab.scenes import render, sample

@@ -17,11 +17,15 @@ def jobs(count: int = IMAGES) -> list[Job]:
     return [Job(f"image-{at}", image, at % 4, seed=1000 + at) for at, image in enumerate(pictures(count, 16))]
 
 
-def climb(generator, oracle, search, *, slots=7, tile=8, order=None, model=None, pipelined=False) -> dict[str, Finished]:
+def engine(generator, oracle, search, *, slots=7, tile=8, model=None, **settings) -> Engine:
     layout = EngineSpec(slots=slots, tile=tile)
-    engine = Engine(model or TinyModel(), generator, oracle, columns=COLUMNS, search=search, layout=layout)
-    engine.pipelined = pipelined
+    return Engine(model or TinyModel(), generator, oracle, columns=COLUMNS, search=search, layout=layout, **settings)
+
+
+def climb(generator, oracle, search, *, order=None, pipelined=False, **settings) -> dict[str, Finished]:
+    made = engine(generator, oracle, search, **settings)
+    made.pipelined = pipelined
     work = jobs()
     if order is not None:
         random.Random(order).shuffle(work)
-    return {done.job.image_id: done for done in engine.run(work)}
+    return {done.job.image_id: done for done in made.run(work)}

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from counterfoil.core.errors import BadPart
+from counterfoil.core.errors import BadPart, RunFailed
+from counterfoil.parts import calls
 from counterfoil.parts.contracts import (
     Caption,
     Captioner,
@@ -66,15 +67,20 @@ def check_model(model: Model, *, size: int | None = None) -> None:
     assert isinstance(model, Model), "a model has `classes`, `differentiable` and `logits(images)`"
     assert len(model.classes) >= 2, f"a model has at least two classes, got {list(model.classes)!r}"
     assert len(set(model.classes)) == len(model.classes), "class names are unique"
+    given = images.clone()
     with torch.no_grad():
-        logits = model.logits(images)
+        logits = model.logits(given)
+    assert torch.equal(given, images), "a model leaves the images it is given as they are"
+    assert isinstance(logits, Tensor), f"logits are a tensor, got {type(logits).__name__}"
     expected = (len(images), len(model.classes))
     assert tuple(logits.shape) == expected, f"logits have shape {expected}, one column a class, got {tuple(logits.shape)}"
     assert torch.isfinite(logits).all(), "logits are finite"
     _same_rows(lambda rows: model.logits(images[rows]), "logits")
     if model.differentiable:
         leaf = images.clone().requires_grad_()
-        gradient = torch.autograd.grad(model.logits(leaf).sum(), leaf)[0]
+        answer = model.logits(leaf)
+        assert answer.requires_grad, f"a differentiable model passes gradients, and this one {calls.NO_GRADIENT}"
+        gradient = torch.autograd.grad(answer.sum(), leaf)[0]
         assert torch.isfinite(gradient).all() and gradient.abs().sum() > 0, (
             "a differentiable model passes gradients to the images"
         )
@@ -103,15 +109,12 @@ def check_oracle(oracle: Oracle, classes: list[str], *, size: int = 32) -> None:
     images, labels = pictures(size=size), torch.arange(4) % len(classes)
     assert isinstance(oracle, Oracle), "an oracle has `bind(classes)` and `judge(images, labels)`"
     bound = oracle.bind(classes)
-    verdicts = bound.judge(images, labels)
-    for name in ("keeps_label", "scores", "predicted"):
-        shape = tuple(getattr(verdicts, name).shape)
-        assert shape == (len(images),), f"{name} has one entry a picture, got shape {shape} for {len(images)} pictures"
-    assert set(verdicts.keeps_label.tolist()) <= {1, 0, -1}, "keeps_label is 1, 0 or -1 (abstains)"
-    assert torch.isfinite(verdicts.scores).all(), "scores are finite"
-    assert ((verdicts.predicted >= -1) & (verdicts.predicted < len(classes))).all(), (
-        "predicted indexes the bound classes, or is -1"
-    )
+    given = images.clone()
+    try:
+        calls.judge(bound, given, labels, len(classes), part="the oracle")
+    except (BadPart, RunFailed) as error:
+        raise AssertionError(str(error)) from error
+    assert torch.equal(given, images), "an oracle leaves the images it is given as they are"
     _same_rows(lambda rows: bound.judge(images[rows], labels[rows]).scores, "scores")
 
 

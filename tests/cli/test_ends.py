@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil import cli
+from counterfoil.core import process
 from counterfoil.core.errors import printable
 
 FAKE = """
@@ -88,6 +89,6 @@ def test_what_is_readable_stays() -> None:
 
 def test_waiting_threads_sleep_unless_asked_otherwise() -> None:
     body = "import os; print(os.environ['OMP_WAIT_POLICY'])"
-    asked = {key: value for key, value in os.environ.items() if key not in cli.WAITING}
+    asked = {key: value for key, value in os.environ.items() if key not in process.WAITING}
     assert ended(body, env=asked).stdout == "passive\n"
     assert ended(body, env={**asked, "OMP_WAIT_POLICY": "active"}).stdout == "active\n"

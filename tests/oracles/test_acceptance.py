@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil.core.errors import BadPart, RunFailed
+from counterfoil.core.errors import BadPart
 from counterfoil.parts.oracles.scoring import AcceptanceRule
 
 PROBABILITIES = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.4, 0.35, 0.25]])
@@ -33,9 +33,22 @@ def test_of_equals_the_first_is_seen() -> None:
     assert verdicts.keeps_label.tolist() == [1, 0]
 
 
-def test_scores_that_are_not_numbers_stop_the_run() -> None:
-    with pytest.raises(RunFailed, match="not finite"):
-        AcceptanceRule().decide(PROBABILITIES * float("nan"), LABELS)
+def test_probabilities_that_are_not_finite_give_a_score_that_readers_refuse() -> None:
+    spoiled = PROBABILITIES.clone()
+    spoiled[1, 2] = float("nan")
+    scores = AcceptanceRule().decide(spoiled, LABELS).scores
+    assert scores.isfinite().tolist() == [True, False, True]
+
+
+def test_a_verdict_reads_nothing_back_from_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> None:
+        raise AssertionError("the host would wait for the GPU here")
+
+    for name in ("__bool__", "item", "tolist", "__float__", "__int__"):
+        monkeypatch.setattr(torch.Tensor, name, read)
+    verdicts = AcceptanceRule(threshold=0.2).decide(PROBABILITIES, LABELS)
+    monkeypatch.undo()
+    assert verdicts.keeps_label.tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize("settings", [{"threshold": 1.5}, {"margin": -0.1}, {"below_threshold": "perhaps"}])

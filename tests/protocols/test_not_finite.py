@@ -26,12 +26,12 @@ class Empty(pets.Leaning):
 
 
 def test_an_oracle_of_painted_pictures(tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match="oracle fake:oracle: its scores are not finite"):
+    with pytest.raises(RunFailed, match="oracle fake:oracle's scores are not finite"):
         imagenet_d.run(squares.spec(), tmp_path / "run", given=squares.given(oracle=Lost()))
 
 
 def test_an_oracle_of_edits(tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match="oracle object:sure: its scores are not finite"):
+    with pytest.raises(RunFailed, match="oracle object:sure's scores are not finite"):
         lance.run(pets.spec(limit=2), tmp_path / "run", given=pets.given(oracle=Lost()))
 
 

@@ -10,18 +10,17 @@ import threading
 import warnings
 from contextlib import suppress
 
+from counterfoil.core import process
 from counterfoil.core.errors import CounterfoilError, UsageError, one_line
 
 INTERRUPTED = 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)  # of a stream: what it goes to takes no more
-WAITING = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
-"""Threads of a part that wait for each other sleep: where they spin, they take the cores from whatever else runs there."""
 
 
 def main() -> None:
     """Entry point of the `counterfoil` command."""
-    for name, value in WAITING.items():
-        os.environ.setdefault(name, value)  # read when torch is imported, so set before
+    process.let_threads_sleep()
+    process.keep_freed_memory()
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from counterfoil.core.errors import BadPart
+from counterfoil.core.errors import BadPart, RunFailed
 from counterfoil.core.records import Estimate
 from counterfoil.doctor import gradients, outputs, reconstruction, speed
 from counterfoil.doctor.findings import Diagnosis, Finding, Section
 from counterfoil.doctor.probe import probe
 from counterfoil.doctor.sample import Handful, handful, in_tiles, percent, share, verdicts
 from counterfoil.doctor.steadiness import check_steadiness
+from counterfoil.parts import calls
 from counterfoil.protocols.assembly import Assembly
 
 IMAGES = 96  # enough to tell a wrong normalisation of a good network, which costs some ten points, in nine of ten tries
@@ -42,8 +43,9 @@ def examine(assembly: Assembly, *, images: int = IMAGES, watch: Watch = lambda d
 
     watch("asking the model")
     try:
-        logits = in_tiles(assembly.model.logits, few.images)
-    except BadPart as error:
+        classes = len(assembly.model.classes)
+        logits = in_tiles(lambda some: calls.logits_of(assembly.model.logits, some.clone(), classes), few.images)
+    except (BadPart, RunFailed) as error:
         notes.findings.append(_outputs(str(error), len(assembly.model.classes)))
         return Diagnosis(tuple(notes.sections), tuple(notes.findings))
     if not bool(torch.isfinite(logits).all()):

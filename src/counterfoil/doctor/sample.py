@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterfoil.core.errors import BadData, BadImage
+from counterfoil.core.errors import BadData, BadImage, RunFailed
 from counterfoil.core.records import Estimate
 from counterfoil.engine.scheduler import CPU_TILE
 from counterfoil.metrics.estimate import Share, estimate
+from counterfoil.parts import calls
 from counterfoil.parts.contracts import Oracle
 from counterfoil.parts.datasets.subset import take
 from counterfoil.protocols.assembly import Assembly, image_seed
@@ -67,8 +68,11 @@ def verdicts(oracle: Oracle, images: Tensor, labels: Tensor) -> Tensor:
     """What the oracle says of many pictures, asked for a few at a time: 1 kept, 0 rejected, -1 abstains.  # → (N,)"""
     rows = CPU_TILE if images.device.type == "cpu" else 64
     with torch.no_grad():
-        parts = [oracle.judge(images[at : at + rows], labels[at : at + rows]).keeps_label for at in range(0, len(images), rows)]
-    return torch.cat(parts)
+        parts = zip(images.split(rows), labels.split(rows), strict=True)
+        said = torch.cat([calls.verdicts_of(oracle.judge, some, truth) for some, truth in parts])  # (N, 3)
+    if not said.isfinite().all():
+        raise RunFailed(calls.NOT_FINITE)
+    return said[:, 0].to(torch.int8)
 
 
 def share(right: Tensor) -> Estimate:

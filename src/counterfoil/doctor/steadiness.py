@@ -18,8 +18,11 @@ _EVALUATION = "put the network into evaluation mode: module.eval(), and training
 
 def check_steadiness(model: Model, few: Handful) -> list[Finding]:
     """Signs of a network in training mode: layers that say so, answers that change, rows that depend on each other."""
-    images = few.images[:8]
+    images = few.images[:8].clone()
     with torch.no_grad():
+        model.logits(images)
+        if not torch.equal(images, few.images[:8]):
+            return [_overwrites(float((images - few.images[:8]).abs().max()))]
         first, again = model.logits(images).float(), model.logits(images).float()
         alone = torch.cat([model.logits(images[row : row + 1]).float() for row in range(min(4, len(images)))])
     spread = first.std().clamp_min(1e-9)
@@ -52,6 +55,15 @@ def check_steadiness(model: Model, few: Handful) -> list[Finding]:
             )
         ]
     return []
+
+
+def _overwrites(most: float) -> Finding:
+    return Finding(
+        "overwritten input",
+        "the model writes into the images it is given; a run hands it copies, other callers may not",
+        f"pixel values changed by up to {most:.3g}",
+        "replace in-place operations on the input, such as sub_ or data.zero_(), by ones that make a new tensor",
+    )
 
 
 def _in_training(model: Model) -> str:

@@ -1,9 +1,7 @@
-"""Memory: how many images fit at a time, and keeping what was freed between iterations."""
+"""How many images fit into a GPU's memory at a time."""
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from dataclasses import dataclass
 
 import torch
@@ -17,23 +15,6 @@ GPU_TILE = 128  # rows of a call: what docs/speed.md was measured with
 ENOUGH = 32  # rows below which keeping less and computing it again pays
 SHARE = 0.7  # of the free memory that is planned with; the other arm and the graph's own pool need some
 TRIED = (4, 8)  # images of the two trials
-
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
-_LARGEST = 2**31 - 1
-
-
-def keep_freed_memory() -> None:
-    """Ask glibc not to hand freed memory back to the system.
-
-    Every iteration frees and takes the same activations again. Handed back in between, each page of them is faulted in and
-    zeroed anew; on two cores that took up to half of the processor's time.
-    """
-    if sys.platform != "linux":
-        return
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # other C libraries have none
-        libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST)
-        libc.mallopt(_M_TRIM_THRESHOLD, _LARGEST)
 
 
 @dataclass(frozen=True)

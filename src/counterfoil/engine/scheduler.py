@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from counterfoil.core.errors import RunFailed
+from counterfoil.core.errors import BadData, RunFailed
 from counterfoil.core.records import Arm
 from counterfoil.core.spec import EngineSpec, SearchSpec
 from counterfoil.engine.climb import Climb, Look, Rules
@@ -64,8 +64,9 @@ class Engine:
         device: str = "cpu",
         pixels: int = 0,
         acceleration: Acceleration | None = None,
+        classes: int | None = None,
     ) -> None:
-        """`columns[c]` is the model's output for the run's class `c`; the oracle is bound to the run's classes.
+        """`columns[c]` is the model's output for the run's class `c`; the oracle is bound to the run's `classes`.
 
         `acceleration` is by default what the layout comes to on the device, for a run over so many `pixels` in all.
         """
@@ -79,7 +80,8 @@ class Engine:
         how = acceleration or Acceleration.of(layout, self.device, work=pixels * search.budget)
         if search.budget == 0:  # a single look
             how = replace(how, compile=False, graphs=False)
-        self.ascent = Ascent(model, generator, oracle, columns=columns, device=self.device, acceleration=how)
+        parts = (model, generator, oracle)
+        self.ascent = Ascent(*parts, columns=columns, device=self.device, acceleration=how, classes=classes)
 
     def arms(self) -> dict[Arm, Guidance]:
         """The arms every image goes through."""
@@ -119,7 +121,7 @@ class Engine:
         brings the jobs waits instead.
         """
         source = iter(jobs)
-        first = next(source, None)
+        first = next((job for job in source if job is not None), None)  # nothing is under way yet, so there is only waiting
         if first is None:
             return
         self.fit(first.image)
@@ -134,6 +136,8 @@ class Engine:
                 batch, paused = self._batch(source)
                 dry = not (batch or paused)
                 for job, clean, row in self._started(batch):
+                    if job.image_id in under_way:
+                        raise BadData(f"image id {job.image_id!r} was given twice; every image needs an id of its own")
                     under_way[job.image_id] = (clean, {})
                     for lane in lanes:
                         lane.waiting.append((job, row))
@@ -220,6 +224,15 @@ class Engine:
         self.tile = min(self.tile, -(-rows // 2))
         self.ascent.forget()
         log.warning("out of memory on %s: images are worked on %d at a time from here on", self.device, self.tile)
+
+    def check_gradient(self, job: Job) -> None:
+        """Refuse a model or a generator without a gradient, by one step of one image."""
+        images, labels, seeds = (torch.stack([job.image]), torch.tensor([job.label]), torch.tensor([job.seed]))
+        labels = labels.to(self.device)
+        _, state = self.ascent.start(images.to(self.device), labels, seeds.to(self.device), names=[job.image_id])
+        outcome = self.ascent.step(state, labels, climbing=True, names=[job.image_id])
+        if outcome.gradient is not None:
+            outcome.gradient()
 
     def fit(self, image: Tensor) -> None:
         """On a GPU, as many slots for such images as fit, unless somebody said how many.  # (3, H, W)"""

@@ -100,7 +100,7 @@ class Tile:
             signal = self.way.guidance.direction(
                 self.gradient, moving=self.base[generator.moving], scale=self.base["scale"], seeds=seeds, draws=draws
             )
-            self.trial = dict(generator.step(self.base, signal))
+            self.trial = self.way.ascent.move(self.base, signal)
         self.due, self.gradient = False, None
 
     def refill(self, waiting: deque[tuple[Job, State]]) -> None:

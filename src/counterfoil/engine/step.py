@@ -18,13 +18,13 @@ from torch import Tensor
 from counterfoil.core.errors import RunFailed
 from counterfoil.engine.climb import Look
 from counterfoil.engine.transfers import fetched
+from counterfoil.parts import calls
 from counterfoil.parts.contracts import Generator, Model, Oracle, State, Verdicts
 from counterfoil.parts.fast.compiling import Compiled
 from counterfoil.parts.fast.generators import hastened
 from counterfoil.parts.fast.graphs import Recorded
 from counterfoil.parts.fast.settings import Acceleration
 from counterfoil.parts.fast.stems import Stems
-from counterfoil.parts.oracles.scoring import UNSOUND as UNSOUND_ORACLE
 from counterfoil.protocols.independence import modules_of
 
 
@@ -49,8 +49,10 @@ class Ascent:
         columns: Sequence[int],
         device: torch.device,
         acceleration: Acceleration,
+        classes: int | None = None,
     ) -> None:
         self.model, self.given, self.oracle, self.device = model, generator, oracle, device
+        self.classes = classes or len(columns)  # that the oracle was bound to
         self.columns = torch.tensor(list(columns), device=device)
         if device.type == "cuda" and acceleration.precision != "float32":
             _lay_out(model, generator, oracle)
@@ -74,13 +76,13 @@ class Ascent:
     def forget(self) -> None:
         """Drop what was recorded for tiles of another size, and the memory it held."""
         self._names: list[str] = []  # of the state's tensors
-        self._climb: Callable[..., tuple[Tensor, ...]] = self._climbed
-        self._look: Callable[..., tuple[Tensor, ...]] = self._looked
+        self._climb: Callable[..., tuple[Tensor, ...]] = self._with_gradient
+        self._look: Callable[..., tuple[Tensor, ...]] = self._without_gradient
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         if self.acceleration.graphs and self.fused and self.model.differentiable:  # a black box may read numbers back
-            self._climb = Recorded(self._climbed, name="the step")
-            self._look = Recorded(self._looked, name="the step without a gradient")
+            self._climb = Recorded(self._with_gradient, name="the step")
+            self._look = Recorded(self._without_gradient, name="the step without a gradient")
 
     def plain(self) -> Ascent:
         """The same without what takes its time before the first step: compiler and graphs."""
@@ -96,19 +98,27 @@ class Ascent:
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor, *, names: Sequence[str]) -> tuple[list[Look], State]:
         """Looks at clean pictures, and where their climbs start."""
         with self.acceleration.numbers(self.device), self.stems:  # not compiled: for one look an image that would not pay
-            logits = self.model.logits(images)
-            verdicts = self.oracle.judge(images, labels)
-        looks = self._looks(self._table(logits, labels), verdicts, names=names)()
-        with self.acceleration.numbers(self.device, half=False):  # codes depend on the last digits of where they start
-            return looks, self.generator.start(images, labels, seeds)
+            logits = self._scores(self.model.logits, images)
+            said = self._verdicts(self.oracle.judge, images, labels)
+        looks = self._looks(self._table(logits, labels), said, names=names)()
+        # In full precision: codes depend on the last digits of where they start.
+        with self.acceleration.numbers(self.device, half=False), calls.naming("the generator"):
+            return looks, self.generator.start(images.clone(), labels.clone(), seeds)
+
+    @torch.no_grad()
+    def move(self, state: State, signal: Tensor) -> State:
+        """The state moved along `signal`, computed in the precision of the run like everything else."""
+        with self.acceleration.numbers(self.device), calls.naming("the generator"):
+            return dict(self.generator.step(state, signal))
 
     def step(self, state: State, labels: Tensor, *, climbing: bool, names: Sequence[str]) -> Outcome:
         """The pictures of a state, what is said of them and, if `climbing`, the gradient of the model's loss."""
         gradient: Callable[[], Tensor] | None = None
         with self.acceleration.numbers(self.device), self.stems:
             if climbing and self.device.type == "cpu":
-                leaf, images, loss, table = self._forward(state, labels)
-                gradient = lambda: _finite(torch.autograd.grad(loss.sum(), leaf)[0].float())  # noqa: E731
+                leaf, images, loss, logits = self._forward(state, labels)
+                table = self._table(logits.detach(), labels)
+                gradient = lambda: _finite(calls.gradient_of(loss, leaf, images).float())  # noqa: E731
             elif climbing:
                 self._names = list(state)
                 with self.acceleration.gradients():
@@ -117,37 +127,44 @@ class Ascent:
             else:
                 self._names = list(state)
                 images, table = self._look(labels, *state.values())
-            images = images.detach()
-            with torch.no_grad():
-                verdicts = self.judge(images, labels)
-        return Outcome(images, self._looks(table, verdicts, names=names), gradient)
+            said = self._verdicts(self.judge, images.detach(), labels)
+        return Outcome(images.detach(), self._looks(table, said, names=names), gradient)
 
-    def _climbed(self, labels: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _with_gradient(self, labels: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Pictures, what the model says of them, and the gradient: kernels alone, nothing is read back."""
         state = dict(zip(self._names, tensors, strict=True))
-        leaf, images, loss, table = self._forward(state, labels)
-        gradient = torch.autograd.grad(loss.sum(), leaf)[0].float()
+        leaf, images, loss, logits = self._forward(state, labels)
+        gradient = calls.gradient_of(loss, leaf, images).float()
         sound = gradient.isfinite().flatten(1).all(1)
-        return images.detach(), torch.cat([table, sound[:, None]], 1), gradient
+        return images.detach(), torch.cat([self._table(logits.detach(), labels), sound[:, None]], 1), gradient
 
     @torch.no_grad()
-    def _looked(self, labels: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+    def _without_gradient(self, labels: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         """Pictures and what the model says of them: likewise kernels alone."""
         images = self._pictures(dict(zip(self._names, tensors, strict=True)))
-        return images, self._table(self.logits(images), labels)
+        return images, self._table(self._scores(self.logits, images), labels)
 
     @torch.enable_grad()
     def _forward(self, state: State, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         moving = self.generator.moving
         leaf = state[moving].detach().requires_grad_()
         images = self._pictures({**state, moving: leaf})
-        logits = self.logits(images).float()
+        logits = self._scores(self.logits, images)
         loss = F.cross_entropy(logits, self.columns[labels], reduction="none")  # (N,)
-        return leaf, images, loss, self._table(logits.detach(), labels)
+        return leaf, images, loss, logits
 
     def _pictures(self, state: State) -> Tensor:
-        images: Tensor = EightBits.apply(self.render(state).float())
+        with calls.naming("the generator"):
+            images: Tensor = EightBits.apply(self.render(state).float())
         return images
+
+    def _scores(self, ask: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+        """The model's logits, asked with a copy: what it writes into its input must not reach anybody else."""
+        return calls.logits_of(ask, images.clone(), len(self.model.classes))
+
+    def _verdicts(self, ask: Callable[[Tensor, Tensor], Verdicts], images: Tensor, labels: Tensor) -> Tensor:
+        """The oracle's verdicts, asked with a copy likewise.  # → (N, 3) float64"""
+        return calls.verdicts_of(ask, images.clone(), labels.clone())
 
     @torch.no_grad()
     def _table(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -161,13 +178,12 @@ class Ascent:
         columns = [loss, confidence, chance.gather(1, truth[:, None])[:, 0], index, top == truth]
         return torch.stack([column.double() for column in columns], 1)
 
-    def _looks(self, table: Tensor, verdicts: Verdicts, *, names: Sequence[str]) -> Callable[[], list[Look]]:
-        said = torch.stack([verdicts.keeps_label.double(), verdicts.scores.double(), verdicts.predicted.double()], 1)
+    def _looks(self, table: Tensor, said: Tensor, *, names: Sequence[str]) -> Callable[[], list[Look]]:
         arriving = fetched([torch.cat([table, said.to(table.device)], 1)])
-        return lambda: _read(arriving()[0], names)
+        return lambda: _read(arriving()[0], names, self.classes)
 
 
-def _read(table: Tensor, names: Sequence[str]) -> list[Look]:
+def _read(table: Tensor, names: Sequence[str], classes: int) -> list[Look]:
     """The looks in a table: loss, confidence, truth, class, right, whether the gradient is sound, keeps, score, seen."""
     looks = []
     for name, row in zip(names, table.tolist(), strict=True):
@@ -176,8 +192,7 @@ def _read(table: Tensor, names: Sequence[str]) -> list[Look]:
             raise RunFailed(f"{name}: the model's logits are not finite; check its weights, preprocessing and precision")
         if sound and not sound[0]:
             raise RunFailed(UNSOUND)
-        if not math.isfinite(score):
-            raise RunFailed(f"{name}: {UNSOUND_ORACLE}")
+        calls.check_verdict(keeps, score, seen, classes, part=f"{name}: the oracle")
         looks.append(Look(cost, int(index), bool(right), sure, known, None if keeps < 0 else bool(keeps), score, int(seen)))
     return looks
 

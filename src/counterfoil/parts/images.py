@@ -109,6 +109,7 @@ def check(images: Tensor) -> None:
         raise BadImage(f"images have the shape (N, 3, H, W), got {tuple(images.shape)}")
     if not images.is_floating_point():
         raise BadImage(f"images are floating point in [0, 1], got {images.dtype}; divide 8-bit images by 255")
+    _check_pixels(images)
     if images.numel() == 0:
         return
     low, high = (float(value) for value in torch.aminmax(images.detach()))
@@ -125,6 +126,7 @@ def resize(images: Tensor, size: int | tuple[int, int], *, interpolation: str = 
     """
     if interpolation not in _INTERPOLATIONS:
         raise BadPart(f"no interpolation named {interpolation!r}; there are {', '.join(_INTERPOLATIONS)}")
+    _check_pixels(images)
     height, width = images.shape[-2:]
     target = _shorter_side(height, width, size) if isinstance(size, int) else size
     if (height, width) == tuple(target):
@@ -178,6 +180,11 @@ def to_grey(images: Tensor) -> Tensor:
 @kept
 def _channels(values: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=torch.float32, device=device)[:, None, None]  # (C, 1, 1)
+
+
+def _check_pixels(images: Tensor) -> None:
+    if 0 in images.shape[-2:]:
+        raise BadImage(f"images of {images.shape[-1]} by {images.shape[-2]} have no pixels; leave them out")
 
 
 def _shorter_side(height: int, width: int, size: int) -> tuple[int, int]:

@@ -17,7 +17,6 @@ from torch import Tensor
 from counterfoil.core.errors import BadData, BadImage, BadPart, BadSpec, one_line
 from counterfoil.core.lots import lot
 from counterfoil.core.spec import FmrSpec, LanceSpec, PartSpec, SearchSpec
-from counterfoil.engine.memory import keep_freed_memory
 from counterfoil.engine.scheduler import Engine, Job
 from counterfoil.parts import labels, registry
 from counterfoil.parts.contracts import Dataset, Generator, Model, Oracle, Sample, to_device
@@ -56,6 +55,7 @@ class Assembly:
             layout=self.spec.engine,
             device=self.spec.device,
             pixels=len(self.dataset) * self.size**2,
+            classes=len(self.dataset.classes),
         )
 
     def fitted_engine(self) -> Engine:
@@ -174,7 +174,6 @@ def image_seed(seed: int, image_id: str) -> int:
 
 def device_of(name: str) -> torch.device:
     """The device of that name, tried out."""
-    keep_freed_memory()
     try:
         device = torch.device(name)
         if device.type == "cuda" and device.index is not None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import RunFailed
 from counterfoil.core.records import Picture, Prediction
-from counterfoil.parts import labels
+from counterfoil.parts import calls, labels
 from counterfoil.parts.contracts import Model
 
 _KEPT = ("predicted", "correct", "confidence", "truth", "rank")  # of a look, as a prediction has it
@@ -28,7 +28,7 @@ class Reading:
     @torch.no_grad()
     def looks(self, images: Tensor, truths: Sequence[int]) -> list[dict[str, Any]]:
         """One entry a picture, as plain values.  # (N, 3, H, W); `truths` may be fewer, further rows are idle"""
-        logits = self.model.logits(images).float()
+        logits = calls.logits_of(self.model.logits, images, len(self.model.classes), part=f"model {self.name}")
         if not torch.isfinite(logits).all():
             raise RunFailed(f"model {self.name}: its scores are not finite; check its weights and precision")
         chances = logits.softmax(dim=1).cpu()  # (N, K)

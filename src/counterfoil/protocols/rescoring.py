@@ -12,7 +12,7 @@ from torch import Tensor
 from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
 from counterfoil.core.spec import PartSpec
-from counterfoil.parts import images, registry
+from counterfoil.parts import calls, images, registry
 from counterfoil.parts.contracts import Model, provenance_of, to_device
 from counterfoil.protocols import independence
 from counterfoil.protocols.class_reader import reading, recorded
@@ -78,11 +78,10 @@ def judge(
     def decide(stored: list[Stored], pictures: Tensor) -> list[Verdict]:
         truth = [trial.label for trial, _ in stored]
         truth += truth[-1:] * (len(pictures) - len(truth))
-        said = oracle.judge(pictures, torch.tensor(truth, device=pictures.device))
-        answers = zip(stored, said.keeps_label.tolist(), said.scores.tolist(), said.predicted.tolist(), strict=False)
+        asked_of = torch.tensor(truth, device=pictures.device)
+        said = calls.judge(oracle, pictures, asked_of, len(run.classes), part=f"oracle {later.name}")
         return [
-            Verdict(trial.trial_id, picture, later.name, None if keeps < 0 else bool(keeps), score, seen)
-            for (trial, picture), keeps, score, seen in answers
+            Verdict(trial.trial_id, picture, later.name, *answer) for (trial, picture), answer in zip(stored, said, strict=False)
         ]
 
     with run.appending() as part:

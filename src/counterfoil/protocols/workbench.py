@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from counterfoil.core.errors import BadData, BadImage, RunFailed
+from counterfoil.core.errors import BadData, BadImage
 from counterfoil.core.spec import PartSpec
 from counterfoil.core.spec.base import StagedSpec
-from counterfoil.parts import images
+from counterfoil.parts import calls, images
 from counterfoil.parts.contracts import Oracle, provenance_of
 from counterfoil.protocols import strict
 from counterfoil.protocols.assembly import Given, image_seed
@@ -92,11 +92,8 @@ class Workbench(ABC):
         """Whether an oracle sees its label in each picture, or None where it abstains; its score; and the class it sees."""
 
         def ask(batch: Tensor, asked: Sequence[int]) -> list[tuple[bool | None, float, int]]:
-            said = oracle.judge(batch, torch.tensor(asked, device=batch.device))
-            if not torch.isfinite(said.scores).all():
-                raise RunFailed(f"oracle {named.name}: its scores are not finite; check its weights and precision")
-            rows = zip(said.keeps_label.tolist(), said.scores.tolist(), said.predicted.tolist(), strict=True)
-            return [(None if keeps < 0 else bool(keeps), score, seen) for keeps, score, seen in rows]
+            labels = torch.tensor(asked, device=batch.device)
+            return calls.judge(oracle, batch, labels, len(self.names), part=f"oracle {named.name}")
 
         return self.in_tiles(pictures, ask, labels)
 

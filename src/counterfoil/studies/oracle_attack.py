@@ -12,11 +12,11 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from counterfoil.core.errors import UsageError
+from counterfoil.core.errors import RunFailed, UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.estimate import Mean, Share, Statistic, estimate
-from counterfoil.parts import registry
+from counterfoil.parts import calls, registry
 from counterfoil.parts.contracts import Dataset, to_device
 from counterfoil.parts.oracles.scoring import ScoringOracle
 from counterfoil.protocols.assembly import open_data
@@ -118,15 +118,17 @@ def _read(
     targets: Tensor,
 ) -> None:
     chance = oracle.probabilities(images)  # (N, K)
-    verdicts = oracle.judge(images, labels)
+    said = calls.verdicts_of(oracle.judge, images, labels)
+    if not said.isfinite().all():
+        raise RunFailed(calls.NOT_FINITE)
     target = chance.gather(1, targets[:, None])[:, 0]
     columns = {
         "all": torch.ones(len(labels)),
         "loss": -target.clamp_min(_TINY).log(),
         "true": chance.gather(1, labels[:, None])[:, 0],
         "target": target,
-        "accepts": (verdicts.keeps_label == 1).float(),
-        "sees_target": (verdicts.predicted == targets).float(),
+        "accepts": (said[:, 0] == 1).float(),
+        "sees_target": (said[:, 2] == targets).float(),
     }
     for name, column in columns.items():
         readings.setdefault(key, {}).setdefault(name, []).extend(column.tolist())

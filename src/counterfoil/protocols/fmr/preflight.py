@@ -30,6 +30,8 @@ def check(assembly: Assembly) -> None:
         for done in engine.run(few.jobs(iter(few.dataset), note)):
             seen += 1
             if done.climbs[0].ending != "unvalidated":
+                if _needs_gradient(assembly):
+                    engine.check_gradient(done.job)
                 return
     except RunFailed as error:
         raise BadPart(str(error)) from error
@@ -39,3 +41,9 @@ def check(assembly: Assembly) -> None:
         f"oracle {spec.oracle.name} rejects the plain reconstruction of all {seen} images tried, so nothing can be tested; "
         f"check its class names and templates, and that generator {spec.generator.name} can reconstruct such images"
     )
+
+
+def _needs_gradient(assembly: Assembly) -> bool:
+    search = assembly.spec.search
+    follows = search.guidance in ("auto", "gradient") or search.norm == "raw"
+    return search.budget > 0 and assembly.model.differentiable and follows

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from counterfoil.core import process
 from counterfoil.core.errors import BadImage, BadRun
 from counterfoil.core.spec import FmrSpec
 from counterfoil.engine.memory import CPU_SLOTS
@@ -41,6 +42,7 @@ class ClimbWorker:
 
     def begin(self, *, check: bool = True) -> Described:
         """Build the parts, try them on a few images unless others have, and say what they are."""
+        process.keep_freed_memory()
         torch.set_num_threads(self._threads)
         self._assembly = assembly = assemble(_laid_out(self._spec), self._given)
         if check:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from counterfoil.core import process
 from counterfoil.core.errors import BadRun
 from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.ray.crew import Crew, Described, Finished, Order, Report
@@ -45,6 +46,7 @@ class StageWorker:
 
     def begin(self, *, check: bool = True) -> Described:
         """Build the parts, and say what they are."""
+        process.keep_freed_memory()
         torch.set_num_threads(self._threads)
         self._bench = _named(PROTOCOLS[self._spec.protocol][0])(self._spec, self._given)
         return Described(self._bench.account())

@@ -1,0 +1,102 @@
+"""Calls of models, oracles and generators: an exception names the part, and an answer that breaks its contract is refused.
+
+Checks of shapes and dtypes read nothing back from a GPU. Values are checked where they are read anyway: `check_verdict`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterfoil.core.errors import BadPart, CounterfoilError, RunFailed, one_line
+from counterfoil.parts.contracts import Oracle
+
+NOT_FINITE = "the oracle's scores are not finite; check its weights and precision"
+NO_GRADIENT = (
+    "passes no gradient to the images: it runs without gradients, detaches its input or rounds it; "
+    "let gradients through, or set differentiable = False to search without them"
+)
+
+
+@contextmanager
+def naming(part: str) -> Iterator[None]:
+    """Name the part in whatever it raises. Our own errors and a full GPU pass as they are."""
+    try:
+        yield
+    except (CounterfoilError, torch.OutOfMemoryError):
+        raise
+    except SystemExit as ended:
+        raise RunFailed(f"{part} ended the process (sys.exit({ended.code!r})); take that out of its code") from ended
+    except Exception as error:
+        raise RunFailed(f"{part} failed with {type(error).__name__}: {one_line(error)}") from error
+
+
+def logits_of(ask: Callable[[Tensor], Any], images: Tensor, classes: int, *, part: str = "the model") -> Tensor:
+    """A model's scores for images, in float32.  # (N, 3, H, W) → (N, K)"""
+    with naming(part):
+        answer = ask(images)
+    return _rows(answer, (len(images), classes), "logits", part, images.device).float()
+
+
+def verdicts_of(ask: Callable[[Tensor, Tensor], Any], images: Tensor, labels: Tensor, *, part: str = "the oracle") -> Tensor:
+    """An oracle's verdicts as one table: keeps_label, score, predicted class.  # → (N, 3) float64"""
+    with naming(part), torch.no_grad():
+        answer = ask(images, labels)
+    columns = []
+    for name in ("keeps_label", "scores", "predicted"):
+        if not hasattr(answer, name):
+            raise BadPart(f"{part} answers with a {type(answer).__name__}; judge gives counterfoil.parts.contracts.Verdicts")
+        columns.append(_rows(getattr(answer, name), (len(images),), name, part).double().to(images.device))
+    return torch.stack(columns, 1)
+
+
+def judge(oracle: Oracle, images: Tensor, labels: Tensor, classes: int, *, part: str) -> list[tuple[bool | None, float, int]]:
+    """An oracle's verdicts as plain values: whether it keeps the label (None: it abstains), its score, the class it sees."""
+    rows: list[list[float]] = verdicts_of(oracle.judge, images, labels, part=part).tolist()
+    for keeps, score, seen in rows:
+        check_verdict(keeps, score, seen, classes, part=part)
+    return [(None if keeps < 0 else bool(keeps), score, int(seen)) for keeps, score, seen in rows]
+
+
+def check_verdict(keeps: float, score: float, seen: float, classes: int, *, part: str = "the oracle") -> None:
+    """Refuse a verdict whose values the contract does not know."""
+    if not math.isfinite(score):
+        raise RunFailed(NOT_FINITE.replace("the oracle", part))
+    if keeps not in (-1, 0, 1):
+        raise BadPart(f"{part} gives the verdict {keeps:g}; keeps_label is 1, 0, or -1 where it abstains")
+    if seen != int(seen) or not -1 <= seen < classes:
+        raise BadPart(f"{part} sees class {seen:g}; predicted is a class from 0 to {classes - 1}, or -1 for none of them")
+
+
+def gradient_of(loss: Tensor, leaf: Tensor, images: Tensor) -> Tensor:
+    """The gradient of the summed loss in `leaf`, from which `images` were made."""
+    found = None
+    if loss.requires_grad:
+        with naming("the model's gradient"):
+            (found,) = torch.autograd.grad(loss.sum(), leaf, allow_unused=True)
+    if found is None:
+        guilty = "the generator passes no gradient to what it moves" if not images.requires_grad else f"the model {NO_GRADIENT}"
+        raise BadPart(guilty)
+    return found
+
+
+def _rows(values: Any, shape: tuple[int, ...], what: str, part: str, device: torch.device | None = None) -> Tensor:
+    """Check that the values are a plain tensor of real numbers of this shape."""
+    if not isinstance(values, Tensor):
+        raise BadPart(f"{part} gives a {type(values).__name__} for {what}; give a tensor of shape {shape}")
+    if tuple(values.shape) != shape:
+        raise BadPart(f"{part} gives {what} of shape {tuple(values.shape)}; one row per image is {shape}")
+    if values.is_complex() or values.layout != torch.strided or values.is_meta:
+        raise BadPart(f"{part} gives {what} as a {_kind(values)} tensor; give a dense one of real numbers")
+    if device is not None and values.device.type != device.type:
+        raise BadPart(f"{part} gives {what} on {values.device} for images on {device}; keep them on one device")
+    return values
+
+
+def _kind(values: Tensor) -> str:
+    return "complex" if values.is_complex() else "meta" if values.is_meta else "sparse"
