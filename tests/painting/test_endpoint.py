@@ -13,7 +13,7 @@ from counterfoil.core.errors import RunFailed
 from counterfoil.parts import images, registry
 from counterfoil.parts.painters.painted import paint
 from counterfoil.testing import check_painter
-from tests.models.endpoint import Endpoint, served
+from tests.parts.endpoint import Endpoint, served
 
 PROMPTS = ["a red mug", "a blue mug", "a green mug"]
 SEEDS = torch.tensor([1, 2, 3])
@@ -80,6 +80,6 @@ def test_an_endpoint_that_breaks_stops_the_run_so_that_it_can_go_on(spoiled: Any
     with served() as endpoint:
         answering(endpoint, lambda number, answer: spoiled)
         painter = registry.create("painter", endpoint.url, {"retries": 1, "backoff": 0.0})
-        with pytest.raises(RunFailed, match="goes on once the endpoint is in order") as caught:
+        with pytest.raises(RunFailed, match="resumes once the endpoint is back") as caught:
             painter.paint(PROMPTS, SEEDS)
         assert "\n" not in str(caught.value)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.models.endpoint import Endpoint, served
+from tests.parts.endpoint import Endpoint, served
 
 Answer = Callable[[Endpoint], None]
 CERTIFICATE = "counterfoil-tests"

@@ -14,7 +14,7 @@ from counterfoil.metrics.imagenet_d import table_text
 from counterfoil.parts import registry
 from counterfoil.protocols import imagenet_d
 from counterfoil.store import open_run
-from tests.models.endpoint import served
+from tests.parts.endpoint import served
 from tests.protocols.imagenet_d.world import Scripted, given, spec
 
 

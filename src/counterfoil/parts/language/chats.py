@@ -12,8 +12,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import images as pictures
-from counterfoil.parts.models.http_client import JsonClient, Patience, paused
-from counterfoil.parts.models.http_model import authorisation
+from counterfoil.parts.http import Endpoint, EndpointOptions
 from counterfoil.parts.oracles.answers import Answerer, load
 from counterfoil.parts.pretrained import Pretrained
 
@@ -86,20 +85,14 @@ def http_chat(
     `model` names the model there; `extra` is sent along with every request. An endpoint that fails is asked `retries` more
     times, then the run pauses, and the same command goes on with it. `token_env` names an environment variable with a token.
     """
-    url = address if "://" in address else f"http:{address}"
-    client = JsonClient(url, patience=Patience(timeout, retries, backoff, rate), headers=authorisation(token_env))
-    return HttpChat(client, model=model, length=length, extra=extra)
-
-
-def https_chat(address: str, **options: Any) -> HttpChat:
-    """A vision-language model behind an HTTPS endpoint: https://host/v1/chat/completions, with the options of `http`."""
-    return http_chat(f"https:{address}", **options)
+    endpoint = Endpoint(address, EndpointOptions(timeout, retries, backoff, rate, token_env))
+    return HttpChat(endpoint, model=model, length=length, extra=extra)
 
 
 class HttpChat:
     """Asks an endpoint, one picture a request."""
 
-    def __init__(self, client: JsonClient, *, model: str = "", length: int = 40, extra: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, client: Endpoint, *, model: str = "", length: int = 40, extra: Mapping[str, Any] | None = None) -> None:
         self._client = client
         self._fixed = {**({"model": model} if model else {}), "max_tokens": length, "temperature": 0, **(extra or {})}
 
@@ -121,7 +114,7 @@ class HttpChat:
         try:
             text = answer["choices"][0]["message"]["content"]
         except (KeyError, IndexError, TypeError):
-            raise paused(
-                self._client.url, f"answered with the keys {sorted(answer)}, where choices with a message are needed"
+            raise self._client.failed(
+                f"answered with the keys {sorted(answer)[:9]}, where choices with a message are needed"
             ) from None
         return str(text or "")

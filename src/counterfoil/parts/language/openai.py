@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from counterfoil.core.errors import BadPart, RunFailed
 from counterfoil.parts.contracts import Proposals, Rejection, RewriteRequest
+from counterfoil.parts.http import Endpoint, EndpointOptions
 from counterfoil.parts.language.factors import check_factor
 from counterfoil.parts.language.generation import seed_of
 from counterfoil.parts.language.lexicon_rewriter import VARIATIONS
 from counterfoil.parts.language.numbering import parse
 from counterfoil.parts.language.prompting import instruction
-from counterfoil.parts.models.http_client import JsonClient, Patience
 
 BASE_URL = "https://api.openai.com/v1"
 KEY = "OPENAI_API_KEY"
@@ -49,12 +48,11 @@ def openai_rewriter(
     key = os.environ.get(key_env, "")
     if not key and base_url == BASE_URL:
         raise BadPart(f"openai:{model}: no key; set the environment variable {key_env}, or give base_url")
-    patience = Patience(timeout, retries, backoff, rate)
+    options = EndpointOptions(timeout, retries, backoff, rate, key_env if key else None)
     return OpenAiRewriter(
         model,
         base_url=base_url.rstrip("/"),
-        key=key,
-        patience=patience,
+        options=options,
         variations=variations,
         temperature=temperature,
         most_tokens=most_tokens,
@@ -70,8 +68,7 @@ class OpenAiRewriter:
         model: str,
         *,
         base_url: str,
-        key: str,
-        patience: Patience,
+        options: EndpointOptions,
         variations: int = VARIATIONS,
         temperature: float = 0.8,
         most_tokens: int = 512,
@@ -83,11 +80,7 @@ class OpenAiRewriter:
         self.temperature = temperature
         self.most_tokens = most_tokens
         self.parallel = parallel
-        self._key = key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        url = f"{base_url}/chat/completions"
-        self._patient = JsonClient(url, patience=patience, headers=headers)
-        self._hasty = JsonClient(url, patience=replace(patience, retries=0), headers=headers)
+        self._endpoint = Endpoint(f"{base_url}/chat/completions", options)
         self._failed_in_a_row = 0
 
     def rewrite(self, requests: Sequence[RewriteRequest]) -> list[Proposals]:
@@ -114,20 +107,16 @@ class OpenAiRewriter:
             "max_tokens": self.most_tokens,
             "seed": seed_of(request.seed, request.factor, request.caption) % 2**31,
         }
-        client = self._patient if self._failed_in_a_row < PATIENT_FOR else self._hasty
+        retries = None if self._failed_in_a_row < PATIENT_FOR else 0
         try:
-            answer, cut_off = _message(client.post(body))
+            answer, cut_off = _message(self._endpoint.post(body, retries=retries))
         except RunFailed as error:
             self._failed_in_a_row += 1
-            return Proposals(rejections=(Rejection(request.factor, "", "endpoint", self._without_key(str(error))),))
+            return Proposals(rejections=(Rejection(request.factor, "", "endpoint", str(error)),))
         self._failed_in_a_row = 0
         if answer is None:
             return Proposals(rejections=(Rejection(request.factor, "", "refusal", "the endpoint declined to answer"),))
         return parse(answer, request.factor, variations=self.variations, cut_off=cut_off)
-
-    def _without_key(self, text: str) -> str:
-        """Endpoints repeat requests in what they say of a failure."""
-        return text.replace(self._key, "***") if self._key else text
 
 
 def _message(reply: dict[str, Any]) -> tuple[str | None, bool]:

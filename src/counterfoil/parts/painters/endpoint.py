@@ -12,8 +12,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadImage, BadPart
 from counterfoil.parts import images as pictures
-from counterfoil.parts.models.http_client import JsonClient, Patience, paused
-from counterfoil.parts.models.http_model import authorisation
+from counterfoil.parts.http import Endpoint, EndpointOptions
 from counterfoil.parts.painters.painted import Painted
 
 Api = Literal["counterfoil", "openai"]
@@ -41,14 +40,8 @@ def http_painter(
     the number of requests a second at most. `token_env` names an environment variable with a bearer token. `size` is the side
     of the pictures.
     """
-    url = address if "://" in address else f"http:{address}"
-    client = JsonClient(url, patience=Patience(timeout, retries, backoff, rate), headers=authorisation(token_env))
-    return HttpPainter(client, api=api, model=model, size=size, batch=batch, extra=extra)
-
-
-def https_painter(address: str, **options: Any) -> HttpPainter:
-    """A painter behind an HTTPS endpoint: https://host/paint, with the options of `http`."""
-    return http_painter(f"https:{address}", **options)
+    endpoint = Endpoint(address, EndpointOptions(timeout, retries, backoff, rate, token_env))
+    return HttpPainter(endpoint, api=api, model=model, size=size, batch=batch, extra=extra)
 
 
 class HttpPainter:
@@ -56,7 +49,7 @@ class HttpPainter:
 
     def __init__(
         self,
-        client: JsonClient,
+        client: Endpoint,
         *,
         api: Api = "counterfoil",
         model: str | None = None,
@@ -88,7 +81,7 @@ class HttpPainter:
             flags += said
         shapes = {tuple(picture.shape) for picture in found if picture is not None}
         if len(shapes) > 1:
-            raise paused(self._client.url, f"answered with pictures of different sizes ({', '.join(map(str, sorted(shapes)))})")
+            raise self._client.failed(f"answered with pictures of different sizes ({', '.join(map(str, sorted(shapes)))})")
         shape = shapes.pop() if shapes else (3, self._size or 64, self._size or 64)
         return Painted(torch.stack([torch.zeros(shape) if each is None else each for each in found]), tuple(flags))
 
@@ -107,13 +100,13 @@ class HttpPainter:
         rows = answer.get("images" if self._api == "counterfoil" else "data")
         if not isinstance(rows, list) or len(rows) != count:
             held = f"{len(rows)} pictures" if isinstance(rows, list) else f"the keys {sorted(answer)}"
-            raise paused(self._client.url, f"answered with {held} for {count} prompts")
+            raise self._client.failed(f"answered with {held} for {count} prompts")
         coded = (
             rows if self._api == "counterfoil" else [each.get("b64_json") if isinstance(each, Mapping) else None for each in rows]
         )
         said = answer.get("nsfw", [None] * count)
         if not isinstance(said, list) or len(said) != count:
-            raise paused(self._client.url, f"answered with nsfw {said!r:.40} for {count} prompts")
+            raise self._client.failed(f"answered with nsfw {said!r:.40} for {count} prompts")
         flags = [None if flag is None else bool(flag) for flag in said]
         return [None if flag else self._picture(text) for text, flag in zip(coded, flags, strict=True)], flags
 
@@ -121,6 +114,6 @@ class HttpPainter:
         try:
             return pictures.read(base64.b64decode(text, validate=True), name="the answer's picture")
         except (TypeError, ValueError, binascii.Error):
-            raise paused(self._client.url, "answered with a picture that is not base64") from None
+            raise self._client.failed("answered with a picture that is not base64") from None
         except BadImage as error:
-            raise paused(self._client.url, str(error)) from None
+            raise self._client.failed(str(error)) from None

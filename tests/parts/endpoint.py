@@ -19,7 +19,8 @@ from counterfoil.parts import images
 from tests.fakes import CLASSES, TinyModel
 
 Spoil = Callable[[int, Any], Any]
-"""Gets the number of the request and the right answer; gives bytes, (status, bytes, headers), or another answer."""
+"""Gets the number of the request and the right answer; gives bytes, (status, bytes, headers), another answer, or a function
+that writes to the connection itself."""
 
 
 @dataclass
@@ -29,7 +30,7 @@ class Endpoint:
     url: str = ""
     spoil: Spoil = lambda number, answer: answer
     description: dict[str, Any] = field(default_factory=lambda: {"classes": list(CLASSES), "size": 16})
-    posts: list[int] = field(default_factory=list)  # pictures in each request
+    posts: list[int] = field(default_factory=list)  # images in each request
     tokens: list[str | None] = field(default_factory=list)
 
     def answer(self, body: bytes) -> Any:
@@ -63,6 +64,10 @@ def served(*, certificate: tuple[Path, Path] | None = None) -> Iterator[Endpoint
             self._send(endpoint.answer(self.rfile.read(int(self.headers["Content-Length"]))))
 
         def _send(self, value: Any) -> None:
+            if callable(value):
+                self.close_connection = True
+                value(self.wfile)
+                return
             status, body, headers = value if isinstance(value, tuple) else (200, value, {})
             body = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from counterfoil.core.errors import BadPart, RunFailed
-from counterfoil.parts.models.http_client import JsonClient, Patience
-from counterfoil.parts.models.http_model import HttpModel, http_model, https_model
+from counterfoil.core.errors import BadPart, BadSpec, RunFailed
+from counterfoil.parts import registry
+from counterfoil.parts.models.http_model import HttpModel
 from counterfoil.protocols import fmr
 from counterfoil.protocols.assembly import Given
 from counterfoil.testing import check_model, pictures
 from tests.fakes import CLASSES, TinyModel
-from tests.models.endpoint import Endpoint, served
+from tests.parts.endpoint import Endpoint, served
 from tests.worlds import arrays, spec
 
 QUICK: dict[str, Any] = {"backoff": 0.0, "timeout": 5.0}
@@ -31,27 +31,12 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
         yield found
 
 
-class Time:
-    """A clock that only sleeping moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.slept: list[float] = []
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(round(seconds, 6))
-        self.now += seconds
-
-
-def client(endpoint: Endpoint, time: Time, **patience: Any) -> JsonClient:
-    return JsonClient(endpoint.url, patience=Patience(**patience), headers={}, clock=time.clock, sleep=time.sleep)
+def http_model(address: str, **options: Any) -> HttpModel:
+    return registry.create("model", address, options)
 
 
 def test_scores_are_those_of_the_model_behind_it(endpoint: Endpoint) -> None:
-    model = http_model(endpoint.url.removeprefix("http:"), batch=3, **QUICK)
+    model = http_model(endpoint.url, batch=3, **QUICK)
     images = pictures(8, 16)
     assert torch.allclose(model.logits(images), TinyModel().logits(images), atol=1e-5)
     assert endpoint.posts == [3, 3, 2]
@@ -80,55 +65,19 @@ def test_names_that_are_given_spare_the_question(endpoint: Endpoint) -> None:
         http_model(endpoint.url, **QUICK)
 
 
-def test_a_token_is_sent_and_written_nowhere(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOME_TOKEN", "hush")
-    model = http_model(endpoint.url, token_env="SOME_TOKEN", **QUICK)
-    model.logits(pictures(1, 16))
-    assert endpoint.tokens == ["Bearer hush"]
-    assert "hush" not in str(model.provenance())
-    with pytest.raises(BadPart, match="variable NO_TOKEN, which is not set"):
-        http_model(endpoint.url, token_env="NO_TOKEN", **QUICK)
-
-
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_failing_endpoint_is_asked_again_after_growing_pauses(endpoint: Endpoint, status: int) -> None:
-    endpoint.spoil = lambda number, answer: answer if number > 3 else (status, b"busy", {})
-    time = Time()
-    model = HttpModel(client(endpoint, time, backoff=0.5, retries=3))
-    images = pictures(2, 16)
-    assert torch.allclose(model.logits(images), TinyModel().logits(images), atol=1e-5)
-    assert time.slept == [0.5, 1.0, 2.0]
-
-
-def test_a_stated_pause_is_kept_to(endpoint: Endpoint) -> None:
-    endpoint.spoil = lambda number, answer: answer if number > 1 else (503, b"", {"Retry-After": "7"})
-    time = Time()
-    HttpModel(client(endpoint, time, backoff=0.5)).logits(pictures(1, 16))
-    assert time.slept == [7.0]
-
-
-def test_requests_keep_to_the_rate(endpoint: Endpoint) -> None:
-    time = Time()
-    HttpModel(client(endpoint, time, rate=4.0), batch=1).logits(pictures(3, 16))
-    assert time.slept == [0.25, 0.25, 0.25]  # between the description and three pictures
-
-
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ((500, b"out of memory", {}), r"status 500 Internal Server Error \(out of memory\), after 3 tries"),
-        ((404, b"", {}), "status 404 Not Found, after 1 try"),
-        ((302, b"", {"Location": "http://127.0.0.1:1/"}), "status 302"),
-        (b"<html>sorry</html>", "an answer that is no JSON, it begins with b'<html>sorry</html>', after 3 tries"),
-        (b"[1, 2]", "a JSON list, not an object"),
         ({"scores": [[1, 2, 3, 4]]}, r"an answer with the keys \['scores'\], where logits or probabilities is needed"),
-        ({"logits": [[1, 2, 3]]}, "3 scores a picture, where there are 4 classes"),
-        ({"logits": [[1, 2, 3, 4, 5]]}, "5 scores a picture, where there are 4 classes"),
-        ({"logits": []}, "logits of 0 rows for 1 pictures"),
-        ({"logits": "none"}, "logits of a str for 1 pictures"),
+        ({"logits": [[1, 2, 3]]}, "3 scores per image, where there are 4 classes"),
+        ({"logits": [[1, 2, 3, 4, 5]]}, "5 scores per image, where there are 4 classes"),
+        ({"logits": []}, "logits of 0 rows for 1 images"),
+        ({"logits": "none"}, "logits of a str for 1 images"),
         ({"logits": [[1, 2, 3, None]]}, "not all finite numbers"),
-        (b'{"logits": [[1, 2, 3, NaN]]}', "not all finite numbers"),
-        ({"probabilities": [[-1, 2, 0, 0]]}, "probabilities below 0"),
+        ({"logits": [[1, 2, 3, True]]}, "not all finite numbers"),
+        ({"logits": [[1, 2, 3, 1e39]]}, "not all finite numbers"),
+        ({"probabilities": [[-1, 2, 0, 0]]}, "probabilities outside 0 to 1"),
+        ({"probabilities": [[0, 0, 0, 0]]}, "or all of them 0"),
         ({"logits": [[1, 2, 3, 4]], "classes": ["a", "b", "c", "d"]}, "other classes than at first"),
     ],
 )
@@ -137,7 +86,7 @@ def test_garbage_stops_the_run_in_one_line(endpoint: Endpoint, answer: Any, mess
     endpoint.spoil = lambda number, right: answer
     with pytest.raises(RunFailed, match=message) as caught:
         model.logits(pictures(1, 16))
-    assert str(caught.value).endswith("what was done is kept, the same command goes on once the endpoint is in order")
+    assert str(caught.value).endswith("finished work is kept, the same command resumes once the endpoint is back")
     assert "\n" not in str(caught.value)
 
 
@@ -150,49 +99,40 @@ def test_another_version_of_the_model_stops_the_run(endpoint: Endpoint) -> None:
         model.logits(pictures(1, 16))
 
 
-def test_an_endpoint_that_never_answers_is_given_up(endpoint: Endpoint) -> None:
-    release = threading.Event()
-
-    def hang(number: int, answer: Any) -> Any:
-        release.wait(10)
-        return answer
-
-    model = http_model(endpoint.url, retries=1, timeout=1.0, backoff=0.0)
-    endpoint.spoil = hang
-    with pytest.raises(RunFailed, match=r"no answer within 1 s, after 2 tries"):
-        model.logits(pictures(1, 16))
-    release.set()
-
-
 def test_nobody_at_the_address(endpoint: Endpoint) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(BadPart, match=rf"http://127\.0\.0\.1:{port}/: .*refused.*, after 2 tries"):
-        http_model(f"//127.0.0.1:{port}/", retries=1, backoff=0.0)
+    with pytest.raises(BadPart, match=rf"http://127\.0\.0\.1:{port}/: .*refused.*, after 2 tries; start the endpoint"):
+        http_model(f"http://127.0.0.1:{port}/", retries=1, backoff=0.0)
 
 
 @pytest.mark.parametrize(
-    ("address", "options", "message"),
+    ("description", "message"),
     [
-        ("", {}, "not an address"),
-        ("//user:secret@host/", {}, "take the password out of the address"),
-        ("file:///etc/hosts", {}, "not an address"),
-        ("//host/", {"timeout": 0}, "timeout and rate are above 0"),
-        ("//host/", {"rate": -1}, "timeout and rate are above 0"),
+        ({"classes": ["a", "b"], "size": 0}, "describes itself with size 0"),
+        ({"classes": ["a", "b"], "size": 10**9}, "a whole number from 1 to 16384 is needed"),
+        ({"classes": ["a", "b"], "max_batch": "four"}, "max_batch 'four'"),
+        ({"classes": "ab"}, "does not list its classes"),
     ],
 )
-def test_wrong_use_is_refused(address: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadPart, match=message) as caught:
-        http_model(address, classes=["a", "b"], **options)
-    assert "secret" not in str(caught.value)
-    with pytest.raises(BadPart, match="batch is the number of pictures"):
-        http_model("//host/", classes=["a", "b"], batch=0)
+def test_a_description_that_cannot_be_used_is_one_line(endpoint: Endpoint, description: Any, message: str) -> None:
+    endpoint.description = description
+    with pytest.raises(BadPart, match=message):
+        http_model(endpoint.url, **QUICK)
 
 
-def test_https_is_another_scheme() -> None:
-    model = https_model("//models.example/predict", classes=["a", "b"])
-    assert model.provenance()["source"] == "https://models.example/predict"
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch": 0}, "batch is the number of images per request"),
+        ({"batch": 1.5}, "batch: input should be a valid integer"),
+        ({"size": 100_000}, "size is from 1 to 16384"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((BadPart, BadSpec), match=message):
+        http_model("http://host/", classes=["a", "b"], **options)
 
 
 def _too_late(number: int, answer: Any) -> Any:
@@ -203,9 +143,9 @@ def _too_late(number: int, answer: Any) -> Any:
 BREAKS: dict[str, tuple[Callable[[int, Any], Any], str]] = {
     "class count": (
         lambda number, answer: {"logits": [row[:3] for row in answer["logits"]]},
-        "3 scores a picture, where there are 4 classes",
+        "3 scores per image, where there are 4 classes",
     ),
-    "garbage": (lambda number, answer: b"<html>sorry</html>", "an answer that is no JSON"),
+    "garbage": (lambda number, answer: b"<html>sorry</html>", "an answer: not JSON"),
     "time-out": (_too_late, r"no answer within 1 s"),
     "gone": (lambda number, answer: (503, b"", {}), "status 503"),
 }
@@ -215,7 +155,7 @@ BREAKS: dict[str, tuple[Callable[[int, Any], Any], str]] = {
 def test_a_run_pauses_when_the_endpoint_breaks_and_goes_on_later(endpoint: Endpoint, tmp_path: Path, kind: str) -> None:
     spoil, message = BREAKS[kind]
     data = f"tensors:{arrays(tmp_path / 'data.npz', 16)}"
-    model = {"name": f"python:{Path(__file__).parent.parent / 'fakes.py'}:TinyModel", "differentiable": False}
+    model = {"name": f"python:{Path(__file__).parents[2] / 'fakes.py'}:TinyModel", "differentiable": False}
     small = {"slots": 4, "part_images": 4}
     whole = fmr.run(spec(data, model=model, engine=small), tmp_path / "whole")
     quick = {**QUICK, "timeout": 1.0} if kind == "time-out" else QUICK
@@ -236,7 +176,7 @@ def test_a_run_pauses_when_the_endpoint_breaks_and_goes_on_later(endpoint: Endpo
 
 def test_the_server_in_the_documentation_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    text = (Path(__file__).parents[2] / "docs" / "http-model.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "http-model.md").read_text()
     code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1].replace('("127.0.0.1", 8000)', '("127.0.0.1", 0)')
     names: dict[str, Any] = {}
     exec(code.replace("ThreadingHTTPServer((", "server = ThreadingHTTPServer((").replace(".serve_forever()", ""), names)
@@ -244,7 +184,7 @@ def test_the_server_in_the_documentation_keeps_the_contract(monkeypatch: pytest.
     with names["server"] as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
-        model = http_model(f"//127.0.0.1:{server.server_port}/", **QUICK)
+        model = http_model(f"http://127.0.0.1:{server.server_port}/", **QUICK)
         assert model.logits(torch.stack([torch.zeros(3, 8, 8), torch.ones(3, 8, 8)])).argmax(1).tolist() == [0, 1]
         check_model(model, size=16)
         server.shutdown()
