@@ -97,7 +97,7 @@ def random_steps(plain: Plain, image: Tensor, label: int, seed: int, search: Sea
         return Outcome("unvalidated", 0, 1, [], None)
     kept, losses = picture, [loss]
     for step in range(1, search.budget + 1):
-        noise = draw(state[plain.generator.moving][:1], [seed ^ 0x5DEECE66D], [step])
+        noise = draw(state[plain.generator.moving][:1], [seed], [step], stream="control")
         if search.norm == "raw":
             noise = noise / noise.flatten().norm() * gradient[0].flatten().norm()
         direction = one_step(noise.expand(state[plain.generator.moving].shape), state["scale"], search)

@@ -123,6 +123,20 @@ def test_draws_with_a_minus_are_opposites_and_patches_hold_together():
     assert {4, 16, 64, 256} <= sizes
 
 
+def test_every_bit_of_a_seed_counts_in_a_draw():
+    like = torch.zeros(1, 64)
+    seeds = [5, 5 + 2**32, 5 + 2**61, 6]
+    drawn = {tuple(draw(like, [seed], [1])[0].tolist()) for seed in seeds} | {tuple(draw(like, [5], [1 + 2**32])[0].tolist())}
+    assert len(drawn) == len(seeds) + 1
+
+
+def test_draws_stay_what_they_were_because_runs_are_resumed_and_repeated_by_them():
+    like = torch.zeros(1, 3)
+    assert draw(like, [7], [2])[0].tolist() == pytest.approx([-0.7218048, -1.5416354, 0.5115297], abs=1e-6)
+    control = draw(like, [7], [2], stream="control")
+    assert control[0].tolist() == pytest.approx([0.2638517, 1.6534318, 0.1265263], abs=1e-6)
+
+
 def test_a_search_over_a_differentiable_model_never_asks_for_gradients():
     model = TinyModel()
     black_box = TinyModel(differentiable=False)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts.contracts import State
-from counterfoil.parts.generators import patterns
+from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.inversion import Inversion, InvertedGenerator
 from counterfoil.testing import check_generator
 from tests.generators.named_weights import named_weights
@@ -46,7 +46,7 @@ class Levels(Painter):
 def drawn(module: Any, count: int = 8, name: str = "truth") -> Tensor:
     """Pictures that the network can make."""
     shapes = module.latent_shape if isinstance(module.latent_shape, list) else [module.latent_shape]
-    parts = [patterns.normal(torch.arange(count), f"{name} {index}", *shape) for index, shape in enumerate(shapes)]
+    parts = [draws.normal(torch.arange(count), f"{name} {index}", *shape) for index, shape in enumerate(shapes)]
     with torch.no_grad():
         return module.decode(parts if isinstance(module.latent_shape, list) else parts[0])
 

@@ -1,8 +1,8 @@
 """Where the next step goes: along the tested model's gradient, or in random directions of the same length.
 
-A direction has the shape of the tensor that moves and the length of one whole step. Random draws come from the row's own
-seed and the number of the draw, so they do not depend on the batch, the slot or the device. A draw with a negative number
-is the opposite of the one with that number.
+A direction has the shape of the tensor that moves and the length of one whole step. A random draw is a function of all bits of
+the row's own seed and of the draw's number, so it does not depend on the batch or the slot. It is made on the device. A draw
+with a negative number is the opposite of the one with that number.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from counterfoil.core.lots import lot
 from counterfoil.engine.transfers import sent
+from counterfoil.parts.generators.draws import normal, uniform
 
 Norm = Literal["sign", "l2", "raw"]
 Unit = Literal["scale", "absolute"]
@@ -96,7 +98,7 @@ class RandomSteps:
     def direction(
         self, gradient: Tensor | None, *, moving: Tensor, scale: Tensor, seeds: Sequence[int], draws: Sequence[int]
     ) -> Tensor:
-        noise = draw(moving, [seed ^ 0x5DEECE66D for seed in seeds], draws)  # its own stream, apart from a search's
+        noise = draw(moving, seeds, draws, stream="control")  # apart from that of a search
         if gradient is not None:
             noise = noise / _length(noise) * _length(gradient)
         return self.length.fit(noise, scale)
@@ -124,13 +126,10 @@ class RandomSearch:
         return self.length.fit(noise, scale)
 
 
-def draw(like: Tensor, seeds: Sequence[int], draws: Sequence[int]) -> Tensor:
+def draw(like: Tensor, seeds: Sequence[int], draws: Sequence[int], *, stream: str = "search") -> Tensor:
     """Standard normal noise of the shape of `like`, row i from (seeds[i], draws[i]) alone."""
-    rows = []
-    for seed, number in zip(seeds, draws, strict=True):
-        noise = torch.randn(like.shape[1:], generator=_source(seed, number))
-        rows.append(-noise if number < 0 else noise)
-    return sent(torch.stack(rows), like.device)
+    keys = _keys(seeds, draws, stream, like.device)
+    return normal(keys, "noise", *like.shape[1:]) * _signs(draws, like)
 
 
 def draw_patch(like: Tensor, seeds: Sequence[int], draws: Sequence[int]) -> Tensor:
@@ -138,29 +137,35 @@ def draw_patch(like: Tensor, seeds: Sequence[int], draws: Sequence[int]) -> Tens
 
     Networks answer to changes that hold together over an area far more than to noise that differs from pixel to pixel
     (the square attack of Andriushchenko et al., 2020, rests on that). The window is the whole, a half, a quarter or an eighth
-    of the side, with one, two or four cells a side, normally distributed, each channel on its own.
+    of the side, with one, two or four cells per side, normally distributed, each channel on its own.
     """
-    height, width = like.shape[-2:]
-    rows = []
-    for seed, number in zip(seeds, draws, strict=True):
-        source = _source(seed, number)
-        share, cells = 2 ** _whole(4, source), 2 ** _whole(3, source)
-        tall, wide = max(height // share, 2), max(width // share, 2)
-        top, left = _whole(height - tall + 1, source), _whole(width - wide + 1, source)
-        values = torch.randn(*like.shape[1:-2], cells, cells, generator=source)
-        down, across = torch.arange(tall) * cells // tall, torch.arange(wide) * cells // wide  # the cell of each place
-        patch = torch.zeros(like.shape[1:])
-        patch[..., top : top + tall, left : left + wide] = values[..., down[:, None], across]
-        rows.append(-patch if number < 0 else patch)
-    return sent(torch.stack(rows), like.device)
+    keys = _keys(seeds, draws, "search", like.device)
+    share, cells, top, left = uniform(keys, "window", 4).T[:, :, None]  # (N, 1) each
+    share, cells = 2 ** (4 * share).long(), 2 ** (3 * cells).long()
+    down, inside_down = _window(top, share, cells, like.shape[-2])
+    across, inside_across = _window(left, share, cells, like.shape[-1])
+    values = normal(keys, "cells", *like.shape[1:-2], 4, 4).movedim(0, -3)  # (…, N, 4, 4)
+    rows = torch.arange(len(keys), device=like.device)[:, None, None]
+    patch = values[..., rows, down[:, :, None], across[:, None, :]] * (inside_down[:, :, None] & inside_across[:, None, :])
+    return patch.movedim(-3, 0) * _signs(draws, like)
 
 
-def _source(seed: int, number: int) -> torch.Generator:
-    return torch.Generator().manual_seed((seed * 1_000_003 + abs(number)) % 2**63)
+def _window(start: Tensor, share: Tensor, cells: Tensor, side: int) -> tuple[Tensor, Tensor]:
+    """The cell of the window that each place along a side lies in, and whether it lies in any.  # (N, 1) → (N, side)"""
+    length = (side // share).clamp_min(2)
+    first = (start * (side - length + 1)).long()
+    along = torch.arange(side, device=start.device)[None] - first
+    return (along * cells // length).clamp(0, 3), (along >= 0) & (along < length)
 
 
-def _whole(below: int, source: torch.Generator) -> int:
-    return int(torch.randint(below, (1,), generator=source))
+def _keys(seeds: Sequence[int], draws: Sequence[int], stream: str, device: torch.device) -> Tensor:
+    """One seed per draw.  # → (N,) int64"""
+    keys = [lot(seed, abs(number), stream) % 2**63 for seed, number in zip(seeds, draws, strict=True)]
+    return sent(torch.tensor(keys), device)
+
+
+def _signs(draws: Sequence[int], like: Tensor) -> Tensor:
+    return _column(sent(torch.tensor([-1.0 if number < 0 else 1.0 for number in draws]), like.device), like)
 
 
 def _length(rows: Tensor) -> Tensor:

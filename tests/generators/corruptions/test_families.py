@@ -10,7 +10,7 @@ from torch import Tensor
 
 from counterfoil.parts.generators.corruptions import COMMON, FAMILIES
 
-SEEDS = torch.arange(20, 28)
+SEEDS = torch.arange(100, 116)
 RANDOM = set(FAMILIES) - {"brightness", "contrast", "defocus-blur", "zoom-blur", "pixelate", "jpeg"}
 Photos = Callable[..., Tensor]
 
@@ -93,7 +93,7 @@ def test_black_and_white_pictures_have_finite_gradients(name: str) -> None:
 
 @every
 def test_the_pattern_is_fixed_by_the_seed(name: str, photos: Photos) -> None:
-    images = photos(1).expand(8, -1, -1, -1)
+    images = photos(1).expand(len(SEEDS), -1, -1, -1)
     first, again = change(name, images, 0.7), change(name, images, 0.7)
     assert torch.equal(first, again)
     assert (len({tuple(row.flatten().tolist()) for row in first}) > 1) == (name in RANDOM)

@@ -15,8 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from counterfoil.parts.generators import patterns
-from tests.generators.named_weights import named_weights
+from tests.generators.named_weights import named_weights, normal
 
 FILE = Path(__file__).with_name("reference.safetensors")
 SMALL: dict[str, Any] = {"image_size": 32, "num_channels": 32, "num_res_blocks": 1, "attention_resolutions": "16,8"}
@@ -39,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
 def inputs(case: str) -> tuple[Tensor, Tensor, Tensor]:
     """Noisy pictures, times and classes."""
     times = torch.tensor([3, CASES[case].get("diffusion_steps", 1000) * 2 // 3])
-    return patterns.normal(torch.arange(2), "noisy", 3, 16, 16), times, torch.tensor([7, 999])
+    return normal(2, "noisy", 3, 16, 16), times, torch.tensor([7, 999])
 
 
 def main() -> None:

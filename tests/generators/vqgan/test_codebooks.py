@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from counterfoil.parts.generators import patterns
 from counterfoil.parts.generators.vqgan.codebooks import GumbelCodes, NearestCodes
-from tests.generators.named_weights import named_weights
+from tests.generators.named_weights import named_weights, uniform
 
 Codebook = NearestCodes | GumbelCodes
 
@@ -21,7 +20,7 @@ def codebook(kind: type[Codebook], count: int = 300, width: int = 12) -> Any:
 
 
 def latents(count: int = 8, width: int = 12) -> Tensor:
-    return patterns.uniform(torch.arange(count), "latents", width, 5, 4) * 2 - 1
+    return uniform(count, "latents", width, 5, 4) * 2 - 1
 
 
 def test_the_nearest_code_is_the_nearest() -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts.contracts import State, provenance_of, to_device
-from counterfoil.parts.generators import patterns
+from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.latent import latent_state
 from counterfoil.parts.generators.straight import straight_through
 
@@ -117,7 +117,7 @@ class InvertedGenerator:
         """Latents drawn from the prior, and the network's own guess if it makes one."""
         prior, encode = getattr(self.module, "prior", None), getattr(self.module, "encode", None)
         for number in range(self.inversion.candidates):
-            noise = [patterns.normal(seeds, f"latent {number} {index}", *shape) for index, shape in enumerate(self.shapes)]
+            noise = [draws.normal(seeds, f"latent {number} {index}", *shape) for index, shape in enumerate(self.shapes)]
             yield self._join(noise if prior is None else prior(self._given(noise)))
         if encode is not None:
             yield self._join(encode(images))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts.contracts import State
-from counterfoil.parts.generators import patterns
+from counterfoil.parts.generators import draws
 
 Norm = Literal["linf", "l2"]
 LINF_EPSILON = 8 / 255  # the radius most of the literature uses
@@ -85,9 +85,9 @@ class PixelGenerator:
         """A point drawn evenly from the ball.  # (N, 3, H, W)"""
         radius, shape = self._radius(images), images.shape[1:]
         if self.norm == "linf":
-            return (patterns.uniform(seeds, "linf start", *shape) * 2 - 1) * radius
-        towards = patterns.normal(seeds, "l2 start", *shape)
-        length = patterns.uniform(seeds, "l2 radius", 1, 1, 1).pow(1 / images[0].numel()) * radius
+            return (draws.uniform(seeds, "linf start", *shape) * 2 - 1) * radius
+        towards = draws.normal(seeds, "l2 start", *shape)
+        length = draws.uniform(seeds, "l2 radius", 1, 1, 1).pow(1 / images[0].numel()) * radius
         return towards * (length / _length(towards))
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts.contracts import State
-from counterfoil.parts.generators import patterns
+from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.corruptions import COMMON, FAMILIES, GROUPS, Family
 from counterfoil.parts.generators.straight import straight_through
 
@@ -99,7 +99,7 @@ class TransformGenerator:
         movable = self._open(severity > 0) & (severity < 1)
         wanted = signal.masked_fill(~movable, -torch.inf)
         ties = wanted == wanted.amax(1, keepdim=True)
-        order = patterns.uniform(seeds, "ties", len(self.families)).masked_fill(~ties, -1)
+        order = draws.uniform(seeds, "ties", len(self.families)).masked_fill(~ties, -1)
         one = torch.zeros_like(signal).scatter(1, order.argmax(1, keepdim=True), 1.0)
         return torch.where(movable, one * signal.norm(dim=1, keepdim=True), 0.0)
 

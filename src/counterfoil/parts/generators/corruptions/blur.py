@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.parts.generators import patterns
+from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.corruptions import levels
 from counterfoil.parts.generators.corruptions.geometry import centred, sample
 
@@ -32,7 +32,7 @@ def defocus_blur(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 def motion_blur(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """The streak of a moving camera, up to 25 pixels long, within 45 degrees of level; the seed gives the angle."""
-    angles = patterns.between(seeds, "motion angle", -45, 45).flatten()
+    angles = draws.between(seeds, "motion angle", -45, 45).flatten()
 
     def shake(image: Tensor, level: int, row: int) -> Tensor:
         return convolve(image, streak(levels.pixels(image, MOTION_LENGTH[level]), angles[row]))
@@ -50,7 +50,7 @@ def streak(length: float, angle: Tensor) -> Tensor:
 
 def glass_blur(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """Frosted glass: every pixel is taken from up to 4 pixels away, then a little Gaussian blur."""
-    away = patterns.uniform(seeds, "glass", 2, *images.shape[-2:]) * 2 - 1
+    away = draws.uniform(seeds, "glass", 2, *images.shape[-2:]) * 2 - 1
 
     def scatter(image: Tensor, level: int, row: int) -> Tensor:
         moved = sample(image, centred(image) + levels.pixels(image, GLASS_REACH[level]) * away[row])

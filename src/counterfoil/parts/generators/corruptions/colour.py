@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from counterfoil.parts.generators import patterns
+from counterfoil.parts.generators import draws
 
 LUMA = (0.299, 0.587, 0.114)
 
@@ -24,7 +24,7 @@ def contrast(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 def hue(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """All colours turned about the grey axis by up to 90 degrees, to the side that the seed gives. Grey stays grey."""
-    angle = severity * patterns.sign(seeds, "hue") * math.radians(90)
+    angle = severity * draws.sign(seeds, "hue") * math.radians(90)
     mean = images.mean(1, keepdim=True)
     red, green, blue = images.split(1, dim=1)
     across = torch.cat([blue - green, red - blue, green - red], dim=1) / math.sqrt(3)  # a quarter turn of the colours
@@ -33,7 +33,7 @@ def hue(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 def saturation(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """Colours faded to grey, or up to three times as strong, as the seed says. Grey stays grey."""
-    factor = 1 + severity * torch.where(patterns.sign(seeds, "saturation") < 0, -1.0, 2.0)
+    factor = 1 + severity * torch.where(draws.sign(seeds, "saturation") < 0, -1.0, 2.0)
     grey = luma(images)
     return grey + (images - grey) * factor
 

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.parts.generators import patterns
+from counterfoil.parts.generators import draws
 
 
 def rotation(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """A turn about the middle by up to 30 degrees, to the side that the seed gives."""
-    angle = severity * patterns.sign(seeds, "rotation") * math.radians(30)
+    angle = severity * draws.sign(seeds, "rotation") * math.radians(30)
     across, down = centred(images).split(1, dim=1)
     turned = torch.cat([across * angle.cos() - down * angle.sin(), across * angle.sin() + down * angle.cos()], dim=1)
     return sample(images, turned)
@@ -21,21 +21,21 @@ def rotation(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 def translation(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """A shift by up to a fifth of the picture, in the direction that the seed gives."""
-    angle = patterns.between(seeds, "translation", -math.pi, math.pi)
+    angle = draws.between(seeds, "translation", -math.pi, math.pi)
     shift = severity * 0.2 * min(images.shape[-2:])
     return sample(images, centred(images) + shift * torch.cat([angle.cos(), angle.sin()], dim=1))
 
 
 def scaling(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """The picture larger or smaller, as the seed says, by up to 1.6 times."""
-    return sample(images, centred(images) * torch.exp(severity * patterns.sign(seeds, "scaling") * math.log(1.6)))
+    return sample(images, centred(images) * torch.exp(severity * draws.sign(seeds, "scaling") * math.log(1.6)))
 
 
 def elastic(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """The picture as on crumpled cloth: smooth random displacements, wide ones and narrow ones."""
     size = (images.shape[-2], images.shape[-1])
-    wide = patterns.smooth(seeds, "elastic wide", knots=5, size=size, channels=2)
-    narrow = patterns.smooth(seeds, "elastic narrow", knots=min(13, *size), size=size, channels=2)
+    wide = draws.smooth(seeds, "elastic wide", knots=5, size=size, channels=2)
+    narrow = draws.smooth(seeds, "elastic narrow", knots=min(13, *size), size=size, channels=2)
     return sample(images, centred(images) + severity * min(size) * (0.05 * wide + 0.03 * narrow))
 
 

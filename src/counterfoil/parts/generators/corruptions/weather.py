@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.parts.generators import patterns
+from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.corruptions import levels
 from counterfoil.parts.generators.corruptions.blur import convolve, streak
 from counterfoil.parts.generators.corruptions.colour import luma
@@ -21,7 +21,7 @@ SNOW_WHITE = (0.0, 0.1, 0.2, 0.25, 0.3, 0.35)  # how far the scene itself whiten
 def fog(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """Clouds between the camera and the scene; at most a quarter of the picture's own light is left."""
     density = 3 * severity
-    light = 0.45 + 0.55 * patterns.plasma(seeds, "fog", size=_size(images))  # fog scatters light: its thin places are grey
+    light = 0.45 + 0.55 * draws.plasma(seeds, "fog", size=_size(images))  # fog scatters light: its thin places are grey
     return (images + density * light) / (1 + density)
 
 
@@ -33,7 +33,7 @@ def frost(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 def snow(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """Falling flakes, small and large, in a scene that whitens. Flakes appear level by level, pictures are blended between."""
-    angles = patterns.between(seeds, "snow angle", 50, 130).flatten()
+    angles = draws.between(seeds, "snow angle", 50, 130).flatten()
 
     def fall(image: Tensor, level: int, row: int) -> Tensor:
         flakes = _flakes(seeds[row : row + 1], SNOW_COVER[level], size=_size(image), side=levels.pixels(image, 1.0))
@@ -49,7 +49,7 @@ def _flakes(seed: Tensor, cover: float, *, size: tuple[int, int], side: float) -
     total = torch.zeros(1, 1, *size, device=seed.device)
     for name, grain in (("small flakes", 2.5), ("large flakes", 5.0)):
         pitch = max(grain * side, 1.0)
-        order = patterns.uniform(seed, name, 1, max(round(size[0] / pitch), 2), max(round(size[1] / pitch), 2))
+        order = draws.uniform(seed, name, 1, max(round(size[0] / pitch), 2), max(round(size[1] / pitch), 2))
         spots = ((order - 1 + cover) / cover).clamp(0, 1).sqrt()
         total = total + F.interpolate(spots, size=size, mode="bilinear", align_corners=False)
     return total
@@ -59,12 +59,12 @@ def _needles(seeds: Tensor, size: tuple[int, int]) -> Tensor:
     """Frost in [0, 1]: the ridges of smooth noise, crossed at several grains, where a coarser cloud lets it grow."""
     ridges = torch.zeros(len(seeds), 1, *size, device=seeds.device)
     for octave, knots in enumerate((9, 17, 33, 65)):
-        noise = patterns.smooth(seeds, f"frost {octave}", knots=min(knots, *size), size=size)
+        noise = draws.smooth(seeds, f"frost {octave}", knots=min(knots, *size), size=size)
         ridges = ridges + 0.8**octave * (1 - 2.5 * noise.abs()).clamp(0, 1)
     down = torch.linspace(-1, 1, size[0], device=seeds.device).abs()[:, None]
     across = torch.linspace(-1, 1, size[1], device=seeds.device).abs()
     rim = torch.maximum(down, across) ** 2
-    growth = patterns.plasma(seeds, "frost growth", size=size, octaves=4) + 0.6 * rim
+    growth = draws.plasma(seeds, "frost growth", size=size, octaves=4) + 0.6 * rim
     return (ridges * 0.55 + 0.25).clamp(0, 1) * (growth * 1.3 - 0.25).clamp(0, 1)
 
 

@@ -32,7 +32,7 @@ from torch.utils.checkpoint import checkpoint
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts.contracts import State
-from counterfoil.parts.generators import patterns
+from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.diffusion.process import Denoiser, Ladder, mix
 from counterfoil.parts.generators.straight import straight_through
 
@@ -92,7 +92,7 @@ class DiffusionGenerator:
         if self.denoising.noising == "inversion":
             noisy = self._invert(images * 2 - 1, classes)
         else:
-            noise = patterns.normal(seeds, "diffusion", *images.shape[1:])
+            noise = draws.normal(seeds, "diffusion", *images.shape[1:])
             noisy = mix(images * 2 - 1, noise, self.ladder.kept_at(level))
         return {"noisy": noisy, "level": level, "moves": torch.zeros_like(level), "class": classes, "scale": self._scale(level)}
 

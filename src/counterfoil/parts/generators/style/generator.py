@@ -24,7 +24,7 @@ from counterfoil.core.errors import BadImage, BadPart, BadSpec
 from counterfoil.parts import images as pictures
 from counterfoil.parts import weights
 from counterfoil.parts.contracts import State
-from counterfoil.parts.generators import locations, patterns
+from counterfoil.parts.generators import draws, locations
 from counterfoil.parts.generators.sides import must_divide
 from counterfoil.parts.generators.straight import straight_through
 from counterfoil.parts.generators.style import adain
@@ -113,7 +113,7 @@ def _favourite(signal: Tensor, shares: Tensor, seeds: Tensor) -> Tensor:
     every step changes the picture.
     """
     ties = signal == signal.amax(1, keepdim=True)
-    order = patterns.uniform(seeds, "styles", signal.shape[1]).masked_fill(~ties, -1)
+    order = draws.uniform(seeds, "styles", signal.shape[1]).masked_fill(~ties, -1)
     one = torch.zeros_like(signal).scatter(1, order.argmax(1, keepdim=True), 1.0)
     back = (signal < 0).all(1, keepdim=True) & (shares > 0).any(1, keepdim=True)
     return one.masked_fill(back, 0.0)
