@@ -21,8 +21,8 @@ rounding: $(VENV)/installed-tests
 	$(AVX2) $(BIN)/python -m pytest -n 2 --dist loadgroup -m rounding
 
 lint: $(VENV)/installed-tests
-	$(BIN)/ruff check src tests bench examples tools
-	$(BIN)/ruff format --check src tests bench examples tools
+	$(BIN)/ruff check src lab tests bench examples tools
+	$(BIN)/ruff format --check src lab tests bench examples tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/words.py
@@ -53,12 +53,12 @@ $(VENV)/created:
 	$(BIN)/pip install --quiet --upgrade pip
 	touch $@
 
-$(VENV)/installed: $(VENV)/created pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+$(VENV)/installed: $(VENV)/created pyproject.toml lab/pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable . --editable lab
 	touch $@
 
-$(VENV)/installed-tests: $(VENV)/created pyproject.toml constraints.txt $(wildcard tests/plugin/*.toml)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,dev]' --editable tests/plugin
+$(VENV)/installed-tests: $(VENV)/created pyproject.toml lab/pyproject.toml constraints.txt $(wildcard tests/plugin/*.toml)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,dev]' --editable lab --editable tests/plugin
 	touch $(VENV)/installed $@
 
 clean:

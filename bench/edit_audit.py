@@ -9,18 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from lab.training.edit_faithfulness import Candidate, Edit
 from torch import Tensor
 
-from counterfoil.lab import garments, parts, scenes
-from counterfoil.lab.captions import captions
-from counterfoil.lab.captions import replace as reworded
-from counterfoil.lab.checker import Checker
-from counterfoil.lab.edit_faithfulness import Candidate, Edit
-from counterfoil.lab.readings import Reading, mean, share
-from counterfoil.lab.vocabulary import FACTORS, GARMENTS
 from counterfoil.parts.contracts import EditResult, Inversion
 from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
 from counterfoil.protocols.lance.quality.measure import Ruler, compared
+from counterfoil_lab import parts
+from counterfoil_lab.captions import captions
+from counterfoil_lab.captions import replace as reworded
+from counterfoil_lab.checker import Checker, Reading, mean, share
+from counterfoil_lab.drawing.render import render
+from counterfoil_lab.world import FACTORS, GARMENTS, sample, shipped
 
 ROWS = {"cpu": 1, "cuda": 640}  # rows of a call of the denoiser while redrawing, about
 
@@ -29,9 +29,9 @@ class Audit:
     """Scenes, the changes asked of them, and everyone who judges what an editor makes of it."""
 
     def __init__(self, *, count: int, distribution: str, split: str, seed: int, device: str) -> None:
-        shapes = garments.shipped(split)
-        self.scenes = scenes.sample(count, garments=shapes, distribution=distribution, seed=seed)
-        self.images = (scenes.render(self.scenes, shapes)[0] * 255).round() / 255
+        shapes = shipped(split)
+        self.scenes = sample(count, garments=shapes, distribution=distribution, seed=seed)
+        self.images = (render(self.scenes, shapes)[0] * 255).round() / 255
         self.captions = captions(self.scenes)
         self.device = device
         self.checker = Checker(device)

@@ -1,7 +1,6 @@
 """How faithful the lab's edits are: is the asked-for change there, is everything else as it was?
 
     python -m bench.faithfulness [--inversion NAME …] [--count 60] [--each 7] [--device cuda] [--set KEY=VALUE …] [--keep NAME]
-    python -m bench.faithfulness --sweep --device cuda --records FILE --keep NAME
 
 Scenes with known attributes are inverted under their true caption; one factor at a time gets another value, the picture is
 edited, the best of the sweep that passes quality control is kept if the oracle still sees the garment. The attribute checker,
@@ -9,8 +8,7 @@ which took no part, then reads every attribute off the kept pictures; docs/editi
 accepted edits, with Wilson's 95 % interval. Beside them: how near a plain reconstruction comes to what the autoencoder alone
 leaves of a picture.
 
-`--sweep` tries the settings of `TRIED` on the garments of `tune` with every candidate they name, chooses candidates and bars for
-each inversion there, and prints what the choice comes to on the garments of `report`. Exit code 1 if a demand is missed.
+Exit code 1 if a demand is missed.
 """
 
 from __future__ import annotations
@@ -22,43 +20,23 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 from bench.edit_audit import Audit
 from bench.results import add_keep, command, keep
+from lab.training.edit_faithfulness import Edit, Outcome, by_factor, margin, readings
 
 from counterfoil.core.spec import part
 from counterfoil.core.spec.lance import QualitySpec
-from counterfoil.lab.edit_choice import best_choice
-from counterfoil.lab.edit_faithfulness import Edit, Outcome, by_factor, margin, readings
-from counterfoil.lab.editor import BARS
-from counterfoil.lab.editor import editor as lab_editor
-from counterfoil.lab.readings import Reading
 from counterfoil.parts.editors.settings import INVERSIONS
+from counterfoil_lab.checker import Reading
+from counterfoil_lab.parts import BARS
+from counterfoil_lab.parts import editor as lab_editor
 
 EDITED = ("background", "colour", "material", "texture", "object", "domain", "weather")
 MEASURED = ("null-text", "negative-prompt", "edit-friendly")
-
-SHARES, PULLS = (0.2, 0.35, 0.5, 0.7), (1.3, 2.0, 3.0)
-CONTROLS: tuple[dict[str, Any], ...] = (
-    {"cross_replace": 0.7, "blend": 0.3},
-    {"cross_replace": 0.7, "blend": 0.3, "blend_by": "difference"},
-    {"cross_replace": 0.7, "blend": 0.5, "blend_by": "difference"},
-    {"cross_replace": 0.7, "blend": 0.7, "blend_by": "difference"},
-    {"cross_replace": 0.9, "blend": 0.5, "blend_by": "difference"},
-)
-_BOTH = {"self_replace": [share for share, _ in product(SHARES, PULLS)], "guidance": [pull for _, pull in product(SHARES, PULLS)]}
-TRIED: dict[str, tuple[dict[str, Any], ...]] = {
-    "null-text": tuple({"self_replace": list(SHARES), "guidance": pull, **one} for pull in PULLS for one in CONTROLS),
-    "negative-prompt": tuple({**_BOTH, **one} for one in CONTROLS),
-    "edit-friendly": (*({**_BOTH, **one} for one in CONTROLS), {**_BOTH, "skip": 0.25, **CONTROLS[2]}),
-}
-TRIED_BARS = tuple(
-    QualitySpec(image_image=near, image_text=0.1, directional=way) for near, way in product((0.6, 0.7, 0.8), (0.4, 0.5, 0.6))
-)
 
 
 def accepted(edits: Sequence[Edit], bars: QualitySpec, sweep: Sequence[str] | None = None) -> tuple[list[Outcome], Counter[str]]:
@@ -125,36 +103,6 @@ def plain(given: argparse.Namespace, bars: QualitySpec) -> dict[str, Any]:
     return results
 
 
-def swept(given: argparse.Namespace, records: Path | None) -> dict[str, Any]:
-    """Settings chosen on `tune` for each inversion, measured on `report`."""
-    audits = {
-        split: Audit(count=count, distribution=given.distribution, split=split, seed=given.seed, device=given.device)
-        for split, count in (("tune", given.tried), ("report", given.count))
-    }
-    results = {}
-    for inversion in given.inversion:
-        tried = []
-        for options in TRIED[inversion]:
-            edits, _ = measure(given, inversion, options, audits["tune"])
-            tried.append((options, edits))
-            if records:
-                record(records, inversion, options, edits)
-        choices = [best_choice(edits, TRIED_BARS) for _, edits in tried]
-        place = max(range(len(tried)), key=lambda each: choices[each].worth)
-        (options, _), chosen = tried[place], choices[place]
-        print(f"{inversion}: chosen on tune (margin {chosen.margin:+.1f}): {options} {chosen.sweep} {chosen.bars}", flush=True)
-        edits, about = measure(given, inversion, options, audits["report"])
-        results[inversion] = {
-            **about,
-            "sweep": chosen.sweep,
-            "bars": chosen.bars.model_dump(),
-            "tune_margin": chosen.margin,
-            **account(edits, chosen.bars, chosen.sweep),
-        }
-        show(inversion, results[inversion])
-    return results
-
-
 def record(path: Path, inversion: str, options: dict[str, Any], edits: Sequence[Edit]) -> None:
     """Add every candidate's judgement to a file, so that other choices can be looked at without editing again."""
     with path.open("a", encoding="utf-8") as file:
@@ -191,8 +139,6 @@ def main() -> None:
     parser.add_argument("--split", default="report", choices=("report", "tune"), help="tune is for choosing settings")
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="options of the editor")
-    parser.add_argument("--sweep", action="store_true", help="choose settings on tune first")
-    parser.add_argument("--tried", type=int, default=40, help="scenes of tune that settings are tried on")
     parser.add_argument("--records", type=Path, help="file that gets every candidate's judgement")
     for bar in ("image_image", "image_text", "directional"):
         parser.add_argument(f"--{bar.replace('_', '-')}", type=float, default=BARS[bar])
@@ -201,7 +147,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     bars = QualitySpec(image_image=given.image_image, image_text=given.image_text, directional=given.directional)
-    results = swept(given, given.records) if given.sweep else plain(given, bars)
+    results = plain(given, bars)
     if given.keep:
         about = (
             "What accepted edits of the lab's scenes change and keep, by a checker that took no part; garments of the report "

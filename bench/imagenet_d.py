@@ -24,12 +24,14 @@ from pathlib import Path
 from scipy.stats import fisher_exact
 
 from counterfoil import store
-from counterfoil.cli.demo_imagenet_d import CONTROL, IMAGES, demo_spec
-from counterfoil.lab.faithfulness import faithfulness
 from counterfoil.metrics.imagenet_d import table_text
 from counterfoil.metrics.p_values import p_text
 from counterfoil.protocols import imagenet_d
 from counterfoil.report.export import export
+from counterfoil_lab.checker import faithfulness
+from counterfoil_lab.demo import CONTROL
+from counterfoil_lab.demo import PAINTED as IMAGES
+from counterfoil_lab.demo import imagenet_d_spec as demo_spec
 
 DROP, SOUND, FAITHFUL, LEVEL, MINUTES = 15.0, 90.0, 85.0, 0.01, 10.0
 

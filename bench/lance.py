@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lab.training.edit_faithfulness import Outcome, by_factor, outcome, readings
 
-from counterfoil.cli.demo_lance import MODELS, SPEC
 from counterfoil.core import spec
-from counterfoil.lab.captions import PLACES, parse
-from counterfoil.lab.checker import Checker
-from counterfoil.lab.edit_faithfulness import Outcome, by_factor, outcome, readings
-from counterfoil.lab.scenes import PLANTED_BACKGROUNDS, PLANTED_COLOURS
-from counterfoil.lab.vocabulary import FACTORS
 from counterfoil.metrics.lance import lance_results
 from counterfoil.metrics.lance_table import chance, text
 from counterfoil.parts import images
 from counterfoil.protocols import lance
 from counterfoil.store import Run
 from counterfoil.store.stages import Progress
+from counterfoil_lab.captions import PLACES, parse
+from counterfoil_lab.checker import Checker
+from counterfoil_lab.demo import LANCE as SPEC
+from counterfoil_lab.demo import LANCE_MODELS as MODELS
+from counterfoil_lab.world import FACTORS, PLANTED_BACKGROUNDS, PLANTED_COLOURS
 
 BOUND = 8.0  # points that no factor may cost a classifier without a flaw
 LEVEL = 0.01

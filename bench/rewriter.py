@@ -22,10 +22,6 @@ from pathlib import Path
 
 import torch
 
-from counterfoil.lab.captions import COMPANIONS, MEDIUMS, PLACES, SKIES
-from counterfoil.lab.prompts import GENERIC
-from counterfoil.lab.readings import share
-from counterfoil.lab.vocabulary import COLOURS, GARMENTS
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Rewriter, RewriteRequest
 from counterfoil.parts.language.checker import Checker, Rewritten
@@ -34,6 +30,9 @@ from counterfoil.parts.language.factors import FACTORS
 from counterfoil.parts.language.inflection import with_article
 from counterfoil.parts.language.pairs import Pair, write
 from counterfoil.parts.language.tuning import Recipe, train
+from counterfoil_lab.captions import COMPANIONS, GENERIC, MEDIUMS, PLACES, SKIES
+from counterfoil_lab.checker import share
+from counterfoil_lab.world import COLOURS, GARMENTS
 
 VARIATIONS = 3  # proposals a request
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from lab.training.wording import caption_tokenizer
 
-from counterfoil.lab.tokenizer import caption_tokenizer
 from counterfoil.parts.editors.diffusion import Diffusion
 
 SCHEDULER = {

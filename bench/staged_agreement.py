@@ -24,12 +24,12 @@ from typing import Any
 import torch
 from bench.results import add_keep, checked, command
 
-from counterfoil.cli.demo_imagenet_d import demo_spec
-from counterfoil.cli.demo_lance import SPEC
 from counterfoil.core import spec as specs
 from counterfoil.protocols import imagenet_d, lance
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.store import Run
+from counterfoil_lab.demo import LANCE as SPEC
+from counterfoil_lab.demo import imagenet_d_spec as demo_spec
 
 HERE, RAY = Execution(threads=1), Execution("ray", 1, threads=1)
 SHOWN = 4  # lines that differ

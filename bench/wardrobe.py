@@ -17,8 +17,8 @@ from bench.results import keep
 
 from counterfoil.core.process import keep_freed_memory
 from counterfoil.engine.transfers import settle
-from counterfoil.lab.garments import Garments, shipped
-from counterfoil.lab.scenes import render, sample
+from counterfoil_lab.drawing.render import render
+from counterfoil_lab.world import Garments, sample, shipped
 
 ALONE = 64  # scenes that are drawn one at a time: they take the same time each
 

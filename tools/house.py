@@ -26,8 +26,8 @@ PROTOCOL = re.compile(r"""["'](?:fmr|lance|imagenet-d)["']|protocols\.(?:fmr|lan
 
 
 def sources() -> dict[str, str]:
-    """Return the text of every module of the product, without the lab."""
-    files = sorted(path for path in PACKAGE.rglob("*.py") if PACKAGE / "lab" not in path.parents)
+    """Return the text of every module of the product."""
+    files = sorted(PACKAGE.rglob("*.py"))
     return {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in files}
 
 

@@ -22,12 +22,12 @@ import torch.nn.functional as F
 from bench.table1.models import WEIGHTS, Judge, LeNet
 from bench.table1.pack import unpacked
 from diffusers import VQModel
+from lab.training.data import augment
+from lab.training.formats import save_half
+from lab.training.vqgan import Codebook
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from counterfoil.lab.train.augment import augment
-from counterfoil.lab.train.formats import save_half
-from counterfoil.lab.train.vqgan import Codebook
 from counterfoil.parts import registry
 from counterfoil.parts import weights as weight_files
 

@@ -7,8 +7,6 @@ import re
 import pytest
 import yaml
 
-from counterfoil.cli.demo import cell
-from counterfoil.core.records import Estimate
 from counterfoil.protocols.cost import cost
 from tests.cli.test_bad_input import GENERATOR, MODEL, ORACLE, counterfoil, run
 from tests.worlds import arrays, spec
@@ -130,12 +128,6 @@ def test_numbers_that_are_easily_misread_say_so_on_the_terminal_too(run):
 
 def test_list_takes_the_word_of_the_command_line_for_data(counterfoil):
     assert counterfoil("list", "data")[:2] == counterfoil("list", "datasets")[:2]
-
-
-def test_demos_print_a_number_that_has_no_interval():
-    assert cell(Estimate(50.0, None, None, 3, "too few images for an interval").to_dict()) == "50 (no interval)"
-    assert cell(Estimate(50.0, 40.0, 60.0, 9).to_dict()) == "50 (40 to 60)"
-    assert cell(Estimate(-5.0, -9.0, 1.0, 9).to_dict()) == "−5 (−9 to 1)"
 
 
 def test_pictures_that_nobody_has_decided_on_are_counted(run, counterfoil):

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from diffusers import AutoencoderKL, DDIMScheduler, UNet2DConditionModel
+from lab.training.wording import caption_tokenizer
 from transformers import CLIPTextConfig, CLIPTextModel
 
-from counterfoil.lab.tokenizer import caption_tokenizer
 from counterfoil.parts.editors.diffusion import Diffusion
 
 CAPTION = "a photo of a red wool dress on a beach"

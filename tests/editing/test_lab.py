@@ -8,22 +8,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.lab import garments, scenes
-from counterfoil.lab.captions import captions
-from counterfoil.lab.captions import replace as reword
-from counterfoil.lab.checker import Checker
-from counterfoil.lab.vocabulary import FACTORS
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import EditResult
 from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
+from counterfoil_lab.captions import captions
+from counterfoil_lab.captions import replace as reword
+from counterfoil_lab.checker import Checker
+from counterfoil_lab.drawing.render import render
+from counterfoil_lab.world import FACTORS, Scenes, sample, shipped
 
 pytestmark = pytest.mark.xdist_group("lab-diffusion")
 
 
-def some_scenes(count: int) -> tuple[scenes.Scenes, Tensor, list[str]]:
-    shapes = garments.shipped("tune")
-    drawn = scenes.sample(count, garments=shapes, distribution="narrow", seed=3)
-    return drawn, scenes.render(drawn, shapes)[0], captions(drawn)
+def some_scenes(count: int) -> tuple[Scenes, Tensor, list[str]]:
+    shapes = shipped("tune")
+    drawn = sample(count, garments=shapes, distribution="narrow", seed=3)
+    return drawn, render(drawn, shapes)[0], captions(drawn)
 
 
 def psnr(made: Tensor, images: Tensor) -> float:

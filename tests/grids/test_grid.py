@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from counterfoil.core.errors import BadSpec
-from counterfoil.lab.captions import parse
 from counterfoil.parts import imagenet
 from counterfoil.protocols.imagenet_d.grids import read_grid
+from counterfoil_lab.captions import parse
 
 
 def small(**changes: Any) -> dict[str, Any]:

@@ -6,11 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from counterfoil.lab.canvas import (
+from counterfoil_lab.drawing.canvas import (
     blurred,
     cell,
     ease,
     ink,
+    lattice,
     mix,
     odd,
     over,
@@ -22,7 +23,6 @@ from counterfoil.lab.canvas import (
     toned,
     wrap,
 )
-from counterfoil.lab.randomness import lattice
 
 CPU = torch.device("cpu")
 

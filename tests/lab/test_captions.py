@@ -7,10 +7,8 @@ import itertools
 import pytest
 
 from counterfoil.core.errors import UnknownName
-from counterfoil.lab.captions import captions, compose, parse, replace
-from counterfoil.lab.garments import shipped
-from counterfoil.lab.scenes import DISTRIBUTIONS, sample
-from counterfoil.lab.vocabulary import FACTORS, UNSAID
+from counterfoil_lab.captions import captions, compose, parse, replace
+from counterfoil_lab.world import DISTRIBUTIONS, FACTORS, UNSAID, sample, shipped
 
 VALUES = {
     "garment": "boot",

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
+from lab.training.edit_faithfulness import Candidate, Edit, Outcome, by_factor, margin, readings
 
 from counterfoil.core.spec.lance import QualitySpec
-from counterfoil.lab.edit_choice import best_choice
-from counterfoil.lab.edit_faithfulness import Candidate, Edit, Outcome, by_factor, margin, readings
-from counterfoil.lab.vocabulary import FACTORS
 from counterfoil.protocols.lance.quality.rule import Similarities
+from counterfoil_lab.world import FACTORS
 
 BARS = QualitySpec(image_image=0.5, image_text=0.1, directional=0.4)
 SCENE = dict.fromkeys(FACTORS, 0)
@@ -55,15 +53,3 @@ def test_shares_are_over_all_factors_and_for_each():
 
 def test_no_edit_no_reading():
     assert readings([]) == [] and margin([]) < 0
-
-
-def test_the_choice_agrees_with_the_account_edit_by_edit():
-    edits = [
-        edit(candidate("free", directional=0.9, material=row % 2), candidate("firm", directional=0.5, keeps=row != 3))
-        for row in range(8)
-    ]
-    chosen = best_choice(edits, [BARS])
-    assert chosen.sweep == ("firm",)  # the free one loses every second material and wins wherever it may take part
-    outcomes = [found for one in edits if isinstance(found := one.judged(BARS, chosen.sweep), Outcome)]
-    assert chosen.accepted == len(outcomes) == 7
-    assert chosen.margin == pytest.approx(margin(readings(outcomes)))

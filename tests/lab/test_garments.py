@@ -7,23 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from lab.training import fashion_mnist
+from lab.training.fashion_mnist import DEBIAN_FOLDER, ENVIRONMENT, clean, fresh, from_idx, read_split, usable, whole
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, UnknownName
-from counterfoil.lab import curation, garments
-from counterfoil.lab.garments import (
-    DEBIAN_FOLDER,
-    ENVIRONMENT,
-    Garments,
-    clean,
-    fresh,
-    from_idx,
-    read_split,
-    shipped,
-    usable,
-    whole,
-)
-from counterfoil.lab.vocabulary import GARMENTS
+from counterfoil_lab.world import GARMENTS, Garments, shipped
 
 HAS_DATA = (Path(DEBIAN_FOLDER) / "train-images-idx3-ubyte.gz").is_file()
 
@@ -47,7 +36,7 @@ def test_shipped_garments_are_balanced(split: str, count: int) -> None:
     assert garments.pixels.dtype == torch.uint8
     assert garments.labels.dtype == torch.int64
     assert torch.bincount(garments.labels).tolist() == [count // len(GARMENTS)] * len(GARMENTS)
-    assert ((garments.pixels > 0).sum((1, 2)) >= curation.SURFACE).all()
+    assert ((garments.pixels > 0).sum((1, 2)) >= fashion_mnist.SURFACE).all()
 
 
 def test_shipped_splits_share_no_garment() -> None:
@@ -102,7 +91,7 @@ def test_idx_files_are_read_plain_or_gzipped(folder: Path) -> None:
 def test_what_ships_is_not_fresh(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     every = from_idx(folder, "test")
     assert len(fresh(folder)) == len(every)
-    monkeypatch.setattr(garments, "shipped", lambda split: every[:1])
+    monkeypatch.setattr(fashion_mnist, "shipped", lambda split: every[:1])
     assert not len(fresh(folder))
 
 
@@ -163,19 +152,19 @@ def test_cleaning_joins_a_sole_to_its_shoe() -> None:
 
 
 def test_only_garments_with_surface_are_kept() -> None:
-    assert curation.has_surface(square(14, "bag")[0]).all()
-    assert not curation.has_surface(square(13, "bag")[0]).any()
+    assert fashion_mnist.has_surface(square(14, "bag")[0]).all()
+    assert not fashion_mnist.has_surface(square(13, "bag")[0]).any()
     thin = torch.zeros(1, 28, 28, dtype=torch.uint8)
     thin[:, ::3] = 200  # 280 pixels, none of them away from an edge
-    assert not curation.has_surface(thin).any()
+    assert not fashion_mnist.has_surface(thin).any()
 
 
 def test_a_print_is_louder_than_plain_cloth() -> None:
     plain, _ = square(16, "dress")
     printed = plain.clone()
     printed[:, ::2] //= 2
-    assert curation.loudness(plain).item() == pytest.approx(0, abs=1e-6)
-    assert curation.loudness(printed).item() > 0.1
+    assert fashion_mnist.loudness(plain).item() == pytest.approx(0, abs=1e-6)
+    assert fashion_mnist.loudness(printed).item() > 0.1
 
 
 def test_agreement_counts_neighbours_of_the_same_class() -> None:
@@ -183,9 +172,9 @@ def test_agreement_counts_neighbours_of_the_same_class() -> None:
     small, _ = square(14, "bag")
     reference = torch.cat([large] * 11 + [small] * 11)
     labels = torch.tensor([0] * 11 + [1] * 11)
-    kin = curation.agreement(reference, labels, reference, labels, same=True)
+    kin = fashion_mnist.agreement(reference, labels, reference, labels, same=True)
     assert kin.tolist() == [10] * 22
-    stranger = curation.agreement(large, torch.tensor([1]), reference, labels, same=False)
+    stranger = fashion_mnist.agreement(large, torch.tensor([1]), reference, labels, same=False)
     assert stranger.tolist() == [0]
 
 
@@ -193,9 +182,9 @@ def test_shipped_choice_is_disjoint_and_balanced() -> None:
     labels = torch.arange(8).repeat(250)
     kept = torch.ones(2000, dtype=torch.bool)
     kept[:80] = False
-    chosen = curation.choose_shipped(kept, labels)
+    chosen = fashion_mnist.choose_shipped(kept, labels)
     together = torch.cat(list(chosen.values()))
     assert len(together.unique()) == len(together) == 1600
     assert together.min() >= 80
-    for name, count in curation.SHIPPED.items():
+    for name, count in fashion_mnist.SHIPPED.items():
         assert torch.bincount(labels[chosen[name]]).tolist() == [count] * 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from counterfoil.lab.groups import Painter, blocks, by_value, grouped, put
+from counterfoil_lab.drawing.canvas import Painter, blocks, by_value, grouped, put
 
 NAMES = ("plain", "low", "unused", "high")
 

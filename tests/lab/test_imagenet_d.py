@@ -9,17 +9,18 @@ import torch
 from scipy.stats import fisher_exact
 
 from counterfoil import store
-from counterfoil.cli.demo_imagenet_d import CONTROL, MODELS, SURROGATES
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadSpec
-from counterfoil.lab.faithfulness import faithfulness
-from counterfoil.lab.places import WEIGHTS
-from counterfoil.lab.scenes import PLANTED_BACKGROUNDS
 from counterfoil.parts import registry
 from counterfoil.protocols import imagenet_d
 from counterfoil.protocols.imagenet_d.grids import read_grid
 from counterfoil.protocols.imagenet_d.grids.words import named, read_yaml
 from counterfoil.testing import check_painter
+from counterfoil_lab.checker import faithfulness
+from counterfoil_lab.demo import CONTROL, SURROGATES
+from counterfoil_lab.demo import TESTED as MODELS
+from counterfoil_lab.parts import WEIGHTS
+from counterfoil_lab.world import PLANTED_BACKGROUNDS
 
 pytestmark = pytest.mark.xdist_group("lab imagenet-d")
 

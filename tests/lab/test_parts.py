@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from counterfoil.core.errors import BadData, UnknownName
-from counterfoil.lab.parts import CLASSIFIERS, GENERATORS
 from counterfoil.parts import registry
 from counterfoil.testing import check_generator, check_model, check_oracle
+from counterfoil_lab.parts import CLASSIFIERS, GENERATORS
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)

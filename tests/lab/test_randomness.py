@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from counterfoil.lab.randomness import between, bits, bits_in_torch, lattice, line, smooth, uniform
+from counterfoil_lab.drawing.canvas import between, bits, bits_in_torch, lattice, line, smooth, uniform
 
 SEEDS = torch.tensor([0, 1, -1, 2**31, 2**40 + 5, -(2**62), 2**63 - 1])
 

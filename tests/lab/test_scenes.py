@@ -6,18 +6,22 @@ import pytest
 import torch
 
 from counterfoil.core.errors import BadData, UnknownName
-from counterfoil.lab.garments import Garments, shipped
-from counterfoil.lab.randomness import bits, lattice, smooth, uniform
-from counterfoil.lab.scenes import (
+from counterfoil_lab.drawing.canvas import bits, lattice, smooth, uniform
+from counterfoil_lab.drawing.render import render
+from counterfoil_lab.world import (
     DISTRIBUTIONS,
+    FACTORS,
+    GARMENTS,
     PLANTED_BACKGROUNDS,
     PLANTED_COLOURS,
     PLANTED_SHARE,
+    STUDIOS,
+    UNSAID,
+    Garments,
     Scenes,
-    render,
     sample,
+    shipped,
 )
-from counterfoil.lab.vocabulary import FACTORS, GARMENTS, STUDIOS, UNSAID
 
 PINNED_BITS = [[3568689886, 1976104454], [3095535871, 2427445645], [2644867984, 658839842]]
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from lab.training import sheet
 from PIL import Image
 
-from counterfoil.lab import sheet
-from counterfoil.lab.garments import shipped
-from counterfoil.lab.vocabulary import FACTORS
+from counterfoil_lab.world import FACTORS, shipped
 
 
 def test_pictures_lie_row_by_row() -> None:

@@ -11,24 +11,18 @@ import pytest
 import timm
 import torch
 from diffusers import AutoencoderKL, DDPMPipeline, StableDiffusionPipeline, VQModel
+from lab.training import attributes, autoencoder, blip, classifiers, clip, ddpm, diffusion, loop, rewriter, vqgan
+from lab.training.data import Pool, PoolSize, augment
+from lab.training.loop import Run, rescheduled
+from lab.training.wording import END, LENGTH, UNKNOWN, Habits, Wording, caption_tokenizer, matches, words
 from safetensors import safe_open
 from torch import nn
 from transformers import AutoTokenizer, BlipForConditionalGeneration, BlipProcessor, CLIPModel, CLIPProcessor, LlamaForCausalLM
 
 from counterfoil.core.errors import RunFailed
-from counterfoil.lab.captions import captions
-from counterfoil.lab.garments import shipped
-from counterfoil.lab.prompts import rewriter_prompt, singles
-from counterfoil.lab.scenes import sample
-from counterfoil.lab.tokenizer import END, LENGTH, UNKNOWN, caption_tokenizer, words
-from counterfoil.lab.train import attributes, autoencoder, blip, classifiers, clip, ddpm, diffusion, loop, rewriter, vqgan
-from counterfoil.lab.train.augment import augment
-from counterfoil.lab.train.pool import Pool, PoolSize
-from counterfoil.lab.train.recipe import rescheduled
-from counterfoil.lab.train.run import Run
-from counterfoil.lab.train.wording import Habits, Wording, matches
-from counterfoil.lab.vocabulary import FACTORS, GARMENTS
 from counterfoil.parts.weights import file_sha256
+from counterfoil_lab.captions import captions, rewriter_prompt, singles
+from counterfoil_lab.world import FACTORS, GARMENTS, sample, shipped
 
 TINY_POOL = PoolSize(start=16, capacity=16, chunk=8, fresh=0.25)
 TINY_CONVOLUTIONAL = {"channels": [8, 8, 8, 8], "stem_width": 8, "stem_type": "deep_tiered", "avg_down": True}

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 import transformers
-
-from counterfoil.lab.tokenizer import END, PAD, START, caption_tokenizer, prompt_tokenizer, words
+from lab.training.wording import END, PAD, START, caption_tokenizer, prompt_tokenizer, words
 
 CHAT = "{% for message in messages %}{{ message['content'] }}{% endfor %}{% if add_generation_prompt %} =>{% endif %}"
 

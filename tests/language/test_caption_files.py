@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 
 from counterfoil.core.errors import BadData
-from counterfoil.lab.captions import parse
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Caption, Captioner, Sample
 from counterfoil.parts.language.caption_files import captions
+from counterfoil_lab.captions import parse
 
 NOTHING = torch.zeros(0, 3, 8, 8)
 

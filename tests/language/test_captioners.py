@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from counterfoil.core.errors import BadPart, BadWeights
-from counterfoil.lab.captions import parse
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Captioner, Sample
 from counterfoil.parts.language.captioners import TransformersCaptioner, Wording, captioner, prefixed
 from counterfoil.testing import pictures
+from counterfoil_lab.captions import parse
 from tests.language.small_models import blip2, encoder_decoder, llama
 
 pytestmark = pytest.mark.xdist_group("captioners")

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
-from counterfoil.lab import captions as lab
-from counterfoil.lab.garments import shipped
-from counterfoil.lab.scenes import sample
-from counterfoil.lab.vocabulary import FACTORS as LAB_FACTORS
 from counterfoil.parts.language.checker import Checker
 from counterfoil.parts.language.factors import FACTORS, REASONS
 from counterfoil.parts.language.limits import TokenLimit
 from counterfoil.parts.language.similarity import TextSimilarity, names_class
+from counterfoil_lab import captions as lab
+from counterfoil_lab.world import FACTORS as LAB_FACTORS
+from counterfoil_lab.world import sample, shipped
 
 CAPTION = "a photo of a brown dog sitting on a couch next to a window"
 ENGLISH = Checker.build()

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from counterfoil.core.errors import BadPart
-from counterfoil.lab.vocabulary import FACTORS
 from counterfoil.parts.language import lexicon
 from counterfoil.parts.language.lexicon import parse
 from counterfoil.parts.language.lexicon_rewriter import lexicon_rewriter
+from counterfoil_lab.world import FACTORS
 
 
 def test_english_has_every_section_and_no_word_twice_in_a_group() -> None:

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from counterfoil.core.errors import BadPart, BadSpec
-from counterfoil.lab import captions as lab
-from counterfoil.lab.garments import shipped
-from counterfoil.lab.scenes import sample
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Rewriter, RewriteRequest
 from counterfoil.parts.language.checker import Checker
 from counterfoil.parts.language.edits import rewrite
 from counterfoil.parts.language.factors import FACTORS
 from counterfoil.parts.language.lexicon_rewriter import lexicon_rewriter
+from counterfoil_lab import captions as lab
+from counterfoil_lab.world import sample, shipped
 from tests.language.test_checker import LANCE
 
 NATURAL = """a photo of a dog sitting on a couch next to a window

@@ -8,9 +8,6 @@ import pytest
 import torch
 
 from counterfoil.core.errors import BadPart, BadWeights
-from counterfoil.lab import captions as lab
-from counterfoil.lab.garments import shipped
-from counterfoil.lab.scenes import sample
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Rewriter, RewriteRequest
 from counterfoil.parts.language.checker import Checker
@@ -19,6 +16,8 @@ from counterfoil.parts.language.factors import FACTORS
 from counterfoil.parts.language.generation import Sampling, Writer, Written, _Noise
 from counterfoil.parts.language.llm import LlmRewriter, llm_rewriter
 from counterfoil.parts.language.prompting import STYLES
+from counterfoil_lab import captions as lab
+from counterfoil_lab.world import sample, shipped
 from tests.language.small_models import llama
 
 pytestmark = pytest.mark.xdist_group("llm")

@@ -7,20 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lab.training.wording import prompt_tokenizer
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from counterfoil.cli.app import app
 from counterfoil.core.errors import BadData, BadRun, BadSpec, BadWeights, CounterfoilError
-from counterfoil.lab.tokenizer import prompt_tokenizer
 from counterfoil.parts.contracts import RewriteRequest
 from counterfoil.parts.language import checkpoints, pairs
 from counterfoil.parts.language.examples import HIDDEN, examples
-from counterfoil.parts.language.lab import rewriter
 from counterfoil.parts.language.llm import LlmRewriter, llm_rewriter
 from counterfoil.parts.language.pairs import Pair
 from counterfoil.parts.language.prompting import STYLES
 from counterfoil.parts.language.tuning import Recipe, Step, train
+from counterfoil_lab.language import rewriter
 from tests.language.small_models import llama
 
 pytestmark = pytest.mark.xdist_group("tuning")

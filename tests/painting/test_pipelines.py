@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from counterfoil.core.errors import BadPart, BadWeights
-from counterfoil.lab.places import WEIGHTS
 from counterfoil.parts import registry
 from counterfoil.parts.painters.painted import fault, paint
 from counterfoil.parts.painters.pipelines import PipelinePainter, diffusers_painter
 from counterfoil.testing import check_painter
+from counterfoil_lab.parts import WEIGHTS
 
 PROMPTS = [
     "a photo of a red wool dress on a beach",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,15 +74,14 @@ def bench(
 
 
 def lab(protocol: str) -> dict[str, Any]:
-    """The values of a protocol's run on the lab, as its demo has them."""
-    from counterfoil.cli import demo_imagenet_d, demo_lance
-
-    if protocol == "lance":
-        return {**demo_lance.SPEC}
-    if protocol == "imagenet-d":
-        return demo_imagenet_d.demo_spec().model_dump(mode="json", exclude={"limit"})
-    parts = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip"}
-    return {"protocol": protocol, **(parts if protocol == "fmr" else {})}
+    """Return the values of the run that a protocol's demo does."""
+    demos = entry_points(group="counterfoil.demos", name=protocol)
+    if not demos:
+        raise UsageError(
+            f"bench: no demo of protocol {protocol!r} to time; name a specification, or pip install 'counterfoil[lab]'"
+        )
+    values: dict[str, Any] = next(iter(demos)).load().values()
+    return values
 
 
 def lines(found: Measured, predict: int) -> list[str]:

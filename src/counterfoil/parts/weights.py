@@ -11,6 +11,7 @@ import pickle
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,13 @@ def find(path: str | Path) -> Path:
         return others[0]
     held = f"several weight files ({', '.join(file.name for file in others[:3])}, …)" if others else "no weight file"
     raise BadWeights(f"{path}: holds {held}; name the one to use, or call it {PREFERRED[0]}")
+
+
+def bundled(name: str) -> str:
+    """Return the folder that `package:model` stands for, as in `lab:rewriter`, if an installed package has such models."""
+    kind, colon, rest = name.partition(":")
+    folders = {entry.name: entry for entry in entry_points(group="counterfoil.folders")} if colon else {}
+    return str(folders[kind].load()(rest)) if kind in folders else name
 
 
 def local_folder(name: str) -> Path | None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from counterfoil.lab.captions import parse
-from counterfoil.lab.parts import Wardrobe
-from counterfoil.lab.scenes import Scenes, render
-from counterfoil.lab.vocabulary import FACTORS
 from counterfoil.parts import images
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal
+from counterfoil_lab.captions import parse
+from counterfoil_lab.drawing.render import render
+from counterfoil_lab.parts import Wardrobe
+from counterfoil_lab.world import FACTORS, Scenes
 
 
 @dataclass

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.cli.demo_lance import MODELS, SPEC
 from counterfoil.core import spec as specs
-from counterfoil.lab.captions import PLACES
-from counterfoil.lab.parts import wardrobe
-from counterfoil.lab.scenes import PLANTED_BACKGROUNDS, PLANTED_COLOURS
 from counterfoil.metrics.lance import lance_results
 from counterfoil.protocols import lance
 from counterfoil.protocols.assembly import Given
+from counterfoil_lab.captions import PLACES
+from counterfoil_lab.demo import LANCE as SPEC
+from counterfoil_lab.demo import LANCE_MODELS as MODELS
+from counterfoil_lab.parts import wardrobe
+from counterfoil_lab.world import PLANTED_BACKGROUNDS, PLANTED_COLOURS
 from tests.protocols.lance.exact import Redrawn
 
 IMAGES = 64

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
+from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -107,10 +108,9 @@ def load(name: str) -> Lexicon:
     """The lexicon of that name, or of the YAML file at that path: `english`, `wardrobe`, `my-words.yaml`."""
     if name in ("", "english"):
         return _english()
-    if name == "wardrobe":
-        from counterfoil.parts.language.wardrobe import lexicon
-
-        return lexicon()
+    for entry in entry_points(group="counterfoil.lexicons", name=name):
+        lexicon: Lexicon = entry.load()()
+        return lexicon
     path = Path(name).expanduser()
     if not path.is_file():
         raise BadPart(f"lexicon:{name}: no such word lists; name english, wardrobe or a YAML file (docs/rewriters.md)")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,15 +16,13 @@ from counterfoil.parts.language.llm import load
 
 TILE = 8
 GRAIN = 16
-_LAB = "lab:rewriter"
 
 
 class Perplexity:
     """A causal language model from transformers that scores texts: a folder, a hub repository, or lab:rewriter."""
 
     def __init__(self, name: str, *, revision: str | None = None) -> None:
-        place = str(Path(__file__).parents[2] / "lab" / "weights" / "rewriter") if name == _LAB else name
-        self.model, self.tokenizer, self.name = load(place.removeprefix("llm:"), revision=revision)
+        self.model, self.tokenizer, self.name = load(weights.bundled(name.removeprefix("llm:")), revision=revision)
         self.model.eval().requires_grad_(False)
         self._room = int(getattr(self.model.config, "max_position_embeddings", 0) or 1024)
 

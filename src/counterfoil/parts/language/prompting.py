@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from counterfoil.core.errors import BadPart
-from counterfoil.lab.prompts import rewriter_prompt
 from counterfoil.parts.contracts import RewriteRequest
 from counterfoil.parts.language.factors import FACTORS
 
@@ -53,7 +52,7 @@ class Style:
     def prompt(self, caption: str, factor: str, variations: int, tokenizer: Any = None) -> str:
         """The text that the model goes on with; by the tokenizer's chat template where it has one."""
         if not self.numbered:
-            return rewriter_prompt(factor, caption)
+            return f"{factor} : {caption} =>"
         text = instruction(caption, factor, variations)
         if getattr(tokenizer, "chat_template", None):
             messages = [{"role": "user", "content": text}]

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from counterfoil.core.errors import BadSpec, RunFailed, one_line
+from counterfoil.parts import weights
 from counterfoil.parts.language import checkpoints, pairs
 from counterfoil.parts.language.examples import HIDDEN, Example, examples
 from counterfoil.parts.language.generation import seed_of
@@ -259,9 +260,5 @@ def _with_adapter(model: Any, recipe: Recipe) -> Any:
 
 
 def _place(base: str) -> str:
-    """Where the base model is; the lab's goes by its name."""
-    if base == "lab:rewriter":
-        from counterfoil.lab.places import WEIGHTS
-
-        return str(WEIGHTS / "rewriter")
-    return base.removeprefix("llm:")
+    """Return the folder or hub repository of the base model."""
+    return weights.bundled(base.removeprefix("llm:"))
