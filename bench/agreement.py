@@ -26,12 +26,12 @@ import torch
 from bench.precision import Outcome, agreement, difference, numbers
 from bench.results import add_keep, checked, command
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.core import spec as specs
 from counterfoil.engine.scheduler import CPU_TILE
 from counterfoil.metrics.columns import YES
 from counterfoil.metrics.outcomes import read_outcomes
-from counterfoil.protocols import fmr
+from counterfoil.protocols.fmr.running import Progress
 from counterfoil.protocols.ray.execution import Execution
 
 GPU_TILE = 64
@@ -41,12 +41,12 @@ Way = Callable[[specs.FmrSpec, Path], store.Run]
 
 
 def plain(spec: specs.FmrSpec, out: Path) -> store.Run:
-    return fmr.run(spec, out, execution=HERE)
+    return protocols.run(spec, out, execution=HERE)
 
 
 def fewer_slots(spec: specs.FmrSpec, out: Path) -> store.Run:
     engine = spec.engine.model_copy(update={"slots": spec.engine.tile})
-    return fmr.run(spec.model_copy(update={"engine": engine}), out, execution=HERE)
+    return protocols.run(spec.model_copy(update={"engine": engine}), out, execution=HERE)
 
 
 def interrupted(spec: specs.FmrSpec, out: Path) -> store.Run:
@@ -57,19 +57,19 @@ def interrupted(spec: specs.FmrSpec, out: Path) -> store.Run:
     left = len({trial.image_id for trial in store.open_run(out).trials})
     if process.exitcode != -signal.SIGKILL or not 0 < left < spec.limit:
         sys.exit(f"the run was to be killed half-way: exit code {process.exitcode}, {left} of {spec.limit} images stored")
-    return fmr.run(spec, out, execution=HERE)
+    return protocols.run(spec, out, execution=HERE)
 
 
 def _die_half_way(spec: specs.FmrSpec, out: Path) -> None:
-    def watch(now: fmr.Progress) -> None:
+    def watch(now: Progress) -> None:
         if 2 * now.done >= now.total:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    fmr.run(spec, out, execution=HERE, watch=watch)
+    protocols.run(spec, out, execution=HERE, watch=watch)
 
 
 def through_ray(spec: specs.FmrSpec, out: Path) -> store.Run:
-    return fmr.run(spec, out, execution=RAY)
+    return protocols.run(spec, out, execution=RAY)
 
 
 WAYS: dict[str, Way] = {

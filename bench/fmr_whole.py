@@ -28,10 +28,10 @@ from bench.fmr_setup import Parts, parts
 from bench.results import add_keep, command, keep
 from PIL import Image
 
+from counterfoil import protocols
 from counterfoil.core.spec import FmrSpec
 from counterfoil.engine.memory import GPU_TILE
 from counterfoil.parts.datasets.folder import FolderDataset
-from counterfoil.protocols import fmr
 from counterfoil.protocols.assembly import Given, assemble
 from counterfoil.store import layout as store_layout
 from counterfoil.store import open_run
@@ -80,7 +80,7 @@ def engine_alone(given: Given, spec: FmrSpec) -> float:
 def whole_run(given: Given, spec: FmrSpec, out: Path) -> float:
     """Seconds for the same through the protocol, into a store."""
     began = time.perf_counter()
-    fmr.run(spec, out, given=given)
+    protocols.run(spec, out, given=given)
     took = time.perf_counter() - began
     for trial in open_run(out).trials:
         _check(trial.image_id, [trial.steps], spec)

@@ -23,10 +23,9 @@ from pathlib import Path
 
 from scipy.stats import fisher_exact
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.metrics.imagenet_d import table_text
 from counterfoil.metrics.p_values import p_text
-from counterfoil.protocols import imagenet_d
 from counterfoil.report.export import export
 from counterfoil_lab.checker import faithfulness
 from counterfoil_lab.demo import CONTROL
@@ -40,7 +39,7 @@ def main() -> None:
     given = _arguments()
     fresh, begun = not given.out.exists(), time.monotonic()
     spec = demo_spec(given.images).model_copy(update={"seed": given.seed, "device": given.device})
-    run = imagenet_d.run(spec, given.out, tell=print)
+    run = protocols.run(spec, given.out, tell=print)
     shutil.rmtree(given.out.with_name(given.out.name + "-set"), ignore_errors=True)
     export(run, given.out.with_name(given.out.name + "-set"), licence="MIT")
     minutes = (time.monotonic() - begun) / 60

@@ -27,9 +27,9 @@ from typing import Any
 
 from bench.results import add_keep, command, keep
 
+from counterfoil import protocols
 from counterfoil.core import spec as specs
 from counterfoil.core.records import Estimate
-from counterfoil.protocols import fmr
 
 SHOWN = {
     "SA": "SA",
@@ -152,7 +152,7 @@ def _scores(given: argparse.Namespace, model: str, setting: Setting) -> dict[str
         }
     )
     with tempfile.TemporaryDirectory() as folder:
-        return dict(fmr.run(spec, Path(folder) / "run").scores)
+        return dict(protocols.run(spec, Path(folder) / "run").scores)
 
 
 def _apart(low: Estimate, high: Estimate) -> tuple[bool, str]:

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from lab.training.edit_faithfulness import Outcome, by_factor, outcome, readings
 
+from counterfoil import protocols
 from counterfoil.core import spec
 from counterfoil.metrics.lance import lance_results
 from counterfoil.metrics.lance_table import chance, text
 from counterfoil.parts import images
-from counterfoil.protocols import lance
 from counterfoil.store import Run
 from counterfoil.store.stages import Progress
 from counterfoil_lab.captions import PLACES, parse
@@ -72,7 +72,7 @@ def timed(asked: spec.LanceSpec, out: Path) -> Run:
     def watch(progress: Progress) -> None:
         began.setdefault(progress.stage, time.monotonic())
 
-    run = lance.run(asked, out, watch=watch, tell=print)
+    run = protocols.run(asked, out, watch=watch, tell=print)
     ends = [*list(began.values())[1:], time.monotonic()]
     seconds = {stage: end - start for (stage, start), end in zip(began.items(), ends, strict=True)}
     print(", ".join(f"{stage} {spent:.0f} s" for stage, spent in seconds.items()), f"(threads: {torch.get_num_threads()})")

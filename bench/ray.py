@@ -30,10 +30,10 @@ import psutil
 import torch
 from bench.results import add_keep, command, keep
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.core import spec as specs
 from counterfoil.engine.scheduler import CPU_TILE
-from counterfoil.protocols import fmr
+from counterfoil.protocols.fmr.running import Progress
 from counterfoil.protocols.ray.execution import Execution
 
 LEAST = 1.7  # times one worker that two should give on two cores
@@ -50,11 +50,11 @@ def timed(spec: specs.FmrSpec, out: Path, workers: int) -> tuple[store.Run, dict
     """The run; its images a second once it is under way, and what the workers used of a processor for an image."""
     seen: list[tuple[int, float, float]] = []  # images, time, seconds of a processor
 
-    def watch(now: fmr.Progress) -> None:
+    def watch(now: Progress) -> None:
         if not seen or now.done >= now.total or now.done - seen[-1][0] >= 4:
             seen.append((now.done, time.perf_counter(), sum(sum(each.cpu_times()[:2]) for each in _workers())))
 
-    run = fmr.run(spec, out, execution=Execution("ray", workers, threads=1), watch=watch)
+    run = protocols.run(spec, out, execution=Execution("ray", workers, threads=1), watch=watch)
     first, last = next(mark for mark in seen if mark[0] >= 8 * workers), seen[-1]
     images = last[0] - first[0]
     return run, {"images/s": images / (last[1] - first[1]), "processor s an image": (last[2] - first[2]) / images}
@@ -93,11 +93,11 @@ def chaos(images: int, seconds: float, every: float, budget: int, folder: Path) 
     killer.start()
     told: list[str] = []
     began = time.perf_counter()
-    disturbed = fmr.run(spec, folder / "killed", execution=Execution("ray", 2, threads=1), tell=told.append)
+    disturbed = protocols.run(spec, folder / "killed", execution=Execution("ray", 2, threads=1), tell=told.append)
     took = time.perf_counter() - began
     over.set()
     killer.join()
-    whole = fmr.run(spec, folder / "whole")
+    whole = protocols.run(spec, folder / "whole")
     ids = [trial.image_id for trial in disturbed.trials if trial.arm == "guided"]
     return [
         {
@@ -133,7 +133,7 @@ def _ended(spec: specs.FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple
                 over.wait(0.95)
                 worst.resume()
 
-    def watch(now: fmr.Progress) -> None:
+    def watch(now: Progress) -> None:
         if not seen or now.done > seen[-1][0]:
             seen.append((now.done, time.perf_counter()))
 
@@ -141,7 +141,7 @@ def _ended(spec: specs.FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple
     if slow:
         holder.start()
     try:
-        fmr.run(spec, out, execution=Execution("ray", workers, threads=1), watch=watch)
+        protocols.run(spec, out, execution=Execution("ray", workers, threads=1), watch=watch)
     finally:
         over.set()
         if slow:

@@ -21,7 +21,7 @@ from bench.results import add_keep, command, keep
 from tests.browser.conftest import HOW, chromium
 from tests.report.made import Plan, build
 
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 
 LIMIT = 2.0  # seconds
 

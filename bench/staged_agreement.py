@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from bench.results import add_keep, checked, command
 
+from counterfoil import protocols
 from counterfoil.core import spec as specs
-from counterfoil.protocols import imagenet_d, lance
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.store import Run
 from counterfoil_lab.demo import LANCE as SPEC
@@ -44,17 +44,17 @@ def spec_of(protocol: str, asked: argparse.Namespace) -> Any:
     return demo_spec(asked.images).model_copy(update={"device": asked.device})
 
 
-def run(protocol: str, spec: Any, out: Path, execution: Execution = HERE) -> Run:
-    return {"lance": lance, "imagenet-d": imagenet_d}[protocol].run(spec, out, execution=execution)
+def run(spec: Any, out: Path, execution: Execution = HERE) -> Run:
+    return protocols.run(spec, out, execution=execution)
 
 
 def plain(protocol: str, spec: Any, out: Path, lines: int) -> Run:
-    return run(protocol, spec, out)
+    return run(spec, out)
 
 
 def interrupted(protocol: str, spec: Any, out: Path, lines: int) -> Run:
     """In a process that is killed when half of `lines` are written, and then in this one."""
-    process = get_context("spawn").Process(target=run, args=(protocol, spec, out))
+    process = get_context("spawn").Process(target=run, args=(spec, out))
     process.start()
     while process.is_alive() and 2 * len(lines_of(out)) < lines:
         time.sleep(LOOKING)
@@ -62,11 +62,11 @@ def interrupted(protocol: str, spec: Any, out: Path, lines: int) -> Run:
     process.join()
     if process.exitcode != -signal.SIGKILL or not 0 < len(lines_of(out)) < lines:
         sys.exit(f"the run was to be killed half-way: exit code {process.exitcode}, {len(lines_of(out))} of {lines} lines")
-    return run(protocol, spec, out)
+    return run(spec, out)
 
 
 def through_ray(protocol: str, spec: Any, out: Path, lines: int) -> Run:
-    return run(protocol, spec, out, RAY)
+    return run(spec, out, RAY)
 
 
 WAYS: dict[str, Way] = {

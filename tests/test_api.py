@@ -133,11 +133,11 @@ def test_lance_runs_with_objects_too(tmp_path):
 
 
 def test_a_model_object_is_tested_on_an_exported_set(tmp_path):
-    from counterfoil.protocols import imagenet_d
+    from counterfoil import protocols
     from counterfoil.report.export import export
     from tests.protocols.imagenet_d.world import SquareModel, given, spec
 
-    export(imagenet_d.run(spec(), tmp_path / "made", given=given()), tmp_path / "set", licence="MIT")
+    export(protocols.run(spec(), tmp_path / "made", given=given()), tmp_path / "set", licence="MIT")
     run = counterfoil.evaluate(SquareModel(), tmp_path / "set", protocol="imagenet-d", out=tmp_path / "run")
     assert run.results["accuracy"]["value"] == 100 and run.results["model"]["name"] == "object:SquareModel"
 

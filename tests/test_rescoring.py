@@ -6,11 +6,12 @@ import dataclasses
 
 import pytest
 
+from counterfoil import protocols
 from counterfoil.core.errors import LabelMismatch, UsageError
 from counterfoil.core.records import Verdict
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.fmr import fmr_results
-from counterfoil.protocols import fmr, rescoring
+from counterfoil.protocols import rescoring
 from counterfoil.report.board import entries_of
 from counterfoil.store.asked import asked_of
 from tests.fakes import TinyModel
@@ -19,7 +20,7 @@ from tests.worlds import FAKES, arrays, spec
 
 @pytest.fixture
 def run(tmp_path):
-    return fmr.run(spec(f"tensors:{arrays(tmp_path / 'data.npz', 21)}"), tmp_path / "run")
+    return protocols.run(spec(f"tensors:{arrays(tmp_path / 'data.npz', 21)}"), tmp_path / "run")
 
 
 def plain(rows, **changes):
@@ -80,7 +81,7 @@ def test_a_model_that_was_trained_anew_does_not_take_the_place_of_the_one_that_w
 
 
 def test_results_follow_what_the_runs_own_oracle_says_later(tmp_path):
-    run = fmr.run(spec(f"tensors:{arrays(tmp_path / 'data.npz', 21)}", oracle="human:"), tmp_path / "run")
+    run = protocols.run(spec(f"tensors:{arrays(tmp_path / 'data.npz', 21)}", oracle="human:"), tmp_path / "run")
     assert run.results["FMR"]["value"] is None and run.results["counts"]["pending"] == 21
     made = [trial for trial in run.trials if trial.image]
     run.append(verdicts=[Verdict(each.trial_id, "made", "human:", True, 1.0, each.label) for each in made])
@@ -106,7 +107,7 @@ def twin(tmp_path):
     file = tmp_path / "plain.py"
     file.write_text("from tests.fakes import CLASSES, TinyModel\n\ndef plain():\n    return TinyModel().body, list(CLASSES)\n")
     data = f"tensors:{arrays(tmp_path / 'data.npz', 4)}"
-    run = fmr.run(spec(data, model=f"python:{file}:plain", search={"budget": 1}), tmp_path / "run")
+    run = protocols.run(spec(data, model=f"python:{file}:plain", search={"budget": 1}), tmp_path / "run")
     return run, PartSpec(name=f"classifier:python:{file}:plain")
 
 

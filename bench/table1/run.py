@@ -14,8 +14,8 @@ from typing import Any
 
 from bench.table1.models import WEIGHTS
 
+from counterfoil import protocols
 from counterfoil.core import spec as specs
-from counterfoil.protocols import fmr
 from counterfoil.studies import papers
 from counterfoil.studies.papers import beside, ours
 
@@ -66,7 +66,7 @@ def main() -> None:
     table = source.table(1)
     found = []
     for name, spec in rows.items():
-        run = fmr.run(spec, given.out / name.lower(), tell=print)
+        run = protocols.run(spec, given.out / name.lower(), tell=print)
         found += [(name, each) for each in ours.rows(run, table)]
     print("\n".join(beside.lines(source, table, found)))
 

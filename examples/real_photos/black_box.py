@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from counterfoil import protocols
 from counterfoil.core import spec as specs
 from counterfoil.core.progress import watching
 from counterfoil.metrics.significance import mcnemar
-from counterfoil.protocols import fmr
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -60,7 +60,7 @@ def main() -> None:
     )
     assert isinstance(spec, specs.FmrSpec)
     with watching("searching") as (watch, tell):
-        made = fmr.run(spec, asked.out / f"run-{asked.queries}", watch=watch, tell=tell)
+        made = protocols.run(spec, asked.out / f"run-{asked.queries}", watch=watch, tell=tell)
     tell_of(made, asked.queries)
     print(f"Report: {write_report([made], asked.out / 'report')}")
 

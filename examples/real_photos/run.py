@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from counterfoil import protocols
 from counterfoil.core import spec as specs
 from counterfoil.core.progress import watching
-from counterfoil.protocols import fmr
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run
 
 LITE = Path(__file__).with_name("lite.py")
@@ -78,7 +78,7 @@ def run(asked: argparse.Namespace, network: str, name: str, family: dict[str, An
     )
     assert isinstance(spec, specs.FmrSpec)
     with watching(f"{network} under {name}") as (watch, tell):
-        return fmr.run(spec, asked.out / f"{network}-{name}", watch=watch, tell=tell)
+        return protocols.run(spec, asked.out / f"{network}-{name}", watch=watch, tell=tell)
 
 
 def table(name: str, networks: Sequence[str], runs: list[Run]) -> None:

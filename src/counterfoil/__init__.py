@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from counterfoil.core.records import Prediction, Trial, Verdict
     from counterfoil.core.spec import RunSpec
     from counterfoil.protocols.evaluate import evaluate
-    from counterfoil.store import Run, open_run
+    from counterfoil.protocols.reading import Run, open_run
 
 _HOMES = {
     "CounterfoilError": "counterfoil.core.errors",
     "Prediction": "counterfoil.core.records",
-    "Run": "counterfoil.store",
+    "Run": "counterfoil.protocols.reading",
     "RunSpec": "counterfoil.core.spec",
     "Trial": "counterfoil.core.records",
     "Verdict": "counterfoil.core.records",
     "evaluate": "counterfoil.protocols.evaluate",
-    "open_run": "counterfoil.store",
+    "open_run": "counterfoil.protocols.reading",
 }
 
 __all__ = ["CounterfoilError", "Prediction", "Run", "RunSpec", "Trial", "Verdict", "evaluate", "open_run"]

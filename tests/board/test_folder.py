@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.board import app
 from counterfoil.core.errors import CounterfoilError, UsageError
-from counterfoil.report.board import entries_of, write_board
+from counterfoil.protocols.reading import write_board
+from counterfoil.report.board import entries_of
 from counterfoil.store import open_run
 from counterfoil.store.canonical import canonical
 from tests.cli.stored import stored
@@ -130,7 +131,7 @@ def test_commands(tmp_path: Path) -> None:
 
 def test_a_board_is_made_without_torch(runs: list[Path], tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from counterfoil.report.board import write_board; "
+        "import sys; from pathlib import Path; from counterfoil.protocols.reading import write_board; "
         "write_board([Path(sys.argv[1])], Path(sys.argv[2]), pictures=0); print('torch' in sys.modules)"
     )
     command = [sys.executable, "-c", code, str(runs[0]), str(tmp_path / "board")]

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from counterfoil import protocols
 from counterfoil.cli.board import app
 from counterfoil.core.errors import UsageError
-from counterfoil.protocols import imagenet_d
-from counterfoil.report.board import entries_of, read_entry, write_board
+from counterfoil.protocols.reading import write_board
+from counterfoil.report.board import entries_of, read_entry
 from counterfoil.report.board.entry import Answers, Entry
 from counterfoil.report.board.tables import tables
 from counterfoil.store import Run
@@ -20,7 +21,7 @@ from tests.report.pages import read
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return imagenet_d.run(spec(), tmp_path_factory.mktemp("runs") / "painted", given=given())
+    return protocols.run(spec(), tmp_path_factory.mktemp("runs") / "painted", given=given())
 
 
 def test_accuracy_on_the_set_and_before_mining_are_those_of_the_run(run: Run) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from counterfoil.core.records import Prediction
-from counterfoil.report import write_report
-from counterfoil.report.board import write_board
+from counterfoil.protocols.reading import write_board, write_report
 from counterfoil.store import open_run
 from tests.report.made import Plan, build, replace_results
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from counterfoil.protocols import imagenet_d, lance
-from counterfoil.report import write_report
+from counterfoil import protocols
+from counterfoil.protocols.reading import write_report
 from tests.protocols.imagenet_d.world import given, spec
 from tests.protocols.lance import world
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.xdist_group("browser")
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("painted")
-    run = imagenet_d.run(spec(), folder / "run", given=given())
+    run = protocols.run(spec(), folder / "run", given=given())
     return write_report([run], folder / "report").with_name("gallery.html")
 
 
 @pytest.fixture(scope="module")
 def edited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("edited")
-    run = lance.run(world.spec(), folder / "run", given=world.given())
+    run = protocols.run(world.spec(), folder / "run", given=world.given())
     return write_report([run], folder / "report").with_name("gallery.html")
 
 

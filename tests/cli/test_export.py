@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from counterfoil import protocols
 from counterfoil.cli.app import app
 from counterfoil.core.errors import CounterfoilError, UsageError
-from counterfoil.protocols import imagenet_d
 from tests.protocols.imagenet_d.world import given, spec
 
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export") / "run"
-    imagenet_d.run(spec(), folder, given=given())
+    protocols.run(spec(), folder, given=given())
     return folder
 
 

@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.cli.app import app
 from counterfoil.cli.results import show
 from counterfoil.core.errors import BadSpec, UsageError
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.estimate import estimate
 from counterfoil.metrics.measures import LANCE
-from counterfoil.metrics.protocols import results_of
-from counterfoil.metrics.rows import read_rows
 from counterfoil.parts.contracts import Proposals
-from counterfoil.protocols import lance, rescoring
+from counterfoil.protocols import rescoring
+from counterfoil.protocols.lance import lance
+from counterfoil.protocols.reading import results_of
 from tests.protocols.lance import world
 
 OTHER = f"python:{world.__file__}:Looking"
@@ -29,7 +29,7 @@ PICKY = f"python:{world.__file__}:Picky"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("cli") / "run"
-    finished = lance.run(world.spec(), out, given=world.given())
+    finished = protocols.run(world.spec(), out, given=world.given())
     for name in (OTHER, PICKY):
         rescoring.score(finished, PartSpec(name=name))
     return store.open_run(out)
@@ -74,7 +74,7 @@ def test_gate_takes_bars_by_factor(run):
 
 
 def test_a_number_is_the_one_that_the_results_have_under_its_name(run):
-    results, rows = results_of(run, model=PICKY), read_rows(run, model=PICKY)
+    results, rows = results_of(run, model=PICKY), lance.observe(run, model=PICKY)
     assert results["SA"]["value"] != results["accuracy_source"]["value"] != results["accuracy_edited"]["value"]
     for name, each in LANCE.items():
         found = estimate(rows.columns, {name: each.statistic}, clusters=rows.source)[name]
@@ -120,7 +120,7 @@ def test_runs_over_other_pictures_of_the_same_names_are_refused(run, tmp_path):
         def load(self, sample, size):
             return (super().load(sample, size) * 230).round() / 255
 
-    other = lance.run(world.spec(), tmp_path / "dark", given=world.given(dataset=Darker(count=4)))
+    other = protocols.run(world.spec(), tmp_path / "dark", given=world.given(dataset=Darker(count=4)))
     with pytest.raises(UsageError, match="the same image ids stand for other pictures"):
         invoke("gate", str(run.path), "--against", str(other.path))
 
@@ -130,7 +130,7 @@ def test_edits_of_other_words_are_not_paired(run, tmp_path):
         def _one(self, request):
             return Proposals(tuple(reversed(super()._one(request).captions)))
 
-    other = lance.run(world.spec(), tmp_path / "other", given=world.given(dataset=world.Pets(count=4), rewriter=Backwards()))
+    other = protocols.run(world.spec(), tmp_path / "other", given=world.given(dataset=world.Pets(count=4), rewriter=Backwards()))
     said = invoke("compare", str(run.path), str(other.path), "--metric", "drop").output
     mine, theirs = ({(trial.trial_id, trial.prompt) for trial in each.trials if trial.image} for each in (run, other))
     assert 0 < len(mine & theirs) < len(theirs)
@@ -142,7 +142,7 @@ def test_a_run_of_an_unknown_protocol_is_refused(run, tmp_path):
     shutil.copytree(run.path, tmp_path / "run")
     path = tmp_path / "run" / "run.json"
     path.write_text(path.read_text().replace('"protocol": "lance"', '"protocol": "dance"'))
-    with pytest.raises(UsageError, match="a run of protocol 'dance', which this version does not know"):
+    with pytest.raises(UsageError, match="a run of protocol 'dance', which is not installed"):
         invoke("report", str(tmp_path / "run"))
 
 

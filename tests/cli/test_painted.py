@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil import protocols
 from counterfoil.cli.results import show
 from counterfoil.core.records import Verdict
 from counterfoil.metrics.imagenet_d import results
-from counterfoil.metrics.outcomes import model_names
-from counterfoil.protocols import imagenet_d
+from counterfoil.protocols.imagenet_d import imagenet_d
 from counterfoil.report.export import export
 from counterfoil.store import Run, open_run
 from tests.cli.stored import call
@@ -19,7 +19,7 @@ from tests.protocols.imagenet_d.world import Scripted, SquareModel, given, spec
 
 @pytest.fixture(scope="module")
 def mined(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return imagenet_d.run(spec(), tmp_path_factory.mktemp("painted") / "run", given=given())
+    return protocols.run(spec(), tmp_path_factory.mktemp("painted") / "run", given=given())
 
 
 def test_a_bar_may_be_about_one_kind_of_nuisance(mined: Run) -> None:
@@ -53,7 +53,7 @@ def test_a_surrogate_is_judged_on_what_was_painted(mined: Run) -> None:
 
 
 def test_models_are_compared_on_the_set_and_surrogates_are_not(mined: Run) -> None:
-    assert model_names(mined) == ["fake:unseen", "fake:shortcut", "fake:good"]
+    assert imagenet_d.models(mined, scored=True) == ["fake:unseen", "fake:shortcut", "fake:good"]
     code, output = call("compare", mined.path)
     assert code == 0 and output.startswith("3 models, paired by 69 pictures of 23 prompts\n")
     assert "fake:good" in output and "fake:a" not in output
@@ -75,7 +75,7 @@ def test_a_set_that_was_made_before_has_one_accuracy(mined: Run, tmp_path: Path)
         "data": str(tmp_path / "set"),
         "models": ["fake:unseen", "fake:good"],
     }
-    run = imagenet_d.run(spec(**asked), tmp_path / "run", given=given())
+    run = protocols.run(spec(**asked), tmp_path / "run", given=given())
     code, output = call("compare", run.path)
     assert code == 0 and "accuracy: accuracy on the set" in output
     assert "drop" not in output and "accuracy_painted" not in output
@@ -87,7 +87,7 @@ def test_a_surrogate_alone_on_the_set_it_chose_is_named(mined: Run, tmp_path: Pa
     export(mined, tmp_path / "set")
     asked = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set")}
     for name in ("fake:good", mined.spec["surrogates"][0]["name"]):
-        imagenet_d.run(spec(**asked, models=[name]), tmp_path / name.partition(":")[2], given=given())
+        protocols.run(spec(**asked, models=[name]), tmp_path / name.partition(":")[2], given=given())
     surrogate = tmp_path / mined.spec["surrogates"][0]["name"].partition(":")[2]
     assert open_run(surrogate).results["model"]["name"] == mined.spec["surrogates"][0]["name"]
     code, complaint = call("compare", tmp_path / "good", surrogate)
@@ -97,7 +97,7 @@ def test_a_surrogate_alone_on_the_set_it_chose_is_named(mined: Run, tmp_path: Pa
 def test_a_model_must_not_fall_behind_another_on_the_same_set(tmp_path: Path) -> None:
     parts = given(poor=SquareModel(blind=("forest", "snow")))
     for name in ("good", "poor"):
-        imagenet_d.run(spec(models=[f"fake:{name}"]), tmp_path / name, given=parts)
+        protocols.run(spec(models=[f"fake:{name}"]), tmp_path / name, given=parts)
     assert call("gate", tmp_path / "good", "--against", tmp_path / "poor")[0] == 0
     code, output = call("gate", tmp_path / "poor", "--against", tmp_path / "good", "--allow-unproven")
     assert code == 1 and "FAIL  accuracy no worse than the baseline: worse" in output
@@ -107,7 +107,7 @@ def test_a_model_must_not_fall_behind_another_on_the_same_set(tmp_path: Path) ->
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Run:
     parts = given(chat=Scripted(lambda first, second: first), blunt=Scripted(lambda first, second: "I cannot tell."))
     spoken = spec(chats=["fake:chat", "fake:blunt"])
-    return imagenet_d.run(spoken, tmp_path_factory.mktemp("asked") / "run", given=parts)
+    return protocols.run(spoken, tmp_path_factory.mktemp("asked") / "run", given=parts)
 
 
 def test_a_vision_language_model_is_gated_by_what_it_was_asked(asked: Run) -> None:
@@ -154,7 +154,7 @@ def test_no_number_is_made_up_for_what_was_not_asked(asked: Run) -> None:
 
 
 def test_a_gate_says_what_becomes_of_pictures_that_are_undecided(tmp_path: Path) -> None:
-    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=given())
     kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
     bar = ("gate", run.path, "--model", "fake:unseen", "--min", "accuracy_painted=1")
     assert "undecided" not in call(*bar)[1]

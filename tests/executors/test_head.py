@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.core.errors import UsageError
-from counterfoil.protocols import fmr
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.ray import RayPool
 from tests.worlds import arrays, spec, values
@@ -132,7 +131,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_same_command_goes_on(he
     wait_for(lambda: not head.workers())
     assert 8 <= _images(out) < 48
     subprocess.run(command, env=head.environment, cwd=ROOT, capture_output=True, timeout=600, check=True)
-    whole = fmr.run(spec(data, **slow), tmp_path / "whole", execution=Execution(threads=1))
+    whole = protocols.run(spec(data, **slow), tmp_path / "whole", execution=Execution(threads=1))
     assert content(store.open_run(out)) == content(whole)
     assert (out / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
     assert not list(out.rglob("*.tmp"))

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from counterfoil import protocols
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadData, BadPart, UsageError
-from counterfoil.protocols import fmr, imagenet_d, lance
+from counterfoil.protocols.fmr.running import Progress
 from counterfoil.protocols.ray.crew import Death, Finished, Order, Ready, Report
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.ray import RayPool, _knock
@@ -148,14 +149,14 @@ def test_the_lab_is_the_same_bit_by_bit_though_a_worker_is_killed(tmp_path: Path
     spec = specs.parse({**values, "search": {"budget": 1}, "engine": {"part_images": 4}})
     told, killed = [], []
 
-    def watch(progress: fmr.Progress) -> None:
+    def watch(progress: Progress) -> None:
         if progress.done >= 3 and not killed:
             killed.extend(_workers()[:1])
             os.kill(killed[0], signal.SIGKILL)
 
     two = Execution("ray", workers=2, threads=1)
-    spread = fmr.run(spec, tmp_path / "spread", execution=two, watch=watch, tell=told.append)
-    whole = fmr.run(spec, tmp_path / "whole", execution=Execution(threads=1))
+    spread = protocols.run(spec, tmp_path / "spread", execution=two, watch=watch, tell=told.append)
+    whole = protocols.run(spec, tmp_path / "whole", execution=Execution(threads=1))
     assert len([line for line in told if "worker died" in line]) == len(killed) == 1
     assert content(spread) == content(whole)
     assert (spread.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
@@ -173,11 +174,11 @@ def _workers() -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("protocol", "world"), [(lance, pets), (imagenet_d, squares)])
-def test_a_staged_protocol_over_two_workers_leaves_the_same_tables_and_records(tmp_path: Path, protocol, world) -> None:
-    whole = protocol.run(world.spec(), tmp_path / "whole", given=world.given())
+@pytest.mark.parametrize("world", [pets, squares])
+def test_a_staged_protocol_over_two_workers_leaves_the_same_tables_and_records(tmp_path: Path, world) -> None:
+    whole = protocols.run(world.spec(), tmp_path / "whole", given=world.given())
     two = Execution("ray", workers=2, threads=1)
-    spread = protocol.run(world.spec(), tmp_path / "spread", given=world.given(), execution=two)  # parts that are objects travel
+    spread = protocols.run(world.spec(), tmp_path / "spread", given=world.given(), execution=two)  # parts that are objects travel
     assert tables(spread.path) == tables(whole.path) != {}
     assert content(spread) == content(whole) and spread.trials
     assert (spread.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()

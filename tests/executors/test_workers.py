@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.parts import registry
 from counterfoil.parts.datasets.excerpt import Listed
-from counterfoil.protocols import fmr, imagenet_d, lance, provenance
+from counterfoil.protocols import provenance
 from counterfoil.protocols.assembly import Given, open_data
 from counterfoil.protocols.fmr import running as fmr_running
 from counterfoil.protocols.imagenet_d import bench as imagenet_d_bench
 from counterfoil.protocols.imagenet_d import running
+from counterfoil.protocols.lance import running as lance_running
 from counterfoil.protocols.ray.climbing import ClimbWorker
 from counterfoil.protocols.ray.crew import Crew
 from counterfoil.protocols.ray.fmr import make
@@ -39,7 +40,7 @@ def content(run: store.Run) -> tuple[list, ...]:
 @pytest.mark.parametrize(("dies", "packed"), [({}, False), ({0: 2, 1: 5, 3: 3}, True)])
 def test_climbs_are_those_of_one_process(tmp_path: Path, dies, packed) -> None:
     chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 60)}", engine={"part_images": 8})
-    whole = fmr.run(chosen, tmp_path / "whole")
+    whole = protocols.run(chosen, tmp_path / "whole")
     out = tmp_path / "spread"
     pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=8, packed=packed, threads=1, given=None), dies)
     crew = Crew(pool, 2)
@@ -59,7 +60,7 @@ def test_climbs_are_those_of_one_process(tmp_path: Path, dies, packed) -> None:
 
 def test_an_interrupted_run_is_finished_by_another_executor(tmp_path: Path) -> None:
     chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 60)}", engine={"part_images": 4})
-    whole = fmr.run(chosen, tmp_path / "whole")
+    whole = protocols.run(chosen, tmp_path / "whole")
     out = tmp_path / "spread"
     pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=4, packed=False, threads=1, given=None))
     crew = Crew(pool, 2)
@@ -75,7 +76,7 @@ def test_an_interrupted_run_is_finished_by_another_executor(tmp_path: Path) -> N
     ):
         make(crew, chosen, dataset, writer, room=8, watch=watch, tell=lambda line: None)
     assert 12 <= store.open_run(out).counts["images"] < 60
-    assert content(fmr.run(chosen, out)) == content(whole)  # the first one's workers are still about, and change nothing
+    assert content(protocols.run(chosen, out)) == content(whole)  # the first one's workers are still about, and change nothing
     pool.stop()
 
 
@@ -84,7 +85,7 @@ def test_pictures_that_cannot_be_read_are_skipped_by_workers_too(tmp_path: Path)
     broken = sorted(place.rglob("*.png"))[3]
     broken.write_bytes(b"not a picture")
     chosen = spec(f"folder:{place}")
-    whole = fmr.run(chosen, tmp_path / "whole")
+    whole = protocols.run(chosen, tmp_path / "whole")
     out, told = tmp_path / "spread", []
     pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=64, packed=False, threads=1, given=None))
     crew = Crew(pool, 2)
@@ -104,21 +105,21 @@ def test_lance_leaves_the_same_tables(tmp_path: Path) -> None:
     def parts():
         return pets.given(dataset=pets.Pets(broken=(5,)), captioner=pets.Told(mute=("pet-003",)))
 
-    lance.run(pets.spec(), tmp_path / "whole", given=parts())
+    protocols.run(pets.spec(), tmp_path / "whole", given=parts())
     out = tmp_path / "spread"
     out.mkdir()
     (out / "run.json").touch()
     pool = ThreadPool(lambda: StageWorker(pets.spec(), out, threads=1, given=parts()), {0: 3, 1: 12})
     crew = Crew(pool, 2)
     crew.start()
-    lance.make(lance.assemble(pets.spec(), parts()), Stages(out, batch=5, spread=CrewSpread(crew)))
+    lance_running.make(lance_running.assemble(pets.spec(), parts()), Stages(out, batch=5, spread=CrewSpread(crew)))
     pool.stop()
     assert tables(out) == tables(tmp_path / "whole")
     assert pool.deaths == 2
 
 
 def test_imagenet_d_leaves_the_same_tables(tmp_path: Path) -> None:
-    imagenet_d.run(squares.spec(), tmp_path / "whole", given=squares.given())
+    protocols.run(squares.spec(), tmp_path / "whole", given=squares.given())
     out = tmp_path / "spread"
     out.mkdir()
     (out / "run.json").touch()
@@ -153,7 +154,7 @@ def test_workers_do_not_list_the_pictures_that_the_driver_has_listed(tmp_path: P
     named = source(kind, tmp_path)
     data = {"name": f"subset:{named}", "seed": 3, "per_class": 5} if wrapped else named
     chosen = spec(data, limit=limit)
-    whole = fmr.run(chosen, tmp_path / "whole")
+    whole = protocols.run(chosen, tmp_path / "whole")
     dataset = open_data(chosen)
     told = Given(listed=pickle.loads(pickle.dumps(Listed.of(dataset))))
     create = registry.create

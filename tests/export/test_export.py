@@ -14,7 +14,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.cli.compare import compare
 from counterfoil.cli.gate import gate
 from counterfoil.core import spec as specs
@@ -23,9 +23,8 @@ from counterfoil.core.records import Trial, Verdict
 from counterfoil.metrics.imagenet_d import table_text
 from counterfoil.metrics.imagenet_d_transfer import BIAS
 from counterfoil.parts import images, registry
-from counterfoil.protocols import fmr, imagenet_d
 from counterfoil.protocols.assembly import Given
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 from counterfoil.report.collect import collect
 from counterfoil.report.datasheet import find_set
 from counterfoil.report.export import LAYOUTS, export
@@ -44,7 +43,7 @@ compare_app.command()(compare)
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
-    return imagenet_d.run(spec(), tmp_path_factory.mktemp("squares") / "run", given=given())
+    return protocols.run(spec(), tmp_path_factory.mktemp("squares") / "run", given=given())
 
 
 def checked(folder: Path) -> list[str]:
@@ -110,7 +109,7 @@ def test_our_own_readers_take_folders_and_shards(run: store.Run, tmp_path: Path)
 
 def test_a_set_tests_models_later_with_the_same_numbers(run: store.Run, tmp_path: Path) -> None:
     export(run, tmp_path / "set")
-    later = imagenet_d.run(
+    later = protocols.run(
         spec(painter=None, surrogates=[], oracle=None, data=str(tmp_path / "set"), models=["fake:unseen", "fake:good"]),
         tmp_path / "later",
         given=given(),
@@ -130,7 +129,7 @@ def test_a_surrogate_that_is_tested_on_the_set_is_marked_as_one(run: store.Run, 
         "data": str(tmp_path / "set"),
         "models": ["fake:a", "fake:good"],
     }
-    later = imagenet_d.run(spec(**changes), tmp_path / "later", given=given())
+    later = protocols.run(spec(**changes), tmp_path / "later", given=given())
     assert {name: entry["role"] for name, entry in later.results["models"].items()} == {
         "fake:a": "surrogate",
         "fake:good": "unseen",
@@ -141,7 +140,7 @@ def test_a_surrogate_that_is_tested_on_the_set_is_marked_as_one(run: store.Run, 
 
 
 def test_people_decide_what_goes_into_the_set(tmp_path: Path) -> None:
-    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=given())
     kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
     run.append(verdicts=[Verdict(name, "made", "human", at < 4, 1.0, -1) for at, name in enumerate(kept[:9])])
     told = export(store.open_run(run.path), tmp_path / "set")
@@ -151,14 +150,14 @@ def test_people_decide_what_goes_into_the_set(tmp_path: Path) -> None:
 
 def test_without_an_object_check_the_oracles_word_does_not_count(tmp_path: Path) -> None:
     settings = {"duplicates": None, "object_check": False}
-    run = imagenet_d.run(spec(mining=settings), tmp_path / "run", given=given())
+    run = protocols.run(spec(mining=settings), tmp_path / "run", given=given())
     assert run.results["models"]["fake:good"]["mined"]["n"] == FOREST_AND_SNOW + 3  # bags in the snow are in it too
     assert export(run, tmp_path / "set").size == FOREST_AND_SNOW + 3
 
 
 def test_runs_of_other_protocols_are_exported_too(tmp_path: Path) -> None:
     data = f"tensors:{arrays(tmp_path / 'data.npz', 16)}"
-    run = fmr.run(fmr_spec(data), tmp_path / "run")
+    run = protocols.run(fmr_spec(data), tmp_path / "run")
     told = export(run, tmp_path / "set")
     accepted = sum(1 for trial in run.trials if trial.arm == "guided" and trial.validated)
     assert told.size == accepted > 0
@@ -169,12 +168,12 @@ def test_runs_of_other_protocols_are_exported_too(tmp_path: Path) -> None:
 
 
 def test_the_model_a_set_was_made_against_is_no_honest_test_of_it(tmp_path: Path) -> None:
-    made = fmr.run(fmr_spec(f"tensors:{arrays(tmp_path / 'data.npz', 16)}"), tmp_path / "run")
+    made = protocols.run(fmr_spec(f"tensors:{arrays(tmp_path / 'data.npz', 16)}"), tmp_path / "run")
     told = export(made, tmp_path / "set")
     assert told.surrogates == ["python:fakes.py:TinyModel"]
     assert "surrogates: `python:fakes.py:TinyModel`" in (tmp_path / "set" / "README.md").read_text()
     model, other = f"python:{FAKES}:TinyModel", "fake:other"
-    later = imagenet_d.run(
+    later = protocols.run(
         specs.parse({"protocol": "imagenet-d", "data": str(tmp_path / "set"), "models": [model, other], "size": 16}),
         tmp_path / "later",
         given=Given({other: TinyModel(seed=3)}),
@@ -183,7 +182,7 @@ def test_the_model_a_set_was_made_against_is_no_honest_test_of_it(tmp_path: Path
     refused = CliRunner().invoke(gate_app, [str(later.path), "--min", "accuracy=1", "--model", model])
     assert refused.exit_code != 0 and "is a surrogate: the set was made against it" in str(refused.exception)
     assert CliRunner().invoke(gate_app, [str(later.path), "--min", "accuracy=1", "--model", other, "--point"]).exit_code == 0
-    beside = imagenet_d.run(
+    beside = protocols.run(
         specs.parse({"protocol": "imagenet-d", "data": str(tmp_path / "set"), "models": ["fake:more"], "size": 16}),
         tmp_path / "beside",
         given=Given({"fake:more": TinyModel(seed=4)}),
@@ -243,7 +242,7 @@ def test_spreadsheet_formulas_are_escaped_and_read_back(tmp_path: Path) -> None:
 
 
 def test_an_oracle_that_abstains_later_takes_no_word_back(tmp_path: Path) -> None:
-    run = fmr.run(fmr_spec(f"tensors:{arrays(tmp_path / 'data.npz', 8)}"), tmp_path / "run")
+    run = protocols.run(fmr_spec(f"tensors:{arrays(tmp_path / 'data.npz', 8)}"), tmp_path / "run")
     made = [trial for trial in run.trials if trial.image]
     run.append(verdicts=[Verdict(trial.trial_id, "made", "daylight:", None, 0.0, -1) for trial in made])
     told = export(run, tmp_path / "set")
@@ -285,7 +284,7 @@ def test_what_cannot_be_exported_is_said(run: store.Run, tmp_path: Path) -> None
     with pytest.raises(UsageError, match="counterfoil review RUN --export"):
         export(run, tmp_path / "set", layout="label-studio")
     assert not (tmp_path / "set").exists() and not list(tmp_path.glob("*.partial"))
-    nothing = imagenet_d.run(spec(surrogates=["fake:good"], models=[]), tmp_path / "run", given=given())
+    nothing = protocols.run(spec(surrogates=["fake:good"], models=[]), tmp_path / "run", given=given())
     with pytest.raises(UsageError, match="no image to export"):
         export(nothing, tmp_path / "set")
 

@@ -8,11 +8,10 @@ import pytest
 import torch
 from scipy.stats import fisher_exact
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts import registry
-from counterfoil.protocols import imagenet_d
 from counterfoil.protocols.imagenet_d.grids import read_grid
 from counterfoil.protocols.imagenet_d.grids.words import named, read_yaml
 from counterfoil.testing import check_painter
@@ -43,7 +42,7 @@ def mined(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
             "engine": {"batch": 64, "tile": 32},
         }
     )
-    return imagenet_d.run(spec, tmp_path_factory.mktemp("lab") / "run")
+    return protocols.run(spec, tmp_path_factory.mktemp("lab") / "run")
 
 
 def test_what_surrogates_miss_is_hard_for_classifiers_that_took_no_part(mined: store.Run) -> None:
@@ -80,7 +79,7 @@ def test_the_exact_painter_keeps_its_contract_and_refuses_other_sentences() -> N
 def test_clip_is_asked_by_the_names_of_the_set_and_people_may_be_the_oracle(tmp_path: Path) -> None:
     clip = {"name": f"hf:{WEIGHTS / 'clip'}", "classes": "set", "templates": "an image of a {class}"}
     values = {"protocol": "imagenet-d", "grid": "lab", "limit": 24, "painter": "lab:scenes", "oracle": "human:"}
-    run = imagenet_d.run(specs.parse({**values, "surrogates": ["lab:narrow"], "models": [clip]}), tmp_path / "run")
+    run = protocols.run(specs.parse({**values, "surrogates": ["lab:narrow"], "models": [clip]}), tmp_path / "run")
     counts = run.results["counts"]
     assert counts["object_open"] == 24 and counts["kept"] == counts["people_pending"] > 0
     assert run.results["models"][clip["name"]]["painted"]["value"] >= 80
@@ -98,7 +97,7 @@ def test_the_real_painter_is_faithful(tmp_path: Path) -> None:
             "seed": 4,
         }
     )
-    run = imagenet_d.run(spec, tmp_path / "run")
+    run = protocols.run(spec, tmp_path / "run")
     found = faithfulness(run, run.trials)
     assert {each.kind: each.both.n for each in found} == {"background": 2, "material": 2, "texture": 2}
     assert sum(each.both.value * each.both.n for each in found) / 6 >= 80

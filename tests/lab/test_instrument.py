@@ -10,9 +10,9 @@ import pytest
 from bench import instrument
 from bench.instrument import verdicts
 
+from counterfoil import protocols
 from counterfoil.core import spec as specs
 from counterfoil.core.records import Estimate
-from counterfoil.protocols import fmr
 
 PAGE = Path(__file__).parents[2] / "docs" / "instrument.md"
 NUMBER = re.compile(r"([\d.]+)(?: \(([\d.]+) to ([\d.]+)\))?")
@@ -116,7 +116,7 @@ def kept(model: str, folder: Path) -> Estimate:
     """FMR on scenes in which neither background nor colour says anything about the garment."""
     data = {"name": "lab:wardrobe", "count": 16, "distribution": "full", "seed": 3}
     values = {"model": model, "data": data, "generator": "lab:kl", "oracle": "lab:clip", "search": {"control": False}}
-    return fmr.run(specs.parse(values), folder / model.replace(":", "-")).scores["FMR"]
+    return protocols.run(specs.parse(values), folder / model.replace(":", "-")).scores["FMR"]
 
 
 @pytest.mark.xdist_group("instrument")

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from counterfoil import protocols
 from counterfoil.core.errors import BadData, BadPart
 from counterfoil.parts import images
 from counterfoil.parts.oracles.ensemble import EnsembleOracle
 from counterfoil.parts.oracles.human import human_oracle
-from counterfoil.protocols import fmr
 from counterfoil.protocols.assembly import Given
 from counterfoil.testing import check_oracle, pictures
 from tests.oracles.conftest import Saying
@@ -63,7 +63,7 @@ def test_people_beside_an_oracle_that_answers_now() -> None:
 
 def test_a_run_with_people_alone_leaves_everything_open(tmp_path: Path) -> None:
     data = f"tensors:{arrays(tmp_path / 'data.npz', 8)}"
-    run = fmr.run(spec(data, oracle="human:"), tmp_path / "run", given=Given({"oracle": human_oracle()}))
+    run = protocols.run(spec(data, oracle="human:"), tmp_path / "run", given=Given({"oracle": human_oracle()}))
     assert {verdict.keeps_label for verdict in run.verdicts()} == {None}
     assert all(trial.image for trial in run.trials)
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from counterfoil import evaluate, store
+from counterfoil import evaluate, protocols, store
 from counterfoil.core.errors import BadData, BadPart, BadSpec, UnknownName
 from counterfoil.parts import registry
-from counterfoil.protocols import fmr
 from tests.sources import CHECKS
 from tests.sources.own import PARTS, named
 from tests.worlds import FAKES, spec
@@ -159,13 +158,13 @@ def test_a_whole_run_of_ones_own_parts(tmp_path: Path) -> None:
 
 def test_going_on_after_an_edit_of_the_file_is_told_and_recorded(tmp_path: Path, source: Path) -> None:
     chosen = spec(named("dataset"), oracle=f"python:{source}:Bright", generator="brightness:", search={"budget": 2, "step": 0.5})
-    fmr.run(chosen, tmp_path / "run")
+    protocols.run(chosen, tmp_path / "run")
     before = hashlib.sha256(source.read_bytes()).hexdigest()
     told: list[str] = []
-    fmr.run(chosen, tmp_path / "run", tell=told.append)
+    protocols.run(chosen, tmp_path / "run", tell=told.append)
     assert not any("resumed" in line for line in told)
     source.write_text(f"{SOURCE}\n# another version\n")
-    fmr.run(chosen, tmp_path / "run", tell=told.append)
+    protocols.run(chosen, tmp_path / "run", tell=told.append)
     assert any(f"resumed with functions.{source}:Bright" in line for line in told)
     run = store.open_run(tmp_path / "run")
     recorded = [each["functions"][f"{source}:Bright"] for each in (run.provenance, *run.resumed)]

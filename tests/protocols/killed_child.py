@@ -8,17 +8,18 @@ from pathlib import Path
 
 import torch
 
+from counterfoil import protocols
 from counterfoil.core import spec as specs
-from counterfoil.protocols import fmr
+from counterfoil.protocols.fmr.running import Progress
 
 
 def run(values: dict, out: str, pace: float, begun) -> None:
     """The target of the test's child processes."""
     torch.set_num_threads(1)
 
-    def watch(progress: fmr.Progress) -> None:
+    def watch(progress: Progress) -> None:
         begun.set()
         time.sleep(pace)
 
-    fmr.run(specs.parse(values), Path(out), watch=watch)
+    protocols.run(specs.parse(values), Path(out), watch=watch)
     sys.exit(0)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from counterfoil.protocols import fmr
+from counterfoil import protocols
 from tests.worlds import spec
 
 torch.set_num_threads(1)
 data, out = sys.argv[1:]
-fmr.run(
+protocols.run(
     spec(f"tensors:{data}", size=8, search={"budget": 1, "step": 0.5, "control": False}, engine={"slots": 64, "tile": 64}),
     Path(out),
 )

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from counterfoil import protocols
 from counterfoil.core.records import Prediction
 from counterfoil.core.spec import PartSpec
 from counterfoil.parts import images
-from counterfoil.protocols import fmr, imagenet_d, lance, rescoring
+from counterfoil.protocols import rescoring
 from counterfoil.protocols.assembly import Given
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run
 from tests.fakes import CLASSES, TinyModel
 from tests.protocols.imagenet_d import world as squares
@@ -28,7 +29,7 @@ WIDER = ("oak", *CLASSES, "elm")
 def climbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("beyond")
     parts = Given({"model": TinyModel(WIDER, seed=3)})
-    return fmr.run(spec(f"tensors:{arrays(folder / 'data.npz', 12)}"), folder / "run", given=parts)
+    return protocols.run(spec(f"tensors:{arrays(folder / 'data.npz', 12)}"), folder / "run", given=parts)
 
 
 def name(run: Run, said: Prediction) -> str:
@@ -78,7 +79,7 @@ def test_galleries_and_downloads_name_it(climbed: Run, tmp_path: Path) -> None:
 
 def test_a_painted_set_names_it(tmp_path: Path) -> None:
     wide = squares.SquareModel(blind=("forest",), says="tree", classes=(*squares.THINGS, "tree"))
-    run = imagenet_d.run(squares.spec(models=["fake:wide"]), tmp_path / "run", given=squares.given(wide=wide))
+    run = protocols.run(squares.spec(models=["fake:wide"]), tmp_path / "run", given=squares.given(wide=wide))
     assert {each.said for each in run.predictions("fake:wide") if not each.correct} == {"tree"}
     assert {pair["answer"] for pair in run.results["models"]["fake:wide"]["confusions"]} == {"tree"}
     assert "<b>tree</b>" in write_report([run], tmp_path / "report").read_text(encoding="utf-8")
@@ -94,7 +95,7 @@ def test_an_edit_names_it(tmp_path: Path) -> None:
             return torch.tensor([0.0, 0.0, 5.0]).expand(len(images), 3)
 
     parts = pets.given(model=Birds(), dataset=pets.Pets(count=4))
-    run = lance.run(pets.spec(), tmp_path / "run", given=parts)
+    run = protocols.run(pets.spec(), tmp_path / "run", given=parts)
     assert {(each.predicted, each.said) for each in run.predictions()} == {(-1, "bird")}
     page = write_report([run], tmp_path / "report").read_text(encoding="utf-8")
     assert "bird" in page and "another class" not in page

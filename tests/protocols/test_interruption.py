@@ -9,9 +9,8 @@ import signal
 
 import pytest
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.core.errors import BadRun
-from counterfoil.protocols import fmr
 from tests.protocols import killed_child
 from tests.worlds import arrays, spec, values
 
@@ -36,7 +35,7 @@ def processes():
 def test_killed_a_dozen_times_it_ends_with_the_same_bytes(tmp_path, processes):
     data = f"tensors:{arrays(tmp_path / 'data.npz', 120)}"
     settings = {"engine": {"slots": 8, "part_images": 8}}
-    whole = fmr.run(spec(data, **settings), tmp_path / "whole")
+    whole = protocols.run(spec(data, **settings), tmp_path / "whole")
     moments = random.Random(7)
     kills = 0
     for _ in range(100):
@@ -60,7 +59,7 @@ def test_killed_a_dozen_times_it_ends_with_the_same_bytes(tmp_path, processes):
 def test_layout_and_order_of_work_do_not_change_a_byte(tmp_path):
     data = f"tensors:{arrays(tmp_path / 'data.npz', 30)}"
     runs = [
-        fmr.run(spec(data, engine={"slots": slots, "part_images": part}), tmp_path / str(slots))
+        protocols.run(spec(data, engine={"slots": slots, "part_images": part}), tmp_path / str(slots))
         for slots, part in ((1, 3), (32, 64))
     ]
     assert content(runs[0]) == content(runs[1])
@@ -70,30 +69,30 @@ def test_layout_and_order_of_work_do_not_change_a_byte(tmp_path):
 def test_a_truncated_file_is_noticed_and_its_images_redone(tmp_path, victim):
     data = f"tensors:{arrays(tmp_path / 'data.npz', 30)}"
     chosen = spec(data, engine={"part_images": 8})
-    before = content(fmr.run(chosen, tmp_path / "run"))
+    before = content(protocols.run(chosen, tmp_path / "run"))
     path = tmp_path / "run" / victim
     if path.is_dir():
         path = sorted(path.rglob("*.png"))[3]
     path.write_bytes(path.read_bytes()[:-7])
-    assert content(fmr.run(chosen, tmp_path / "run")) == before
+    assert content(protocols.run(chosen, tmp_path / "run")) == before
 
 
 def test_a_second_run_into_the_same_directory_is_refused(tmp_path):
     data = f"tensors:{arrays(tmp_path / 'data.npz', 8)}"
     with store.write(tmp_path / "run", spec={}, classes=["a", "b"], provenance={}), pytest.raises(BadRun, match="another"):
-        fmr.run(spec(data), tmp_path / "run")
+        protocols.run(spec(data), tmp_path / "run")
 
 
 def test_a_finished_run_is_not_made_again(tmp_path):
     data = f"tensors:{arrays(tmp_path / 'data.npz', 8)}"
-    first = fmr.run(spec(data), tmp_path / "run")
+    first = protocols.run(spec(data), tmp_path / "run")
     times = {path: path.stat().st_mtime_ns for path in (first.path / "trials").iterdir()}
-    fmr.run(spec(data), tmp_path / "run")
+    protocols.run(spec(data), tmp_path / "run")
     assert {path: path.stat().st_mtime_ns for path in (first.path / "trials").iterdir()} == times
 
 
 def test_another_specification_needs_another_directory(tmp_path):
     data = f"tensors:{arrays(tmp_path / 'data.npz', 8)}"
-    fmr.run(spec(data), tmp_path / "run")
+    protocols.run(spec(data), tmp_path / "run")
     with pytest.raises(BadRun, match="seed"):
-        fmr.run(spec(data, seed=1), tmp_path / "run")
+        protocols.run(spec(data, seed=1), tmp_path / "run")

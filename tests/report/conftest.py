@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run
 
 from .made import Plan, build

@@ -17,7 +17,7 @@ from counterfoil import store
 from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.core.spec import parse
 from counterfoil.metrics.fmr import fmr_results
-from counterfoil.store import Run
+from counterfoil.protocols.reading import Run, open_run
 
 CLASSES = ("ant", "bee", "cat")
 ORACLE = "clip:o"
@@ -93,8 +93,8 @@ def build(path: Path, plan: Plan = Plan()) -> Run:  # noqa: B008 - frozen
             _add(writer, plan, number)
         if plan.finish:
             writer.commit()
-            writer.finish(fmr_results(store.open_run(path), seed=spec.seed))
-    return store.open_run(path)
+            writer.finish(fmr_results(open_run(path), seed=spec.seed))
+    return open_run(path)
 
 
 def _add(writer: store.Writer, plan: Plan, number: int) -> None:

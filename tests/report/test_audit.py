@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from counterfoil.report import audit, write_report
+from counterfoil.protocols.reading import write_report
+from counterfoil.report import audit
 from counterfoil.store import Run
 
 from .made import Plan, build

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 from counterfoil.report.comparison import labels, short_name
 from counterfoil.store import Run, open_run
 from tests.cli.stored import stored

@@ -12,7 +12,7 @@ import pytest
 from counterfoil import store
 from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.core.records import Verdict
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 
 from .made import ORACLE, Plan, build, replace_results
 from .pages import data, read

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.core.errors import UsageError
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run
 
 from .made import Plan, build
@@ -52,7 +52,7 @@ def test_a_run_directory_is_not_overwritten(run: Run) -> None:
 def test_reports_are_made_without_torch(run: Run, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from counterfoil.store import open_run; "
-        "from counterfoil.report import write_report; "
+        "from counterfoil.protocols.reading import write_report; "
         "write_report([open_run(sys.argv[1])], Path(sys.argv[2])); print('torch' in sys.modules)"
     )
     command = [sys.executable, "-c", code, str(run.path), str(tmp_path / "report")]

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from counterfoil.core.records import Prediction
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 from counterfoil.report.pictures import GAIN, LARGEST, SMALL
 from counterfoil.store import Run
 

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.core.records import Verdict
 from counterfoil.metrics.imagenet_d_text import table_text
 from counterfoil.metrics.imagenet_d_transfer import BIAS
-from counterfoil.protocols import imagenet_d
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 from counterfoil.store.asked import Asked, record
 from tests.protocols.imagenet_d.world import Scripted, given, spec
 from tests.report.pages import read
@@ -20,7 +19,7 @@ from tests.report.pages import read
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
     parts = given(chat=Scripted(lambda first, second: first))
-    return imagenet_d.run(spec(chats=["fake:chat"]), tmp_path_factory.mktemp("page") / "run", given=parts)
+    return protocols.run(spec(chats=["fake:chat"]), tmp_path_factory.mktemp("page") / "run", given=parts)
 
 
 def page(run: store.Run, out: Path) -> str:
@@ -54,7 +53,7 @@ def test_it_shows_every_table_and_the_statement_under_those_with_surrogates(run:
 def test_what_vision_language_models_answered_is_shown(preset: str, tmp_path: Path) -> None:
     """Who goes by the place of the truth, how many answers mean neither choice, and what becomes of those."""
     parts = given(first=Scripted(lambda first, second: first), mute=Scripted(lambda first, second: "I cannot tell."))
-    run = imagenet_d.run(spec(chats=["fake:first", "fake:mute"], preset=preset), tmp_path / "run", given=parts)
+    run = protocols.run(spec(chats=["fake:first", "fake:mute"], preset=preset), tmp_path / "run", given=parts)
     out = write_report([run], tmp_path / "report")
     rows, text = read(out).rows, " ".join(out.read_text(encoding="utf-8").split())
     kept = run.results["counts"]["kept"]
@@ -69,7 +68,7 @@ def test_what_vision_language_models_answered_is_shown(preset: str, tmp_path: Pa
 
 
 def test_votes_that_came_later_are_on_the_page(tmp_path: Path) -> None:
-    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=given())
     kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
     run.append(verdicts=[Verdict(kept[0], "made", "human", False, 0.0, -1), Verdict(kept[1], "made", "human", True, 1.0, -1)])
     text = page(store.open_run(run.path), tmp_path / "report")
@@ -77,13 +76,13 @@ def test_votes_that_came_later_are_on_the_page(tmp_path: Path) -> None:
 
 
 def test_an_oracle_asked_later_that_shares_weights_is_marked(tmp_path: Path) -> None:
-    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=given())
     record(run.path, Asked("oracle", "classifier:twin", {}, "not independent: …"))
     assert "The oracle classifier:twin, which was asked later, is not independent: …." in page(run, tmp_path / "report")
 
 
 def test_an_unfinished_run_says_so(tmp_path: Path) -> None:
-    run = imagenet_d.run(spec(), tmp_path / "run", given=given(), stage="paintings")
+    run = protocols.run(spec(), tmp_path / "run", given=given(), stage="paintings")
     assert "This run is not finished" in page(run, tmp_path / "report")
 
 
@@ -92,7 +91,7 @@ def test_a_set_that_was_only_tested_on_has_no_surrogates_on_its_page(run: store.
 
     export(run, tmp_path / "set")
     changes = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set"), "models": ["fake:unseen"]}
-    later = imagenet_d.run(spec(**changes), tmp_path / "later", given=given())
+    later = protocols.run(spec(**changes), tmp_path / "later", given=given())
     text = page(later, tmp_path / "report")
     assert "Accuracy on the set" in text and "Selection bias" not in text and "Leave one" not in text
     assert "before and after mining" not in text and "What mistakes follow" in text
@@ -106,13 +105,13 @@ def test_a_model_without_a_mistake_has_none_to_sort(run: store.Run, tmp_path: Pa
 
     export(run, tmp_path / "set")
     changes = {"painter": None, "surrogates": [], "oracle": None, "data": str(tmp_path / "set"), "models": ["fake:good"]}
-    text = page(imagenet_d.run(spec(**changes), tmp_path / "later", given=given()), tmp_path / "report")
+    text = page(protocols.run(spec(**changes), tmp_path / "later", given=given()), tmp_path / "report")
     assert "There are no mistakes to sort." in text and "Strongest pulls" not in text and "Confusions on the set" not in text
 
 
 def test_names_cannot_break_out_of_the_page(tmp_path: Path) -> None:
     evil = '<script>alert("x")</script>'
     parts = given(**{evil: given().parts["fake:good"]})
-    run = imagenet_d.run(spec(models=[f"fake:{evil}"]), tmp_path / "run", given=parts)
+    run = protocols.run(spec(models=[f"fake:{evil}"]), tmp_path / "run", given=parts)
     text = page(run, tmp_path / "report")
     assert evil not in text and "&lt;script&gt;" in text

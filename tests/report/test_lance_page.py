@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.core.errors import UsageError
 from counterfoil.core.spec import PartSpec
 from counterfoil.parts.contracts import EditResult
-from counterfoil.protocols import lance, rescoring
-from counterfoil.report import write_report
+from counterfoil.protocols import rescoring
+from counterfoil.protocols.reading import write_report
 from counterfoil.report.lance import charts
 from counterfoil.store.asked import Asked, record
 from tests.protocols.lance import world
@@ -24,7 +24,7 @@ from tests.report.pages import read
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("page") / "run"
-    return lance.run(world.spec(limit=16), out, given=world.given(dataset=world.Pets(broken=(5,))))
+    return protocols.run(world.spec(limit=16), out, given=world.given(dataset=world.Pets(broken=(5,))))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_side_by_side_says_what_each_page_says_before_its_numbers(run, tmp_path)
 
 
 def test_runs_with_other_settings_are_not_set_side_by_side_without_a_word(run, tmp_path):
-    other = lance.run(world.spec(limit=12), tmp_path / "other", given=world.given())
+    other = protocols.run(world.spec(limit=12), tmp_path / "other", given=world.given())
     index = read(write_report([run, other], tmp_path / "report")).words
     assert "These runs differ in more than the model" in index and "limit (16 / 12)" in index
 
@@ -144,7 +144,7 @@ def test_what_redrawing_alone_costs_is_said_before_the_drops(run, tmp_path):
             edited = super()._one(picture, caption)
             return replace(edited, reconstruction=1 - picture) if isinstance(edited, EditResult) else edited
 
-    faded = lance.run(world.spec(limit=6), tmp_path / "faded", given=world.given(editor=Faded()))
+    faded = protocols.run(world.spec(limit=6), tmp_path / "faded", given=world.given(editor=Faded()))
     cost = faded.results["drop_reconstruction"]["value"]
     assert cost > 10
     words = read(write_report([faded], tmp_path / "report")).words
@@ -153,19 +153,21 @@ def test_what_redrawing_alone_costs_is_said_before_the_drops(run, tmp_path):
 
 
 def test_an_unfinished_run_beside_a_finished_one(run, tmp_path):
-    half = lance.run(world.spec(limit=16), tmp_path / "half", given=world.given(), stage="captions")
+    half = protocols.run(world.spec(limit=16), tmp_path / "half", given=world.given(), stage="captions")
     index = read(write_report([run, half], tmp_path / "report")).words
     assert "not finished" in index and "source pictures have an accepted edit" in index
 
 
 def test_a_run_that_is_not_finished_says_so(tmp_path):
-    half = lance.run(world.spec(limit=4), tmp_path / "run", given=world.given(), stage="captions")
+    half = protocols.run(world.spec(limit=4), tmp_path / "run", given=world.given(), stage="captions")
     text = write_report([half], tmp_path / "report").read_text()
     assert "This run is not finished; so far it has sources, captions" in text
 
 
 def test_a_run_without_an_accepted_edit_says_so(tmp_path):
-    none = lance.run(world.spec(limit=4, quality={"directional": 1.0, "image_image": 1.0}), tmp_path / "run", given=world.given())
+    none = protocols.run(
+        world.spec(limit=4, quality={"directional": 1.0, "image_image": 1.0}), tmp_path / "run", given=world.given()
+    )
     assert none.results["factors"] == {}
     text = write_report([none], tmp_path / "report").read_text()
     assert "No edit was accepted" in text and "picture changed too much" in text
@@ -175,5 +177,5 @@ def test_protocols_do_not_share_a_page(run, tmp_path):
     shutil.copytree(run.path, tmp_path / "other")
     path = tmp_path / "other" / "run.json"
     path.write_text(path.read_text().replace('"protocol": "lance"', '"protocol": "fmr"'))
-    with pytest.raises(UsageError, match="a page is about runs of one protocol, got fmr, lance"):
+    with pytest.raises(UsageError, match=r"runs of several protocols \(lance, fmr\)"):
         write_report([run, store.open_run(tmp_path / "other")], tmp_path / "report")

@@ -10,7 +10,7 @@ import pytest
 
 from counterfoil.core.records import Prediction, Verdict
 from counterfoil.metrics.table import MEANINGS
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run, open_run
 from counterfoil.store.asked import Asked, record
 

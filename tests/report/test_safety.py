@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 
 from .made import Plan, build
 from .pages import data, read

@@ -8,7 +8,7 @@ import pytest
 
 from counterfoil.core.records import Prediction
 from counterfoil.metrics.transfer import transfer_of
-from counterfoil.report import write_report
+from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run, open_run
 
 from .made import build

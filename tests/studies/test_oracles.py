@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from counterfoil import protocols
 from counterfoil.metrics.columns import ended_by_oracle
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
-from counterfoil.protocols import fmr
 from counterfoil.studies.oracles import by_class, corrected, rejection_bias
 from tests.metrics.made import outcomes
 from tests.worlds import arrays, spec
@@ -85,7 +85,7 @@ def test_climbs_that_were_not_stopped_by_themselves() -> None:
 )
 def test_a_climb_that_fooled_the_model_or_spent_its_calls_was_not_stopped_by_the_oracle(tmp_path, ending, search) -> None:
     chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 24)}", search={"budget": 6, "step": 0.5, **search})
-    run = fmr.run(chosen, tmp_path / "run")
+    run = protocols.run(chosen, tmp_path / "run")
     endings = Counter(trial.ending for trial in run.trials if trial.arm == "guided")
     assert endings[ending] > 0
     found = read_outcomes(run)

@@ -167,10 +167,10 @@ def _report(browser: TestClient) -> str:
 
 
 def test_a_painted_set_is_listed_with_its_models_and_accuracy(tmp_path: Path) -> None:
-    from counterfoil.protocols import imagenet_d
+    from counterfoil import protocols
     from tests.protocols.imagenet_d.world import given, spec
 
-    made = imagenet_d.run(spec(), tmp_path / "painted", given=given())
+    made = protocols.run(spec(), tmp_path / "painted", given=given())
     here = world(tmp_path)
     (listed,) = here.owner().get("/api/runs")
     assert listed["model"] == ", ".join(part["name"] for part in made.spec["models"])

@@ -45,9 +45,9 @@ PAINTED = 216
 
 def _fmr(images: int | None, out: Path) -> None:
     """Test three classifiers with images made against each of them."""
+    from counterfoil import protocols
     from counterfoil.core.progress import watching
-    from counterfoil.protocols import fmr as protocol
-    from counterfoil.report import write_report
+    from counterfoil.protocols.reading import write_report
 
     echo("Three classifiers that look alike on a fixed test set. New images are made against each of them;")
     echo("the lab's CLIP decides which still show the garment. How much accuracy is left?\n")
@@ -57,7 +57,7 @@ def _fmr(images: int | None, out: Path) -> None:
             {"model": model, "data": "lab:wardrobe", "generator": "lab:kl", "oracle": "lab:clip", "limit": images or 72}
         )
         with watching(model) as (watch, tell):
-            runs.append(protocol.run(spec, out / model.replace(":", "-"), watch=watch, tell=tell))
+            runs.append(protocols.run(spec, out / model.replace(":", "-"), watch=watch, tell=tell))
     _print({model: run.results or {} for model, run in zip(FMR_MODELS, runs, strict=True)}, {name: name for name in FMR_ROWS})
     echo("\nIn per cent, with 95 % intervals; steps are steps. FMR = PA / SA is the share of accuracy kept, FMR_matched the")
     echo("same on the accepted images alone. PA_reconstruction and PA_random are controls: accuracy after the generator")
@@ -67,16 +67,16 @@ def _fmr(images: int | None, out: Path) -> None:
 
 def _lance(images: int | None, out: Path) -> None:
     """Edit one set of images and test three classifiers on it, two of which have a planted shortcut."""
+    from counterfoil import protocols
     from counterfoil.core.progress import watching
     from counterfoil.metrics.lance import lance_results
-    from counterfoil.protocols import lance as protocol
-    from counterfoil.report import write_report
+    from counterfoil.protocols.reading import write_report
 
     echo("Three classifiers that look alike on a fixed test set. Two of them have learned a shortcut: one relies on the")
     echo("background, one on the colour. One set of edited images, made without querying any of them, tells which.\n")
     spec = specs.parse({**LANCE, "limit": images or 40})
     with watching("lance") as (watch, tell):
-        run = protocol.run(spec, out / "lance", watch=watch, tell=tell)
+        run = protocols.run(spec, out / "lance", watch=watch, tell=tell)
     results = {model: lance_results(run, seed=spec.seed, model=model) for model in LANCE_MODELS}
     flat = {
         model: {
@@ -117,17 +117,17 @@ def imagenet_d_spec(images: int = PAINTED) -> Any:
 
 def _imagenet_d(images: int | None, out: Path) -> None:
     """Paint images, mine those that four classifiers misread, test four others on them and export the set."""
+    from counterfoil import protocols
     from counterfoil.core.progress import watching
     from counterfoil.metrics.imagenet_d import table_text
-    from counterfoil.protocols import imagenet_d as protocol
-    from counterfoil.report import write_report
+    from counterfoil.protocols.reading import write_report
     from counterfoil.report.export import export
     from counterfoil_lab.checker import faithfulness
 
     echo("Garments are painted in backgrounds, textures and materials. Images that four classifiers all misread are kept, if")
     echo("the lab's CLIP still sees the garment. Is that set hard for four classifiers that took no part?\n")
     with watching("lab:diffusion") as (watch, tell):
-        run = protocol.run(imagenet_d_spec(images or PAINTED), out / "imagenet-d", watch=watch, tell=tell)
+        run = protocols.run(imagenet_d_spec(images or PAINTED), out / "imagenet-d", watch=watch, tell=tell)
     echo(table_text(run.results or {}))
     echo("\nPainted images that show what their prompt asked for, by the lab's attribute checker, before mining (in per cent)")
     for found in faithfulness(run, run.trials):

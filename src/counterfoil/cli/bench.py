@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from counterfoil import protocols
 from counterfoil.cli.output import echo, output
-from counterfoil.cli.runs import images_of, read, resolve
+from counterfoil.cli.runs import read, resolve
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import UsageError
 
@@ -68,7 +69,7 @@ def bench(
             found.append(measured(spec, images))
         if execution.executor != "local":
             echo(f"{spec.protocol}: timed in this process alone, not by the workers of {execution.executor}")
-        for line in lines(found[-1], predict or (images_of(spec) if file or data else OF_THE_LAB)):
+        for line in lines(found[-1], predict or (protocols.get(spec.protocol).images(spec) if file or data else OF_THE_LAB)):
             echo(line)
     write((json.dumps([asdict(each) for each in found], indent=2) + "\n").encode())
 

@@ -45,7 +45,7 @@ def build(
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Leaderboard",
 ) -> None:
     """Write the board as a static site that opens from disk."""
-    from counterfoil.report.board import write_board
+    from counterfoil.protocols.reading import write_board
 
     echo(write_board(sources, out, scored=scored, pictures=pictures, title=title))
 

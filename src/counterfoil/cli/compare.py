@@ -11,16 +11,16 @@ from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
 from counterfoil.metrics.comparison import agreement_across
 from counterfoil.metrics.comparison import compare as compare_outcomes
-from counterfoil.metrics.imagenet_d_columns import chats_of, surrogates_of
-from counterfoil.metrics.measures import USUAL, Measure, measure, measures_of
-from counterfoil.metrics.outcomes import model_names, own_models, part_name
-from counterfoil.metrics.protocols import protocol_of
-from counterfoil.metrics.rows import Rows, read_rows
+from counterfoil.metrics.measures import Measure, measure
+from counterfoil.metrics.outcomes import part_name
+from counterfoil.metrics.rows import Rows
 from counterfoil.metrics.sameness import check_sources, differences
 from counterfoil.metrics.transfer import MEANINGS as CELLS
 from counterfoil.metrics.transfer import lines as transfer_lines
 from counterfoil.metrics.transfer import transfer_of
 from counterfoil.metrics.verdicts import lines, tau_text
+from counterfoil.protocols.base import Protocol
+from counterfoil.protocols.reading import measures_of, protocol_of
 from counterfoil.store import Run, open_run
 
 Names = list[str] | None
@@ -43,13 +43,13 @@ def compare(
     counterfoil compare runs/fmr-resnet50 runs/fmr-convnext
     """
     opened = [open_run(path) for path in runs]
-    known = measures_of(opened)
-    measures = [measure(name, known) for name in metric or USUAL[protocol_of(opened[0])] if metric or name in known]
+    protocol, known = protocol_of(opened), measures_of(opened)
+    measures = [measure(name, known) for name in metric or protocol.compared if metric or name in known]
     if transfer:
         return _print_transfer(opened, [each.name for each in measures] if metric else ["FMR"])
-    contenders = _contenders(opened, scored=scored)
+    contenders = _contenders(protocol, opened, scored=scored)
     if len(contenders) < 2:
-        if empty := [str(run.path) for run in opened if surrogates_of(run) and not own_models(run)]:
+        if empty := [str(run.path) for run in opened if not protocol.models(run)]:
             raise UsageError(f"{', '.join(empty)}: tests only surrogates, which the set was made against; compare other models")
         raise UsageError(f"{runs[0]}: one model by itself; give another run, or --scored after 'counterfoil score'")
     unlike = [*differences(opened), *filter(None, [check_sources(opened)])]
@@ -57,13 +57,11 @@ def compare(
         echo(f"Not the same test, so a difference need not be the model's: {'; '.join(unlike)}.\n")
     if begun := [str(run.path) for run in opened if run.results is None]:
         echo(f"Not finished, so that only the images done so far count: {', '.join(begun)}.\n")
-    if unfair := _surrogates(opened, contenders):
-        echo(f"No honest test of {', '.join(unfair)}: the set was made against it or chosen by its mistakes.\n")
-    if guessing := _two_choices(opened, contenders):
-        echo(f"{guessing} chose between two names, so half right is chance; the others chose among all classes.\n")
+    for remark in protocol.remarks(opened, {label: each.model for label, each in contenders.items()}):
+        echo(f"{remark}\n")
     for line in lines(compare_outcomes(contenders, measures, alpha=alpha)):
         echo(line)
-    for line in _orders(opened, measures):
+    for line in _orders(protocol, opened, measures):
         echo(line)
 
 
@@ -79,9 +77,9 @@ def _print_transfer(runs: list[Run], names: list[str]) -> None:
             echo(f"  {line}")
 
 
-def _contenders(runs: list[Run], *, scored: bool) -> dict[str, Rows]:
+def _contenders(protocol: Protocol, runs: list[Run], *, scored: bool) -> dict[str, Rows]:
     """The rows to compare, under names that tell them apart: the model, with its run's folder or path where needed."""
-    found = [(run, name) for run in runs for name in (model_names(run) if scored else own_models(run))]
+    found = [(run, name) for run in runs for name in protocol.models(run, scored=scored)]
     named: dict[str, Rows] = {}
     for run, name in found:
         twice = sum(other == name for _, other in found) > 1
@@ -89,32 +87,18 @@ def _contenders(runs: list[Run], *, scored: bool) -> dict[str, Rows]:
         label = name if not twice else f"{name} ({run.path.resolve().name if folders == 1 else run.path})"
         if label in named:
             raise UsageError(f"{run.path}: given twice; name each run once")
-        named[label] = read_rows(run, model=name)
+        named[label] = protocol.observe(run, model=name)
     return named
 
 
-def _surrogates(runs: list[Run], contenders: dict[str, Rows]) -> list[str]:
-    """Models under test that a run's set was made against, or that chose it."""
-    asked = {each.model for each in contenders.values()}
-    asked |= {part_name(part) for run in runs for part in run.spec.get("models") or ()}
-    return sorted({name for run in runs for name in surrogates_of(run)} & asked)
-
-
-def _two_choices(runs: list[Run], contenders: dict[str, Rows]) -> str:
-    """The vision-language models among classifiers, whose questions are easier."""
-    chats = {name for run in runs for name in chats_of(run)}
-    asked = [label for label, each in contenders.items() if each.model in chats]
-    return ", ".join(asked) if len(asked) < len(contenders) else ""
-
-
-def _orders(runs: list[Run], measures: list[Measure]) -> list[str]:
+def _orders(protocol: Protocol, runs: list[Run], measures: list[Measure]) -> list[str]:
     """Whether the models' order holds from one generator, or oracle, to another, where the runs can say so."""
     found: list[str] = []
     for role in ("generator", "oracle"):
         settings: dict[str, dict[str, Rows]] = {}
         for run in runs:
-            for name in own_models(run):
-                settings.setdefault(part_name(run.spec.get(role)), {})[name] = read_rows(run, model=name)
+            for name in protocol.models(run):
+                settings.setdefault(part_name(run.spec.get(role)), {})[name] = protocol.observe(run, model=name)
         complete = len({tuple(sorted(each)) for each in settings.values()}) == 1
         if len(settings) < 2 or not complete or len(next(iter(settings.values()))) < 2:
             continue

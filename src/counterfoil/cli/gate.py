@@ -7,15 +7,12 @@ from typing import Annotated
 
 import typer
 
+from counterfoil import protocols
 from counterfoil.cli.output import echo, output
 from counterfoil.core.errors import UsageError
 from counterfoil.metrics.gate import MARGIN, check_against, check_bars, parse_bar
-from counterfoil.metrics.imagenet_d_columns import surrogates_of
 from counterfoil.metrics.junit import junit
-from counterfoil.metrics.measures import HELD, Measure, measures_of
-from counterfoil.metrics.outcomes import own_models
-from counterfoil.metrics.protocols import protocol_of
-from counterfoil.metrics.rows import Rows, read_rows
+from counterfoil.metrics.rows import Rows
 from counterfoil.metrics.sameness import check_sources, differences
 from counterfoil.store import Run, open_run
 from counterfoil.store.canonical import canonical
@@ -61,17 +58,19 @@ def gate(
     allowed = None if allow_unproven else MARGIN if margin is None else margin
     write_xml, write_json = output(junit_file, "--junit"), output(json_file, "--json")
     opened = _finished(run)
-    known = measures_of([opened])
+    protocol = protocols.of(opened)
+    known = protocol.measures_of(opened)
     bars = [parse_bar(text, "min", known) for text in minimum or []] + [parse_bar(text, "max", known) for text in maximum or []]
-    rows = read_rows(opened, model=model, oracle=oracle)
-    _check_took_no_part(opened, rows.model, [bar.measure for bar in bars] or _usual(opened))
+    rows = protocol.observe(opened, model=model, oracle=oracle)
+    if why := protocol.unfair(opened, rows.model, [bar.measure.name for bar in bars] or protocol.held):
+        raise UsageError(f"{run}: {why}")
     checks = check_bars(rows, bars, alpha=alpha, point=point, seed=int(opened.spec.get("seed", 0)))
     undecided = {"run": rows.undecided}
     if against is not None:
         theirs = _baseline(opened, _finished(against), model=model, oracle=oracle)
         undecided["baseline"] = theirs.undecided
         asked = list({bar.name: bar for bar in bars}.values())
-        checks += check_against(rows, theirs, asked or _usual(opened), alpha=alpha, margin=allowed)
+        checks += check_against(rows, theirs, asked or [known[name] for name in protocol.held], alpha=alpha, margin=allowed)
     failed = sum(not check.passed for check in checks)
     notes = [f"{'in the baseline ' if where == 'baseline' else ''}{each}" for where, each in undecided.items() if each.number]
     write_xml(junit(checks, subject=run.resolve().name, notes=notes))
@@ -98,22 +97,8 @@ def _baseline(run: Run, baseline: Run, *, model: str | None, oracle: str | None)
     unlike = differences([run, baseline])
     if unlike:
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {'; '.join(unlike[:4])}; repeat the baseline run")
-    theirs = read_rows(baseline, model=model if len(own_models(baseline)) > 1 else None, oracle=oracle)
+    protocol = protocols.of(baseline)
+    theirs = protocol.observe(baseline, model=model if len(protocol.models(baseline)) > 1 else None, oracle=oracle)
     if pixels := check_sources([run, baseline]):
         raise UsageError(f"{baseline.path}: not the same test as {run.path}: {pixels} differ; repeat the baseline run")
     return theirs
-
-
-def _usual(run: Run) -> list[Measure]:
-    """What a baseline is held against where no bar says it."""
-    return [measures_of([run])[name] for name in HELD[protocol_of(run)]]
-
-
-def _check_took_no_part(run: Run, model: str, measures: list[Measure]) -> None:
-    """Refuse to judge a model on a set that its own mistakes chose; what was painted before that is fair."""
-    unfair = [each.name for each in measures if each.name != "accuracy_painted"]
-    if unfair and model in surrogates_of(run):
-        raise UsageError(
-            f"{run.path}: {model} is a surrogate: the set was made against it or chosen by its mistakes, so its accuracy "
-            f"there is low by construction and its {unfair[0]} says nothing of it; gate it by accuracy_painted, or on another set"
-        )

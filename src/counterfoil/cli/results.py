@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from counterfoil import protocols
 from counterfoil.cli.output import echo
 from counterfoil.core.progress import counting
 from counterfoil.core.spec import part
-from counterfoil.metrics.protocols import protocol_of, results_of, text_of
+from counterfoil.protocols.reading import results_of, write_report
 from counterfoil.store import Run, open_run
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")]
@@ -79,20 +79,8 @@ def report(
     counterfoil report runs/fmr-resnet50
     counterfoil report runs/fmr-* -o page
     """
-    from counterfoil.report import write_report
-
     page = write_report([open_run(path) for path in runs], out or runs[0] / "report", pictures=pictures)
     echo(page)
-
-
-def extent(protocol: str, counts: Mapping[str, Any]) -> str:
-    """How many pictures a run has, and how many of them count."""
-    if protocol == "lance":
-        return f"{counts['readable']} images, {counts['accepted']} of {counts['edits']} edits accepted"
-    if protocol == "imagenet-d":
-        return f"{counts['readable']} pictures, {counts['validated']} in the set"
-    undecided = f", {counts['pending']} undecided" if counts["pending"] else ""
-    return f"{counts['readable']} images, {counts['validated']} accepted{undecided}"
 
 
 def _tell(line: str) -> None:
@@ -100,20 +88,14 @@ def _tell(line: str) -> None:
 
 
 def show(run: Run, *, model: str | None = None, oracle: str | None = None) -> None:
-    """Print a run's numbers with their intervals and, of FMR runs, what to know before believing them."""
-    from counterfoil.report.cautions import about_results
-
+    """Print a run's numbers with their intervals, and what to know before believing them."""
     results = results_of(run, model=model, oracle=oracle)
-    counts = results["counts"]
+    protocol, counts = protocols.of(run), results["counts"]
     skipped = f", {counts['skipped']} unreadable and skipped" if counts["skipped"] else ""
     asked = results["oracle"]["name"]
     names = results["model"]["name"] + (f", oracle {asked}" if asked != "none" else "")
-    echo(f"{names}: {extent(protocol_of(run), counts)}{skipped}")
-    echo(text_of(run, results))
-    if protocol_of(run) == "fmr" and counts["validated"]:
-        found = about_results(results, classes=len(run.classes), validated=counts["validated"])
-        if model is not None:  # the steps were guided against another one
-            found = [caution for caution in found if caution.kind == "care"]
-        for caution in found:
-            gap = "\n" if caution is found[0] else ""
-            echo(f"{gap}{'take care' if caution.kind == 'care' else 'note'}: {caution.text}")
+    echo(f"{names}: {protocol.extent(counts)}{skipped}")
+    echo(protocol.text(results))
+    for at, caution in enumerate(protocol.cautions(run, results, model=model)):
+        gap = "" if at else "\n"
+        echo(f"{gap}{'take care' if caution.kind == 'care' else 'note'}: {caution.text}")

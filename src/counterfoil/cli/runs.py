@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from counterfoil import protocols
 from counterfoil.cli.output import echo
 from counterfoil.core import spec as specs
-from counterfoil.core.errors import UsageError
 from counterfoil.core.naming import default_folder
 from counterfoil.core.spec.reading import PROTOCOLS
 from counterfoil.parts.fast import cards
@@ -22,7 +22,7 @@ Number = int | None
 
 def run(
     file: Annotated[Path | None, typer.Argument(help="A specification in YAML; options below override it.")] = None,
-    protocol: Annotated[Text, typer.Option(help="fmr (the default), lance or imagenet-d.")] = None,
+    protocol: Annotated[Text, typer.Option(help=f"{', '.join(protocols.names())}; the default is {protocols.USUAL}.")] = None,
     preset: Annotated[Text, typer.Option(help="Defaults of lance (paper, released) or imagenet-d (fair, paper).")] = None,
     model: Annotated[Text, typer.Option(help="The classifier under test, as in timm:resnet50.")] = None,
     data: Annotated[Text, typer.Option(help="Labelled images: a folder with one sub-folder a class, or kind:rest.")] = None,
@@ -96,15 +96,11 @@ def run(
     if dry_run:
         return _explain(resolved, out)
 
-    from counterfoil import protocols
     from counterfoil.cli.results import show
     from counterfoil.core.progress import watching
 
-    if stage is not None and resolved.protocol == "fmr":
-        raise UsageError("--stage: the protocol fmr has no stages; leave it out")
-    staged = {"stage": stage} if stage is not None else {}
     with watching(resolved.subject) as (watch, tell):
-        finished = protocols.run(resolved, out, execution=execution, watch=watch, tell=tell, **staged)
+        finished = protocols.run(resolved, out, execution=execution, watch=watch, tell=tell, stage=stage)
     if stage is not None and finished.results is None:
         return echo(f"{out / 'stages' / stage}.jsonl")
     show(finished)
@@ -130,29 +126,11 @@ def _put(values: dict[str, Any], section: str, key: str, value: Any) -> None:
         settings[key] = value
 
 
-def images_of(resolved: Any) -> int:
-    """How many images a run has, or pictures to paint."""
-    from counterfoil.protocols.assembly import open_data
-    from counterfoil.protocols.imagenet_d.grids import read_grid
-    from counterfoil.protocols.imagenet_d.sets import open_set
-
-    if not isinstance(resolved, specs.ImagenetDSpec):
-        return len(open_data(resolved))
-    whole = len(open_set(resolved.data).dataset) if resolved.data else len(read_grid(resolved.grid))
-    return min(whole, resolved.limit or whole)
-
-
 def _explain(resolved: Any, out: Path) -> None:
-    from counterfoil.protocols.cost import cost, painting_cost, staged_cost
-
     echo(yaml.safe_dump(resolved.model_dump(mode="json"), sort_keys=False).rstrip())
-    lines: list[str] = []
-    if isinstance(resolved, specs.FmrSpec):
-        lines = cost(resolved, images_of(resolved)).lines()
-    elif isinstance(resolved, specs.LanceSpec):
-        lines = staged_cost(resolved, images_of(resolved))
-    elif isinstance(resolved, specs.ImagenetDSpec):
-        lines = painting_cost(resolved, images_of(resolved))
+    protocol = protocols.get(resolved.protocol)
+    counts = protocol.cost(resolved, protocol.images(resolved))
+    width = max(map(len, counts))
     echo(f"\n# run directory: {out}")
-    for line in lines:
-        echo(f"# {line}")  # a comment, so that the whole can be kept as a file and run
+    for name, count in counts.items():
+        echo(f"# {name:<{width}}  {count:>12,}")  # a comment, so that the whole can be kept as a file and run

@@ -17,7 +17,7 @@ from counterfoil.doctor.sample import Handful
 from counterfoil.engine.scheduler import EightBits, Engine
 from counterfoil.engine.transfers import settle
 from counterfoil.protocols.assembly import Assembly
-from counterfoil.protocols.cost import cost
+from counterfoil.protocols.fmr import fmr
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ def _measured(engine: Engine, some: Handful, *, climbs: bool) -> Speed:
 
 def predicted(assembly: Assembly, speed: Speed) -> float:
     """Seconds the whole run takes at most; climbs that the oracle ends early take less."""
-    calls = cost(assembly.spec, len(assembly.dataset))
-    gradients = calls.gradients if speed.climbing else 0
-    asked = max(calls.model_calls - gradients, 0) * speed.model
-    rendered = max(calls.renderings - gradients, 0) * speed.rendering
-    return asked + rendered + gradients * speed.climbing + calls.verdicts * speed.oracle
+    calls = fmr.cost(assembly.spec, len(assembly.dataset))
+    gradients = calls["of these with a gradient"] if speed.climbing else 0
+    asked = max(calls["model calls, at most"] - gradients, 0) * speed.model
+    rendered = max(calls["images rendered, at most"] - gradients, 0) * speed.rendering
+    return asked + rendered + gradients * speed.climbing + calls["oracle verdicts, at most"] * speed.oracle
 
 
 def peak_memory(device: str) -> str:

@@ -6,7 +6,7 @@ Each goes by the name it has in its run's `results.json`, and is the number that
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from counterfoil.core.errors import UsageError
@@ -14,9 +14,7 @@ from counterfoil.metrics import imagenet_d_transfer as painted
 from counterfoil.metrics import lance
 from counterfoil.metrics.estimate import Difference, Share, Statistic
 from counterfoil.metrics.fmr import STATISTICS
-from counterfoil.metrics.protocols import protocol_of
 from counterfoil.metrics.table import MEANINGS
-from counterfoil.store import Run
 
 
 @dataclass(frozen=True)
@@ -66,28 +64,6 @@ PAINTED: Mapping[str, Measure] = {
 
 CLEAN = {"fmr": MEASURES["SA"], "lance": LANCE["SA"], "imagenet-d": PAINTED["accuracy_painted"]}
 """A model's accuracy without any of it: what orders by other numbers are set against."""
-
-USUAL = {
-    "fmr": ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched"),
-    "lance": ("SA", "accuracy_edited", "drop", "sensitivity"),
-    "imagenet-d": tuple(PAINTED),
-}
-"""What is compared unless something else is asked for."""
-
-HELD = {"fmr": ("SA", "FMR"), "lance": ("SA", "drop"), "imagenet-d": ("accuracy",)}
-"""What a baseline is held against where no bar says it."""
-
-
-def measures_of(runs: Sequence[Run]) -> Mapping[str, Measure]:
-    """The numbers that the runs have, by name. UsageError if they are of several protocols, which have no number in common."""
-    protocols = dict.fromkeys(protocol_of(run) for run in runs)
-    if len(protocols) > 1:
-        paths = ", ".join(str(run.path) for run in runs)
-        raise UsageError(f"{paths}: runs of several protocols ({', '.join(protocols)}); give runs of one")
-    protocol = next(iter(protocols))
-    if protocol == "imagenet-d" and not all(run.spec.get("painter") for run in runs):
-        return {"accuracy": PAINTED["accuracy"]}
-    return {"fmr": MEASURES, "lance": LANCE, "imagenet-d": PAINTED}[protocol]
 
 
 def measure(name: str, known: Mapping[str, Measure] = MEASURES) -> Measure:

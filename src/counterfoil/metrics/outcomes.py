@@ -109,23 +109,8 @@ def named_classes(classes: Sequence[str], label: NDArray[np.int64]) -> dict[int,
     return {each: f"{name} ({each})" if name in twice else name for each, name in names.items()}
 
 
-def own_models(run: Run) -> list[str]:
-    """The models that a run was made to test: one, or of ImageNet-D any number."""
-    if run.spec.get("protocol") != "imagenet-d":
-        return [part_name(run.spec.get("model"))]
-    from counterfoil.metrics.imagenet_d_rows import tested
-
-    return tested(run)
-
-
 def model_names(run: Run) -> list[str]:
-    """Every model that has said something of a run's pictures, the run's own first; none whose mistakes chose the pictures."""
-    if run.spec.get("protocol") == "imagenet-d":
-        from counterfoil.metrics.imagenet_d_columns import surrogates_of
-
-        named = own_models(run)
-        others = _names(run, "predictions", "model") - {*named, *surrogates_of(run)}
-        return [*named, *sorted(others)]
+    """Name every model that has answered about a run's images, the run's own first."""
     own = part_name(run.spec.get("model"))
     return sorted(_names(run, "predictions", "model"), key=lambda name: (name != own, name))
 

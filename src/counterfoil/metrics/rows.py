@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.metrics.fmr import columns_of
-from counterfoil.metrics.outcomes import Outcomes, named_classes, read_outcomes
-from counterfoil.store import Run
+from counterfoil.metrics.outcomes import Outcomes, named_classes
 
 
 class Words(NamedTuple):
@@ -89,19 +88,6 @@ class Rows:
             source=None if self.source is None else self.source[rows],
             factor=None if self.factor is None else self.factor[rows],
         )
-
-
-def read_rows(run: Run, *, model: str | None = None, oracle: str | None = None) -> Rows:
-    """The rows of a run for a model and an oracle; by default those it was made with."""
-    if run.spec.get("protocol") == "lance":
-        from counterfoil.metrics.lance_rows import rows_of_pairs
-
-        return rows_of_pairs(run, model=model, oracle=oracle)
-    if run.spec.get("protocol") == "imagenet-d":
-        from counterfoil.metrics.imagenet_d_rows import rows_of_paintings
-
-        return rows_of_paintings(run, model=model, oracle=oracle)
-    return replace(rows_of(read_outcomes(run, model=model, oracle=oracle)), seed=int(run.spec.get("seed", 0)))
 
 
 def rows_of(found: Outcomes | Rows) -> Rows:

@@ -1,22 +1,75 @@
-"""The protocols: thin declarations over parts, engine, stages and store."""
+"""The protocols, found by name or by run through the entry point group `counterfoil.protocols`; no torch until one runs."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+import difflib
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from counterfoil.core.errors import BadPart, BadRun, BadSpec, one_line
 from counterfoil.core.spec import RunSpec
-from counterfoil.store import Run
+from counterfoil.protocols.base import Protocol
 
-RUNNERS = {
-    "fmr": "counterfoil.protocols.fmr.running",
-    "lance": "counterfoil.protocols.lance",
-    "imagenet-d": "counterfoil.protocols.imagenet_d",
-}
-"""The module of each protocol; its `run` takes a specification and a folder."""
+if TYPE_CHECKING:
+    from counterfoil import store
+    from counterfoil.protocols.reading import Run
+
+__all__ = ["Protocol", "get", "names", "of", "run"]
+
+GROUP = "counterfoil.protocols"
+USUAL = "fmr"
+"""The protocol of a specification that names none."""
 
 
-def run(spec: RunSpec, out: Any, **options: Any) -> Run:
-    """Run a specification of any protocol."""
-    finished: Run = import_module(RUNNERS[spec.protocol]).run(spec, out, **options)
-    return finished
+def names() -> tuple[str, ...]:
+    """Name the protocols that are installed, the usual one first."""
+    return tuple(sorted(_entries(), key=lambda name: (name != USUAL, name)))
+
+
+@cache
+def get(name: str) -> Protocol:
+    """Find a protocol by name; BadSpec if there is none."""
+    entry = _entries().get(name)
+    if entry is None:
+        near = difflib.get_close_matches(name, names(), n=1)
+        raise BadSpec(
+            f"no protocol named {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}")
+        )
+    try:
+        found = entry.load()
+    except ImportError as error:
+        raise BadPart(f"protocol {name!r} ({entry.value}) cannot be imported: {one_line(error)}") from error
+    if not isinstance(found, Protocol) or found.name != name:
+        raise BadPart(f"protocol {name!r} ({entry.value}) is not a Protocol of that name; register an instance of one")
+    return found
+
+
+def of(run: store.Run) -> Protocol:
+    """Find the protocol a run was made by; BadRun if it is not installed."""
+    name = str(run.spec.get("protocol", USUAL))
+    if name not in _entries():
+        raise BadRun(f"{run.path}: a run of protocol {name!r}, which is not installed; there are {', '.join(names())}")
+    return get(name)
+
+
+def run(spec: RunSpec, out: str | Path, **options: Any) -> Run:
+    """Run a specification of any protocol into a directory, or resume it there; the options are those of `Protocol.run`."""
+    from counterfoil.protocols.reading import open_run
+
+    get(spec.protocol).run(spec, Path(out), **options)
+    return open_run(out)
+
+
+@cache
+def _entries() -> Mapping[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=GROUP):
+        other = found.setdefault(entry.name, entry)
+        if other.value != entry.value:
+            raise BadPart(
+                f"two packages register the protocol {entry.name!r}: {other.value} and {entry.value}; uninstall one of them"
+            )
+    return found

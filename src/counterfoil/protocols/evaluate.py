@@ -25,7 +25,7 @@ from counterfoil.parts.weights import fingerprint
 from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.independence import modules_of
 from counterfoil.protocols.ray.execution import Execution
-from counterfoil.store import Run
+from counterfoil.protocols.reading import Run
 
 PARTS = ("model", "generator", "oracle", "captioner", "rewriter", "editor", "encoder", "painter")
 """The keys of a specification that may be given as objects, beside the data."""

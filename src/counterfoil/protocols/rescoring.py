@@ -16,6 +16,7 @@ from counterfoil.parts import calls, images, registry
 from counterfoil.parts.contracts import Model, provenance_of, to_device
 from counterfoil.protocols import independence
 from counterfoil.protocols.class_reader import reading, recorded
+from counterfoil.protocols.reading import Run as ReadRun
 from counterfoil.store import Run
 from counterfoil.store.asked import Asked, Role, asked_of, record
 
@@ -54,7 +55,7 @@ def score(
         looks = reader.looks(pictures, [trial.label for trial, _ in stored])
         return [recorded(trial.trial_id, picture, later.name, look) for (trial, picture), look in zip(stored, looks, strict=True)]
 
-    with run.appending() as part:
+    with ReadRun(run.path).appending() as part:
         record(run.path, later)
         for stored, pictures in _batches(run):
             part.add(predictions=predict(stored, pictures.to(device)))
@@ -84,7 +85,7 @@ def judge(
             Verdict(trial.trial_id, picture, later.name, *answer) for (trial, picture), answer in zip(stored, said, strict=False)
         ]
 
-    with run.appending() as part:
+    with ReadRun(run.path).appending() as part:
         record(run.path, later)
         for stored, pictures in _batches(run):
             part.add(verdicts=decide(stored, pictures.to(device)))

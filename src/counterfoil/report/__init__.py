@@ -9,7 +9,3 @@ report.json              marks the folder as a report, so that it may be written
 """
 
 from __future__ import annotations
-
-from counterfoil.report.folder import write_report
-
-__all__ = ["write_report"]

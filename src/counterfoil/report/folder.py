@@ -6,12 +6,11 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module, resources
+from importlib import resources
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from counterfoil.core.errors import UsageError
-from counterfoil.metrics.protocols import protocol_of
 from counterfoil.report.browse import SCRIPTS
 from counterfoil.report.collect import Collected, collect
 from counterfoil.report.comparison import labels
@@ -19,7 +18,6 @@ from counterfoil.report.downloads import Download, write_downloads
 from counterfoil.report.gallery import write_gallery
 from counterfoil.report.page import Page, Part, program_version, render, render_image
 from counterfoil.report.pictures import Album
-from counterfoil.report.protocols import WRITERS
 from counterfoil.store import Run
 
 STYLES = ("colours.css", "report.css", "charts.css", "gallery.css")
@@ -37,23 +35,8 @@ class Named(Protocol):
 AnyPage = TypeVar("AnyPage", bound=Named)
 
 
-def write_report(runs: Sequence[Run], out: Path, *, pictures: int = 1000) -> Path:
-    """Write a report on `runs` into the folder `out` and return its first page.
-
-    The gallery shows up to `pictures` images a run, the same ones for runs over the same data. A folder that holds an
-    earlier report is written over; one that holds anything else is refused.
-    """
-    if not runs:
-        raise UsageError("a report needs at least one run; give the --out of a run")
-    if pictures < 0:
-        raise UsageError(f"a gallery can't have {pictures} pictures; give 0 or more")
-    out = Path(out)
-    protocols = {protocol_of(run) for run in runs}
-    if len(protocols) > 1:
-        raise UsageError(f"a page is about runs of one protocol, got {', '.join(sorted(protocols))}; make a report of each")
-    if (protocol := protocols.pop()) in WRITERS:
-        written: Path = import_module(WRITERS[protocol]).write(runs, out, pictures=pictures)
-        return written
+def write_report(runs: Sequence[Run], out: Path, *, pictures: int) -> Path:
+    """Write a report on FMR runs into the folder `out` and return its first page."""
     gathered = [
         collect(run, number=number, label=label, pictures=pictures)
         for number, (run, label) in enumerate(zip(runs, labels(runs), strict=True), start=1)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,14 +16,9 @@ from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
 from counterfoil.store import parts, runfile
 from counterfoil.store.appender import Appender, append_to
-from counterfoil.store.canonical import canonical
-from counterfoil.store.files import write_whole, writing
 from counterfoil.store.pictures import PictureFile, Pictures
 from counterfoil.store.recovery import RESULTS
 from counterfoil.store.schema import SCHEMAS, completed, to_records
-
-if TYPE_CHECKING:  # metrics read runs, so a run imports them when it is asked for numbers
-    from counterfoil.core.records import Estimate
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
@@ -64,20 +59,6 @@ class Run:
             return None
         except (OSError, ValueError) as error:
             raise BadRun(f"{path}: damaged ({type(error).__name__}); repeat the run's command to write it again") from None
-
-    @property
-    def scores(self) -> dict[str, Estimate]:
-        """The run's estimates by name: `run.scores["FMR"].value`. Empty while the run is not finished."""
-        from counterfoil.core.records import Estimate
-
-        found = (self.results or {}).items()
-        return {name: Estimate.from_dict(entry) for name, entry in found if isinstance(entry, dict) and "value" in entry}
-
-    def report(self, out: str | os.PathLike[str] | None = None) -> Path:
-        """Write a page about the run, by default into its directory, and answer where it is."""
-        from counterfoil.report import write_report
-
-        return write_report([self], Path(out) if out is not None else self.path / "report")
 
     @property
     def counts(self) -> dict[str, int]:
@@ -133,23 +114,9 @@ class Run:
 
     @contextmanager
     def appending(self, *, part_rows: int = 4096) -> Iterator[Appender]:
-        """Add many such rows, a few at a time: `with run.appending() as rows: rows.add(predictions=…)`.
-
-        Results that are there are worked out anew if the run's own model or oracle is among those who speak, as people do who
-        judge the pictures of a run that was made for them.
-        """
-        from counterfoil.metrics.outcomes import own_models, part_name
-        from counterfoil.metrics.protocols import worked_out
-
-        own = {*own_models(self), part_name(self.spec.get("oracle"))} - {""}
-        with append_to(self.path, part_rows=part_rows, own=own) as rows:
-            try:
-                yield rows
-            finally:
-                rows.commit()
-                if rows.outdated:
-                    with writing(self.path):
-                        write_whole(self.path / RESULTS, canonical(worked_out(self)))
+        """Add many such rows, a few at a time: `with run.appending() as rows: rows.add(predictions=…)`."""
+        with append_to(self.path, part_rows=part_rows) as rows:
+            yield rows
 
     def _batches(
         self, table: str, *, columns: Sequence[str] | None = None, where: tuple[str, str | None] = ("", None)

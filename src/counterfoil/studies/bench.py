@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from counterfoil import protocols
 from counterfoil.core import spec as specs
 from counterfoil.core.naming import default_folder
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.parts.contracts import Model
-from counterfoil.protocols import fmr, rescoring
+from counterfoil.protocols import rescoring
 from counterfoil.protocols.assembly import Given
 from counterfoil.store import Run
 
@@ -128,7 +129,7 @@ class Bench:
         if name not in self._made:
             out = self.folder / "runs" / name
             with self._watching(model.name) as (watch, tell):
-                self._made[name] = fmr.run(spec, out, given=given, watch=watch, tell=tell)
+                self._made[name] = protocols.run(spec, out, given=given, watch=watch, tell=tell)
         return self._made[name]
 
     def scored(self, run: Run, model: PartSpec, *, built: Model | None = None) -> Outcomes:

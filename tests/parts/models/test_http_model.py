@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from counterfoil import protocols
 from counterfoil.core.errors import BadPart, BadSpec, RunFailed
 from counterfoil.parts import registry
 from counterfoil.parts.models.http_model import HttpModel
-from counterfoil.protocols import fmr
 from counterfoil.protocols.assembly import Given
 from counterfoil.testing import check_model, pictures
 from tests.fakes import CLASSES, TinyModel
@@ -157,18 +157,18 @@ def test_a_run_pauses_when_the_endpoint_breaks_and_goes_on_later(endpoint: Endpo
     data = f"tensors:{arrays(tmp_path / 'data.npz', 16)}"
     model = {"name": f"python:{Path(__file__).parents[2] / 'fakes.py'}:TinyModel", "differentiable": False}
     small = {"slots": 4, "part_images": 4}
-    whole = fmr.run(spec(data, model=model, engine=small), tmp_path / "whole")
+    whole = protocols.run(spec(data, model=model, engine=small), tmp_path / "whole")
     quick = {**QUICK, "timeout": 1.0} if kind == "time-out" else QUICK
     remote, given = spec(data, model=endpoint.url, engine=small), Given({"model": http_model(endpoint.url, retries=1, **quick)})
     broken = len(endpoint.posts) + 30
     endpoint.spoil = lambda number, answer: answer if number < broken else spoil(number, answer)
     with pytest.raises(RunFailed, match=message) as caught:
-        fmr.run(remote, tmp_path / "run", given=given)
+        protocols.run(remote, tmp_path / "run", given=given)
     assert caught.value.exit_code == 1
     endpoint.spoil = lambda number, answer: answer
     kept = {file.name: file.read_bytes() for file in (tmp_path / "run" / "trials").glob("*.parquet")}
     assert kept and not (tmp_path / "run" / "results.json").exists()
-    resumed = fmr.run(remote, tmp_path / "run", given=Given({"model": http_model(endpoint.url, retries=1, **QUICK)}))
+    resumed = protocols.run(remote, tmp_path / "run", given=Given({"model": http_model(endpoint.url, retries=1, **QUICK)}))
     assert kept == {name: (tmp_path / "run" / "trials" / name).read_bytes() for name in kept}
     assert resumed.results["FMR"] == whole.results["FMR"]
     assert resumed.results["SA"] == whole.results["SA"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from counterfoil.protocols import imagenet_d
+from counterfoil import protocols
 from tests.protocols.imagenet_d.world import given, spec
 
 
@@ -21,5 +21,5 @@ def run(out: str, pace: float, begun: Any) -> None:
         begun.set()
         time.sleep(pace)
 
-    imagenet_d.run(spec(engine={"batch": 4, "part_images": 8}), Path(out), given=given(), watch=watch)
+    protocols.run(spec(engine={"batch": 4, "part_images": 8}), Path(out), given=given(), watch=watch)
     sys.exit(0)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil import store
-from counterfoil.protocols import imagenet_d
+from counterfoil import protocols, store
 from tests.protocols.imagenet_d import killed_child
 from tests.protocols.imagenet_d.world import given, spec
 
@@ -22,7 +21,7 @@ KILLS = 8
 def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["tests.protocols.imagenet_d.killed_child"])
-    whole = imagenet_d.run(spec(), tmp_path / "whole", given=given())
+    whole = protocols.run(spec(), tmp_path / "whole", given=given())
     moments, kills = random.Random(3), 0
     for _ in range(60):
         begun = processes.Event()

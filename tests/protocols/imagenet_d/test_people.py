@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil import protocols
 from counterfoil.metrics.imagenet_d import results
-from counterfoil.protocols import imagenet_d
 from counterfoil.report.datasheet import SET_FILE, TABLE
 from counterfoil.report.export import export
 from counterfoil.store import Run, open_run
@@ -24,7 +24,7 @@ SPOILT = "sock"  # of which people say that two things are to be seen
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> World:
     root = tmp_path_factory.mktemp("people")
-    imagenet_d.run(spec(), root / "mined", given=given())
+    protocols.run(spec(), root / "mined", given=given())
     return world(root)
 
 
@@ -77,7 +77,7 @@ def test_the_final_set_is_what_passed_and_says_how_it_was_checked(reviewed: Run,
 
 
 def test_votes_on_a_picture_that_was_painted_anew_are_not_taken_for_votes_on_the_new_one(tmp_path: Path) -> None:
-    run = imagenet_d.run(spec(), tmp_path / "mined", given=given())
+    run = protocols.run(spec(), tmp_path / "mined", given=given())
     here = world(tmp_path)
     owner, key = start_review(here, "mined", votes=1, sentinels=0)
     ada = invited(here, owner, key, "Ada")
@@ -89,7 +89,7 @@ def test_votes_on_a_picture_that_was_painted_anew_are_not_taken_for_votes_on_the
     prompts = run.path / "stages" / "prompts.jsonl"
     prompts.write_text(prompts.read_text().replace(f'"{changed.prompt}"', f'"{changed.prompt.replace("forest", "snow")}"', 1))
     told: list[str] = []
-    run = imagenet_d.run(spec(), run.path, given=given(), tell=told.append)
+    run = protocols.run(spec(), run.path, given=given(), tell=told.append)
     assert next(trial for trial in run.trials if trial.trial_id == changed.trial_id).image != changed.image
     assert changed.trial_id not in {each.trial_id for each in run.verdicts("human")}
     assert "(1 by human); ask again with 'counterfoil review --new'" in told[-1]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from counterfoil import protocols
 from counterfoil.core.errors import BadSpec, RunFailed
 from counterfoil.metrics.imagenet_d import table_text
 from counterfoil.parts import registry
-from counterfoil.protocols import imagenet_d
 from counterfoil.store import open_run
 from tests.parts.endpoint import served
 from tests.protocols.imagenet_d.world import Scripted, given, spec
@@ -20,7 +20,7 @@ from tests.protocols.imagenet_d.world import Scripted, given, spec
 
 def asked(tmp_path: Path, rule: Callable[[str, str], str], **changes: Any) -> dict[str, Any]:
     parts = given(chat=Scripted(rule))
-    run = imagenet_d.run(spec(chats=["fake:chat"], **changes), tmp_path / "run", given=parts)
+    run = protocols.run(spec(chats=["fake:chat"], **changes), tmp_path / "run", given=parts)
     assert run.results is not None
     return run.results
 
@@ -81,7 +81,7 @@ def test_the_wrong_choice_is_on_record_and_an_unread_one_is_none(tmp_path: Path)
 
 def test_a_question_without_its_places_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSpec, match=r"no place for \{second\}"):
-        imagenet_d.run(spec(questions={"text": "Is it {first}?"}), tmp_path / "run", given=given())
+        protocols.run(spec(questions={"text": "Is it {first}?"}), tmp_path / "run", given=given())
 
 
 def test_an_endpoint_is_asked_with_the_picture_and_may_break(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_an_endpoint_is_asked_with_the_picture_and_may_break(tmp_path: Path) -> 
         chat = registry.create("chat", endpoint.url, {"model": "m", "retries": 0})
         parts = given(chat=chat)
         with pytest.raises(RunFailed, match="goes on once the endpoint is in order"):
-            imagenet_d.run(spec(chats=["fake:chat"], engine={"batch": 2}), tmp_path / "run", given=parts)
+            protocols.run(spec(chats=["fake:chat"], engine={"batch": 2}), tmp_path / "run", given=parts)
         assert seen[0]["model"] == "m" and seen[0]["messages"][0]["content"][0]["image_url"]["url"].startswith(
             "data:image/png;base64,"
         )

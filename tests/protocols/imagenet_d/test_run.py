@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadData, BadRun, BadSpec, LabelMismatch, RunFailed
 from counterfoil.core.records import Verdict
@@ -16,10 +16,10 @@ from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.imagenet_d import results, table_text
 from counterfoil.metrics.imagenet_d_columns import read_paintings
 from counterfoil.metrics.imagenet_d_transfer import BIAS
-from counterfoil.metrics.rows import read_rows
 from counterfoil.metrics.significance import holm
 from counterfoil.parts.images import png
-from counterfoil.protocols import imagenet_d, rescoring
+from counterfoil.protocols import rescoring
+from counterfoil.protocols.imagenet_d import imagenet_d
 from counterfoil.store.stages import open_table
 from tests.protocols.imagenet_d.world import THINGS, SquareModel, SquarePainter, _draw, given, spec, values
 
@@ -29,7 +29,7 @@ FOREST_AND_SNOW = 4 * 2 * 3 - 3  # what both surrogates miss, less the bags in t
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
-    return imagenet_d.run(spec(), tmp_path_factory.mktemp("squares") / "run", given=given())
+    return protocols.run(spec(), tmp_path_factory.mktemp("squares") / "run", given=given())
 
 
 def test_what_all_surrogates_miss_is_kept(run: store.Run) -> None:
@@ -109,7 +109,7 @@ def test_three_other_objects_are_too_few_to_show_that_a_background_draws_them(ru
 
 
 def test_people_decide_on_what_was_kept(tmp_path: Path) -> None:
-    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=given())
     kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
     run.append(verdicts=[Verdict(name, "made", "human", at % 2 == 0, 1.0, -1) for at, name in enumerate(kept[:10])])
     counts = results(store.open_run(run.path))["counts"]
@@ -118,7 +118,7 @@ def test_people_decide_on_what_was_kept(tmp_path: Path) -> None:
 
 
 def test_what_people_were_not_asked_about_counts_by_the_own_oracle(tmp_path: Path) -> None:
-    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=given())
     bags = [trial.trial_id for trial in run.trials if run.classes[trial.label] == "bag" and trial.value == "snow"]
     kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
     said = {bags[0]: True, kept[0]: False, kept[1]: True}  # bags in the snow are what the own oracle does not see
@@ -129,27 +129,27 @@ def test_what_people_were_not_asked_about_counts_by_the_own_oracle(tmp_path: Pat
     assert found["counts"]["object_seen"] == shown and found["counts"]["object_open"] == 0
     assert found["models"]["fake:good"]["painted"]["n"] == shown
     assert found["models"]["fake:good"]["mined"]["n"] == 1
-    assert len(read_rows(run, model="fake:good", oracle="human")) == shown  # what gate and compare read
+    assert len(imagenet_d.observe(run, model="fake:good", oracle="human")) == shown  # what gate and compare read
     assert found["leave_one_out"][0]["kept"] == run.results["leave_one_out"][0]["kept"]
 
 
 def test_an_oracle_that_nobody_asked_is_refused(run: store.Run) -> None:
-    for read in (results, lambda run, oracle: read_rows(run, model="fake:good", oracle=oracle)):
+    for read in (results, lambda run, oracle: imagenet_d.observe(run, model="fake:good", oracle=oracle)):
         with pytest.raises(BadRun, match="no verdicts by oracle 'human'; there are some by fake:oracle"):
             read(run, oracle="human")
 
 
 def test_it_does_not_hang_on_how_the_work_is_laid_out(run: store.Run, tmp_path: Path) -> None:
-    other = imagenet_d.run(spec(engine={"batch": 5, "tile": 3, "part_images": 7}), tmp_path / "run", given=given())
+    other = protocols.run(spec(engine={"batch": 5, "tile": 3, "part_images": 7}), tmp_path / "run", given=given())
     assert (other.path / "results.json").read_bytes() == (run.path / "results.json").read_bytes()
     assert {trial.trial_id: trial.image for trial in other.trials} == {trial.trial_id: trial.image for trial in run.trials}
 
 
 def test_an_endpoint_that_fails_half_way_loses_nothing(run: store.Run, tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="goes on"):
-        imagenet_d.run(spec(), tmp_path / "run", given=given(painter=SquarePainter(fails_after=40)))
+        protocols.run(spec(), tmp_path / "run", given=given(painter=SquarePainter(fails_after=40)))
     again = SquarePainter()
-    finished = imagenet_d.run(spec(), tmp_path / "run", given=given(painter=again))
+    finished = protocols.run(spec(), tmp_path / "run", given=given(painter=again))
     assert len(again.painted) == PICTURES - 32  # two batches of sixteen were there
     assert (finished.path / "results.json").read_bytes() == (run.path / "results.json").read_bytes()
 
@@ -160,7 +160,7 @@ def test_black_and_broken_pictures_are_counted_and_passed_over(tmp_path: Path) -
             return torch.zeros_like(image)
         return image * float("nan") if "striped" in prompt else image
 
-    run = imagenet_d.run(spec(), tmp_path / "run", given=given(painter=SquarePainter(spoil=spoil)))
+    run = protocols.run(spec(), tmp_path / "run", given=given(painter=SquarePainter(spoil=spoil)))
     counts = run.results["counts"]
     assert counts["skipped"] == 24 and counts["images"] == PICTURES
     assert sorted(counts["skipped_for"].values()) == [12, 12]
@@ -171,31 +171,31 @@ def test_black_and_broken_pictures_are_counted_and_passed_over(tmp_path: Path) -
 def test_a_painter_that_only_paints_black_stops_the_run(tmp_path: Path) -> None:
     black = SquarePainter(spoil=lambda prompt, image: torch.zeros_like(image))
     with pytest.raises(BadData, match="none of its pictures can be used"):
-        imagenet_d.run(spec(), tmp_path / "run", given=given(painter=black))
+        protocols.run(spec(), tmp_path / "run", given=given(painter=black))
 
 
 def test_a_surrogate_with_another_label_space_is_refused_before_anything_is_painted(tmp_path: Path) -> None:
     painter = SquarePainter()
     with pytest.raises(LabelMismatch) as caught:
-        imagenet_d.run(spec(), tmp_path / "run", given=given(a=SquareModel(classes=("oak", "elm", "ash")), painter=painter))
+        protocols.run(spec(), tmp_path / "run", given=given(a=SquareModel(classes=("oak", "elm", "ash")), painter=painter))
     assert "\n" not in str(caught.value) and "fake:a" in str(caught.value)
     assert not painter.painted and not (tmp_path / "run").exists()
 
 
 def test_a_stage_that_is_not_there_is_named_before_anything_is_painted(tmp_path: Path) -> None:
     with pytest.raises(BadSpec, match="no stage named 'paint'; stages are prompts, paintings, looks-fake-a-"):
-        imagenet_d.run(spec(), tmp_path / "run", given=given(), stage="paint")
+        protocols.run(spec(), tmp_path / "run", given=given(), stage="paint")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_prompt_corrected_by_hand_is_painted_again_and_no_other(tmp_path: Path) -> None:
     told: list[str] = []
-    imagenet_d.run(spec(), tmp_path / "run", given=given(), stage="paintings", tell=told.append)
+    protocols.run(spec(), tmp_path / "run", given=given(), stage="paintings", tell=told.append)
     assert told == ["stopped after the stage 'paintings'; the same command without --stage goes on"]
     path = tmp_path / "run" / "stages" / "prompts.jsonl"
     path.write_text(path.read_text().replace("a photo of a mug in the beach", "a photo of a mug in the forest", 1))
     painter = SquarePainter()
-    imagenet_d.run(spec(), tmp_path / "run", given=given(painter=painter))
+    protocols.run(spec(), tmp_path / "run", given=given(painter=painter))
     assert painter.painted == ["a photo of a mug in the forest"]
 
 
@@ -225,7 +225,7 @@ def test_near_duplicates_may_be_found_by_an_encoder(tmp_path: Path) -> None:
             return images[:, :, 6:10, 6:10].mean((2, 3)).round() - 0.4
 
     changes = {"encoder": "fake:encoder", "mining": {"duplicates": 4}}
-    run = imagenet_d.run(spec(**changes), tmp_path / "run", given=given(encoder=Middle()))
+    run = protocols.run(spec(**changes), tmp_path / "run", given=given(encoder=Middle()))
     kept = [trial.label for trial in run.trials if trial.ending == "made"]
     assert sorted(kept) == [0, 1, 2, 3]  # one of each object
     assert run.results["counts"]["turned_away"]["duplicate"] == FOREST_AND_SNOW - 4
@@ -239,7 +239,7 @@ def test_paintings_have_a_table_of_their_own(run: store.Run) -> None:
 
 
 def test_another_model_can_be_scored_later(tmp_path: Path) -> None:
-    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=given())
     rescoring.score(run, PartSpec(name="later"), built=SquareModel(blind=("snow",)))
     found = results(store.open_run(run.path), model="later")
     assert found["models"]["later"]["role"] == "unseen"
@@ -247,7 +247,7 @@ def test_another_model_can_be_scored_later(tmp_path: Path) -> None:
 
 
 def test_a_model_that_was_scored_on_some_pictures_alone_has_no_part_in_the_mean(tmp_path: Path) -> None:
-    run = imagenet_d.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=given())
     before = results(run)
     kept = {trial.trial_id for trial in run.trials if trial.ending == "made"}
     some = [each for each in run.predictions("fake:unseen") if each.picture == "made" and each.trial_id not in kept][:3]
@@ -260,7 +260,7 @@ def test_a_model_that_was_scored_on_some_pictures_alone_has_no_part_in_the_mean(
 
 
 def test_a_run_of_which_nothing_is_kept_prints_its_numbers(tmp_path: Path) -> None:
-    run = imagenet_d.run(spec(), tmp_path / "run", given=given(a=SquareModel(), b=SquareModel()))
+    run = protocols.run(spec(), tmp_path / "run", given=given(a=SquareModel(), b=SquareModel()))
     assert run.results["counts"]["kept"] == 0 and "took no part" in table_text(run.results)
 
 
@@ -271,7 +271,7 @@ def test_pictures_of_a_folder_are_independent_of_each_other(tmp_path: Path) -> N
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(png(_draw(f"a photo of a {thing} in the forest", number)))
     asked = {"protocol": "imagenet-d", "data": f"folder:{tmp_path / 'photos'}", "models": ["fake:unseen"]}
-    run = imagenet_d.run(specs.parse(asked), tmp_path / "run", given=given())
+    run = protocols.run(specs.parse(asked), tmp_path / "run", given=given())
     assert len(set(read_paintings(run).clusters.tolist())) == 8 * len(THINGS)
 
 
@@ -283,8 +283,8 @@ def test_pictures_of_different_sizes_are_refused_in_a_line(tmp_path: Path) -> No
             place.write_bytes(png(torch.rand(3, side, side, generator=torch.Generator().manual_seed(side))))
     asked = {"protocol": "imagenet-d", "data": f"folder:{tmp_path / 'photos'}", "models": ["fake:unseen"]}
     with pytest.raises(BadData, match=r"such as 16 × 16 and 24 × 24; bring them to one with --size"):
-        imagenet_d.run(specs.parse(asked), tmp_path / "run", given=given())
-    imagenet_d.run(specs.parse({**asked, "size": 16}), tmp_path / "run of one size", given=given())
+        protocols.run(specs.parse(asked), tmp_path / "run", given=given())
+    protocols.run(specs.parse({**asked, "size": 16}), tmp_path / "run of one size", given=given())
 
 
 def test_people_are_asked_about_what_was_kept_and_sentinels_are_what_was_too_easy(run: store.Run) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.core.errors import BadData, BadRun, BadSpec, UsageError
 from counterfoil.core.records import Verdict
 from counterfoil.core.spec import PartSpec
@@ -16,7 +16,7 @@ from counterfoil.metrics.lance import lance_results
 from counterfoil.parts import images
 from counterfoil.parts.contracts import Caption, Proposals
 from counterfoil.parts.datasets.webdataset import webdataset
-from counterfoil.protocols import lance, rescoring
+from counterfoil.protocols import rescoring
 from tests.datasets.made import shard
 from tests.protocols.lance import world
 
@@ -25,7 +25,7 @@ from tests.protocols.lance import world
 def finished(tmp_path_factory):
     out = tmp_path_factory.mktemp("lance") / "run"
     parts = world.given(dataset=world.Pets(broken=(5,)), captioner=world.Told(mute=("pet-003",)))
-    return lance.run(world.spec(), out, given=parts)
+    return protocols.run(world.spec(), out, given=parts)
 
 
 def test_the_leaning_model_loses_on_backgrounds_alone(finished):
@@ -63,8 +63,8 @@ def test_sources_may_lie_in_tar_files(tmp_path):
         files[f"{sample.image_id}.png"] = images.png(world.draw(sample.caption))
         files[f"{sample.image_id}.cls"] = str(sample.label).encode()
     packed = webdataset(str(shard(tmp_path / "pets.tar", files)), classes=list(world.CLASSES))
-    run = lance.run(world.spec(), tmp_path / "run", given=world.given(dataset=packed, captioner=Known()))
-    plain = lance.run(world.spec(), tmp_path / "plain", given=world.given(dataset=world.Pets(12)))
+    run = protocols.run(world.spec(), tmp_path / "run", given=world.given(dataset=packed, captioner=Known()))
+    plain = protocols.run(world.spec(), tmp_path / "plain", given=world.given(dataset=world.Pets(12)))
     assert run.results["funnel"][:3] == plain.results["funnel"][:3]  # from there on names, as seeds, decide
     assert run.results["SA"] == plain.results["SA"] and run.results["SA"]["n"] == 12
     assert run.results["factors"].keys() == plain.results["factors"].keys()
@@ -80,7 +80,7 @@ class Snow:
 def test_words_that_change_several_factors_are_one_edit(tmp_path):
     factors = ["background", "adjective", "weather"]
     spec = world.spec(limit=2, edit={"factors": factors, "class_similarity": 1.0})
-    lance.run(spec, tmp_path / "run", given=world.given(rewriter=Snow()), stage="edits")
+    protocols.run(spec, tmp_path / "run", given=world.given(rewriter=Snow()), stage="edits")
     found = [(line["factor"], line.get("check"), line.get("reason")) for line in _lines(tmp_path / "run/stages/edits.jsonl")]
     why = "the same edit was proposed before: as an edit of the background"
     assert found == 2 * [("background", None, None), ("adjective", "duplicate", why), ("weather", "duplicate", why)]
@@ -121,7 +121,7 @@ def test_another_model_is_scored_on_the_same_pictures(finished, tmp_path):
 
 
 def test_an_oracle_that_abstains_later_takes_no_word_back(tmp_path):
-    run = lance.run(world.spec(limit=8), tmp_path / "run", given=world.given())
+    run = protocols.run(world.spec(limit=8), tmp_path / "run", given=world.given())
     before = run.results["counts"]
     made = [trial.trial_id for trial in run.trials if trial.arm == "edited" and trial.image]
     run.append(verdicts=[Verdict(name, "made", "object:sure", None, 0.0, -1) for name in made])
@@ -131,7 +131,7 @@ def test_an_oracle_that_abstains_later_takes_no_word_back(tmp_path):
 
 
 def test_the_distance_of_a_set_says_whose_edits_it_is_of_once_another_oracle_decides(tmp_path):
-    run = lance.run(world.spec(limit=8), tmp_path / "run", given=world.given())
+    run = protocols.run(world.spec(limit=8), tmp_path / "run", given=world.given())
     own = run.results["set"]["frechet_note"]
     made = [trial for trial in run.trials if trial.arm == "edited" and trial.image]
     run.append(verdicts=[Verdict(each.trial_id, "made", "human:", True, 1.0, each.label) for each in made])
@@ -143,7 +143,7 @@ def test_the_distance_of_a_set_says_whose_edits_it_is_of_once_another_oracle_dec
 def test_two_models_are_tested_on_one_set_of_edits(tmp_path):
     other = f"python:{world.__file__}:Looking"
     parts = world.given()
-    run = lance.run(world.spec(others=[other], limit=8), tmp_path / "run", given=parts)
+    run = protocols.run(world.spec(others=[other], limit=8), tmp_path / "run", given=parts)
     models = {each.model for each in run.predictions()}
     assert models == {"python:here:Leaning", other}
     assert parts.parts["editor"].inverted == 8
@@ -160,7 +160,7 @@ def test_a_further_model_that_was_trained_anew_does_not_take_the_place_of_the_on
         "    def provenance(self):\n        return {'weights': 'd' * 64}\n"
     )
     name = f"python:{file}:First"
-    run = lance.run(world.spec(limit=2, others=[name]), tmp_path / "run", given=world.given())
+    run = protocols.run(world.spec(limit=2, others=[name]), tmp_path / "run", given=world.given())
     with pytest.raises(UsageError, match="with other weights"):
         rescoring.score(run, PartSpec(name=name), built=Anew())
 
@@ -168,7 +168,9 @@ def test_a_further_model_that_was_trained_anew_does_not_take_the_place_of_the_on
 @pytest.mark.parametrize("batch", [1, 64])
 def test_results_do_not_depend_on_the_batch(tmp_path, batch):
     runs = [
-        lance.run(world.spec(limit=8, engine={"batch": size, "workers": size % 3 + 1}), tmp_path / str(size), given=world.given())
+        protocols.run(
+            world.spec(limit=8, engine={"batch": size, "workers": size % 3 + 1}), tmp_path / str(size), given=world.given()
+        )
         for size in (3, batch)
     ]
     assert (runs[0].path / "results.json").read_bytes() == (runs[1].path / "results.json").read_bytes()
@@ -178,13 +180,13 @@ def test_results_do_not_depend_on_the_batch(tmp_path, batch):
 
 def test_a_run_stops_after_a_stage_and_goes_on(tmp_path):
     told: list[str] = []
-    first = lance.run(world.spec(limit=6), tmp_path / "run", given=world.given(), stage="edits", tell=told.append)
+    first = protocols.run(world.spec(limit=6), tmp_path / "run", given=world.given(), stage="edits", tell=told.append)
     assert first.results is None
     assert told == ["stopped after the stage 'edits'; the same command without --stage goes on"]
     parts = world.given()
-    run = lance.run(world.spec(limit=6), tmp_path / "run", given=parts)
+    run = protocols.run(world.spec(limit=6), tmp_path / "run", given=parts)
     assert parts.parts["captioner"].asked == [] and parts.parts["rewriter"].asked == []
-    whole = lance.run(world.spec(limit=6), tmp_path / "whole", given=world.given())
+    whole = protocols.run(world.spec(limit=6), tmp_path / "whole", given=world.given())
     assert (run.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
 
 
@@ -198,12 +200,12 @@ def _put(path, lines):
 
 def test_a_caption_corrected_by_hand_redoes_what_depends_on_it_alone(tmp_path):
     out = tmp_path / "run"
-    lance.run(world.spec(limit=8), out, given=world.given())
+    protocols.run(world.spec(limit=8), out, given=world.given())
     lines = _lines(out / "stages" / "captions.jsonl")
     lines[2]["caption"] = lines[2]["caption"].replace("beach", "road").replace("forest", "road")
     _put(out / "stages" / "captions.jsonl", lines)
     parts = world.given()
-    run = lance.run(world.spec(limit=8), out, given=parts)
+    run = protocols.run(world.spec(limit=8), out, given=parts)
     assert {request.caption for request in parts.parts["rewriter"].asked} == {lines[2]["caption"]}
     assert parts.parts["editor"].inverted == 1
     trials = {trial.trial_id: trial for trial in run.trials}
@@ -213,14 +215,14 @@ def test_a_caption_corrected_by_hand_redoes_what_depends_on_it_alone(tmp_path):
 
 def test_what_was_said_later_goes_with_the_pictures_that_it_was_said_of(tmp_path):
     out, name, told = tmp_path / "run", f"python:{world.__file__}:Looking", []
-    run = lance.run(world.spec(limit=8), out, given=world.given())
+    run = protocols.run(world.spec(limit=8), out, given=world.given())
     rescoring.score(run, PartSpec(name=name))
     before = {each.trial_id: each for each in run.predictions(name) if each.picture == "made"}
-    assert list(lance.run(world.spec(limit=8), out, given=world.given()).predictions(name))  # nothing changed, nothing goes
+    assert list(protocols.run(world.spec(limit=8), out, given=world.given()).predictions(name))  # nothing changed, nothing goes
     lines = _lines(out / "stages" / "captions.jsonl")
     lines[2]["caption"] = lines[2]["caption"].replace("beach", "road").replace("forest", "road")
     _put(out / "stages" / "captions.jsonl", lines)
-    run = lance.run(world.spec(limit=8), out, given=world.given(), tell=told.append)
+    run = protocols.run(world.spec(limit=8), out, given=world.given(), tell=told.append)
     after = {each.trial_id: each for each in run.predictions(name) if each.picture == "made"}
     gone = {trial_id for trial_id in before if trial_id.startswith(lines[2]["id"])}
     assert gone and after == {trial_id: each for trial_id, each in before.items() if trial_id not in gone}
@@ -232,12 +234,12 @@ def test_what_was_said_later_goes_with_the_pictures_that_it_was_said_of(tmp_path
 
 def test_the_words_of_an_edit_are_those_of_its_captions_after_a_correction(tmp_path):
     out = tmp_path / "run"
-    lance.run(world.spec(limit=4), out, given=world.given(), stage="edits")
+    protocols.run(world.spec(limit=4), out, given=world.given(), stage="edits")
     first, *others = _lines(out / "stages" / "edits.jsonl")
     added = {"of": first["of"], "factor": "background", "edited": first["caption"].replace("on a beach", "under a tree")}
     corrected = {**first, "edited": first["caption"].replace("beach", "roof")}
     _put(out / "stages" / "edits.jsonl", [corrected, *others, added])
-    run = lance.run(world.spec(limit=4), out, given=world.given())
+    run = protocols.run(world.spec(limit=4), out, given=world.given())
     values = {trial.prompt: trial.value for trial in run.trials}
     assert values[corrected["edited"]] == "roof" and values[added["edited"]] == "under a tree"
     assert _lines(out / "stages" / "edits.jsonl")[0]["removed"] == "beach"
@@ -246,25 +248,25 @@ def test_the_words_of_an_edit_are_those_of_its_captions_after_a_correction(tmp_p
 @pytest.mark.parametrize("own", [{"id": "mine", "of": "pet-000"}, {"id": "pet-000"}, {"id": "pet-001#mine", "of": "pet-000"}])
 def test_an_added_edit_whose_id_says_nothing_of_its_image_is_named(tmp_path, own):
     pets = world.given(dataset=world.Pets(count=2))
-    lance.run(world.spec(), tmp_path / "run", given=pets, stage="edits")
+    protocols.run(world.spec(), tmp_path / "run", given=pets, stage="edits")
     path = tmp_path / "run" / "stages" / "edits.jsonl"
     added = {"factor": "background", "edited": "a photo of a red dog on a roof"}
     lines = _lines(path)
     _put(path, [*lines, {**own, **added}])
     with pytest.raises(BadRun, match=f'{own["id"]!r} is no id of an edit; give the line its image as "of", and delete the "id"'):
-        lance.run(world.spec(), tmp_path / "run", given=pets)
+        protocols.run(world.spec(), tmp_path / "run", given=pets)
     _put(path, [*lines, {"of": "pet-000", **added}])
-    assert added["edited"] in {trial.prompt for trial in lance.run(world.spec(), tmp_path / "run", given=pets).trials}
+    assert added["edited"] in {trial.prompt for trial in protocols.run(world.spec(), tmp_path / "run", given=pets).trials}
 
 
 def test_wrong_use_is_one_line(tmp_path):
     with pytest.raises(BadSpec, match="no stage named 'paint'; stages are sources, captions"):
-        lance.run(world.spec(), tmp_path / "run", given=world.given(), stage="paint")
-    lance.run(world.spec(limit=4), tmp_path / "run", given=world.given(), stage="edits")
+        protocols.run(world.spec(), tmp_path / "run", given=world.given(), stage="paint")
+    protocols.run(world.spec(limit=4), tmp_path / "run", given=world.given(), stage="edits")
     path = tmp_path / "run" / "stages" / "edits.jsonl"
     path.write_text(path.read_text().replace('"factor": "adjective"', '"factor": "adverb"', 1))
     with pytest.raises(BadRun, match="has the factor 'adverb'; factors are subject"):
-        lance.run(world.spec(limit=4), tmp_path / "run", given=world.given())
+        protocols.run(world.spec(limit=4), tmp_path / "run", given=world.given())
 
 
 def test_presets_fill_what_is_not_given():
@@ -277,7 +279,7 @@ def test_presets_fill_what_is_not_given():
 
 @pytest.mark.parametrize(("preset", "moved"), [("paper", 40), ("released", 50)])
 def test_a_class_outside_the_first_five_answers_has_no_chance_in_the_released_code(tmp_path, preset, moved):
-    run = lance.run(world.spec(limit=4, preset=preset), tmp_path / "run", given=world.given())
+    run = protocols.run(world.spec(limit=4, preset=preset), tmp_path / "run", given=world.given())
     said = {"clean": (0.5, 5), "made": (0.1, 6)}
     run.append(
         predictions=[
@@ -292,8 +294,8 @@ def test_a_class_outside_the_first_five_answers_has_no_chance_in_the_released_co
 def test_strict_can_be_taken_back_but_not_taken_up_over_what_was_left_out(tmp_path):
     parts = world.given(dataset=world.Pets(count=8, broken=(5,)))
     with pytest.raises(BadData, match="without strict goes on"):
-        lance.run(world.spec(strict=True, engine={"batch": 1}), tmp_path / "run", given=parts)
-    lance.run(world.spec(), tmp_path / "run", given=parts, stage="sources")
+        protocols.run(world.spec(strict=True, engine={"batch": 1}), tmp_path / "run", given=parts)
+    protocols.run(world.spec(), tmp_path / "run", given=parts, stage="sources")
     with pytest.raises(BadData, match=r"left out before \(1\)"):
-        lance.run(world.spec(strict=True), tmp_path / "run", given=parts)
-    assert lance.run(world.spec(), tmp_path / "run", given=parts).results["counts"]["skipped"] == 1
+        protocols.run(world.spec(strict=True), tmp_path / "run", given=parts)
+    assert protocols.run(world.spec(), tmp_path / "run", given=parts).results["counts"]["skipped"] == 1

@@ -1,7 +1,104 @@
-"""The FMR protocol (foundation-model-oriented robustness, Zhang et al.)."""
+"""The FMR protocol (foundation-model-oriented robustness, Zhang, Liu, Li, Xie, Kim and Wang)."""
 
 from __future__ import annotations
 
-from counterfoil.protocols.fmr.running import run
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["run"]
+from counterfoil.core.errors import UsageError
+from counterfoil.core.spec import FmrSpec
+from counterfoil.protocols.base import Protocol
+from counterfoil.store import Run
+
+if TYPE_CHECKING:
+    from counterfoil.metrics.measures import Measure
+    from counterfoil.metrics.rows import Rows
+    from counterfoil.report.cautions import Caution
+
+
+class Fmr(Protocol):
+    """Climb the tested model's loss in a generator's space while the oracle still sees the class."""
+
+    name = "fmr"
+    title = "Climb the model's loss in a generator's space while an oracle still sees the class"
+    spec = FmrSpec
+    compared = ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched")
+    held = ("SA", "FMR")
+
+    def run(self, spec: FmrSpec, out: Path, *, stage: str | None = None, **options: Any) -> Run:
+        """Run a specification into the directory `out`, or resume it."""
+        from counterfoil.protocols.fmr.running import run
+
+        if stage is not None:
+            raise UsageError("--stage: the protocol fmr has no stages; leave it out")
+        return run(spec, out, **options)
+
+    def cost(self, spec: FmrSpec, images: int) -> Mapping[str, int]:
+        """Bound the calls of one image each; climbs that the oracle stops early cost less.
+
+        `auto` guidance is taken for gradients; a search without them spends its queries.
+        """
+        search = spec.search
+        steps = min(search.budget + 1, search.queries or search.budget + 1)  # images of a climb that keeps every step
+        searching = search.guidance == "search"
+        guided = (search.queries or 20 * search.budget + 1) if searching else steps
+        control = steps if search.control and search.guidance != "random" else 0
+        with_gradient = (search.guidance in ("auto", "gradient") or search.norm == "raw") + (control > 0 and search.norm == "raw")
+        gradients = 0 if searching else with_gradient * min(search.budget, steps)
+        return {
+            "images": images,
+            "model calls, at most": images * (1 + guided + control),
+            "of these with a gradient": images * gradients,
+            "images rendered, at most": images * (guided + control),
+            "oracle verdicts, at most": images * (1 + guided + control),
+        }
+
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        """Everything in a run's results, and the accuracy drops."""
+        from counterfoil.metrics.measures import MEASURES
+
+        return MEASURES
+
+    def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
+        """Compute SA, PA, FMR and what stands around them."""
+        from counterfoil.metrics.fmr import fmr_results
+
+        return fmr_results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
+
+    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Rows:
+        """Read one row per source image."""
+        from counterfoil.metrics.outcomes import read_outcomes
+        from counterfoil.metrics.rows import rows_of
+
+        return replace(rows_of(read_outcomes(run, model=model, oracle=oracle)), seed=int(run.spec.get("seed", 0)))
+
+    def text(self, results: Mapping[str, Any]) -> str:
+        """Print results as a table."""
+        from counterfoil.metrics.table import text
+
+        return text(results)
+
+    def extent(self, counts: Mapping[str, Any]) -> str:
+        """Count the images and those that the oracle accepted."""
+        undecided = f", {counts['pending']} undecided" if counts["pending"] else ""
+        return f"{counts['readable']} images, {counts['validated']} accepted{undecided}"
+
+    def cautions(self, run: Run, results: Mapping[str, Any], *, model: str | None = None) -> list[Caution]:
+        """List what to know before believing results; of another model only what is easily misread."""
+        from counterfoil.report.cautions import about_results
+
+        accepted = results["counts"]["validated"]
+        found = about_results(results, classes=len(run.classes), validated=accepted) if accepted else []
+        return [each for each in found if model is None or each.kind == "care"]  # the steps were guided against the run's own
+
+    def write_report(self, runs: Sequence[Run], out: Path, *, pictures: int) -> Path:
+        """Write a page about FMR runs."""
+        from counterfoil.report.folder import write_report
+
+        return write_report(runs, out, pictures=pictures)
+
+
+fmr = Fmr()

@@ -1,12 +1,135 @@
 """The ImageNet-D protocol (Zhang, Pan, Kim, Kweon and Mao, 2024): paint objects in nuisances, keep what several models miss.
 
-Prompts are painted; surrogates and the models under test look at every picture; an oracle says whether the object is there;
+Prompts are painted; surrogates and the models under test classify every image; an oracle says whether the object is there;
 what enough surrogates miss is kept. People can check what was kept, and vision-language models are asked about it. With
 `data` instead of a painter, models are tested on a set that was made before.
 """
 
 from __future__ import annotations
 
-from counterfoil.protocols.imagenet_d.running import run
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["run"]
+from counterfoil.core.spec import ImagenetDSpec
+from counterfoil.protocols.base import Protocol
+from counterfoil.store import Run
+
+if TYPE_CHECKING:
+    from counterfoil.metrics.measures import Measure
+    from counterfoil.metrics.rows import Rows
+
+
+class ImagenetD(Protocol):
+    """Paint objects in nuisances, keep what several surrogates miss, have people check; or test models on such a set."""
+
+    name = "imagenet-d"
+    title = "Paint objects in unusual places and materials, and keep what several models miss"
+    spec = ImagenetDSpec
+    compared = ("accuracy", "accuracy_painted", "drop")
+    held = ("accuracy",)
+
+    def run(self, spec: ImagenetDSpec, out: Path, **options: Any) -> Run:
+        """Run a specification into the directory `out`, or resume it; with `stage`, only as far as that one."""
+        from counterfoil.protocols.imagenet_d.running import run
+
+        return run(spec, out, **options)
+
+    def images(self, spec: ImagenetDSpec) -> int:
+        """Count the images to paint, or those of the set."""
+        from counterfoil.protocols.imagenet_d.grids import read_grid
+        from counterfoil.protocols.imagenet_d.sets import open_set
+
+        whole = len(open_set(spec.data).dataset) if spec.data else len(read_grid(spec.grid))
+        return min(whole, spec.limit or whole)
+
+    def cost(self, spec: ImagenetDSpec, images: int) -> Mapping[str, int]:
+        """Bound the calls of the parts; vision-language models are asked about what is kept of the images."""
+        return {
+            "images painted" if spec.painter else "images": images,
+            "model calls, at most": images * (len(spec.surrogates) + len(spec.models)),
+            "oracle verdicts, at most": images if spec.oracle else 0,
+            "questions, at most": images * len(spec.chats) * (2 if spec.questions.both_orders else 1),
+        }
+
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        """The accuracies of one model on the set and on all that was painted."""
+        from counterfoil.metrics.measures import PAINTED
+
+        return PAINTED
+
+    def measures_of(self, run: Run) -> Mapping[str, Measure]:
+        """A set that was made before has the accuracy on it alone."""
+        return self.measures if run.spec.get("painter") else {"accuracy": self.measures["accuracy"]}
+
+    def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
+        """Compute accuracies before and after mining, for all models together."""
+        from counterfoil.metrics.imagenet_d import results
+
+        return results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
+
+    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Rows:
+        """Read one row per painted image that shows its object."""
+        from counterfoil.metrics.imagenet_d_rows import rows_of_paintings
+
+        return rows_of_paintings(run, model=model, oracle=oracle)
+
+    def models(self, run: Run, *, scored: bool = False) -> list[str]:
+        """List classifiers and vision-language models that took no part in choosing the set."""
+        from counterfoil.metrics.imagenet_d_columns import surrogates_of
+        from counterfoil.metrics.imagenet_d_rows import tested
+        from counterfoil.metrics.outcomes import model_names
+
+        own = tested(run)
+        others = [name for name in model_names(run) if name not in (*own, *surrogates_of(run))] if scored else []
+        return [*own, *others]
+
+    def remarks(self, runs: Sequence[Run], models: Mapping[str, str]) -> list[str]:
+        """Name models that the set was made against, and those that were asked an easier question."""
+        from counterfoil.metrics.imagenet_d_columns import chats_of, surrogates_of
+        from counterfoil.metrics.outcomes import part_name
+
+        asked = {*models.values(), *(part_name(part) for run in runs for part in run.spec.get("models") or ())}
+        unfair = sorted({name for run in runs for name in surrogates_of(run)} & asked)
+        chats = {name for run in runs for name in chats_of(run)}
+        guessing = [label for label, name in models.items() if name in chats]
+        found = []
+        if unfair:
+            found.append(f"No honest test of {', '.join(unfair)}: the set was made against it or chosen by its mistakes.")
+        if guessing and len(guessing) < len(models):
+            found.append(
+                f"{', '.join(guessing)} chose between two names, so half right is chance; the others chose among all classes."
+            )
+        return found
+
+    def unfair(self, run: Run, model: str, measures: Sequence[str]) -> str:
+        """Refuse a model on a set that its own mistakes chose; what was painted before that is fair."""
+        from counterfoil.metrics.imagenet_d_columns import surrogates_of
+
+        chosen = [name for name in measures if name != "accuracy_painted"]
+        if not chosen or model not in surrogates_of(run):
+            return ""
+        return (
+            f"{model} is a surrogate: the set was made against it or chosen by its mistakes, so its accuracy there is low "
+            f"by construction and its {chosen[0]} says nothing of it; gate it by accuracy_painted, or on another set"
+        )
+
+    def text(self, results: Mapping[str, Any]) -> str:
+        """Print results as a table."""
+        from counterfoil.metrics.imagenet_d import table_text
+
+        return table_text(results)
+
+    def extent(self, counts: Mapping[str, Any]) -> str:
+        """Count the images and those in the set."""
+        return f"{counts['readable']} pictures, {counts['validated']} in the set"
+
+    def write_report(self, runs: Sequence[Run], out: Path, *, pictures: int) -> Path:
+        """Write a page about ImageNet-D runs."""
+        from counterfoil.report.imagenet_d import write
+
+        return write(runs, out, pictures=pictures)
+
+
+imagenet_d = ImagenetD()

@@ -1,37 +1,81 @@
-"""The LANCE protocol (language-guided counterfactual images, Prabhu, Yenamandra, Chattopadhyay and Hoffman).
-
-Caption each picture, rewrite one factor of the caption, edit the picture to match, keep what passes quality control and
-what an oracle says still shows the class, and ask models about it. Every step is a stage that resumes by itself; captions
-and edits are files that people may correct between stages.
-"""
+"""The LANCE protocol (language-guided counterfactual images, Prabhu, Yenamandra, Chattopadhyay and Hoffman)."""
 
 from __future__ import annotations
 
-from counterfoil.metrics.lance import lance_results
-from counterfoil.protocols.lance import answers, captions, edits, pictures, realism, sources, trials
-from counterfoil.protocols.lance.bench import Bench, assemble
-from counterfoil.protocols.staged import StagedProtocol
-from counterfoil.store.stages import Stages
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-STAGES = ("sources", "captions", "edits", "directions", "inversions", "pictures", "quality", "oracle", "predictions", "set")
-"""The stages in their order; a run can stop after any of them."""
+from counterfoil.core.spec import LanceSpec
+from counterfoil.protocols.base import Protocol
+from counterfoil.store import Run
 
-
-def make(bench: Bench, stages: Stages) -> trials.Tables:
-    """All stages, one after the other."""
-    source = sources.read(bench, stages)
-    caption = captions.caption(bench, stages, source)
-    edit = edits.rewrite(bench, stages, caption)
-    edits.directions(bench, stages, edit)
-    inversion = pictures.invert(bench, stages, edit)
-    edited = pictures.edit(bench, stages, edit, inversion)
-    quality = pictures.control(bench, stages, edited)
-    shown = answers.Shown(source, edited, quality)
-    verdicts = answers.judge(bench, stages, shown)
-    predictions = answers.predict(bench, stages, shown)
-    tables = trials.Tables(source, caption, edit, inversion, edited, quality, verdicts, predictions)
-    realism.describe(bench, stages, tables)
-    return tables
+if TYPE_CHECKING:
+    from counterfoil.metrics.measures import Measure
+    from counterfoil.metrics.rows import Rows
 
 
-run = StagedProtocol(assemble=assemble, stages=lambda bench: STAGES, make=make, write=trials.write, results=lance_results).run
+class Lance(Protocol):
+    """Caption, rewrite one factor of the caption, edit the image to match, keep what passes and still shows the class."""
+
+    name = "lance"
+    title = "Edit one factor of each image by language, where an oracle still sees the class"
+    spec = LanceSpec
+    compared = ("SA", "accuracy_edited", "drop", "sensitivity")
+    held = ("SA", "drop")
+
+    def run(self, spec: LanceSpec, out: Path, **options: Any) -> Run:
+        """Run a specification into the directory `out`, or resume it; with `stage`, only as far as that one."""
+        from counterfoil.protocols.lance.running import run
+
+        return run(spec, out, **options)
+
+    def cost(self, spec: LanceSpec, images: int) -> Mapping[str, int]:
+        """Bound the calls of the parts; what a check rejects costs nothing further."""
+        edits = images * sum(map(spec.edit.most, spec.edit.factors))
+        seen = 2 * images + edits
+        return {
+            "images, captions, inversions": images,
+            "captions to rewrite": images * len(spec.edit.factors),
+            "edits, at most": edits,
+            "oracle verdicts, at most": seen,
+            "model calls, at most": seen * (1 + len(spec.others)),
+        }
+
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        """Everything in a run's results; drops and sensitivities are the better the smaller they are."""
+        from counterfoil.metrics.measures import LANCE
+
+        return LANCE
+
+    def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
+        """Compute accuracies, drops and sensitivity, by factor and class."""
+        from counterfoil.metrics.lance import lance_results
+
+        return lance_results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
+
+    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Rows:
+        """Read one row per source image and one per edit of it."""
+        from counterfoil.metrics.lance_rows import rows_of_pairs
+
+        return rows_of_pairs(run, model=model, oracle=oracle)
+
+    def text(self, results: Mapping[str, Any]) -> str:
+        """Print results as a table."""
+        from counterfoil.metrics.lance_table import text
+
+        return text(results)
+
+    def extent(self, counts: Mapping[str, Any]) -> str:
+        """Count the images and the edits that the oracle accepted."""
+        return f"{counts['readable']} images, {counts['accepted']} of {counts['edits']} edits accepted"
+
+    def write_report(self, runs: Sequence[Run], out: Path, *, pictures: int) -> Path:
+        """Write a page about LANCE runs."""
+        from counterfoil.report.lance import write
+
+        return write(runs, out, pictures=pictures)
+
+
+lance = Lance()

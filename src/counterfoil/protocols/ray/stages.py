@@ -28,7 +28,7 @@ from counterfoil.store.stages.mapping import FOLDER, Result, Work
 TURN = 0.2  # seconds that a turn waits for something to be finished
 LULL = 0.02  # seconds after which a worker without a batch looks whether the stage is over
 PROTOCOLS = {
-    "lance": ("counterfoil.protocols.lance.bench:assemble", "counterfoil.protocols.lance:make"),
+    "lance": ("counterfoil.protocols.lance.bench:assemble", "counterfoil.protocols.lance.running:make"),
     "imagenet-d": ("counterfoil.protocols.imagenet_d.bench:assemble", "counterfoil.protocols.imagenet_d.running:make"),
 }
 """What builds the parts of a protocol, and what goes through its stages."""

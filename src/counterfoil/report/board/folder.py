@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 
 from counterfoil.core.errors import UsageError
-from counterfoil.report import write_report
 from counterfoil.report.board.entry import Entry, schema
 from counterfoil.report.board.page import render
 from counterfoil.report.board.runs import entries_of
@@ -22,12 +21,18 @@ _SHARED = ("colours.css", "report.css", "charts.css", "tables.js")  # what the b
 
 
 def write_board(
-    sources: Sequence[Path], out: Path, *, scored: bool = False, pictures: int = 60, title: str = "Leaderboard"
+    sources: Sequence[Path],
+    out: Path,
+    *,
+    report: Callable[..., Path],
+    scored: bool = False,
+    pictures: int = 60,
+    title: str = "Leaderboard",
 ) -> Path:
     """Write a board of runs and result files into the folder `out` and return its page.
 
-    Runs get a report each, with up to `pictures` images; 0 leaves reports out. A folder that holds an earlier board is written
-    over; one that holds anything else is refused.
+    Runs get a report each, which `report` writes, with up to `pictures` images; 0 leaves reports out. A folder that holds an
+    earlier board is written over; one that holds anything else is refused.
     """
     if not sources:
         raise UsageError("a board needs at least one result; give run directories or result files")
@@ -50,7 +55,7 @@ def write_board(
         copy_static(out, _SHARED)
         (out / "board.css").write_bytes(resources.files("counterfoil.report.board").joinpath("static", "board.css").read_bytes())
         for run, its in runs if pictures else ():
-            write_report([run], out / "reports" / its[0].identity, pictures=pictures)
+            report([run], out / "reports" / its[0].identity, pictures=pictures)
         (out / "index.html").write_bytes(render(found, title=title).encode("utf-8", "replace"))
     return out / "index.html"
 

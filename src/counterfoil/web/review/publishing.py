@@ -9,6 +9,7 @@ from sqlalchemy import update
 
 from counterfoil.core.records import Picture, Verdict
 from counterfoil.metrics.outcomes import part_name
+from counterfoil.protocols import reading
 from counterfoil.store import Run
 from counterfoil.store.aside import shown
 from counterfoil.store.reviewed import HUMAN, by_people
@@ -66,7 +67,7 @@ def publish(database: Database, run: Run, review: Review) -> Published:
 def _append(run: Run, oracle: str, decided: list[Decided]) -> list[Decided]:
     """Write the verdicts on pictures that are still those that people looked at, and answer which they are."""
     named = {ballot.item.trial_id for ballot, _ in decided}
-    with run.appending() as rows:  # the pictures stay as they are meanwhile
+    with reading.Run(run.path).appending() as rows:  # the pictures stay as they are meanwhile
         names = shown(trial for trial in run.trials if trial.trial_id in named)
         looked = [(each, keep) for each, keep in decided if names.get((each.item.trial_id, each.item.picture)) == each.item.file]
         rows.add(verdicts=[_verdict(ballot, oracle, keep) for ballot, keep in looked])

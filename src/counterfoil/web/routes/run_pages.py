@@ -90,7 +90,7 @@ def _operations(description: dict[str, Any]) -> Iterator[Operation]:
 
 def _beside_people(here: Server, described: RunOut) -> list[tuple[str, Any, Any]] | str:
     """The run's numbers by its own oracle and by what people said, or why there are none."""
-    from counterfoil.metrics.protocols import results_of  # slow to load, and seldom asked for
+    from counterfoil.protocols.reading import results_of  # slow to load, and seldom asked for
 
     try:
         run = here.catalogue.open(described.name)

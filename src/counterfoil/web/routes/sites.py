@@ -47,7 +47,7 @@ def board(request: Request, here: Here, visitor: Owner) -> Response:
         raise HTTPException(404, "The board has no rows yet: no run of this folder is finished.")
 
     def make(out: Path) -> None:
-        from counterfoil.report.board import write_board
+        from counterfoil.protocols.reading import write_board
 
         write_board(_distinct(folders), out)
 
@@ -73,7 +73,7 @@ def _report(request: Request, here: Server, visitor: Visitor, names: list[str]) 
         Run(folder)  # says at once what is wrong with it
 
     def make(out: Path) -> None:
-        from counterfoil.report import write_report
+        from counterfoil.protocols.reading import write_report
 
         write_report([open_run(folder) for folder in folders], out)
 

@@ -1,0 +1,119 @@
+"""What a protocol is, and what the rest of the program may ask it. Nothing here imports torch.
+
+A protocol makes images, and reads the numbers off a run that holds them. The command line, the Python entry point, studies
+and the web server find protocols by name (`protocols.get`) or by run (`protocols.of`) and ask them; the store, metrics and
+reports are told.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from counterfoil.core.spec.base import RunSpec
+from counterfoil.store import Run
+
+if TYPE_CHECKING:
+    from counterfoil.metrics.measures import Measure
+    from counterfoil.metrics.rows import Rows
+    from counterfoil.protocols.assembly import Given
+    from counterfoil.protocols.ray.execution import Execution
+    from counterfoil.report.cautions import Caution
+
+Watch = Callable[[Any], None]
+"""Takes a run's progress after every image, or every item of a stage."""
+Tell = Callable[[str], None]
+"""Takes a line for people: an image that was skipped, work that had to be redone."""
+
+
+class Protocol(ABC):
+    """One way to stress-test a classifier. An instance is registered under the entry point group `counterfoil.protocols`."""
+
+    name: ClassVar[str]
+    """As in `protocol: lance`."""
+    title: ClassVar[str]
+    """One line for lists and help."""
+    about: ClassVar[str] = ""
+    """How the images are made, for the datasheet of an exported set."""
+    spec: ClassVar[type[RunSpec]]
+    compared: ClassVar[Sequence[str]]
+    """The measures that `compare` prints unless others are named."""
+    held: ClassVar[Sequence[str]]
+    """The measures that `gate` holds against a baseline where no bar names one."""
+
+    # Making images
+
+    @abstractmethod
+    def run(
+        self,
+        spec: Any,
+        out: Path,
+        *,
+        given: Given | None = None,
+        execution: Execution | None = None,
+        stage: str | None = None,
+        watch: Watch = lambda progress: None,
+        tell: Tell = lambda line: None,
+    ) -> Run:
+        """Run a specification into the directory `out`, or resume it; with `stage`, only as far as that one."""
+
+    def images(self, spec: Any) -> int:
+        """Count the images that a run is about."""
+        from counterfoil.protocols.assembly import open_data
+
+        return len(open_data(spec))
+
+    def cost(self, spec: Any, images: int) -> Mapping[str, int]:
+        """Estimate what a run asks of its parts, as upper bounds by what is counted."""
+        return {"images": images}
+
+    # Reading a run
+
+    @property
+    @abstractmethod
+    def measures(self) -> Mapping[str, Measure]:
+        """The numbers that can be compared, barred and ranked, by name; the first one ranks."""
+
+    def measures_of(self, run: Run) -> Mapping[str, Measure]:
+        """Those of them that a run has."""
+        return self.measures
+
+    @abstractmethod
+    def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
+        """Compute the content of `results.json` from the answers of a model and an oracle, by default the run's own."""
+
+    @abstractmethod
+    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Rows:
+        """Read what a model did on each of a run's images, in the form that comparisons and gates take."""
+
+    def models(self, run: Run, *, scored: bool = False) -> list[str]:
+        """List the tested models: the run's own, then, with `scored`, those that answered later."""
+        from counterfoil.metrics.outcomes import model_names, part_name
+
+        return model_names(run) if scored else [part_name(run.spec.get("model"))]
+
+    def remarks(self, runs: Sequence[Run], models: Mapping[str, str]) -> list[str]:
+        """Say what a reader must know before a comparison; `models` are the models' names by what they are called there."""
+        return []
+
+    def unfair(self, run: Run, model: str, measures: Sequence[str]) -> str:
+        """Say why a model cannot be judged by these measures of a run; empty where it can."""
+        return ""
+
+    @abstractmethod
+    def text(self, results: Mapping[str, Any]) -> str:
+        """Print results as a table."""
+
+    @abstractmethod
+    def extent(self, counts: Mapping[str, Any]) -> str:
+        """Say in a few words how many images a run has and how many count."""
+
+    def cautions(self, run: Run, results: Mapping[str, Any], *, model: str | None = None) -> list[Caution]:
+        """List what to know before believing results, which are those of `model` if one is named."""
+        return []
+
+    @abstractmethod
+    def write_report(self, runs: Sequence[Run], out: Path, *, pictures: int) -> Path:
+        """Write a page about runs of this protocol into the folder `out` and return its address."""

@@ -1,0 +1,102 @@
+"""Read runs with the help of their protocols: numbers, reports, boards, and answers that are added later. No torch here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterfoil import protocols, store
+from counterfoil.core.errors import UsageError
+from counterfoil.core.records import Estimate
+from counterfoil.metrics.outcomes import part_name
+from counterfoil.store.appender import append_to
+from counterfoil.store.canonical import canonical
+from counterfoil.store.files import write_whole, writing
+from counterfoil.store.recovery import RESULTS
+
+if TYPE_CHECKING:
+    from counterfoil.metrics.measures import Measure
+    from counterfoil.protocols.base import Protocol
+    from counterfoil.store.appender import Appender
+
+
+class Run(store.Run):
+    """A run directory as plain records, with its numbers and its report. Chunks committed after it was opened are seen too."""
+
+    @property
+    def scores(self) -> dict[str, Estimate]:
+        """The run's estimates by name: `run.scores["FMR"].value`. Empty while the run is not finished."""
+        found = (self.results or {}).items()
+        return {name: Estimate.from_dict(entry) for name, entry in found if isinstance(entry, dict) and "value" in entry}
+
+    def report(self, out: str | os.PathLike[str] | None = None) -> Path:
+        """Write a page about the run, by default into its directory, and return its address."""
+        return write_report([self], Path(out) if out is not None else self.path / "report")
+
+    @contextmanager
+    def appending(self, *, part_rows: int = 4096) -> Iterator[Appender]:
+        """Add many answers, a few at a time: `with run.appending() as rows: rows.add(predictions=…)`.
+
+        Results that are there are computed again if the run's own model or oracle is among those who answer, as people do
+        who judge the images of a run that was made for them.
+        """
+        protocol = protocols.of(self)
+        own = {*protocol.models(self), part_name(self.spec.get("oracle"))} - {""}
+        with append_to(self.path, part_rows=part_rows, own=own) as rows:
+            try:
+                yield rows
+            finally:
+                rows.commit()
+                if rows.outdated:
+                    with writing(self.path):
+                        write_whole(self.path / RESULTS, canonical(protocol.results(self)))
+
+
+def open_run(path: str | os.PathLike[str]) -> Run:
+    """Open the run kept in a directory; BadRun if there is none or a part of it is damaged."""
+    return Run(store.open_run(path).path)
+
+
+def protocol_of(runs: Sequence[store.Run]) -> Protocol:
+    """Find the one protocol of several runs; UsageError if they are of several, which have no number in common."""
+    found = {each.name: each for each in map(protocols.of, runs)}
+    if len(found) > 1:
+        paths = ", ".join(str(run.path) for run in runs)
+        raise UsageError(f"{paths}: runs of several protocols ({', '.join(found)}); give runs of one")
+    return next(iter(found.values()))
+
+
+def measures_of(runs: Sequence[store.Run]) -> Mapping[str, Measure]:
+    """The measures that all the runs have, by name."""
+    protocol = protocol_of(runs)
+    shared = [protocol.measures_of(run) for run in runs]
+    return {name: each for name, each in shared[0].items() if all(name in other for other in shared)}
+
+
+def results_of(run: store.Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
+    """The stored results of a run, or those computed for another model or oracle."""
+    stored = run.results if model is None and oracle is None else None
+    return stored if stored is not None else protocols.of(run).results(run, model=model, oracle=oracle)
+
+
+def write_report(runs: Sequence[store.Run], out: str | Path, *, pictures: int = 1000) -> Path:
+    """Write a report on runs of one protocol into the folder `out` and return its first page.
+
+    The gallery shows up to `pictures` images per run, the same ones for runs over the same data. A folder that holds an
+    earlier report is written over; one that holds anything else is refused.
+    """
+    if not runs:
+        raise UsageError("a report needs at least one run; give the --out of a run")
+    if pictures < 0:
+        raise UsageError(f"a gallery can't have {pictures} images; give 0 or more")
+    return protocol_of(runs).write_report(runs, Path(out), pictures=pictures)
+
+
+def write_board(sources: Sequence[Path], out: Path, **options: Any) -> Path:
+    """Write a leaderboard of runs and result files into the folder `out` and return its page."""
+    from counterfoil.report import board
+
+    return board.write_board(sources, out, report=write_report, **options)
