@@ -84,7 +84,7 @@ WAYS: dict[str, Way] = {
 def spec_of(precision: str, asked: argparse.Namespace) -> specs.FmrSpec:
     numbers, _, compiled = precision.partition(" ")
     tile = CPU_TILE if asked.device == "cpu" else GPU_TILE
-    return specs.parse(
+    return protocols.parse(
         {
             "model": f"lab:{asked.model}",
             "data": {"name": "lab:wardrobe", "count": asked.images},

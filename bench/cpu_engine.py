@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from bench import fmr_setup
 from bench.results import add_keep, command, keep
 
-from counterfoil.core import spec as specs
+from counterfoil import protocols
 from counterfoil.core.process import keep_freed_memory
 from counterfoil.core.spec import EngineSpec, SearchSpec
 from counterfoil.engine.guidance import StepLength
@@ -46,7 +46,7 @@ Makers = dict[str, Callable[[], Work]]
 def lab(images: int, budget: int) -> tuple[int, Makers]:
     """The lab's parts: how many images a piece of work is, and what makes each way's."""
     values = {"model": "lab:narrow", "generator": "lab:vqgan", "oracle": "lab:clip", "data": "lab:wardrobe", "limit": images}
-    assembly = assemble(specs.parse(values))
+    assembly = assemble(protocols.parse(values))
     assert assembly.columns == [*range(len(assembly.columns))]  # so labels are the model's own
     oracle: Any = fmr_setup.Agreeing(assembly.oracle)  # type: ignore[arg-type]
     given = fmr_setup.Parts(assembly.model, assembly.generator, oracle, assembly.size)  # type: ignore[arg-type]

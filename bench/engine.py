@@ -18,7 +18,7 @@ import torch
 from bench.fmr_setup import Parts, loop
 from bench.results import add_keep, command, keep
 
-from counterfoil.core import spec as specs
+from counterfoil import protocols
 from counterfoil.engine.scheduler import Job
 from counterfoil.protocols.assembly import Assembly, assemble
 
@@ -43,7 +43,7 @@ def main() -> None:
         parser.add_argument(f"--{part}", default=default)
     add_keep(parser)
     given = parser.parse_args()
-    spec = specs.parse(
+    spec = protocols.parse(
         {
             "model": given.model,
             "generator": given.generator,

@@ -139,7 +139,7 @@ def _scores(given: argparse.Namespace, model: str, setting: Setting) -> dict[str
         "split": given.split,
         "distribution": given.distribution,
     }
-    spec = specs.parse(
+    spec = protocols.parse(
         {
             "model": model,
             "data": data,

@@ -52,8 +52,8 @@ def main() -> None:
     if given.split != "report":
         values["data"] = {**SPEC["data"], "split": given.split}
     for assignment in given.settings:
-        spec.override(values, assignment)
-    run = timed(spec.parse(values), given.out)
+        protocols.override(values, assignment)
+    run = timed(protocols.parse(values), given.out)
     results = {model: lance_results(run, model=model) for model in MODELS}
     for model, found in results.items():
         print(f"\n{model}\n{text(found)}")

@@ -35,7 +35,7 @@ import numpy as np
 import torch
 from bench.results import add_keep, command, keep
 
-from counterfoil.core import spec as specs
+from counterfoil import protocols
 from counterfoil.core.spec import EngineSpec, FmrSpec
 from counterfoil.engine.scheduler import CPU_TILE, Engine, Finished, Job
 from counterfoil.parts.fast.settings import Acceleration
@@ -145,7 +145,7 @@ def agreement(found: dict[str, Outcome], exact: dict[str, Outcome]) -> dict[str,
 
 def compared(generator: str, model: str, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One generator and one model: the numbers in float32, and those of every other way against them."""
-    spec = specs.parse(
+    spec = protocols.parse(
         {
             "model": f"lab:{model}",
             "generator": f"lab:{generator}",

@@ -62,7 +62,7 @@ def timed(spec: specs.FmrSpec, out: Path, workers: int) -> tuple[store.Run, dict
 
 def compare(images: int, workers: list[int], budget: int, folder: Path) -> list[dict[str, Any]]:
     """A row a number of workers."""
-    spec = specs.parse({**LAB, "limit": images, "search": {"budget": budget}})
+    spec = protocols.parse({**LAB, "limit": images, "search": {"budget": budget}})
     rows: list[dict[str, Any]] = []
     first: list[Any] = []
     for count in workers:
@@ -79,7 +79,7 @@ def compare(images: int, workers: list[int], budget: int, folder: Path) -> list[
 
 def chaos(images: int, seconds: float, every: float, budget: int, folder: Path) -> list[dict[str, Any]]:
     """Kill a worker every few seconds until the time is up, then let the run end; compare it with one that was left alone."""
-    spec = specs.parse({**LAB, "limit": images, "search": {"budget": budget}, "engine": {"part_images": 8}})
+    spec = protocols.parse({**LAB, "limit": images, "search": {"budget": budget}, "engine": {"part_images": 8}})
     over, killed, luck = threading.Event(), [], random.Random(0)
 
     def kill() -> None:
@@ -111,7 +111,7 @@ def chaos(images: int, seconds: float, every: float, budget: int, folder: Path) 
 
 def straggler(images: int, budget: int, folder: Path) -> list[dict[str, Any]]:
     """One worker alone, then one beside a worker that is stopped for nineteen twentieths of the time."""
-    spec = specs.parse({**LAB, "limit": images, "search": {"budget": budget}})
+    spec = protocols.parse({**LAB, "limit": images, "search": {"budget": budget}})
     alone, usual = _ended(spec, folder / "alone", workers=1, slow=False)
     beside, _ = _ended(spec, folder / "beside", workers=2, slow=True)
     same = content(store.open_run(folder / "alone")) == content(store.open_run(folder / "beside"))

@@ -25,7 +25,6 @@ import torch
 from bench.results import add_keep, checked, command
 
 from counterfoil import protocols
-from counterfoil.core import spec as specs
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.store import Run
 from counterfoil_lab.demo import LANCE as SPEC
@@ -40,7 +39,7 @@ Way = Callable[[str, Any, Path, int], Run]
 
 def spec_of(protocol: str, asked: argparse.Namespace) -> Any:
     if protocol == "lance":
-        return specs.parse({**SPEC, "device": asked.device, "limit": asked.images})
+        return protocols.parse({**SPEC, "device": asked.device, "limit": asked.images})
     return demo_spec(asked.images).model_copy(update={"device": asked.device})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from counterfoil import protocols
 from counterfoil.core import spec
 from counterfoil.core.errors import BadSpec
 from counterfoil.core.naming import default_folder
@@ -13,33 +14,33 @@ PARTS = {"model": "timm:resnet18", "data": "photos", "generator": "pixels:linf",
 
 
 def test_names_and_mappings_both_name_a_part():
-    parsed = spec.parse({**PARTS, "oracle": {"name": "clip:here", "templates": ["a {class}"]}})
+    parsed = protocols.parse({**PARTS, "oracle": {"name": "clip:here", "templates": ["a {class}"]}})
     assert parsed.model.name == "timm:resnet18"
     assert parsed.oracle.options == {"templates": ["a {class}"]}
 
 
 def test_a_bare_path_is_a_folder_of_images():
-    assert spec.parse(PARTS).data.name == "folder:photos"
-    assert spec.parse({**PARTS, "data": "tensors:x.npz"}).data.name == "tensors:x.npz"
+    assert protocols.parse(PARTS).data.name == "folder:photos"
+    assert protocols.parse({**PARTS, "data": "tensors:x.npz"}).data.name == "tensors:x.npz"
 
 
 @pytest.mark.parametrize("written", ["photos/", "./photos", "folder:photos/", "folder:./photos//"])
 def test_one_folder_has_one_name_however_it_is_written(written):
-    assert spec.parse({**PARTS, "data": written}) == spec.parse(PARTS)
+    assert protocols.parse({**PARTS, "data": written}) == protocols.parse(PARTS)
 
 
 def test_what_is_written_reads_back_the_same():
-    parsed = spec.parse({**PARTS, "search": {"budget": 3}})
-    assert spec.parse(parsed.model_dump(mode="json")) == parsed
+    parsed = protocols.parse({**PARTS, "search": {"budget": 3}})
+    assert protocols.parse(parsed.model_dump(mode="json")) == parsed
 
 
 @pytest.mark.parametrize("generator", ["transforms:", {"name": "transforms:brightness"}, spec.PartSpec(name="transforms:")])
 def test_a_step_that_is_not_given_suits_what_moves(generator):
-    assert spec.parse({**PARTS, "generator": generator}).search.step == 0.1
-    assert spec.parse({**PARTS, "generator": generator, "search": {"budget": 3}}).search.step == 0.1
-    assert spec.parse({**PARTS, "generator": generator, "search": {"step": 0.03}}).search.step == 0.03
-    assert spec.parse(PARTS).search.step == 0.002
-    assert spec.parse({**PARTS, "generator": "autoencoder:here"}).search.step == 0.03
+    assert protocols.parse({**PARTS, "generator": generator}).search.step == 0.1
+    assert protocols.parse({**PARTS, "generator": generator, "search": {"budget": 3}}).search.step == 0.1
+    assert protocols.parse({**PARTS, "generator": generator, "search": {"step": 0.03}}).search.step == 0.03
+    assert protocols.parse(PARTS).search.step == 0.002
+    assert protocols.parse({**PARTS, "generator": "autoencoder:here"}).search.step == 0.03
 
 
 @pytest.mark.parametrize(
@@ -52,13 +53,13 @@ def test_a_step_that_is_not_given_suits_what_moves(generator):
         ({**PARTS, "search": {"norm": "l7"}}, "search.norm: input should be 'sign', 'l2' or 'raw', got 'l7'"),
         ({key: value for key, value in PARTS.items() if key != "oracle"}, "no oracle given; name one, as in --oracle NAME"),
         ({**PARTS, "painter": "lab:diffusion"}, "painter is for the protocol imagenet-d; leave it out, or choose that"),
-        ({**PARTS, "preset": "paper"}, "preset is for the protocol lance or imagenet-d; leave it out"),
+        ({**PARTS, "preset": "paper"}, "preset is for the protocol imagenet-d or lance; leave it out"),
         ({}, "no model, data, generator, oracle given; name each, as in --model NAME"),
     ],
 )
 def test_mistakes_are_named(values, complaint):
     with pytest.raises(BadSpec) as caught:
-        spec.parse(values)
+        protocols.parse(values)
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -76,38 +77,40 @@ def test_a_run_that_may_make_no_edit_is_refused():
         ({"wether": 1}, "edit.per_factor: no factor named 'wether'; factors are subject, object"),
     ]:
         with pytest.raises(BadSpec) as caught:
-            spec.parse({**lance, "edit": {"factors": ["weather", "domain"], "per_factor": number}})
+            protocols.parse({**lance, "edit": {"factors": ["weather", "domain"], "per_factor": number}})
         assert str(caught.value).startswith(complaint)
-    some = spec.parse({**lance, "edit": {"factors": ["weather", "domain"], "per_factor": {"weather": 0}}})
+    some = protocols.parse({**lance, "edit": {"factors": ["weather", "domain"], "per_factor": {"weather": 0}}})
     assert (some.edit.most("weather"), some.edit.most("domain")) == (0, 1)
 
 
 def test_set_finds_the_section_of_a_key():
     values = dict(PARTS)
-    spec.override(values, "budget=25")
-    spec.override(values, "engine.slots=4")
-    spec.override(values, "limit=10")
-    spec.override(values, "generator.epsilon=0.1")
-    parsed = spec.parse(values)
+    protocols.override(values, "budget=25")
+    protocols.override(values, "engine.slots=4")
+    protocols.override(values, "limit=10")
+    protocols.override(values, "generator.epsilon=0.1")
+    parsed = protocols.parse(values)
     assert (parsed.search.budget, parsed.engine.slots, parsed.limit) == (25, 4, 10)
     assert parsed.generator.options == {"epsilon": 0.1}
 
 
 def test_options_of_the_part_inside_stand_beside_those_of_the_part_around_it():
-    parsed = spec.parse({**PARTS, "model": {"name": "grouped:timm:resnet18", "groups": "imagenet-9", "options": {"side": 96}}})
+    parsed = protocols.parse(
+        {**PARTS, "model": {"name": "grouped:timm:resnet18", "groups": "imagenet-9", "options": {"side": 96}}}
+    )
     assert parsed.model.options == {"groups": "imagenet-9", "options": {"side": 96}}
 
 
 def test_set_changes_an_option_of_a_part_as_it_is_printed():
-    values = spec.parse(PARTS).model_dump(mode="json")
-    spec.override(values, "generator.epsilon=0.1")
-    assert spec.parse(values).generator.options == {"epsilon": 0.1}
+    values = protocols.parse(PARTS).model_dump(mode="json")
+    protocols.override(values, "generator.epsilon=0.1")
+    assert protocols.parse(values).generator.options == {"epsilon": 0.1}
 
 
 @pytest.mark.parametrize(("text", "complaint"), [("budget", "write KEY=VALUE"), ("bugdet=3", "did you mean 'budget'?")])
 def test_set_explains_what_it_cannot_use(text, complaint):
     with pytest.raises(BadSpec, match="--set") as caught:
-        spec.override(dict(PARTS), text)
+        protocols.override(dict(PARTS), text)
     assert complaint in str(caught.value)
 
 
@@ -122,9 +125,9 @@ def test_a_file_that_is_no_specification_is_refused(tmp_path, text):
 
 
 def test_the_folder_depends_on_what_decides_the_numbers_alone():
-    one, two = spec.parse(PARTS), spec.parse({**PARTS, "engine": {"slots": 3}})
+    one, two = protocols.parse(PARTS), protocols.parse({**PARTS, "engine": {"slots": 3}})
     assert default_folder(one) == default_folder(two)
-    assert default_folder(one) != default_folder(spec.parse({**PARTS, "seed": 1}))
+    assert default_folder(one) != default_folder(protocols.parse({**PARTS, "seed": 1}))
 
 
 @pytest.mark.parametrize(
@@ -139,13 +142,13 @@ def test_the_folder_depends_on_what_decides_the_numbers_alone():
 )
 def test_specifications_that_cannot_resume_one_another_have_folders_of_their_own(changes) -> None:
     """On a GPU the default precision is another one, and so is the folder."""
-    one, other = spec.parse(PARTS), spec.parse({**PARTS, **changes})
+    one, other = protocols.parse(PARTS), protocols.parse({**PARTS, **changes})
     assert default_folder(one) != default_folder(other)
 
 
 @pytest.mark.parametrize("changes", [{"strict": True}, {"engine": {"tile": 3, "part_images": 5}}])
 def test_specifications_that_can_resume_one_another_share_a_folder(changes) -> None:
-    assert default_folder(spec.parse(PARTS)) == default_folder(spec.parse({**PARTS, **changes}))
+    assert default_folder(protocols.parse(PARTS)) == default_folder(protocols.parse({**PARTS, **changes}))
 
 
 @pytest.mark.parametrize("wrong", [{"executor": "ray", "workers": True}, {"threads": False}])
@@ -156,9 +159,9 @@ def test_yes_is_no_number_of_workers(wrong) -> None:
 
 def test_precision_on_a_gpu_is_bf16_unless_given_and_is_written_down() -> None:
     values = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip"}
-    assert spec.parse(values).engine.precision == "float32"
-    assert spec.parse({**values, "device": "cuda:1"}).engine.precision == "bf16"
-    assert spec.parse({**values, "device": "cuda", "engine": {"tile": 4}}).engine.precision == "bf16"
-    assert spec.parse({**values, "device": "cuda", "engine": {"precision": "float32"}}).engine.precision == "float32"
-    assert spec.parse({**values, "engine": {"precision": "bfloat16"}}).engine.precision == "bf16"
-    assert spec.parse(spec.parse({**values, "device": "cuda"}).model_dump(mode="json")).engine.precision == "bf16"
+    assert protocols.parse(values).engine.precision == "float32"
+    assert protocols.parse({**values, "device": "cuda:1"}).engine.precision == "bf16"
+    assert protocols.parse({**values, "device": "cuda", "engine": {"tile": 4}}).engine.precision == "bf16"
+    assert protocols.parse({**values, "device": "cuda", "engine": {"precision": "float32"}}).engine.precision == "float32"
+    assert protocols.parse({**values, "engine": {"precision": "bfloat16"}}).engine.precision == "bf16"
+    assert protocols.parse(protocols.parse({**values, "device": "cuda"}).model_dump(mode="json")).engine.precision == "bf16"

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from counterfoil import protocols
 from counterfoil.core import spec as specs
 from counterfoil.testing import pictures
 from tests.fakes import CLASSES, TinyModel
@@ -54,4 +55,4 @@ def values(data: str, **changes: Any) -> dict[str, Any]:
 
 
 def spec(data: str, **changes: Any) -> specs.FmrSpec:
-    return specs.parse(values(data, **changes))
+    return protocols.parse(values(data, **changes))

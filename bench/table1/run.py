@@ -36,7 +36,7 @@ def row(data: str, root: str, model: dict[str, Any], judge: str, generator: str,
         "device": given.device,
         "search": {"budget": given.budget, "step": given.step or STEPS[data]},
     }
-    spec: specs.FmrSpec = specs.parse(values)
+    spec: specs.FmrSpec = protocols.parse(values)
     return spec
 
 

@@ -40,7 +40,7 @@ def main() -> None:
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     tested, judge = exported(0, asked.out), exported(2, asked.out)
-    spec = specs.parse(
+    spec = protocols.parse(
         {
             "model": tested,
             "data": str(asked.photos),

@@ -65,7 +65,7 @@ def families(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
 def run(asked: argparse.Namespace, network: str, name: str, family: dict[str, Any]) -> Run:
     """One network under one generator, the other two networks its oracle."""
     others = [f"classifier:python:{LITE}:{other}" for other in NETWORKS if other != network]
-    spec = specs.parse(
+    spec = protocols.parse(
         {
             "model": f"python:{LITE}:{network}",
             "data": str(asked.photos),

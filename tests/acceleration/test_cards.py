@@ -10,9 +10,10 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
+from counterfoil import protocols
 from counterfoil.cli.app import app
 from counterfoil.core.errors import BadSpec
-from counterfoil.core.spec import EngineSpec, parse
+from counterfoil.core.spec import EngineSpec
 from counterfoil.parts import registry
 from counterfoil.parts.fast import cards
 from counterfoil.parts.fast.settings import check_precision
@@ -39,7 +40,7 @@ def test_bf16_came_with_compute_capability_8(monkeypatch: pytest.MonkeyPatch, ca
 
 def test_a_run_on_an_old_card_computes_in_float32_and_the_log_says_so(old: None, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert parse(cards.suited({**PARTS, "engine": {"tile": 4}})).engine == EngineSpec(tile=4, precision="float32")
+        assert protocols.parse(cards.suited({**PARTS, "engine": {"tile": 4}})).engine == EngineSpec(tile=4, precision="float32")
     assert [record.message for record in caplog.records] == [
         "Tesla V100 (cuda) has no bf16: the run computes in float32, which takes longer"
     ]
@@ -55,14 +56,14 @@ def test_what_is_chosen_already_or_not_for_a_card_is_left(old: None, values: dic
 
 def test_a_newer_card_and_one_that_is_not_here_get_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert parse(cards.suited(PARTS)).engine.precision == "bf16"
+    assert protocols.parse(cards.suited(PARTS)).engine.precision == "bf16"
 
     def no_such(device: object) -> tuple[int, int]:
         raise RuntimeError("invalid device ordinal")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", no_such)
-    assert parse(cards.suited({**PARTS, "device": "cuda:9"})).engine.precision == "bf16"
+    assert protocols.parse(cards.suited({**PARTS, "device": "cuda:9"})).engine.precision == "bf16"
 
 
 def test_bf16_that_is_asked_for_on_an_old_card_is_refused_in_a_line(old: None) -> None:

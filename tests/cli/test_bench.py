@@ -11,6 +11,7 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
+from counterfoil import protocols
 from counterfoil.cli.app import app
 from counterfoil.cli.bench import lab, lines
 from counterfoil.core import spec as specs
@@ -52,7 +53,9 @@ def test_the_time_of_a_run_over_all_the_data_is_predicted(tmp_path: Path, monkey
 
 
 def test_a_search_by_random_steps_has_no_guided_ones_though_the_model_could_be_differentiated(tmp_path: Path) -> None:
-    chosen = specs.parse({**values(f"tensors:{arrays(tmp_path / 'data.npz', 4)}"), "search": {"budget": 1, "guidance": "random"}})
+    chosen = protocols.parse(
+        {**values(f"tensors:{arrays(tmp_path / 'data.npz', 4)}"), "search": {"budget": 1, "guidance": "random"}}
+    )
     times = {share.name: share.times for share in benchmark.measured(chosen, 4).shares}
     assert times["a guided step: render, ask the model, gradient"] == 0
     assert times["ask the oracle"] == times["ask the model without a gradient"] > 1
@@ -71,7 +74,7 @@ def test_what_is_timed_fills_the_slots_of_a_gpu_several_times() -> None:
 
 def test_without_a_number_as_many_images_are_timed_as_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark, "enough", lambda engine: 2 * engine.tile)
-    found = benchmark.measured(specs.parse(values(f"tensors:{arrays(tmp_path / 'data.npz', 20)}")))
+    found = benchmark.measured(protocols.parse(values(f"tensors:{arrays(tmp_path / 'data.npz', 20)}")))
     assert found.images == 2 * CPU_TILE and found.slots == 32
     assert "16 timed" in lines(found, 1000)[0] and "fewer than its 32 slots" in lines(found, 1000)[1]
     full = replace(found, images=96)
@@ -171,7 +174,7 @@ def test_a_staged_protocol_with_few_images_is_divided_by_those_there_are(tmp_pat
         "objects": {"t-shirt": {}, "trousers": {"lead": "a pair of"}},
         "nuisances": {"background": words},
     }
-    found = benchmark.measured(specs.parse(values), 100)
+    found = benchmark.measured(protocols.parse(values), 100)
     assert found.images == 4
     times = {share.name: share.times for share in found.shares}
     assert times["prompts"] == 1 and times["paintings"] == 1

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import torch
 
-from counterfoil.core import spec as specs
+from counterfoil import protocols
 from counterfoil.core.errors import BadImage
 from counterfoil.doctor import Diagnosis, examine
 from counterfoil.parts import registry
@@ -28,7 +28,7 @@ def oracle():
 def diagnosed(model, data=None, images: int = IMAGES) -> Diagnosis:
     values = {"model": "given:", "data": "lab:wardrobe", "generator": "pixels:", "oracle": "given:"}
     given = {"model": model, "oracle": oracle()} | ({"dataset": data} if data else {})
-    return examine(assemble(specs.parse(values), Given(given)), images=images)
+    return examine(assemble(protocols.parse(values), Given(given)), images=images)
 
 
 def healthy(name: str = "narrow") -> ModuleModel:

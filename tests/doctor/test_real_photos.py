@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from counterfoil.core import spec as specs
+from counterfoil import protocols
 from counterfoil.doctor import Diagnosis, examine
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Verdicts
@@ -73,7 +73,7 @@ def assembly(model, turn):
     data = registry.create("dataset", f"folder:{PHOTOS}")
     given = {"model": model or network("lite0"), "oracle": oracle()}
     given["dataset"] = broken.Turned(data, turn) if turn else data
-    return assemble(specs.parse(values), Given(given))
+    return assemble(protocols.parse(values), Given(given))
 
 
 def test_nothing_is_suspected_where_nothing_is_wrong():

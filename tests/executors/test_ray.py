@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from counterfoil import protocols
-from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadData, BadPart, UsageError
 from counterfoil.protocols.fmr.running import Progress
 from counterfoil.protocols.ray.crew import Death, Finished, Order, Ready, Report
@@ -146,7 +145,7 @@ def test_errors_and_deaths_name_their_node_where_there_are_several(cluster, monk
 
 def test_the_lab_is_the_same_bit_by_bit_though_a_worker_is_killed(tmp_path: Path) -> None:
     values = {"model": "lab:narrow", "generator": "lab:vqgan", "oracle": "lab:clip", "data": "lab:wardrobe", "limit": 16}
-    spec = specs.parse({**values, "search": {"budget": 1}, "engine": {"part_images": 4}})
+    spec = protocols.parse({**values, "search": {"budget": 1}, "engine": {"part_images": 4}})
     told, killed = [], []
 
     def watch(progress: Progress) -> None:

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from counterfoil import protocols, store
 from counterfoil.cli.compare import compare
 from counterfoil.cli.gate import gate
-from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadData, UsageError
 from counterfoil.core.records import Trial, Verdict
 from counterfoil.metrics.imagenet_d import table_text
@@ -174,7 +173,7 @@ def test_the_model_a_set_was_made_against_is_no_honest_test_of_it(tmp_path: Path
     assert "surrogates: `python:fakes.py:TinyModel`" in (tmp_path / "set" / "README.md").read_text()
     model, other = f"python:{FAKES}:TinyModel", "fake:other"
     later = protocols.run(
-        specs.parse({"protocol": "imagenet-d", "data": str(tmp_path / "set"), "models": [model, other], "size": 16}),
+        protocols.parse({"protocol": "imagenet-d", "data": str(tmp_path / "set"), "models": [model, other], "size": 16}),
         tmp_path / "later",
         given=Given({other: TinyModel(seed=3)}),
     )
@@ -183,7 +182,7 @@ def test_the_model_a_set_was_made_against_is_no_honest_test_of_it(tmp_path: Path
     assert refused.exit_code != 0 and "is a surrogate: the set was made against it" in str(refused.exception)
     assert CliRunner().invoke(gate_app, [str(later.path), "--min", "accuracy=1", "--model", other, "--point"]).exit_code == 0
     beside = protocols.run(
-        specs.parse({"protocol": "imagenet-d", "data": str(tmp_path / "set"), "models": ["fake:more"], "size": 16}),
+        protocols.parse({"protocol": "imagenet-d", "data": str(tmp_path / "set"), "models": ["fake:more"], "size": 16}),
         tmp_path / "beside",
         given=Given({"fake:more": TinyModel(seed=4)}),
     )

@@ -9,7 +9,6 @@ import torch
 from scipy.stats import fisher_exact
 
 from counterfoil import protocols, store
-from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts import registry
 from counterfoil.protocols.imagenet_d.grids import read_grid
@@ -31,7 +30,7 @@ def grid(*kinds: str, images: int = 1) -> dict:
 
 @pytest.fixture(scope="module")
 def mined(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
-    spec = specs.parse(
+    spec = protocols.parse(
         {
             "protocol": "imagenet-d",
             "grid": grid("background", "texture", "material", images=2),
@@ -79,14 +78,14 @@ def test_the_exact_painter_keeps_its_contract_and_refuses_other_sentences() -> N
 def test_clip_is_asked_by_the_names_of_the_set_and_people_may_be_the_oracle(tmp_path: Path) -> None:
     clip = {"name": f"hf:{WEIGHTS / 'clip'}", "classes": "set", "templates": "an image of a {class}"}
     values = {"protocol": "imagenet-d", "grid": "lab", "limit": 24, "painter": "lab:scenes", "oracle": "human:"}
-    run = protocols.run(specs.parse({**values, "surrogates": ["lab:narrow"], "models": [clip]}), tmp_path / "run")
+    run = protocols.run(protocols.parse({**values, "surrogates": ["lab:narrow"], "models": [clip]}), tmp_path / "run")
     counts = run.results["counts"]
     assert counts["object_open"] == 24 and counts["kept"] == counts["people_pending"] > 0
     assert run.results["models"][clip["name"]]["painted"]["value"] >= 80
 
 
 def test_the_real_painter_is_faithful(tmp_path: Path) -> None:
-    spec = specs.parse(
+    spec = protocols.parse(
         {
             "protocol": "imagenet-d",
             "grid": "lab",

@@ -11,7 +11,6 @@ from bench import instrument
 from bench.instrument import verdicts
 
 from counterfoil import protocols
-from counterfoil.core import spec as specs
 from counterfoil.core.records import Estimate
 
 PAGE = Path(__file__).parents[2] / "docs" / "instrument.md"
@@ -116,7 +115,7 @@ def kept(model: str, folder: Path) -> Estimate:
     """FMR on scenes in which neither background nor colour says anything about the garment."""
     data = {"name": "lab:wardrobe", "count": 16, "distribution": "full", "seed": 3}
     values = {"model": model, "data": data, "generator": "lab:kl", "oracle": "lab:clip", "search": {"control": False}}
-    return protocols.run(specs.parse(values), folder / model.replace(":", "-")).scores["FMR"]
+    return protocols.run(protocols.parse(values), folder / model.replace(":", "-")).scores["FMR"]
 
 
 @pytest.mark.xdist_group("instrument")

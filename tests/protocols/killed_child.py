@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from counterfoil import protocols
-from counterfoil.core import spec as specs
 from counterfoil.protocols.fmr.running import Progress
 
 
@@ -21,5 +20,5 @@ def run(values: dict, out: str, pace: float, begun) -> None:
         begun.set()
         time.sleep(pace)
 
-    protocols.run(specs.parse(values), Path(out), watch=watch)
+    protocols.run(protocols.parse(values), Path(out), watch=watch)
     sys.exit(0)

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.core.records import Prediction, Trial, Verdict
-from counterfoil.core.spec import parse
 from counterfoil.metrics.fmr import fmr_results
 from counterfoil.protocols.reading import Run, open_run
 
@@ -69,7 +68,7 @@ def picture(number: int, name: str, side: int) -> bytes:
 
 def build(path: Path, plan: Plan = Plan()) -> Run:  # noqa: B008 - frozen
     """Write the run and open it."""
-    spec = parse(
+    spec = protocols.parse(
         {
             "model": plan.model,
             "data": "folder:photos",

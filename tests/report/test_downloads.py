@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from counterfoil import store
-from counterfoil.core import spec as specs
+from counterfoil import protocols, store
 from counterfoil.core.records import Trial
 from counterfoil.report.downloads import SCHEMA
 from counterfoil.report.making import command, facts, repeatable
@@ -57,16 +56,16 @@ def test_results_are_the_runs_own(run: Run, report: Path) -> None:
 
 def test_specification_reads_back_as_the_runs(run: Run, report: Path) -> None:
     values = yaml.safe_load((folder(report) / "spec.yaml").read_text(encoding="utf-8"))
-    assert specs.parse(values).model_dump(mode="json") == run.spec
+    assert protocols.parse(values).model_dump(mode="json") == run.spec
 
 
 def test_the_command_gives_the_same_specification(run: Run) -> None:
-    assert specs.parse(_read_command(command(run))).model_dump(mode="json") == run.spec
+    assert protocols.parse(_read_command(command(run))).model_dump(mode="json") == run.spec
 
 
 def test_the_command_survives_awkward_names_and_options(tmp_path: Path) -> None:
     run = build(tmp_path / "run", Plan(images=1, model="python:it's a; $(model)"))
-    assert specs.parse(_read_command(command(run))).model.name == "python:it's a; $(model)"
+    assert protocols.parse(_read_command(command(run))).model.name == "python:it's a; $(model)"
 
 
 @pytest.mark.parametrize(
@@ -117,11 +116,11 @@ def test_the_command_survives_awkward_names_and_options(tmp_path: Path) -> None:
     ids=["lance", "imagenet-d", "fmr", "defaults that hang on others"],
 )
 def test_the_command_gives_the_same_specification_for_every_protocol(tmp_path: Path, values: dict[str, Any]) -> None:
-    spec = specs.parse(values).model_dump(mode="json")
+    spec = protocols.parse(values).model_dump(mode="json")
     with store.write(tmp_path / "run", spec, ("a", "b"), {}) as writer:
         writer.add([Trial("x", "guided", 0, 0, "skipped", 0, 0, reason="none")], [], [])
     run = store.open_run(tmp_path / "run")
-    assert specs.parse(_read_command(command(run))).model_dump(mode="json") == spec
+    assert protocols.parse(_read_command(command(run))).model_dump(mode="json") == spec
     assert all(fact.value for fact in facts(run))
 
 
@@ -145,5 +144,5 @@ def _read_command(text: str) -> dict[str, Any]:
         else:
             values[flag.removeprefix("--")] = int(value) if value.isdigit() else value
     for assignment in settings:
-        specs.override(values, assignment)
+        protocols.override(values, assignment)
     return values

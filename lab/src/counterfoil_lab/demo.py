@@ -11,8 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from counterfoil import protocols
 from counterfoil.cli.output import echo
-from counterfoil.core import spec as specs
 
 FMR_MODELS = ("lab:narrow", "lab:augmented", "lab:diverse")
 FMR_ROWS = ("SA", "PA", "FMR", "FMR_matched", "PA_reconstruction", "PA_random", "VR", "steps")
@@ -45,7 +45,6 @@ PAINTED = 216
 
 def _fmr(images: int | None, out: Path) -> None:
     """Test three classifiers with images made against each of them."""
-    from counterfoil import protocols
     from counterfoil.core.progress import watching
     from counterfoil.protocols.reading import write_report
 
@@ -53,7 +52,7 @@ def _fmr(images: int | None, out: Path) -> None:
     echo("the lab's CLIP decides which still show the garment. How much accuracy is left?\n")
     runs = []
     for model in FMR_MODELS:
-        spec = specs.parse(
+        spec = protocols.parse(
             {"model": model, "data": "lab:wardrobe", "generator": "lab:kl", "oracle": "lab:clip", "limit": images or 72}
         )
         with watching(model) as (watch, tell):
@@ -67,14 +66,13 @@ def _fmr(images: int | None, out: Path) -> None:
 
 def _lance(images: int | None, out: Path) -> None:
     """Edit one set of images and test three classifiers on it, two of which have a planted shortcut."""
-    from counterfoil import protocols
     from counterfoil.core.progress import watching
     from counterfoil.metrics.lance import lance_results
     from counterfoil.protocols.reading import write_report
 
     echo("Three classifiers that look alike on a fixed test set. Two of them have learned a shortcut: one relies on the")
     echo("background, one on the colour. One set of edited images, made without querying any of them, tells which.\n")
-    spec = specs.parse({**LANCE, "limit": images or 40})
+    spec = protocols.parse({**LANCE, "limit": images or 40})
     with watching("lance") as (watch, tell):
         run = protocols.run(spec, out / "lance", watch=watch, tell=tell)
     results = {model: lance_results(run, seed=spec.seed, model=model) for model in LANCE_MODELS}
@@ -102,7 +100,7 @@ def imagenet_d_spec(images: int = PAINTED) -> Any:
 
     path = named("lab")
     assert path is not None
-    return specs.parse(
+    return protocols.parse(
         {
             "protocol": "imagenet-d",
             "grid": {**read_yaml(path, what="grid"), "images": max(1, -(-images // PAINTED))},
@@ -117,7 +115,6 @@ def imagenet_d_spec(images: int = PAINTED) -> Any:
 
 def _imagenet_d(images: int | None, out: Path) -> None:
     """Paint images, mine those that four classifiers misread, test four others on them and export the set."""
-    from counterfoil import protocols
     from counterfoil.core.progress import watching
     from counterfoil.metrics.imagenet_d import table_text
     from counterfoil.protocols.reading import write_report

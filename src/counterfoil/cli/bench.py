@@ -13,7 +13,6 @@ import typer
 from counterfoil import protocols
 from counterfoil.cli.output import echo, output
 from counterfoil.cli.runs import read, resolve
-from counterfoil.core import spec as specs
 from counterfoil.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def bench(
     for values in [_values(file, protocol)] if file else [lab(name) for name in names]:
         values.update(given)
         for assignment in settings or []:
-            specs.override(values, assignment)
+            protocols.override(values, assignment)
         resolved.append(resolve(values))
 
     from counterfoil.doctor.benchmark import measured

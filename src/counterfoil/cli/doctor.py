@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from counterfoil import protocols
 from counterfoil.cli.output import echo, output
 from counterfoil.cli.runs import read, resolve
 from counterfoil.core import spec as specs
@@ -51,7 +52,7 @@ def doctor(
     }  # fmt: skip
     values.update({key: value for key, value in given.items() if value is not None})
     for assignment in settings or []:
-        specs.override(values, assignment)
+        protocols.override(values, assignment)
     resolved, execution = resolve(values)
     if not isinstance(resolved, specs.FmrSpec):
         raise UsageError(

@@ -12,7 +12,6 @@ from counterfoil import protocols
 from counterfoil.cli.output import echo
 from counterfoil.core import spec as specs
 from counterfoil.core.naming import default_folder
-from counterfoil.core.spec.reading import PROTOCOLS
 from counterfoil.parts.fast import cards
 from counterfoil.protocols.ray.execution import Execution
 
@@ -85,7 +84,7 @@ def run(
     }  # fmt: skip
     values.update({key: value for key, value in given.items() if value is not None})
     for assignment in settings or []:
-        specs.override(values, assignment)
+        protocols.override(values, assignment)
     for key, value in (("precision", precision), ("compile", compiled)):
         if value is not None:
             _put(values, "engine", key, value)
@@ -110,14 +109,14 @@ def run(
 def read(file: Path | None) -> dict[str, Any]:
     """The values of a specification's file, if one is named; a section with nothing in it has no settings."""
     values = specs.read(file) if file else {}
-    sections = {name for kind in PROTOCOLS.values() for name in specs.sections(kind)}
+    sections = {name for each in protocols.names() for name in specs.sections(protocols.get(each).spec)}
     return {key: {} if value is None and key in sections else value for key, value in values.items()}
 
 
 def resolve(values: dict[str, Any], **asked: Any) -> tuple[Any, Execution]:
     """The specification that values come to, and where its work is to be done: by their `execution`, and what is `asked`."""
     execution = Execution.of(values.get("execution"), **asked)
-    return specs.parse(cards.suited({key: value for key, value in values.items() if key != "execution"})), execution
+    return protocols.parse(cards.suited({key: value for key, value in values.items() if key != "execution"})), execution
 
 
 def _put(values: dict[str, Any], section: str, key: str, value: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from counterfoil import protocols
 from counterfoil.cli import paper
 from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
@@ -83,11 +84,11 @@ def _settings(
         if key in own:
             chosen |= specs.part("", [assignment]).options
         else:
-            specs.override(values, assignment)
+            protocols.override(values, assignment)
             if values.keys() - {*LAB, "search"}:
                 takes = f"keys of the search, options of {', '.join(LAB)}, and its own: {', '.join(own) or 'none'}"
                 raise UsageError(f"--set {key}: not for a study, which takes {takes}")
-    spec = specs.parse({"model": "lab:narrow", **values, "seed": seed, "device": device, "limit": images})
+    spec = protocols.parse({"model": "lab:narrow", **values, "seed": seed, "device": device, "limit": images})
     return Decided(
         folder=out, models=tuple(specs.part(each) for each in models or ()), data=spec.data, generator=spec.generator,
         oracle=spec.oracle, size=size, images=images, seed=seed, device=device, search=values.get("search", {}), options=chosen,

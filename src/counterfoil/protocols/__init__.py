@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.core.errors import BadPart, BadRun, BadSpec, one_line
 from counterfoil.core.spec import RunSpec
+from counterfoil.core.spec import reading as specs
 from counterfoil.protocols.base import Protocol
 
 if TYPE_CHECKING:
     from counterfoil import store
     from counterfoil.protocols.reading import Run
 
-__all__ = ["Protocol", "get", "names", "of", "run"]
+__all__ = ["Protocol", "get", "names", "of", "override", "parse", "run"]
 
 GROUP = "counterfoil.protocols"
 USUAL = "fmr"
@@ -55,12 +56,26 @@ def of(run: store.Run) -> Protocol:
     return get(name)
 
 
+def parse(values: Mapping[str, Any]) -> Any:
+    """Read a specification from plain values, of the class that its `protocol` asks for."""
+    return specs.parse(values, _kind(values), kinds=lambda: {name: get(name).spec for name in names()})
+
+
+def override(values: dict[str, Any], assignment: str) -> None:
+    """Apply `key=value` to the plain values of a specification, as in `search.budget=10`."""
+    specs.override(values, assignment, _kind(values))
+
+
 def run(spec: RunSpec, out: str | Path, **options: Any) -> Run:
     """Run a specification of any protocol into a directory, or resume it there; the options are those of `Protocol.run`."""
     from counterfoil.protocols.reading import open_run
 
     get(spec.protocol).run(spec, Path(out), **options)
     return open_run(out)
+
+
+def _kind(values: Mapping[str, Any]) -> type[RunSpec]:
+    return get(str(values.get("protocol", USUAL))).spec
 
 
 @cache

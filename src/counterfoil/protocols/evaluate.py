@@ -12,7 +12,6 @@ from typing import Any
 from torch import nn
 
 from counterfoil import protocols
-from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadPart
 from counterfoil.core.naming import default_folder
 from counterfoil.core.progress import watching
@@ -82,7 +81,7 @@ def evaluate(
             if key == "model":  # where a run has several models, by name
                 objects[values[key]] = value
     execution = Execution.of(values.pop("execution", None))
-    spec = specs.parse(cards.suited(values))
+    spec = protocols.parse(cards.suited(values))
     folder = Path(out) if out else default_folder(spec)
     with watching(spec.subject) as (watch, tell):
         return protocols.run(spec, folder, given=Given(objects), execution=execution, watch=watch, tell=tell)

@@ -13,8 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from counterfoil.core.nested import dotted
-from counterfoil.core.spec import FmrSpec, RunSpec, sections
-from counterfoil.core.spec.reading import PROTOCOLS
+from counterfoil.core.spec import FmrSpec, ImagenetDSpec, LanceSpec, RunSpec, sections
 from counterfoil.report.collect import part_name
 from counterfoil.store import Run
 from counterfoil.store.asked import asked_of
@@ -124,7 +123,8 @@ def _short_part(value: Any) -> Any:
 
 
 def _kind(run: Run) -> type[RunSpec]:
-    return PROTOCOLS.get(str(run.spec.get("protocol", "fmr")), FmrSpec)
+    kinds: dict[str, type[RunSpec]] = {"lance": LanceSpec, "imagenet-d": ImagenetDSpec}
+    return kinds.get(str(run.spec.get("protocol", "fmr")), FmrSpec)
 
 
 def _roles(run: Run) -> list[str]:

@@ -118,7 +118,7 @@ class Bench:
         if settings.device != "cpu":  # many short runs: nothing to gain from compiling, or from fewer digits
             values["engine"] = {"slots": min(images or 256, 256), "precision": "float32"}
         values.update({key: each.model_dump() if isinstance(each, PartSpec) else each for key, each in changes.items()})
-        parsed = specs.parse(values)
+        parsed = protocols.parse(values)
         assert isinstance(parsed, specs.FmrSpec)
         return parsed
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from counterfoil import protocols, store
-from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadData, BadRun, BadSpec, LabelMismatch, RunFailed
 from counterfoil.core.records import Verdict
 from counterfoil.core.spec import PartSpec
@@ -271,7 +270,7 @@ def test_pictures_of_a_folder_are_independent_of_each_other(tmp_path: Path) -> N
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(png(_draw(f"a photo of a {thing} in the forest", number)))
     asked = {"protocol": "imagenet-d", "data": f"folder:{tmp_path / 'photos'}", "models": ["fake:unseen"]}
-    run = protocols.run(specs.parse(asked), tmp_path / "run", given=given())
+    run = protocols.run(protocols.parse(asked), tmp_path / "run", given=given())
     assert len(set(read_paintings(run).clusters.tolist())) == 8 * len(THINGS)
 
 
@@ -283,8 +282,8 @@ def test_pictures_of_different_sizes_are_refused_in_a_line(tmp_path: Path) -> No
             place.write_bytes(png(torch.rand(3, side, side, generator=torch.Generator().manual_seed(side))))
     asked = {"protocol": "imagenet-d", "data": f"folder:{tmp_path / 'photos'}", "models": ["fake:unseen"]}
     with pytest.raises(BadData, match=r"such as 16 × 16 and 24 × 24; bring them to one with --size"):
-        protocols.run(specs.parse(asked), tmp_path / "run", given=given())
-    protocols.run(specs.parse({**asked, "size": 16}), tmp_path / "run of one size", given=given())
+        protocols.run(protocols.parse(asked), tmp_path / "run", given=given())
+    protocols.run(protocols.parse({**asked, "size": 16}), tmp_path / "run of one size", given=given())
 
 
 def test_people_are_asked_about_what_was_kept_and_sentinels_are_what_was_too_easy(run: store.Run) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from counterfoil import protocols
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import RunFailed
 from counterfoil.parts.contracts import Verdicts
@@ -139,5 +140,5 @@ def values(**changes: Any) -> dict[str, Any]:
 
 def spec(**changes: Any) -> specs.ImagenetDSpec:
     """The specification."""
-    found: specs.ImagenetDSpec = specs.parse(values(**changes))
+    found: specs.ImagenetDSpec = protocols.parse(values(**changes))
     return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 
 from counterfoil import protocols
-from counterfoil.core import spec as specs
 from counterfoil.metrics.lance import lance_results
 from counterfoil.protocols.assembly import Given
 from counterfoil_lab.captions import PLACES
@@ -29,7 +28,7 @@ def results(tmp_path_factory):
     scenes = wardrobe("", count=IMAGES, distribution="planted")
     values = {**SPEC, "quality": {}, "realism": {}, "engine": {"batch": 64}}
     parts = Given({"dataset": scenes, "editor": Redrawn(scenes)})
-    run = protocols.run(specs.parse(values), tmp_path_factory.mktemp("planted") / "run", given=parts)
+    run = protocols.run(protocols.parse(values), tmp_path_factory.mktemp("planted") / "run", given=parts)
     return {model: lance_results(run, model=model) for model in MODELS}
 
 

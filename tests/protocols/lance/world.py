@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from counterfoil import protocols
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadImage
 from counterfoil.parts.contracts import (
@@ -230,4 +231,4 @@ def spec(**changes: Any) -> specs.LanceSpec:
         "quality": {"image_image": -1, "image_text": -1, "directional": 0.5},
         "engine": {"batch": 5},
     }  # fmt: skip
-    return specs.parse({**values, **changes})
+    return protocols.parse({**values, **changes})

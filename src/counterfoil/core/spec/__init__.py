@@ -1,6 +1,6 @@
 """A run's specification: everything that decides its numbers, as plain data that can be written down and read back.
 
-One class a protocol, over a shared base; `protocol` in the values selects it.
+One class per protocol, over a shared base; `protocol` in the values selects it (`counterfoil.protocols.parse`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from counterfoil.core.spec.base import EngineSpec, Part, PartSpec, RunSpec, Stag
 from counterfoil.core.spec.fmr import FmrSpec, SearchSpec
 from counterfoil.core.spec.imagenet_d import ImagenetDSpec, MiningSpec, QuestionSpec
 from counterfoil.core.spec.lance import EditSpec, LanceSpec, QualitySpec
-from counterfoil.core.spec.reading import override, parse, part, read, sections
+from counterfoil.core.spec.reading import part, read, sections
 
 __all__ = [
     "EditSpec", "EngineSpec", "FmrSpec", "ImagenetDSpec", "LanceSpec", "MiningSpec", "Part", "PartSpec", "QualitySpec",
     "QuestionSpec", "RunSpec", "SearchSpec", "StagesSpec",
-    "override", "parse", "part", "read", "sections",
+    "part", "read", "sections",
 ]  # fmt: skip

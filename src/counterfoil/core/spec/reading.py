@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +12,19 @@ from pydantic import BaseModel, ValidationError
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.core.spec.base import PartSpec, RunSpec, Strict
-from counterfoil.core.spec.fmr import FmrSpec
-from counterfoil.core.spec.imagenet_d import ImagenetDSpec
-from counterfoil.core.spec.lance import LanceSpec
 
-PROTOCOLS: dict[str, type[RunSpec]] = {"fmr": FmrSpec, "lance": LanceSpec, "imagenet-d": ImagenetDSpec}
-"""The specification of each protocol."""
+Kinds = Callable[[], Mapping[str, type[RunSpec]]]
+"""Answers the specification of every protocol by its name; asked only for a hint about a key of another one."""
 
 
-def parse(values: Mapping[str, Any]) -> Any:
-    """A specification from plain values, of the class that its `protocol` asks for."""
-    kind = _kind(values)
+def parse(values: Mapping[str, Any], kind: type[RunSpec], *, kinds: Kinds = dict) -> Any:
+    """Read a specification of one kind from plain values."""
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
         items = error.errors()
         missing = [".".join(map(str, item["loc"])) for item in items if item["type"] == "missing"]
-        others = [_complaint(item, kind) for item in items if item["type"] != "missing"]
+        others = [_complaint(item, kind, kinds) for item in items if item["type"] != "missing"]
         raise BadSpec("; ".join([*_missing(missing), *others])) from None
 
 
@@ -54,9 +50,8 @@ def read(path: Path) -> dict[str, Any]:
     return values
 
 
-def override(values: dict[str, Any], assignment: str) -> None:
+def override(values: dict[str, Any], assignment: str, kind: type[RunSpec]) -> None:
     """Apply `key=value`, as in `search.budget=10`; a key that stands in one place only needs no section."""
-    kind = _kind(values)
     key, value = _assigned(assignment)
     *route, leaf = key.split(".")
     if not route and leaf not in kind.model_fields:
@@ -82,15 +77,6 @@ def sections(kind: type[RunSpec]) -> dict[str, type[BaseModel]]:
         for name, found in kinds.items()
         if isinstance(found, type) and issubclass(found, Strict) and not issubclass(found, PartSpec)
     }
-
-
-def _kind(values: Mapping[str, Any]) -> type[RunSpec]:
-    asked = values.get("protocol", "fmr")
-    if isinstance(asked, str) and asked in PROTOCOLS:
-        return PROTOCOLS[asked]
-    near = difflib.get_close_matches(str(asked), PROTOCOLS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(PROTOCOLS)}"
-    raise BadSpec(f"no protocol named {asked!r}; {hint}")
 
 
 def _assigned(assignment: str) -> tuple[str, Any]:
@@ -126,10 +112,10 @@ def _missing(keys: list[str]) -> list[str]:
     ]
 
 
-def _complaint(item: Any, kind: type[RunSpec]) -> str:
+def _complaint(item: Any, kind: type[RunSpec], kinds: Kinds) -> str:
     where = ".".join(str(step) for step in item["loc"])
     if item["type"] == "extra_forbidden":
-        elsewhere = [name for name, other in PROTOCOLS.items() if where in other.model_fields and where not in kind.model_fields]
+        elsewhere = [name for name, other in kinds().items() if where in other.model_fields and where not in kind.model_fields]
         if elsewhere:
             return f"{where} is for the protocol {' or '.join(elsewhere)}; leave it out, or choose that with --protocol"
         if where in (homes := _homes(kind)):
