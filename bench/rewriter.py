@@ -24,17 +24,15 @@ import torch
 
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Rewriter, RewriteRequest
-from counterfoil.parts.language.checker import Checker, Rewritten
-from counterfoil.parts.language.edits import rewrite
-from counterfoil.parts.language.factors import FACTORS
-from counterfoil.parts.language.inflection import with_article
-from counterfoil.parts.language.pairs import Pair, write
-from counterfoil.parts.language.tuning import Recipe, train
+from counterfoil.parts.language.edits import CheckedProposals, EditChecker, check_proposals
+from counterfoil.parts.language.english import with_article
+from counterfoil.parts.language.grammar import FACTORS
+from counterfoil.parts.language.training import Pair, Recipe, train, write_pairs
 from counterfoil_lab.captions import COMPANIONS, GENERIC, MEDIUMS, PLACES, SKIES
 from counterfoil_lab.checker import share
 from counterfoil_lab.world import COLOURS, GARMENTS
 
-VARIATIONS = 3  # proposals a request
+PROPOSALS = 3  # per request
 
 
 def short_captions(count: int, seed: int) -> list[str]:
@@ -54,23 +52,23 @@ def short_captions(count: int, seed: int) -> list[str]:
     return list(found)
 
 
-def lexicon_pairs(captions: Sequence[str], checker: Checker, seed: int) -> Iterator[Pair]:
+def lexicon_pairs(captions: Sequence[str], checker: EditChecker, seed: int) -> Iterator[Pair]:
     """Checked edits of every factor for every caption, by the lexicon rewriter."""
     requests = [RewriteRequest(caption, factor, seed) for caption in captions for factor in FACTORS]
-    lexicon = registry.create("rewriter", "lab:lexicon", {"variations": VARIATIONS})
-    for request, answer in zip(requests, rewrite(lexicon, checker, requests, [""] * len(requests)), strict=True):
+    lexicon = registry.create("rewriter", "lab:lexicon", {"proposals": PROPOSALS})
+    for request, answer in zip(requests, check_proposals(lexicon, checker, requests, [""] * len(requests)), strict=True):
         for edit in answer.edits:
             yield Pair(request.caption, request.factor, edit.caption)
 
 
-def answers(rewriter: Rewriter, checker: Checker, captions: Sequence[str]) -> dict[str, list[Rewritten]]:
+def answers(rewriter: Rewriter, checker: EditChecker, captions: Sequence[str]) -> dict[str, list[CheckedProposals]]:
     """What becomes of the rewriter's proposals, by factor."""
     requests = [RewriteRequest(caption, factor, 7) for factor in FACTORS for caption in captions]
-    found = rewrite(rewriter, checker, requests, [""] * len(requests))
+    found = check_proposals(rewriter, checker, requests, [""] * len(requests))
     return {factor: [one for request, one in zip(requests, found, strict=True) if request.factor == factor] for factor in FACTORS}
 
 
-def row(name: str, before: Sequence[Rewritten], after: Sequence[Rewritten]) -> str:
+def row(name: str, before: Sequence[CheckedProposals], after: Sequence[CheckedProposals]) -> str:
     """A line of the table: valid shares with their intervals and n."""
     cells = []
     for some in (before, after):
@@ -89,21 +87,24 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
-    checker = Checker.build("wardrobe")
+    checker = EditChecker.build("wardrobe")
     everything = short_captions(given.captions + given.tried, seed=0)
     learned, tried = everything[: given.captions], everything[given.captions :]
     with tempfile.TemporaryDirectory() as folder:
         file, adapter = Path(folder) / "pairs.jsonl", Path(folder) / "adapter"
-        count = write(file, lexicon_pairs(learned, checker, seed=0))
-        recipe = Recipe(style="wardrobe", epochs=given.epochs, batch=32, learning_rate=given.learning_rate, held_out=0.0)
+        pairs = list(lexicon_pairs(learned, checker, seed=0))
+        write_pairs(file, pairs)
+        recipe = Recipe(epochs=given.epochs, batch=32, learning_rate=given.learning_rate, validation_share=0.0)
         began = time.monotonic()
         done = train(file, "lab:rewriter", adapter, recipe=recipe, device=given.device)
         seconds = time.monotonic() - began
-        options = {"variations": VARIATIONS}
+        options = {"proposals": PROPOSALS}
         before = answers(registry.create("rewriter", "lab:rewriter", options), checker, tried)
         tuned = registry.create("rewriter", "lab:rewriter", {**options, "adapter": str(adapter)})
         after = answers(tuned, checker, tried)
-    print(f"{count} pairs from {len(learned)} captions, {done.steps} steps in {seconds:.0f} s; tried on {len(tried)} others.\n")
+    print(
+        f"{len(pairs)} pairs from {len(learned)} captions, {done.steps} steps in {seconds:.0f} s; tried on {len(tried)} others.\n"
+    )
     print("| factor | lab:rewriter | with the adapter |\n|---|---|---|")
     for factor in FACTORS:
         print(row(factor, before[factor], after[factor]))

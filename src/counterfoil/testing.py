@@ -162,7 +162,8 @@ def check_captioner(captioner: Captioner, *, size: int = 32, samples: list[Sampl
 
 def check_rewriter(rewriter: Rewriter, *, caption: str = "a photo of a red dog on a beach next to a ball") -> None:
     """A rewriter: an answer for every request, the same again and whoever its neighbours are, and never an empty one."""
-    from counterfoil.parts.language.factors import FACTORS, REASONS
+    from counterfoil.parts.language.caption_checks import REASONS
+    from counterfoil.parts.language.grammar import FACTORS
 
     requests = [RewriteRequest(caption, factor, seed=1) for factor in FACTORS]
     assert isinstance(rewriter, Rewriter), "a rewriter has `rewrite(requests)`"

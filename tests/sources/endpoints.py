@@ -35,7 +35,7 @@ def _chat(endpoint: Endpoint) -> None:
 
 
 def _rewriter(endpoint: Endpoint) -> None:
-    from tests.language.test_openai import said
+    from tests.parts.language.test_prompted_rewriter import said
 
     endpoint.answer = lambda body: said("1. a photo of a cat on a sofa")  # type: ignore[method-assign]
 

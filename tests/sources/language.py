@@ -9,9 +9,9 @@ from typing import Any
 
 
 def _captioner(kind: str, folder: Path) -> Any:
-    from tests.language.small_models import encoder_decoder
+    from tests.parts.language.small_models import encoder_decoder
 
-    return f"{kind}:{encoder_decoder(folder)}", {"least_tokens": 3, "most_tokens": 6}
+    return f"{kind}:{encoder_decoder(folder)}", {"min_tokens": 3, "max_tokens": 6}
 
 
 def _captions(folder: Path, stack: ExitStack) -> Any:
@@ -20,9 +20,9 @@ def _captions(folder: Path, stack: ExitStack) -> Any:
 
 
 def _llm(folder: Path, stack: ExitStack) -> Any:
-    from tests.language.small_models import llama
+    from tests.parts.language.small_models import llama
 
-    return f"llm:{llama(folder)}", {"most_tokens": 8, "tile": 2}
+    return f"llm:{llama(folder)}", {"max_tokens": 8, "batch": 2}
 
 
 RECIPES: dict[tuple[str, str], Any] = {
@@ -32,5 +32,5 @@ RECIPES: dict[tuple[str, str], Any] = {
     ("captioner", "lab"): lambda folder, stack: ("lab:blip", {}),
     ("rewriter", "lexicon"): lambda folder, stack: ("lexicon:", {}),
     ("rewriter", "llm"): _llm,
-    ("rewriter", "lab"): lambda folder, stack: ("lab:rewriter", {"variations": 1}),
+    ("rewriter", "lab"): lambda folder, stack: ("lab:rewriter", {"proposals": 1}),
 }

@@ -99,5 +99,5 @@ RECIPES: dict[tuple[str, str], Any] = {
     ("encoder", "openclip"): _openclip,
     ("encoder", "torchscript"): _features,
     ("encoder", "lab"): lambda folder, stack: ("lab:clip", {}),
-    ("chat", "vlm"): lambda folder, stack: (_vlm(folder, stack)[0], {"length": 4}),
+    ("chat", "vlm"): lambda folder, stack: (_vlm(folder, stack)[0], {"max_tokens": 4}),
 }

@@ -14,23 +14,27 @@ import typer
 from counterfoil.cli.output import echo
 
 if TYPE_CHECKING:
-    from counterfoil.parts.language.tuning import Step
+    from counterfoil.parts.language.training import Step
 
 
 def train_rewriter(
     pairs: Annotated[Path, typer.Argument(help="JSON Lines with caption, factor and edit, one pair a line.")],
     base: Annotated[str, typer.Option(help="The language model: a folder, a hub repository, or lab:rewriter.")],
-    out: Annotated[Path, typer.Option(help="Folder for the adapter; the same command goes on with one that was interrupted.")],
-    style: Annotated[str | None, typer.Option(help="How the model is asked: instruct, plain or wardrobe.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the adapter; the same command resumes an interrupted training.")],
+    style: Annotated[
+        str | None, typer.Option(help="How the model is asked: instruct or plain; default the base model's own.")
+    ] = None,
     rank: Annotated[int, typer.Option(help="Rank of the adapter.")] = 8,
     alpha: Annotated[int, typer.Option(help="Scale of the adapter.")] = 16,
     dropout: Annotated[float, typer.Option(help="Dropout of the adapter's input.")] = 0.05,
-    targets: Annotated[str, typer.Option(help="Layers that get an adapter: all-linear, or names with commas.")] = "all-linear",
+    target_modules: Annotated[
+        str, typer.Option(help="Layers that get an adapter: all-linear, or names with commas.")
+    ] = "all-linear",
     epochs: Annotated[float, typer.Option(help="Times that every pair is seen.")] = 3.0,
-    batch: Annotated[int, typer.Option(help="Examples in a step.")] = 16,
+    batch: Annotated[int, typer.Option(help="Examples per step.")] = 16,
     learning_rate: Annotated[float, typer.Option(help="Largest learning rate.")] = 3e-4,
-    most_tokens: Annotated[int, typer.Option(help="Tokens of an example at most; longer ones are left out.")] = 512,
-    held_out: Annotated[float, typer.Option(help="Share of the captions that are only tried on.")] = 0.05,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of an example at most; longer ones are left out.")] = 512,
+    validation_share: Annotated[float, typer.Option(help="Share of the captions kept for validation.")] = 0.05,
     seed: Annotated[int, typer.Option(help="Seed of order, dropout and first weights.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
@@ -45,21 +49,21 @@ def train_rewriter(
     counterfoil train-rewriter pairs.jsonl --base Qwen/Qwen2.5-0.5B --out adapter
     """
     from counterfoil.core.errors import BadSpec
-    from counterfoil.parts.language.tuning import Recipe, train
+    from counterfoil.parts.language.training import Recipe, train
 
     if dtype not in ("float32", "bfloat16"):
         raise BadSpec(f"--dtype: float32 or bfloat16, got {dtype!r}")
     recipe = Recipe(
-        style=style or ("wardrobe" if base == "lab:rewriter" else "instruct"),
+        style=style,
         rank=rank,
         alpha=alpha,
         dropout=dropout,
-        targets=targets,
+        target_modules=target_modules,
         epochs=epochs,
         batch=batch,
         learning_rate=learning_rate,
-        most_tokens=most_tokens,
-        held_out=held_out,
+        max_tokens=max_tokens,
+        validation_share=validation_share,
         seed=seed,
     )
     with _steps() as watch:
@@ -77,22 +81,23 @@ def train_rewriter(
         echo(json.dumps({**asdict(done), "folder": str(done.folder)}))
         return
     if done.resumed_at >= done.steps:
-        echo(f"{out}: was trained before, nothing to do")
+        echo(f"{out}: has a finished adapter, nothing to do")
     elif done.resumed_at:
-        echo(f"went on at step {done.resumed_at}")
+        echo(f"resumed at step {done.resumed_at}")
     left_out = f", {done.left_out} left out as too long" if done.left_out else ""
     echo(f"adapter  {out} ({done.steps} steps, {done.trained_on} examples{left_out})")
-    if done.held_out_before is not None and done.held_out_after is not None:
-        echo(f"loss     {done.loss:.3f}; on held-out captions {done.held_out_before:.3f} before, {done.held_out_after:.3f} after")
+    if done.validation_before is not None and done.validation_after is not None:
+        validation = f"on other captions {done.validation_before:.3f} before, {done.validation_after:.3f} after"
+        echo(f"loss     {done.loss:.3f}; {validation}")
     else:
-        echo(f"loss     {done.loss:.3f}; no captions were held out")
+        echo(f"loss     {done.loss:.3f}; no captions were kept for validation")
     name = base if base.startswith(("lab:", "llm:")) else f"llm:{base}"
     echo(f"use it   --rewriter {name} with the option adapter={out}")
 
 
 @contextmanager
 def _steps() -> Iterator[Callable[[Step], None]]:
-    """A function that shows each step of training; silent when the output is not a terminal."""
+    """Show each step of training; silent when the output is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -144,7 +144,7 @@ class RewriteRequest:
     """A caption and the factor that is to change in it."""
 
     caption: str
-    factor: str  # one of counterfoil.parts.language.factors.FACTORS
+    factor: str  # one of counterfoil.parts.language.grammar.FACTORS
     seed: int = 0  # the same request with the same seed gets the same answer
 
 
@@ -164,7 +164,7 @@ class Rejection:
 
     factor: str
     proposal: str  # the text as it came; empty where nothing came
-    reason: str  # one of counterfoil.parts.language.factors.REASONS
+    reason: str  # one of counterfoil.parts.language.caption_checks.REASONS
     detail: str = ""  # for people
 
 

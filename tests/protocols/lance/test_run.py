@@ -42,7 +42,7 @@ def test_every_loss_on_the_way_is_counted_with_its_reason(finished):
     funnel = {entry["stage"]: entry for entry in finished.results["funnel"]}
     assert funnel["sources"]["turned_away"] == {"unreadable": 1}
     assert funnel["captions"]["turned_away"] == {"no caption": 1}
-    assert funnel["edits"]["turned_away"]["no-idea"] == 22  # weather
+    assert funnel["edits"]["turned_away"]["no-proposal"] == 22  # weather
     assert funnel["edits"]["turned_away"]["no-op"] == 44
     assert funnel["pictures"]["turned_away"].keys() == {"not edited"}
     assert funnel["oracle"]["turned_away"].keys() == {"class lost"}

@@ -118,7 +118,7 @@ class Swap:
         words = {"background": PLACES, "adjective": COLOURS}.get(request.factor, ())
         old = next((word for word in words if word in request.caption), None)
         if old is None:
-            return Proposals(rejections=(Rejection(request.factor, "", "no-idea"),))
+            return Proposals(rejections=(Rejection(request.factor, "", "no-proposal"),))
         start = request.seed % len(words)
         order = [*words[start:], *words[:start]]
         return Proposals(tuple(request.caption.replace(old, new) for new in order))

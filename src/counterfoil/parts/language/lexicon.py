@@ -1,39 +1,40 @@
-"""The word lists by which captions are read and rewritten: English ones come with the package, others from a YAML file."""
+"""Word lists by which captions are read and rewritten: those of a package, or a YAML file.
+
+A package registers word lists of its own under the entry point group `counterfoil.lexicons`, as a function that returns a
+`Lexicon`; `english` comes with Counterfoil.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from counterfoil.core.errors import BadPart, one_line
-from counterfoil.parts.language.closed import closed
-from counterfoil.parts.language.inflection import plural, singulars
-from counterfoil.parts.language.tokens import ARTICLES, tokenise
+from counterfoil.core.errors import BadPart
+from counterfoil.core.tables import parse_yaml, read_text
+from counterfoil.parts.language.english import ARTICLES, plural, plurals, small_words, tokenise
 
 Groups = Mapping[str, tuple[str, ...]]
 
-PREPOSITIONS = closed("prepositions")
+PREPOSITIONS = small_words("prepositions")
 
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Words by what they say of a picture. Those in a list are also proposed; those in `…_words` are only recognised."""
+    """Words by what they say of an image. Those in a list are also proposed; those in `…_words` are only recognised."""
 
     name: str
-    domain: tuple[str, ...]
-    subject: Groups
-    object: Groups
-    background: tuple[str, ...]
-    adjective: Groups  # kinds in the order in which they stand before a noun
-    weather: tuple[str, ...]
+    domain: tuple[str, ...] = ()
+    subject: Groups = field(default_factory=dict)
+    object: Groups = field(default_factory=dict)
+    background: tuple[str, ...] = ()
+    adjective: Groups = field(default_factory=dict)  # kinds in the order in which they stand before a noun
+    weather: tuple[str, ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)  # nouns read as another one
     domain_words: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
@@ -43,11 +44,11 @@ class Lexicon:
     insert: tuple[str, ...] = ()  # kinds of adjectives that may be put before a noun that has none of them
     leave_out: tuple[str, ...] = ()  # factors, or kinds of adjectives, that may be taken out of a caption
     companion: str = "next to"
-    one_each: bool = False  # whether an adjective edit may touch one kind of adjective only
+    one_each: bool = False  # an adjective edit may touch one kind of adjective only
 
     @cached_property
     def media(self) -> frozenset[str]:
-        """What a picture can be, as words."""
+        """Names of what an image can be, such as photo and sketch."""
         return frozenset(self.domain) | frozenset(self.domain_words) | _plurals(self.domain)
 
     @cached_property
@@ -59,7 +60,7 @@ class Lexicon:
 
     @cached_property
     def surroundings(self) -> frozenset[str]:
-        """Nouns that mean where a picture was taken."""
+        """Nouns that name a place."""
         nouns = set(self.places) | {_noun(phrase) for phrase in self.background}
         nouns |= {_last(noun) for noun in nouns} - set(self.groups)
         return frozenset(nouns) | _plurals(nouns)
@@ -76,13 +77,13 @@ class Lexicon:
 
     @cached_property
     def groups(self) -> dict[str, tuple[str, ...]]:
-        """The nouns that may stand in for each noun, from the groups of things and of subjects."""
+        """The nouns that may replace each noun, from the groups of objects and of subjects."""
         found: dict[str, tuple[str, ...]] = {}
         for groups in (self.object, self.subject):
             for words in groups.values():
                 found.update(dict.fromkeys(words, words))
         for word, other in self.same.items():
-            found[word] = tuple(noun for noun in found.get(other, ()) if noun != other)
+            found[word] = tuple(noun for noun in found[other] if noun != other)
         return found
 
     @cached_property
@@ -99,57 +100,61 @@ class Lexicon:
 
     def singular(self, noun: str) -> str | None:
         """The listed noun that this one is, or is the plural of; None if it is not listed."""
-        if noun in self.groups:
-            return noun
-        return next((one for one in singulars(noun) if one in self.groups), None)
+        return noun if noun in self.groups else self._singulars.get(noun)
+
+    @cached_property
+    def _singulars(self) -> dict[str, str]:
+        return {many: noun for noun in self.groups for many in plurals(noun)}
 
 
 def load(name: str) -> Lexicon:
-    """The lexicon of that name, or of the YAML file at that path: `english`, `wardrobe`, `my-words.yaml`."""
-    if name in ("", "english"):
-        return _english()
-    for entry in entry_points(group="counterfoil.lexicons", name=name):
-        lexicon: Lexicon = entry.load()()
-        return lexicon
+    """The lexicon of that name, or of the YAML file at that path: `english`, `my-words.yaml`."""
+    name = name or "english"
+    known = {entry.name: entry for entry in entry_points(group="counterfoil.lexicons")}
+    if name in known:
+        try:
+            found = known[name].load()()
+        except ImportError as error:
+            raise BadPart(f"lexicon:{name}: its package {known[name].value} cannot be imported ({error})") from None
+        if not isinstance(found, Lexicon):
+            raise BadPart(f"lexicon:{name}: {known[name].value} gives a {type(found).__name__}, not a Lexicon")
+        return found
     path = Path(name).expanduser()
     if not path.is_file():
-        raise BadPart(f"lexicon:{name}: no such word lists; name english, wardrobe or a YAML file (docs/rewriters.md)")
-    return parse(path.read_text(encoding="utf-8"), name=name)
+        raise BadPart(f"lexicon:{name}: no such word lists; name {', '.join(sorted(known))} or a YAML file (docs/rewriters.md)")
+    return parse(read_text(path), name=name)
 
 
 def fingerprint(name: str) -> dict[str, str]:
-    """What tells word lists of a file from others that the same file had before; nothing of those that come with the program."""
+    """The hash of word lists read from a file; nothing for those of a package."""
     path = Path(name).expanduser()
-    own = name in ("", "english", "wardrobe") or not path.is_file()
-    return {} if own else {"words_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    packaged = any(entry.name == name for entry in entry_points(group="counterfoil.lexicons"))
+    return {} if packaged or not path.is_file() else {"words_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
-@lru_cache(maxsize=1)
-def _english() -> Lexicon:
-    text = files("counterfoil.parts.language").joinpath("words", "english.yaml").read_text(encoding="utf-8")
-    return parse(text, name="english")
+@cache
+def english() -> Lexicon:
+    """The lexicon of photographs in plain English."""
+    return parse(
+        files("counterfoil.parts.language").joinpath("words", "english.yaml").read_text(encoding="utf-8"), name="english"
+    )
 
 
 def parse(text: str, *, name: str) -> Lexicon:
     """The lexicon written in YAML, each section checked."""
-    try:
-        sections = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise BadPart(f"{name}: not YAML ({one_line(error)})") from None
+    sections = parse_yaml(text, what=name)
     if not isinstance(sections, dict):
         raise BadPart(f"{name}: word lists are a mapping of sections, got {type(sections).__name__}; docs/rewriters.md shows one")
-    known = {each.name: each for each in fields(Lexicon) if each.name != "name"}
-    unknown = sorted(set(sections) - set(known))
+    known = [each.name for each in fields(Lexicon) if each.name != "name"]
+    unknown = sorted(map(str, set(sections) - set(known)))
     if unknown:
         raise BadPart(f"{name}: no section is called {unknown[0]!r}; sections are {', '.join(known)}")
-    values: dict[str, Any] = {}
-    for section, value in sections.items():
-        values[section] = _section(section, value, name)
-    for section in ("domain", "background", "weather"):
-        values.setdefault(section, ())
-    for section in ("subject", "object", "adjective"):
-        values.setdefault(section, {})
-    return Lexicon(name=name, **values)
+    found = Lexicon(name=name, **{section: _section(section, value, name) for section, value in sections.items()})
+    listed = {word for groups in (found.subject, found.object) for words in groups.values() for word in words}
+    for word, other in found.same.items():
+        if other not in listed:
+            raise BadPart(f"{name}: same reads {word!r} as {other!r}, which no group of subject or object lists; add it to one")
+    return found
 
 
 def _section(section: str, value: Any, name: str) -> Any:
@@ -166,9 +171,8 @@ def _section(section: str, value: Any, name: str) -> Any:
     if section == "one_each":
         return bool(value)
     if not _is_list(value):
-        raise BadPart(
-            f"{name}: {section} is a list of words, got {str(value)[:60]!r}; put quotes around words such as on and off"
-        )
+        hint = "put quotes around words such as on and off"
+        raise BadPart(f"{name}: {section} is a list of words, got {str(value)[:60]!r}; {hint}")
     return _entries(value)
 
 
@@ -180,6 +184,10 @@ def _entries(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(" ".join(word.lower().split()) for word in words))
 
 
+def _plurals(nouns: Iterable[str]) -> frozenset[str]:
+    return frozenset(plural(noun) for noun in nouns if noun)
+
+
 def _noun(phrase: str) -> str:
     """The noun of a phrase such as "in front of a brick wall"."""
     words = phrase.split()
@@ -189,10 +197,6 @@ def _noun(phrase: str) -> str:
     while len(words) > 1 and words[0] in PREPOSITIONS:
         words.pop(0)
     return " ".join(words)
-
-
-def _plurals(nouns: Any) -> frozenset[str]:
-    return frozenset(plural(noun) for noun in nouns if noun)
 
 
 def _last(noun: str) -> str:

@@ -1,4 +1,4 @@
-"""The rewriter that needs no model: it reads a caption by grammar and swaps words by lists."""
+"""Rewrite captions by grammar and word lists, without a model."""
 
 from __future__ import annotations
 
@@ -9,38 +9,33 @@ from dataclasses import dataclass
 from counterfoil.core.errors import BadPart
 from counterfoil.parts.contracts import Proposals, Rejection, RewriteRequest
 from counterfoil.parts.language import lexicon as lexicons
-from counterfoil.parts.language.factors import check_factor
-from counterfoil.parts.language.grammar import Phrase, Reading, read
-from counterfoil.parts.language.inflection import always_plural, article, plural, with_article
+from counterfoil.parts.language.edits import check_factor
+from counterfoil.parts.language.english import always_plural, article, plural, tidy, with_article
+from counterfoil.parts.language.grammar import ParsedCaption, Phrase, parse
 from counterfoil.parts.language.lexicon import Lexicon
-from counterfoil.parts.language.tokens import tidy
-from counterfoil.parts.language.wordnet import WordNet, find
 
-VARIATIONS = 5
+PROPOSALS = 5
 
 
-def lexicon_rewriter(
-    words: str, *, variations: int = VARIATIONS, kinds: Sequence[str] | None = None, wordnet: str = "auto"
-) -> LexiconRewriter:
-    """Swaps words by grammar and word lists, no model needed: lexicon: (English), lexicon:wardrobe or lexicon:MY-WORDS.yaml.
+@dataclass(frozen=True)
+class LexiconOptions:
+    """How many edits are proposed per factor, and the kinds of adjectives to change, all unless given."""
 
-    `variations` is the number of edits proposed for a factor. `kinds` are the kinds of adjectives to change, all unless
-    given. `wordnet` says where WordNet's files are, for nouns that no list has: `auto` looks in the usual folders, `off`
-    does without; which it was is recorded.
+    proposals: int = PROPOSALS
+    kinds: Sequence[str] | None = None
+
+
+def lexicon_rewriter(words: str, options: LexiconOptions) -> LexiconRewriter:
+    """Swaps words by grammar and word lists, no model needed: lexicon: (English) or lexicon:MY-WORDS.yaml.
+
+    `proposals` is the number of edits proposed per factor. `kinds` are the kinds of adjectives to change, all unless given.
     """
-    lexicon = lexicons.load(words)
-    if variations < 1:
-        raise BadPart(f"lexicon:{words}: variations is the number of edits for a factor, at least 1, got {variations}")
-    unknown = sorted(set(kinds or ()) - set(lexicon.adjective))
-    if unknown:
-        raise BadPart(f"lexicon:{words}: no kind of adjective is called {unknown[0]!r}; kinds are {', '.join(lexicon.adjective)}")
-    nouns = None if lexicon.name == "wardrobe" else find(wordnet)
-    return LexiconRewriter(lexicon, variations=variations, kinds=tuple(kinds or lexicon.adjective), wordnet=nouns)
+    return LexiconRewriter(lexicons.load(words), proposals=options.proposals, kinds=options.kinds)
 
 
 @dataclass(frozen=True)
 class Swap:
-    """Words put in the place of others: from letter `start` to letter `end` of the caption."""
+    """A text that replaces the letters from `start` to `end` of a caption."""
 
     start: int
     end: int
@@ -50,26 +45,29 @@ class Swap:
 class LexiconRewriter:
     """Proposes edits drawn evenly from the places where a caption can change, and from the values each can take."""
 
-    def __init__(
-        self, lexicon: Lexicon, *, variations: int = VARIATIONS, kinds: Sequence[str] = (), wordnet: WordNet | None = None
-    ) -> None:
+    def __init__(self, lexicon: Lexicon, *, proposals: int = PROPOSALS, kinds: Sequence[str] | None = None) -> None:
+        if proposals < 1:
+            raise BadPart(f"lexicon:{lexicon.name}: proposals is the number of edits per factor, at least 1, got {proposals}")
+        unknown = sorted(set(kinds or ()) - set(lexicon.adjective))
+        if unknown:
+            known = ", ".join(lexicon.adjective)
+            raise BadPart(f"lexicon:{lexicon.name}: no kind of adjective is called {unknown[0]!r}; kinds are {known}")
         self.lexicon = lexicon
-        self.variations = variations
-        self.kinds = tuple(kinds) or tuple(lexicon.adjective)
-        self.wordnet = wordnet
+        self.words = lexicon.name
+        self.proposals = proposals
+        self.kinds = tuple(kinds or lexicon.adjective)
 
     def rewrite(self, requests: Sequence[RewriteRequest]) -> list[Proposals]:
-        """The captions it proposes, one answer a request."""
-        return [self._answer(request) for request in requests]
+        """The captions it proposes, one answer per request."""
+        return [self._propose(request) for request in requests]
 
     def provenance(self) -> dict[str, str]:
-        """Which words it uses."""
-        where = str(self.wordnet.folder) if self.wordnet else "off"
-        return {"words": self.lexicon.name, "wordnet": where, **lexicons.fingerprint(self.lexicon.name)}
+        """The words it uses."""
+        return {"words": self.lexicon.name, **lexicons.fingerprint(self.lexicon.name)}
 
-    def _answer(self, request: RewriteRequest) -> Proposals:
-        reading = read(request.caption, self.lexicon)
-        places = list(self._places(reading, check_factor(request.factor)))
+    def _propose(self, request: RewriteRequest) -> Proposals:
+        caption = parse(request.caption, self.lexicon)
+        places = list(self._places(caption, check_factor(request.factor)))
         drawn = random.Random(f"{request.seed}|{request.factor}|{request.caption}")
         for swaps in places:
             drawn.shuffle(swaps)
@@ -77,17 +75,17 @@ class LexiconRewriter:
         found: list[str] = []
         for turn in range(max(map(len, places), default=0)):  # the places take turns, so that each has its share
             for swaps in places:
-                if turn < len(swaps) and len(found) < self.variations:
-                    edited = _applied(request.caption, swaps[turn])
+                if turn < len(swaps) and len(found) < self.proposals:
+                    edited = _apply(request.caption, swaps[turn])
                     if edited not in found:
                         found.append(edited)
         if not found:
-            return Proposals(rejections=(Rejection(request.factor, "", "no-idea", "no word of the lists fits in"),))
+            return Proposals(rejections=(Rejection(request.factor, "", "no-proposal", "no word of the lists fits in"),))
         return Proposals(tuple(found))
 
-    def _places(self, reading: Reading, factor: str) -> Iterator[list[Swap]]:
-        """Lists of swaps, one a place of the caption."""
-        ways: dict[str, Callable[[Reading], Iterator[list[Swap]]]] = {
+    def _places(self, caption: ParsedCaption, factor: str) -> Iterator[list[Swap]]:
+        """Lists of swaps, one per place of the caption."""
+        by_factor: dict[str, Callable[[ParsedCaption], Iterator[list[Swap]]]] = {
             "subject": self._subjects,
             "object": self._objects,
             "background": self._backgrounds,
@@ -95,166 +93,157 @@ class LexiconRewriter:
             "domain": self._domains,
             "weather": self._weathers,
         }
-        return (swaps for swaps in ways[factor](reading) if swaps)
+        return (swaps for swaps in by_factor[factor](caption) if swaps)
 
-    def _subjects(self, reading: Reading) -> Iterator[list[Swap]]:
-        for phrase in reading.having("subject")[:1]:
-            yield self._nouns(reading, phrase)
+    def _subjects(self, caption: ParsedCaption) -> Iterator[list[Swap]]:
+        for phrase in caption.having("subject")[:1]:
+            yield self._nouns(caption, phrase)
 
-    def _objects(self, reading: Reading) -> Iterator[list[Swap]]:
+    def _objects(self, caption: ParsedCaption) -> Iterator[list[Swap]]:
         found = []
-        for phrase in reading.having("object"):
-            swaps = self._nouns(reading, phrase)
+        for phrase in caption.having("object"):
+            swaps = self._nouns(caption, phrase)
             if "object" in self.lexicon.leave_out and phrase.preposition == self.lexicon.companion:
-                swaps.append(_out(reading, phrase))
+                swaps.append(Swap(*_span(caption, phrase), ""))
             if swaps:
                 found.append(swaps)
         yield from found
         if not found:
             words = [noun for group in self.lexicon.object.values() for noun in group if not always_plural(noun)]
-            yield [_insert(self._after_places(reading), f"{self.lexicon.companion} {with_article(noun)}") for noun in words]
+            weather = [phrase for phrase in caption.having("weather") if phrase.preposition]
+            at = _before(caption, weather)
+            yield [_insert(at, f"{self.lexicon.companion} {with_article(noun)}") for noun in words]
 
-    def _backgrounds(self, reading: Reading) -> Iterator[list[Swap]]:
-        phrases = [phrase for phrase in reading.having("background") if phrase.preposition]
+    def _backgrounds(self, caption: ParsedCaption) -> Iterator[list[Swap]]:
+        phrases = [phrase for phrase in caption.having("background") if phrase.preposition]
         for phrase in phrases[:1]:
-            start, end = _span(reading, phrase)
-            now = reading.text[start:end].lower()
+            start, end = _span(caption, phrase)
+            now = caption.text[start:end].lower()
             yield [Swap(start, end, other) for other in self.lexicon.background if other != now]
         if not phrases:
-            at = _before_weather(reading, self.lexicon.companion)
+            companion = self.lexicon.companion
+            last = [each for each in caption.phrases if each.role == "weather" or each.preposition == companion]
+            at = _before(caption, last)
             yield [_insert(at, phrase) for phrase in self.lexicon.background]
 
-    def _adjectives(self, reading: Reading) -> Iterator[list[Swap]]:
-        for phrase in reading.phrases:
+    def _adjectives(self, caption: ParsedCaption) -> Iterator[list[Swap]]:
+        for phrase in caption.phrases:
             if phrase.role not in ("subject", "object"):
                 continue
-            worn: dict[str, int] = {}
+            present: set[str] = set()
             for at in range(phrase.noun_first, phrase.head):
-                kind = self.lexicon.kinds.get(reading.words[at].text, "")
-                if reading.words[at].tag == "adjective" and kind in self.kinds:
-                    worn[kind] = at
-                    yield self._other_adjectives(reading, phrase, at, kind)
-            if phrase.role == "subject" and self.lexicon.singular(reading.words[phrase.head].text):
-                missing = [kind for kind in self.lexicon.insert if kind in self.kinds and kind not in worn]
-                for kind in missing if self.lexicon.one_each else missing[: 0 if worn else None]:
-                    yield [self._before_noun(reading, phrase, kind, word) for word in self.lexicon.adjective[kind]]
+                kind = self.lexicon.kinds.get(caption.words[at].text, "")
+                if caption.words[at].tag == "adjective" and kind in self.kinds:
+                    present.add(kind)
+                    yield self._other_adjectives(caption, phrase, at, kind)
+            if phrase.role == "subject" and self.lexicon.singular(caption.words[phrase.head].text):
+                missing = [kind for kind in self.lexicon.insert if kind in self.kinds and kind not in present]
+                for kind in missing if self.lexicon.one_each or not present else ():
+                    yield [self._before_noun(caption, phrase, kind, word) for word in self.lexicon.adjective[kind]]
 
-    def _domains(self, reading: Reading) -> Iterator[list[Swap]]:
-        phrases = reading.having("domain")
+    def _domains(self, caption: ParsedCaption) -> Iterator[list[Swap]]:
+        phrases = caption.having("domain")
         opening = next((phrase for phrase in phrases if phrase.noun_first == 0 or not phrase.preposition), None)
+        media = [with_article(medium) for medium in self.lexicon.domain]
         if opening is not None:
-            start, end = reading.words[opening.noun_first].token.start, reading.words[opening.end - 1].token.end
-            now = reading.text[start:end].lower()
-            yield [Swap(start, end, with_article(medium)) for medium in self.lexicon.domain if with_article(medium) != now]
-        elif not phrases and reading.having("subject"):
-            end, rest = _sentence_start(reading)
-            yield [Swap(0, end, f"{with_article(medium)} of {rest}") for medium in self.lexicon.domain if medium != "photo"]
+            start, end = caption.words[opening.noun_first].token.start, caption.words[opening.end - 1].token.end
+            now = caption.text[start:end].lower()
+            yield [Swap(start, end, medium) for medium in media if medium != now]
+        elif not phrases and caption.having("subject"):
+            end, rest = _sentence_start(caption)
+            yield [Swap(0, end, f"{medium} of {rest}") for medium in media if medium != "a photo"]
 
-    def _weathers(self, reading: Reading) -> Iterator[list[Swap]]:
-        phrases = reading.having("weather")
+    def _weathers(self, caption: ParsedCaption) -> Iterator[list[Swap]]:
+        phrases = caption.having("weather")
         for phrase in phrases[:1]:
-            start, end = _span(reading, phrase)
-            now = reading.text[start:end].lower()
+            start, end = _span(caption, phrase)
+            now = caption.text[start:end].lower()
             swaps = [Swap(start, end, other) for other in self.lexicon.weather if other != now]
             yield [*swaps, Swap(start, end, "")] if "weather" in self.lexicon.leave_out and phrase.preposition else swaps
-        if not phrases and reading.words:
-            yield [_insert(_end(reading), phrase) for phrase in self.lexicon.weather]
+        if not phrases and caption.words:
+            yield [_insert(_end(caption), phrase) for phrase in self.lexicon.weather]
 
-    def _nouns(self, reading: Reading, phrase: Phrase) -> list[Swap]:
+    def _nouns(self, caption: ParsedCaption, phrase: Phrase) -> list[Swap]:
         """The head of a phrase replaced by other nouns, in the same number."""
-        noun = reading.words[phrase.head].text
+        noun = caption.words[phrase.head].text
         one = self.lexicon.singular(noun)
-        others: Sequence[str] = self.lexicon.groups[one] if one else (self.wordnet.siblings(noun) if self.wordnet else ())
-        many = one is not None and one != noun
-        used = {word.text for word in reading.words}
+        if one is None:
+            return []
+        is_plural = one != noun
+        used = {word.text for word in caption.words}
         first = phrase.head  # with the nouns before it: "volleyball player" as a whole
-        while first > phrase.noun_first and reading.words[first - 1].tag == "noun":
+        while first > phrase.noun_first and caption.words[first - 1].tag == "noun":
             first -= 1
-        swaps = []
-        for other in others:
-            if other == one or other in used or (always_plural(other) != always_plural(one or noun) and not many):
-                continue
-            swaps.append(self._in_phrase(reading, phrase, first, plural(other) if many else other))
+        others = [other for other in self.lexicon.groups[one] if other != one and other not in used]
+        fitting = [other for other in others if is_plural or always_plural(other) == always_plural(one)]
+        return [self._in_phrase(caption, phrase, first, plural(other) if is_plural else other) for other in fitting]
+
+    def _other_adjectives(self, caption: ParsedCaption, phrase: Phrase, at: int, kind: str) -> list[Swap]:
+        used = {word.text for word in caption.words[phrase.noun_first : phrase.end]}
+        swaps = [self._in_phrase(caption, phrase, at, word) for word in self.lexicon.adjective[kind] if word not in used]
+        if kind in self.lexicon.leave_out:
+            swaps.append(Swap(caption.words[at].token.start, caption.words[at + 1].token.start, ""))
         return swaps
 
-    def _other_adjectives(self, reading: Reading, phrase: Phrase, at: int, kind: str) -> list[Swap]:
-        now = reading.words[at].text
-        used = {word.text for word in reading.words[phrase.noun_first : phrase.end]}
-        swaps = [self._in_phrase(reading, phrase, at, word) for word in self.lexicon.adjective[kind] if word not in used]
-        if kind in self.lexicon.leave_out:
-            after = reading.words[at + 1].token
-            swaps.append(Swap(reading.words[at].token.start, after.start, ""))
-        return [swap for swap in swaps if swap.text != now]
-
-    def _in_phrase(self, reading: Reading, phrase: Phrase, at: int, word: str) -> Swap:
+    def _in_phrase(self, caption: ParsedCaption, phrase: Phrase, at: int, word: str) -> Swap:
         """One word replaced, with the article before it made to fit."""
-        token = reading.words[at].token
-        end = token.end if reading.words[at].tag == "adjective" else reading.words[phrase.head].token.end
-        before = reading.words[at - 1] if at > phrase.noun_first else None
+        token = caption.words[at].token
+        end = token.end if caption.words[at].tag == "adjective" else caption.words[phrase.head].token.end
+        before = caption.words[at - 1] if at > phrase.noun_first else None
         if before is not None and before.text in ("a", "an"):
             return Swap(before.token.start, end, with_article(word))
         return Swap(token.start, end, word)
 
-    def _before_noun(self, reading: Reading, phrase: Phrase, kind: str, word: str) -> Swap:
-        """An adjective put in where its kind belongs among those that are there."""
+    def _before_noun(self, caption: ParsedCaption, phrase: Phrase, kind: str, word: str) -> Swap:
+        """An adjective inserted where its kind belongs among those present."""
         order = list(self.lexicon.adjective)
         at = phrase.noun_first
-        if reading.words[at].tag == "determiner":
+        if caption.words[at].tag == "determiner":
             at += 1
-        while at < phrase.head and reading.words[at].tag == "adjective":
-            there = self.lexicon.kinds.get(reading.words[at].text, "")
+        while at < phrase.head and caption.words[at].tag == "adjective":
+            there = self.lexicon.kinds.get(caption.words[at].text, "")
             if there and order.index(there) > order.index(kind):
                 break
             at += 1
-        start = reading.words[at].token.start
-        before = reading.words[at - 1] if at > phrase.noun_first else None
+        start = caption.words[at].token.start
+        before = caption.words[at - 1] if at > phrase.noun_first else None
         if before is not None and before.text in ("a", "an"):
             return Swap(before.token.start, start, f"{with_article(word)} ")
         return Swap(start, start, f"{word} ")
 
-    def _after_places(self, reading: Reading) -> int:
-        """Where a phrase about a companion goes: before the weather, else at the end."""
-        weather = [phrase for phrase in reading.having("weather") if phrase.preposition]
-        return reading.words[weather[0].first - 1].token.end if weather and weather[0].first else _end(reading)
 
-
-def _sentence_start(reading: Reading) -> tuple[int, str]:
-    """How far a sentence is said anew to become a phrase, and how: "there is a dog", "a dog is sitting" lose their verb."""
-    texts = [word.text for word in reading.words]
+def _sentence_start(caption: ParsedCaption) -> tuple[int, str]:
+    """How much of a sentence is replaced to make it a phrase, and by what: "there is a dog", "a dog is sitting" lose the verb."""
+    texts = [word.text for word in caption.words]
     if texts[:2] in (["there", "is"], ["there", "are"]):
-        return reading.words[2].token.start, ""
-    subject = reading.having("subject")[0]
-    after = reading.words[subject.end : subject.end + 2]
+        return caption.words[2].token.start, ""
+    subject = caption.having("subject")[0]
+    after = caption.words[subject.end : subject.end + 2]
     if subject.noun_first == 0 and len(after) == 2 and after[0].text in ("is", "are") and after[1].tag == "verb":
-        said = reading.text[: reading.words[subject.end - 1].token.end]
-        return after[0].token.end, said[:1].lower() + said[1:]
+        opening = caption.text[: caption.words[subject.end - 1].token.end]
+        return after[0].token.end, opening[:1].lower() + opening[1:]
     return 0, ""
 
 
-def _span(reading: Reading, phrase: Phrase) -> tuple[int, int]:
-    return reading.words[phrase.first].token.start, reading.words[phrase.end - 1].token.end
-
-
-def _out(reading: Reading, phrase: Phrase) -> Swap:
-    return Swap(*_span(reading, phrase), "")
+def _span(caption: ParsedCaption, phrase: Phrase) -> tuple[int, int]:
+    return caption.words[phrase.first].token.start, caption.words[phrase.end - 1].token.end
 
 
 def _insert(at: int, phrase: str) -> Swap:
     return Swap(at, at, f" {phrase}")
 
 
-def _end(reading: Reading) -> int:
-    """After the last word, before a full stop."""
-    return max((word.token.end for word in reading.words if not word.token.is_mark), default=0)
+def _before(caption: ParsedCaption, phrases: Sequence[Phrase]) -> int:
+    """The end of the word before the first of these phrases; without any, the caption's end."""
+    return caption.words[phrases[0].first - 1].token.end if phrases and phrases[0].first else _end(caption)
 
 
-def _before_weather(reading: Reading, companion: str) -> int:
-    """Where a phrase about the place goes: before companions and weather, else at the end."""
-    last = [phrase for phrase in reading.phrases if phrase.role == "weather" or phrase.preposition == companion]
-    return reading.words[last[0].first - 1].token.end if last and last[0].first else _end(reading)
+def _end(caption: ParsedCaption) -> int:
+    """The end of the last word, before a full stop."""
+    return max((word.token.end for word in caption.words if not word.token.is_mark), default=0)
 
 
-def _applied(text: str, swap: Swap) -> str:
+def _apply(text: str, swap: Swap) -> str:
     before, after = text[: swap.start], text[swap.end :]
     if not swap.start and swap.text and after[:2] in ("A ", "An", "Th", "Tw"):
         after = after[:1].lower() + after[1:]  # it no longer begins the sentence

@@ -15,9 +15,8 @@ from torch import Tensor
 from counterfoil.core.errors import BadPart
 from counterfoil.parts.contracts import Trait, Verdicts
 from counterfoil.parts.encoders.prompts import phrases
-from counterfoil.parts.oracles.answers import Answerer, load
+from counterfoil.parts.language.vision_language import VisionLanguageModel
 from counterfoil.parts.oracles.scoring import UNBOUND, AcceptanceRule
-from counterfoil.parts.pretrained import Pretrained
 
 Mode = Literal["yes-no", "choice"]
 QUESTIONS: dict[str, str] = {
@@ -64,16 +63,16 @@ def vlm_oracle(name: str, options: VlmOptions) -> VlmOracle:
     averaging. The probabilities of the first token of each answer are compared. `threshold`, `margin` and `below_threshold`
     are those of the oracle `classifier`. `prompt`, with `{question}` in it, replaces the model's chat template.
     """
-    source = Pretrained("vlm", name, revision=options.revision, example="llava-hf/llava-1.5-7b-hf")
-    if options.sha256 is not None:
-        source.check_hash(options.sha256)
-    return VlmOracle(load(source, prompt=options.prompt, dtype=options.dtype), options)
+    model = VisionLanguageModel.load(
+        name, prompt=options.prompt, dtype=options.dtype, revision=options.revision, sha256=options.sha256
+    )
+    return VlmOracle(model, options)
 
 
 class VlmOracle:
     """Keeps a label when the model says yes to it, or chooses it. Its score is the chance of that answer."""
 
-    def __init__(self, model: Answerer, options: VlmOptions) -> None:
+    def __init__(self, model: VisionLanguageModel, options: VlmOptions) -> None:
         self.model = model
         self.options = options
         self.acceptance = AcceptanceRule(options.threshold, options.margin, options.below_threshold)
@@ -117,7 +116,9 @@ class VlmOracle:
 
     def _agrees(self, image: Tensor, label: int) -> Tensor:
         """The chances of yes and no.  # → (2,)"""
-        return self.model.chances(image, self.options.template.replace("{class}", self._words[label]), (YES, NO)).cpu()
+        return self.model.answer_probabilities(
+            image, self.options.template.replace("{class}", self._words[label]), (YES, NO)
+        ).cpu()
 
     def _chooses(self, image: Tensor, label: int) -> Tensor:
         """The chances of the classes, none for those that were not shown.  # → (K,)"""
@@ -129,7 +130,7 @@ class VlmOracle:
             order = offered[at:] + offered[:at]
             listed = "\n".join(f"{letter}. {self._words[number]}" for letter, number in zip(letters, order, strict=True))
             answers = [(letter, f" {letter}") for letter in letters]
-            chances = self.model.chances(image, self.options.template.replace("{choices}", listed), answers).cpu()
+            chances = self.model.answer_probabilities(image, self.options.template.replace("{choices}", listed), answers).cpu()
             total[torch.tensor(order)] += chances / self.options.rotations
         return total
 

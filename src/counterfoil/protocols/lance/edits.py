@@ -10,24 +10,22 @@ import numpy as np
 from counterfoil.core.errors import BadRun
 from counterfoil.core.spec.lance import FACTORS
 from counterfoil.parts.contracts import Rejection, RewriteRequest
-from counterfoil.parts.language.checker import same_words
-from counterfoil.parts.language.edits import Checker
-from counterfoil.parts.language.edits import rewrite as ask
-from counterfoil.parts.language.factors import REASONS
+from counterfoil.parts.language.caption_checks import REASONS
+from counterfoil.parts.language.edits import EditChecker, check_proposals, same_words
 from counterfoil.parts.language.lexicon import fingerprint
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.quality.measure import Ruler
 from counterfoil.store.stages import Item, Items, Made, Row, Stages, Table
 
-VERSION = 2  # raised when the checks change, so that edits are checked again
+VERSION = 3  # raised when the checks change, so that edits are checked again
 _MAY_PASS = ("endpoint",)
 
 
 def rewrite(bench: Bench, stages: Stages, captions: Table) -> Table:
     """One row an edit, `image#factor-number`; rejected proposals are rows too. People may correct, delete and add edits."""
     spec = bench.spec.edit
-    words = spec.words or word_list(bench.spec.rewriter.name)
-    checker = Checker.build(
+    words = str(spec.words or getattr(bench.rewriter, "words", "english"))
+    checker = EditChecker.build(
         words, encoder=bench.encoder, threshold=spec.class_similarity, tokenizer=getattr(bench.editor, "tokenizer", None)
     )
 
@@ -41,7 +39,7 @@ def rewrite(bench: Bench, stages: Stages, captions: Table) -> Table:
             RewriteRequest(item.inputs["caption"], factor, bench.seed(item.id)) for item in some for factor in spec.factors
         ]
         names = [item.inputs["class"] for item in some for _ in spec.factors]
-        answers = iter(ask(bench.rewriter, checker, requests, names))
+        answers = iter(check_proposals(bench.rewriter, checker, requests, names))
         made: list[list[Made]] = []
         for _ in some:
             rows: list[Made] = []
@@ -122,14 +120,6 @@ def checked(edits: Table) -> Iterator[Row]:
 def image_of(edit_id: str) -> str:
     """The image that an edit, `image#factor-number`, is of."""
     return edit_id.rpartition("#")[0]
-
-
-def word_list(rewriter: str) -> str:
-    """The word lists to check by: the lab's for its rewriters, a lexicon's own, else English."""
-    kind, _, rest = rewriter.partition(":")
-    if kind == "lab":
-        return "wardrobe"
-    return rest if kind == "lexicon" and rest else "english"
 
 
 def _text(row: Row, name: str, table: Table) -> str:

@@ -92,7 +92,7 @@ def _perplexity(bench: Bench, tables: Tables) -> dict[str, Any]:
     name = bench.spec.realism.language
     if name is None:
         return {"perplexity_note": "no language model given; name one under realism.language"}
-    from counterfoil.parts.language.perplexity import Perplexity
+    from counterfoil.parts.language.text_models import Perplexity
 
     model = Perplexity(name).to(bench.device)
     rows = list(checked(tables.edits))

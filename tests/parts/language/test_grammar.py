@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from counterfoil.parts.language import lexicon
-from counterfoil.parts.language.grammar import read
+from counterfoil.parts.language.grammar import parse
 
 ENGLISH = lexicon.load("english")
 
 
 def roles(caption: str) -> dict[str, list[str]]:
-    reading = read(caption, ENGLISH)
+    parsed = parse(caption, ENGLISH)
     found: dict[str, list[str]] = {}
-    for phrase in reading.phrases:
-        found.setdefault(phrase.role, []).append(reading.words[phrase.head].text)
+    for phrase in parsed.phrases:
+        found.setdefault(phrase.role, []).append(parsed.words[phrase.head].text)
     return found
 
 
@@ -56,24 +56,24 @@ def test_phrases_have_their_roles(caption: str, expected: dict[str, list[str]]) 
 
 
 def test_a_words_place_decides_what_its_change_is_about() -> None:
-    words = {word.text: word for word in read("a black dog on a snowy mountain next to a wooden bench", ENGLISH).words}
+    words = {word.text: word for word in parse("a black dog on a snowy mountain next to a wooden bench", ENGLISH).words}
     assert words["black"].admits == {"adjective"}
     assert words["dog"].admits == {"subject"}
     assert words["snowy"].admits == {"weather", "adjective", "background"}
     assert words["mountain"].admits == {"background"}
     assert words["bench"].admits == {"object"}
-    assert not words["next to"].says
+    assert not words["next to"].has_meaning
 
 
 def test_verbs_are_about_no_factor() -> None:
-    sitting = read("a dog sitting on a bench", ENGLISH).words[2]
+    sitting = parse("a dog sitting on a bench", ENGLISH).words[2]
     assert sitting.text == "sitting"
-    assert sitting.says
+    assert sitting.has_meaning
     assert sitting.admits == frozenset()
 
 
 def test_words_that_no_list_has_get_what_their_place_allows() -> None:
-    words = {word.text: word for word in read("a quokka in a yurt holding a theremin", ENGLISH).words}
+    words = {word.text: word for word in parse("a quokka in a yurt holding a theremin", ENGLISH).words}
     assert words["quokka"].admits == {"subject"}
     assert words["yurt"].admits == {"object", "background"}
     assert words["theremin"].admits == {"object"}

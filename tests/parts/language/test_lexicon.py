@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from counterfoil.core.errors import BadPart
+from counterfoil.core.errors import BadPart, UsageError
 from counterfoil.parts.language import lexicon
+from counterfoil.parts.language.edits import EditChecker
 from counterfoil.parts.language.lexicon import parse
-from counterfoil.parts.language.lexicon_rewriter import lexicon_rewriter
+from counterfoil.parts.language.lexicon_rewriter import LexiconRewriter
 from counterfoil_lab.world import FACTORS
 
 
@@ -40,10 +41,10 @@ def test_lists_of_ones_own(tmp_path: Path) -> None:
 def test_lists_of_a_file_that_changed_are_told_from_what_it_had(tmp_path: Path) -> None:
     file = tmp_path / "birds.yaml"
     file.write_text("background: [in a hedge]\n")
-    before = lexicon_rewriter(str(file)).provenance()
+    before = LexiconRewriter(lexicon.load(str(file))).provenance()
     file.write_text("background: [in a tree]\n")
-    assert lexicon_rewriter(str(file)).provenance() != before
-    assert "words_sha256" not in lexicon_rewriter("english").provenance()
+    assert LexiconRewriter(lexicon.load(str(file))).provenance() != before
+    assert "words_sha256" not in LexiconRewriter(lexicon.english()).provenance()
 
 
 @pytest.mark.parametrize(
@@ -54,13 +55,34 @@ def test_lists_of_a_file_that_changed_are_told_from_what_it_had(tmp_path: Path) 
         ("background: {a: b}", "background is a list of words"),
         ("domain: [on, photo]", "domain is a list of words"),
         ("same: [a]", "same is a mapping"),
+        ("same: {shrew: mouse}\nsubject: {animals: [dog, cat]}", "same reads 'shrew' as 'mouse', which no group"),
         ("[wren]", "mapping of sections"),
         ("a: [", "not YAML"),
     ],
 )
 def test_a_broken_file_is_refused_in_one_line(text: str, complaint: str) -> None:
-    with pytest.raises(BadPart, match=complaint) as caught:
+    with pytest.raises(UsageError, match=complaint) as caught:
         parse(text, name="mine")
+    assert "\n" not in str(caught.value)
+
+
+def test_every_proposed_entry_is_short_and_every_other_name_leads_to_a_group() -> None:
+    english = lexicon.english()
+    listed = [
+        word for groups in (english.subject, english.object, english.adjective) for words in groups.values() for word in words
+    ]
+    assert [word for word in listed if len(word.split()) > 3] == []
+    assert {"tennis player", "baseball player", "soccer player", "wetsuit", "potted plant"} <= set(listed)
+    for word in ("player", "plant", "batter", "toy"):
+        assert len(english.groups[word]) > 1, word
+
+
+@pytest.mark.parametrize("content", [b"\x00\xff\xfe", b"a: " + b"[" * 500])
+def test_a_file_that_is_no_word_list_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "words.yaml"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=r"words\.yaml: (?:cannot be read \(not a text in UTF-8\)|not YAML)") as caught:
+        EditChecker.build(str(file))
     assert "\n" not in str(caught.value)
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Rewriter, RewriteRequest
-from counterfoil.parts.language.checker import Checker
-from counterfoil.parts.language.edits import rewrite
-from counterfoil.parts.language.factors import FACTORS
-from counterfoil.parts.language.lexicon_rewriter import lexicon_rewriter
+from counterfoil.parts.language.edits import EditChecker, check_proposals
+from counterfoil.parts.language.grammar import FACTORS
+from counterfoil.parts.language.lexicon_rewriter import LexiconOptions, LexiconRewriter, lexicon_rewriter
 from counterfoil_lab import captions as lab
 from counterfoil_lab.world import sample, shipped
-from tests.language.test_checker import LANCE
+from tests.parts.language.test_edits import LANCE
 
 NATURAL = """a photo of a dog sitting on a couch next to a window
 a man riding a wave on top of a surfboard
@@ -29,22 +28,28 @@ an old train traveling down the tracks near a forest
 a close up of a pizza with cheese and vegetables""".splitlines()
 
 
-def proposed(caption: str, factor: str, **options: object) -> tuple[str, ...]:
-    rewriter = lexicon_rewriter("", **{"wordnet": "off", "variations": 400, **options})  # type: ignore[arg-type]
+def rewriter_of(words: str = "", **options: Any) -> LexiconRewriter:
+    return lexicon_rewriter(words, LexiconOptions(**options))
+
+
+def proposed(caption: str, factor: str) -> tuple[str, ...]:
+    rewriter = rewriter_of(proposals=400)
     return rewriter.rewrite([RewriteRequest(caption, factor)])[0].captions
 
 
 @pytest.mark.parametrize("caption", NATURAL)
 def test_natural_captions_get_edits_of_every_factor_that_hold(caption: str) -> None:
-    rewriter = lexicon_rewriter("", wordnet="off", variations=8)
+    rewriter = rewriter_of(proposals=8)
     requests = [RewriteRequest(caption, factor, 3) for factor in FACTORS]
-    for request, answer in zip(requests, rewrite(rewriter, Checker.build(), requests, [""] * len(FACTORS)), strict=True):
+    for request, answer in zip(
+        requests, check_proposals(rewriter, EditChecker.build(), requests, [""] * len(FACTORS)), strict=True
+    ):
         assert len(answer.edits) >= 4, (request, answer.rejections)
         assert not answer.rejections
 
 
 def test_in_the_lab_every_proposal_is_a_sentence_of_its_grammar_with_one_value_changed() -> None:
-    rewriter = lexicon_rewriter("wardrobe", variations=12)
+    rewriter = rewriter_of("wardrobe", proposals=12)
     for caption in lab.captions(sample(10, garments=shipped("tune"), seed=8)):
         before = lab.parse(caption)
         assert before is not None
@@ -58,7 +63,7 @@ def test_in_the_lab_every_proposal_is_a_sentence_of_its_grammar_with_one_value_c
 
 def test_the_lab_can_leave_out_what_it_says_by_silence() -> None:
     caption = "a photo of a red striped leather boot on a beach next to a ball in fog"
-    rewriter = lexicon_rewriter("wardrobe", variations=100)
+    rewriter = rewriter_of("wardrobe", proposals=100)
     silent = {"object": "next to a ball ", "weather": " in fog", "adjective": "striped "}
     for factor, words in silent.items():
         assert caption.replace(words, "") in rewriter.rewrite([RewriteRequest(caption, factor)])[0].captions
@@ -80,8 +85,8 @@ def test_compound_nouns_are_replaced_whole() -> None:
     assert all("howler" not in edited for edited in proposed("the howler monkey in the jungle", "subject"))
 
 
-def test_the_same_wish_gets_the_same_answer_and_another_seed_another() -> None:
-    rewriter = lexicon_rewriter("", wordnet="off")
+def test_the_same_request_gets_the_same_answer_and_another_seed_another() -> None:
+    rewriter = rewriter_of()
     one, same, other = (rewriter.rewrite([RewriteRequest(NATURAL[0], "object", seed)])[0] for seed in (1, 1, 2))
     assert one == same != other
     assert rewriter.rewrite([RewriteRequest(NATURAL[1], "weather"), RewriteRequest(NATURAL[0], "object", 1)])[1] == one
@@ -89,24 +94,22 @@ def test_the_same_wish_gets_the_same_answer_and_another_seed_another() -> None:
 
 def test_kinds_of_adjectives_can_be_chosen() -> None:
     caption = "a photo of a red striped leather boot on a beach"
-    rewriter = lexicon_rewriter("wardrobe", variations=50, kinds=["material"])
+    rewriter = rewriter_of("wardrobe", proposals=50, kinds=["material"])
     assert all("red striped" in edited for edited in rewriter.rewrite([RewriteRequest(caption, "adjective")])[0].captions)
     with pytest.raises(BadPart, match="kinds are colour, texture, material"):
-        lexicon_rewriter("wardrobe", kinds=["mood"])
+        rewriter_of("wardrobe", kinds=["mood"])
 
 
 def test_nothing_to_say_is_said() -> None:
-    answer = lexicon_rewriter("", wordnet="off").rewrite([RewriteRequest("quokka", "subject")])[0]
-    assert answer.rejections[0].reason == "no-idea"
+    answer = rewriter_of().rewrite([RewriteRequest("quokka", "subject")])[0]
+    assert answer.rejections[0].reason == "no-proposal"
 
 
 def test_bad_options_are_refused() -> None:
     with pytest.raises(BadPart, match="at least 1"):
-        lexicon_rewriter("", variations=0)
+        rewriter_of(proposals=0)
     with pytest.raises(BadSpec, match="factors are"):
-        lexicon_rewriter("").rewrite([RewriteRequest("a dog", "mood")])
-    with pytest.raises(BadPart, match=r"has no data\.noun"):
-        lexicon_rewriter("", wordnet="/nowhere")
+        rewriter_of().rewrite([RewriteRequest("a dog", "mood")])
 
 
 def test_it_is_found_by_name() -> None:
@@ -114,20 +117,14 @@ def test_it_is_found_by_name() -> None:
         assert isinstance(registry.create("rewriter", name), Rewriter)
 
 
-def test_wordnet_helps_with_nouns_that_no_list_has(tmp_path: Path) -> None:
-    rows = ("marsupial", "quokka", "wombat", "numbat")
-    lines, places, at = [], {}, 0
-    for _ in range(2):  # the second time, every place is known
-        lines, at = [], 0
-        for word in rows:
-            links = [f"~ {places.get(name, 0):08d} n 0000" for name in ("quokka", "wombat", "numbat")]
-            mine = links if word == "marsupial" else [f"@ {places.get('marsupial', 0):08d} n 0000"]
-            line = f"{at:08d} 05 n 01 {word} 0 {len(mine):03d} {' '.join(mine)} | a beast\n"
-            places[word] = at
-            lines.append(line)
-            at += len(line)
-    (tmp_path / "data.noun").write_text("".join(lines))
-    index = [f"{word} n 1 1 @ 1 0 {place:08d}\n" for word, place in places.items()]
-    (tmp_path / "index.noun").write_text("  1 a licence\n" + "".join(index))
-    found = proposed("a photo of a quokka on a beach", "subject", wordnet=str(tmp_path))
-    assert sorted(found) == ["a photo of a numbat on a beach", "a photo of a wombat on a beach"]
+def test_the_proposals_do_not_depend_on_what_is_installed() -> None:
+    assert "wordnet" not in rewriter_of().provenance()
+    with pytest.raises(BadSpec, match="its options are proposals, kinds"):
+        registry.create("rewriter", "lexicon:", {"wordnet": "/usr/share/wordnet"})
+
+
+def test_words_of_sports_are_proposed_one_at_a_time() -> None:
+    found = proposed("a photo of a skier on a mountain", "subject")
+    assert "a photo of a tennis player on a mountain" in found
+    assert not [edit for edit in found if "baseball soccer" in edit]
+    assert proposed("a photo of a player on a field", "subject")

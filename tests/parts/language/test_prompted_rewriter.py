@@ -1,4 +1,4 @@
-"""A rewriter behind an endpoint: a server on the loopback address answers, fails, stalls and talks nonsense."""
+"""Rewriters that ask a text model: how answers are read, and an endpoint that answers, fails and talks nonsense."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ import pytest
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Rewriter, RewriteRequest
-from counterfoil.parts.language.checker import Checker
-from counterfoil.parts.language.edits import rewrite
-from counterfoil.parts.language.openai import OpenAiRewriter, openai_rewriter
+from counterfoil.parts.language.edits import EditChecker, check_proposals
+from counterfoil.parts.language.prompted_rewriter import (
+    OpenAiOptions,
+    PromptedRewriter,
+    PromptStyle,
+    openai_rewriter,
+    read_numbered,
+)
+from counterfoil.parts.language.text_models import Completion
 
-WISH = RewriteRequest("a photo of a dog on a sofa", "subject")
+REQUEST = RewriteRequest("a photo of a dog on a sofa", "subject")
 KEY = "sk-very-secret"
 
 
@@ -40,8 +46,10 @@ class Server(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
-    def rewriter(self, **options: Any) -> OpenAiRewriter:
-        return openai_rewriter("tiny", **{"base_url": self.url, "backoff": 0.0, "retries": 2, "parallel": 1, **options})
+    def rewriter(self, **options: Any) -> PromptedRewriter:
+        return openai_rewriter(
+            "tiny", OpenAiOptions(**{"base_url": self.url, "backoff": 0.0, "retries": 2, "parallel": 1, **options})
+        )
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -77,47 +85,47 @@ def server() -> Iterator[Server]:
 def test_captions_come_back(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     rewriter = server.rewriter()
-    found = rewriter.rewrite([WISH])[0]
+    found = rewriter.rewrite([REQUEST])[0]
     assert found.captions == ("a photo of a cat on a sofa",)
     assert server.keys == [f"Bearer {KEY}"]
     assert server.asked[0]["path"] == "/v1/chat/completions"
     assert server.asked[0]["model"] == "tiny"
-    assert WISH.caption in server.asked[0]["messages"][0]["content"]
+    assert REQUEST.caption in server.asked[0]["messages"][0]["content"]
     assert isinstance(rewriter, Rewriter)
 
 
-def test_the_same_wish_is_asked_with_the_same_seed(server: Server) -> None:
-    server.rewriter().rewrite([WISH, WISH, RewriteRequest(WISH.caption, "subject", 1)])
+def test_the_same_request_is_asked_with_the_same_seed(server: Server) -> None:
+    server.rewriter().rewrite([REQUEST, REQUEST, RewriteRequest(REQUEST.caption, "subject", 1)])
     one, same, other = (asked["seed"] for asked in server.asked)
     assert one == same != other
 
 
 def test_a_stumbling_endpoint_is_tried_again(server: Server) -> None:
     server.answers = [503, 429, said("1. a photo of a cat on a sofa")]
-    assert server.rewriter().rewrite([WISH])[0].captions
+    assert server.rewriter().rewrite([REQUEST])[0].captions
     assert len(server.asked) == 3
 
 
 def test_an_endpoint_that_is_down_is_counted_and_no_longer_waited_for(server: Server) -> None:
     server.answers = [500]
-    found = rewrite(server.rewriter(), Checker.build(), [WISH] * 6, ["sofa"] * 6)
+    found = check_proposals(server.rewriter(), EditChecker.build(), [REQUEST] * 6, ["sofa"] * 6)
     assert [answer.rejections[0].reason for answer in found] == ["endpoint"] * 6
     assert len(server.asked) == 3 * 3 + 3  # three requests with patience, three without
 
 
-def test_nobody_there_is_counted(server: Server) -> None:
-    gone = openai_rewriter("tiny", base_url="http://127.0.0.1:9/v1", retries=1, backoff=0.0)
-    assert gone.rewrite([WISH])[0].rejections[0].reason == "endpoint"
+def test_an_endpoint_that_is_gone_is_counted(server: Server) -> None:
+    gone = openai_rewriter("tiny", OpenAiOptions(base_url="http://127.0.0.1:9/v1", retries=1, backoff=0.0))
+    assert gone.rewrite([REQUEST])[0].rejections[0].reason == "endpoint"
 
 
 def test_a_wrong_key_is_not_tried_again_and_never_shown(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     server.answers = [401]
     rewriter = server.rewriter()
-    rejection = rewriter.rewrite([WISH])[0].rejections[0]
+    rejection = rewriter.rewrite([REQUEST])[0].rejections[0]
     assert len(server.asked) == 1
     assert "401" in rejection.detail
-    assert KEY not in rejection.detail + repr(rewriter) + str(rewriter.provenance())
+    assert KEY not in rejection.detail + repr(rewriter.model) + str(rewriter.provenance())
 
 
 @pytest.mark.parametrize(
@@ -126,17 +134,17 @@ def test_a_wrong_key_is_not_tried_again_and_never_shown(server: Server, monkeypa
         (said("I'm sorry, I can't help with that."), "refusal"),
         (said(None, message={"role": "assistant", "content": None, "refusal": "no"}), "refusal"),
         (said("", finish_reason="content_filter"), "refusal"),
-        (said("the the the the the"), "looping"),
+        (said("the the the the the"), "repetitive"),
         (said("Here is a poem about captions and what they mean to us"), "nonsense"),
         (said(None), "nonsense"),
-        ({"unexpected": True}, "nonsense"),
-        ({"choices": []}, "nonsense"),
+        ({"unexpected": True}, "endpoint"),
+        ({"choices": []}, "endpoint"),
         (b"<html>", "endpoint"),
     ],
 )
 def test_useless_answers_have_their_reason(server: Server, answer: Any, reason: str) -> None:
     server.answers = [answer]
-    found = server.rewriter(retries=0).rewrite([WISH])[0]
+    found = server.rewriter(retries=0).rewrite([REQUEST])[0]
     assert not found.captions
     assert [rejection.reason for rejection in found.rejections] == [reason]
 
@@ -153,6 +161,51 @@ def test_openai_itself_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadPart, match="set the environment variable OPENAI_API_KEY"):
         registry.create("rewriter", "openai:gpt-4o-mini")
     with pytest.raises(BadPart, match="name a model"):
-        openai_rewriter("")
+        openai_rewriter("", OpenAiOptions())
     with pytest.raises(BadPart, match="take the password out"):
-        openai_rewriter("tiny", base_url="http://me:secret@host/v1")
+        openai_rewriter("tiny", OpenAiOptions(base_url="http://me:secret@host/v1"))
+
+
+def test_numbered_lines_are_captions() -> None:
+    answer = (
+        'Sure! Here they are:\n\n1. "A cat on a sofa."\n2) **a horse on a sofa**\n- a fox on a sofa\n4. a pig on a sofa\nEnjoy!'
+    )
+    found = read_numbered(Completion(answer), "subject", proposals=3)
+    assert found.captions == ("A cat on a sofa", "a horse on a sofa", "a fox on a sofa")
+    assert not found.rejections
+
+
+def test_thoughts_and_fences_are_left_out() -> None:
+    answer = "<think>1. what now?</think>\n```text\n1. a cat on a sofa\n```"
+    assert read_numbered(Completion(answer), "subject", proposals=5).captions == ("a cat on a sofa",)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("", "nonsense"),
+        ("I can't help with that.", "refusal"),
+        ("the the the the", "repetitive"),
+        ("A caption is a text about a picture and has several parts", "nonsense"),
+    ],
+)
+def test_an_answer_without_a_list_is_one_rejection(answer: str, reason: str) -> None:
+    found = read_numbered(Completion(answer), "subject", proposals=5)
+    assert not found.captions
+    assert [rejection.reason for rejection in found.rejections] == [reason]
+
+
+def test_half_a_caption_is_not_used() -> None:
+    found = read_numbered(Completion("1. a cat on a sofa\n2. a horse on", cut_off=True), "subject", proposals=5)
+    assert found.captions == ("a cat on a sofa",)
+    assert "cut off" in found.rejections[0].detail
+
+
+def test_numbers_within_bullets_are_no_part_of_a_caption() -> None:
+    found = read_numbered(Completion("- 1. a cat on a sofa\n2. 2. a fox on a sofa"), "subject", proposals=5)
+    assert found.captions == ("a cat on a sofa", "a fox on a sofa")
+
+
+def test_a_template_needs_its_two_places() -> None:
+    with pytest.raises(BadPart, match=r"its template has \{factor\} and"):
+        PromptStyle("mine", template="change {factor}")
