@@ -98,7 +98,7 @@ def spec_of(precision: str, asked: argparse.Namespace) -> specs.FmrSpec:
                 "compile": bool(compiled),
                 "tile": tile,
                 "slots": 2 * tile,
-                "part_images": max(asked.images // 16, 1),
+                "chunk_images": max(asked.images // 16, 1),
             },
         }
     )

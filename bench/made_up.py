@@ -15,7 +15,7 @@ from counterfoil.core.errors import BadImage
 from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.parts.contracts import Sample
 from counterfoil.protocols.fmr.climbed import Outcome
-from counterfoil.store.parts import picture_name
+from counterfoil.store import image_name
 
 SIDE = 8
 STEPS = 5
@@ -45,7 +45,7 @@ def outcome(sample: Sample, side: int = SIDE) -> Outcome:
     """What a run would record of an image: two arms, four pictures, five steps, from the image's id alone."""
     seed = hashlib.blake2b(sample.image_id.encode(), digest_size=32).digest()
     pictures = {kind: png(seed + kind.encode(), side) for kind in ("clean", "reconstruction", "guided", "random")}
-    names = {kind: picture_name(hashlib.sha256(content).hexdigest()) for kind, content in pictures.items()}
+    names = {kind: image_name(content) for kind, content in pictures.items()}
     trials, predictions, verdicts = [], [], []
     for arm in ("guided", "random"):
         losses = tuple((seed[at] + at) / 64 for at in range(STEPS + 1))

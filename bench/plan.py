@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.results import read
 
-from counterfoil.store.layout import layout
+from counterfoil.store import layout
 
 SETS = {
     "ImageNet-1k validation": 50_000,
@@ -80,7 +80,7 @@ def room() -> tuple[list[dict[str, Any]], str]:
             "images": count,
             "disk, TB": round(count * size / 1e12, 2),
             "driver memory, GB": round((end * 2**20 + growth * max(count - images, 0)) / 1e9, 1),
-            "parts": -(-count // layout(count, at_least=64)["part_images"]),
+            "parts": -(-count // layout(count, at_least=64)["chunk_images"]),
             "resume scan": spoken(count * scan),
         }
         for name, count in SETS.items()

@@ -79,7 +79,7 @@ def compare(images: int, workers: list[int], budget: int, folder: Path) -> list[
 
 def chaos(images: int, seconds: float, every: float, budget: int, folder: Path) -> list[dict[str, Any]]:
     """Kill a worker every few seconds until the time is up, then let the run end; compare it with one that was left alone."""
-    spec = protocols.parse({**LAB, "limit": images, "search": {"budget": budget}, "engine": {"part_images": 8}})
+    spec = protocols.parse({**LAB, "limit": images, "search": {"budget": budget}, "engine": {"chunk_images": 8}})
     over, killed, luck = threading.Event(), [], random.Random(0)
 
     def kill() -> None:

@@ -41,11 +41,11 @@ def make_run(path: Path, images: int) -> None:
         for number in range(images):
             stream = io.BytesIO()
             Image.fromarray(draw.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(stream, "PNG")
-            name, label = writer.keep(stream.getvalue()), number % len(CLASSES)
+            name, label = store.image_name(stream.getvalue()), number % len(CLASSES)
             trial = Trial(f"{number}", "guided", label, number, "budget", 1, 2, clean=name, reconstruction=name, image=name)
             said = [Verdict(trial.trial_id, picture, "bench:oracle", True, 1.0, label) for picture in ("clean", "made")]
             right = [Prediction(trial.trial_id, picture, "bench:model", label, True, 1.0, 1.0) for picture in ("clean", "made")]
-            writer.add([trial], right, said)
+            writer.add([trial], right, said, [stream.getvalue()])
 
 
 @dataclass

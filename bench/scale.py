@@ -38,8 +38,8 @@ from counterfoil.protocols.ray.crew import Crew, Finished, Order, Report
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.fmr import make
 from counterfoil.protocols.ray.ray import RayPool
-from counterfoil.store.layout import layout
-from counterfoil.store.staging import PartBuffer
+from counterfoil.store import layout
+from counterfoil.store.chunks import ChunkBuilder
 
 ROOM = 4096  # images a worker holds at most: it is through with them in a second
 HELD = 2**28  # bytes of pictures that it holds at most
@@ -49,10 +49,10 @@ SPEC = FmrSpec.model_validate({"model": "made:up", "data": "made:up", "generator
 class MadeUpWorker:
     """Like the worker of the FMR protocol, without an engine."""
 
-    def __init__(self, out: Path, *, side: int, part_images: int, packed: bool) -> None:
-        self._out, self._side, self._part_images, self._packed = out, side, part_images, packed
+    def __init__(self, out: Path, *, side: int, chunk_images: int, packed: bool) -> None:
+        self._out, self._side, self._chunk_images, self._packed = out, side, chunk_images, packed
         self._pending: dict[str, Outcome] = {}
-        self._buffer: PartBuffer | None = None
+        self._buffer: ChunkBuilder | None = None
 
     def begin(self, *, check: bool = True) -> None:
         """There is nothing to build."""
@@ -63,11 +63,11 @@ class MadeUpWorker:
             self._pending.pop(key, None)
         for key in order.hand_in:
             if self._buffer is None:
-                self._buffer = PartBuffer(self._out, uuid.uuid4().hex, packed=self._packed)
+                self._buffer = ChunkBuilder(self._out, uuid.uuid4().hex, packed=self._packed)
             self._pending.pop(key).put(self._buffer)
         staged = None
-        if self._buffer is not None and (self._buffer.counts["images"] >= self._part_images or order.flush):
-            staged, self._buffer = self._buffer.stage(), None
+        if self._buffer is not None and (self._buffer.counts["images"] >= self._chunk_images or order.flush):
+            staged, self._buffer = self._buffer.close(), None
         made = [outcome(sample, self._side) for sample in order.give]
         self._pending.update((each.image_id, each) for each in made)
         if not made and staged is None:
@@ -130,7 +130,7 @@ def scan(images: int, out: Path) -> list[dict[str, Any]]:
             sys.exit(f"{out}: {writer.counts['images']} of {images} images are there")
         listed = time.perf_counter() - began
     return [
-        {"what": "parts", "value": len(store.open_run(out).parts())},
+        {"what": "parts", "value": len(store.open_run(out).chunks())},
         {"what": "seconds to open it again, every table hashed", "value": round(opened, 1)},
         {"what": "seconds to list what is left, opening included", "value": round(listed, 1)},
     ]

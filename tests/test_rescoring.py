@@ -13,7 +13,7 @@ from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.fmr import fmr_results
 from counterfoil.protocols import rescoring
 from counterfoil.report.board import entries_of
-from counterfoil.store.asked import asked_of
+from counterfoil.store.later import asked_of
 from tests.fakes import TinyModel
 from tests.worlds import FAKES, arrays, spec
 

@@ -146,7 +146,7 @@ def test_specifications_that_cannot_resume_one_another_have_folders_of_their_own
     assert default_folder(one) != default_folder(other)
 
 
-@pytest.mark.parametrize("changes", [{"strict": True}, {"engine": {"tile": 3, "part_images": 5}}])
+@pytest.mark.parametrize("changes", [{"strict": True}, {"engine": {"tile": 3, "chunk_images": 5}}])
 def test_specifications_that_can_resume_one_another_share_a_folder(changes) -> None:
     assert default_folder(protocols.parse(PARTS)) == default_folder(protocols.parse({**PARTS, **changes}))
 

@@ -13,7 +13,7 @@ from counterfoil.core.errors import UsageError
 from counterfoil.report.board import entries_of, read_entry, schema
 from counterfoil.report.board.entry import NUMBERS, Entry
 from counterfoil.store import open_run
-from counterfoil.store.canonical import canonical
+from counterfoil.store.files import canonical
 from tests.cli.stored import stored
 from tests.report.made import Plan, build
 

@@ -15,7 +15,7 @@ from counterfoil.core.errors import CounterfoilError, UsageError
 from counterfoil.protocols.reading import write_board
 from counterfoil.report.board import entries_of
 from counterfoil.store import open_run
-from counterfoil.store.canonical import canonical
+from counterfoil.store.files import canonical
 from tests.cli.stored import stored
 from tests.report.made import Plan, build
 from tests.report.pages import fingerprint, read

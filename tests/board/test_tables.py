@@ -13,7 +13,7 @@ from counterfoil.report.board import Entry, entries_of
 from counterfoil.report.board.page import headings, machine, parameters, speed
 from counterfoil.report.board.tables import tables
 from counterfoil.store import open_run
-from counterfoil.store.asked import Asked, record
+from counterfoil.store.later import Asked, record
 from tests.cli.stored import stored
 
 

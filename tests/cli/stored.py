@@ -40,7 +40,7 @@ def stored(path: Path, model: str = "lab:narrow", *, kept: float = 0.5, images: 
             )
             trials = [replace(each, source_sha256=f"{pixels} {number}") for each in trials]
             writer.add(trials, [replace(each, model=model) for each in predictions], verdicts)
-        writer.commit()
+        writer.flush()
         writer.finish(fmr_results(store.open_run(path)))
     return path
 

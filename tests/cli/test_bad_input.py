@@ -236,7 +236,7 @@ def test_strict_stops_at_a_bad_picture(run, tmp_path):
 
 def test_strict_can_be_taken_back_and_taken_up(run, tmp_path):
     data = folder(tmp_path / "data")
-    slow = ["--set", "engine.slots=1", "--set", "engine.part_images=1"]
+    slow = ["--set", "engine.slots=1", "--set", "engine.chunk_images=1"]
     (data / "dog" / "no-picture.png").write_text("hello")
     code, _, complaint = run(extra=["--strict", *slow])
     assert (code, "the same command without strict goes on" in complaint) == (2, True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from counterfoil.protocols.ray.crew import Death, Described, Event, Finished, Order, Ready, Report
-from counterfoil.store.staging import Staged
+from counterfoil.store.chunks import Chunk
 
 TURN = 0.05
 
@@ -80,7 +80,7 @@ class SimulatedPool:
             return self._die(worker, min(bad))
         staged = None
         if mine.buffer and (len(mine.buffer) >= mine.part or order.flush):
-            staged = Staged("x", {}, image_ids=tuple(mine.buffer))
+            staged = Chunk("x", {}, image_ids=tuple(mine.buffer))
             mine.buffer = []
         until = min([self.now + TURN, *(max(when, self.now) for when, _ in mine.finishing)])
         done = [key for when, key in mine.finishing if when <= until]

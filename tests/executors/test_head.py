@@ -119,7 +119,7 @@ def test_without_an_address_a_cluster_that_is_there_is_left_alone(head: Head) ->
 
 def test_a_killed_driver_takes_its_workers_along_and_the_same_command_goes_on(head: Head, tmp_path: Path) -> None:
     data = f"tensors:{arrays(tmp_path / 'data.npz', 48)}"
-    slow = {"search": {"budget": 40, "step": 0.01}, "engine": {"part_images": 4}}
+    slow = {"search": {"budget": 40, "step": 0.01}, "engine": {"chunk_images": 4}}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(values(data, **slow)))
     out = tmp_path / "spread"
     command = [sys.executable, "-m", "counterfoil", "run", str(tmp_path / "spec.yaml"), "--out", str(out), "--executor", "ray"]

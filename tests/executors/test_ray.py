@@ -145,7 +145,7 @@ def test_errors_and_deaths_name_their_node_where_there_are_several(cluster, monk
 
 def test_the_lab_is_the_same_bit_by_bit_though_a_worker_is_killed(tmp_path: Path) -> None:
     values = {"model": "lab:narrow", "generator": "lab:vqgan", "oracle": "lab:clip", "data": "lab:wardrobe", "limit": 16}
-    spec = protocols.parse({**values, "search": {"budget": 1}, "engine": {"part_images": 4}})
+    spec = protocols.parse({**values, "search": {"budget": 1}, "engine": {"chunk_images": 4}})
     told, killed = [], []
 
     def watch(progress: Progress) -> None:

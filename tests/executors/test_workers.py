@@ -39,15 +39,15 @@ def content(run: store.Run) -> tuple[list, ...]:
 
 @pytest.mark.parametrize(("dies", "packed"), [({}, False), ({0: 2, 1: 5, 3: 3}, True)])
 def test_climbs_are_those_of_one_process(tmp_path: Path, dies, packed) -> None:
-    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 60)}", engine={"part_images": 8})
+    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 60)}", engine={"chunk_images": 8})
     whole = protocols.run(chosen, tmp_path / "whole")
     out = tmp_path / "spread"
-    pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=8, packed=packed, threads=1, given=None), dies)
+    pool = ThreadPool(lambda: ClimbWorker(chosen, out, chunk_images=8, packed=packed, threads=1, given=None), dies)
     crew = Crew(pool, 2)
     about = crew.start()
     dataset = open_data(chosen)
     seen: list[fmr_running.Progress] = []
-    with store.write(out, chosen.model_dump(mode="json"), about.classes, about.account, part_images=8, packed=packed) as writer:
+    with store.write(out, chosen.model_dump(mode="json"), about.classes, about.account, chunk_images=8, packed=packed) as writer:
         make(crew, chosen, dataset, writer, slots=about.slots, room=about.room, watch=seen.append, tell=lambda line: None)
         fmr_running.finish(chosen, writer)
     pool.stop()
@@ -59,10 +59,10 @@ def test_climbs_are_those_of_one_process(tmp_path: Path, dies, packed) -> None:
 
 
 def test_an_interrupted_run_is_finished_by_another_executor(tmp_path: Path) -> None:
-    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 60)}", engine={"part_images": 4})
+    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 60)}", engine={"chunk_images": 4})
     whole = protocols.run(chosen, tmp_path / "whole")
     out = tmp_path / "spread"
-    pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=4, packed=False, threads=1, given=None))
+    pool = ThreadPool(lambda: ClimbWorker(chosen, out, chunk_images=4, packed=False, threads=1, given=None))
     crew = Crew(pool, 2)
     about, dataset = crew.start(), open_data(chosen)
 
@@ -87,7 +87,7 @@ def test_pictures_that_cannot_be_read_are_skipped_by_workers_too(tmp_path: Path)
     chosen = spec(f"folder:{place}")
     whole = protocols.run(chosen, tmp_path / "whole")
     out, told = tmp_path / "spread", []
-    pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=64, packed=False, threads=1, given=None))
+    pool = ThreadPool(lambda: ClimbWorker(chosen, out, chunk_images=64, packed=False, threads=1, given=None))
     crew = Crew(pool, 2)
     about = crew.start()
     with store.write(out, chosen.model_dump(mode="json"), about.classes, about.account) as writer:
@@ -160,11 +160,11 @@ def test_workers_do_not_list_the_pictures_that_the_driver_has_listed(tmp_path: P
     create = registry.create
     monkeypatch.setattr(registry, "create", lambda role, *rest: {"dataset": pytest.fail}.get(role, create)(role, *rest))
     out = tmp_path / "spread"
-    pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=8, packed=False, threads=1, given=told))
+    pool = ThreadPool(lambda: ClimbWorker(chosen, out, chunk_images=8, packed=False, threads=1, given=told))
     crew = Crew(pool, 2)
     about = crew.start()
     account = provenance.with_data(about.account, dataset)
-    with store.write(out, chosen.model_dump(mode="json"), about.classes, account, part_images=8) as writer:
+    with store.write(out, chosen.model_dump(mode="json"), about.classes, account, chunk_images=8) as writer:
         make(crew, chosen, dataset, writer, room=4, watch=lambda progress: None, tell=lambda line: None)
     pool.stop()
     assert content(store.open_run(out)) == content(whole)
@@ -174,7 +174,7 @@ def test_workers_do_not_list_the_pictures_that_the_driver_has_listed(tmp_path: P
 def test_what_workers_have_finished_is_kept_when_a_run_is_interrupted(tmp_path: Path) -> None:
     chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 60)}")
     out, done = tmp_path / "run", []
-    pool = ThreadPool(lambda: ClimbWorker(chosen, out, part_images=4096, packed=False, threads=1, given=None))
+    pool = ThreadPool(lambda: ClimbWorker(chosen, out, chunk_images=4096, packed=False, threads=1, given=None))
     crew = Crew(pool, 2)
     about, dataset = crew.start(), open_data(chosen)
 
@@ -185,7 +185,7 @@ def test_what_workers_have_finished_is_kept_when_a_run_is_interrupted(tmp_path: 
 
     with (
         pytest.raises(KeyboardInterrupt),
-        store.write(out, chosen.model_dump(mode="json"), about.classes, about.account, part_images=4096) as writer,
+        store.write(out, chosen.model_dump(mode="json"), about.classes, about.account, chunk_images=4096) as writer,
     ):
         make(crew, chosen, dataset, writer, room=8, watch=watch, tell=lambda line: None)
     pool.stop()

@@ -198,10 +198,10 @@ def test_an_image_that_is_not_what_was_stored_is_refused(run: store.Run, tmp_pat
     file = tmp_path / "run" / trial.image
     other = next(path for path in file.parents[1].rglob("*.png") if path != file)
     file.write_bytes(other.read_bytes() if content is None else content)
-    with pytest.raises(UsageError, match="damaged, its SHA-256 is not its name"):
+    with pytest.raises(UsageError, match="damaged; delete it, and the run's command makes it again"):
         export(damaged, tmp_path / "set")
     file.unlink()
-    with pytest.raises(UsageError, match="missing from the run"):
+    with pytest.raises(UsageError, match="missing; repeat the run's command"):
         export(damaged, tmp_path / "set")
     assert not (tmp_path / "set").exists()
 
@@ -209,14 +209,13 @@ def test_an_image_that_is_not_what_was_stored_is_refused(run: store.Run, tmp_pat
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_image_is_read_once(run: store.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
     read: list[str] = []
-    plain = Path.read_bytes
+    plain = store.ImageFile.read_bytes
 
-    def counted(self: Path) -> bytes:
-        if self.suffix == ".png":
-            read.append(self.name)
+    def counted(self: store.ImageFile) -> bytes:
+        read.append(self.name)
         return plain(self)
 
-    monkeypatch.setattr(Path, "read_bytes", counted)
+    monkeypatch.setattr(store.ImageFile, "read_bytes", counted)
     export(run, tmp_path / "set", layout=layout)
     assert len(read) == FOREST_AND_SNOW
 
@@ -228,8 +227,8 @@ def test_spreadsheet_formulas_are_escaped_and_read_back(tmp_path: Path) -> None:
     png = images.png(torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(1)))
     with store.write(tmp_path / "run", spec={"protocol": "lance"}, classes=list(FORMULAS), provenance={}) as writer:
         for at, text in enumerate(FORMULAS):
-            name = writer.keep(png)
-            writer.add([Trial(text, "edited", at, 0, "made", 0, 0, image=name, factor="weather", prompt=text)], [], [])
+            name = store.image_name(png)
+            writer.add([Trial(text, "edited", at, 0, "made", 0, 0, image=name, factor="weather", prompt=text)], images=[png])
     export(store.open_run(tmp_path / "run"), tmp_path / "set")
     with (tmp_path / "set" / "metadata.csv").open(newline="") as stream:
         cells = [cell for row in csv.reader(stream) for cell in row]
@@ -254,7 +253,7 @@ def test_edited_pictures_go_with_their_captions(tmp_path: Path) -> None:
     png = images.png(torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(1)))
     spec_of = {"protocol": "lance", "model": "m:", "oracle": "o:"}
     with store.write(tmp_path / "run", spec=spec_of, classes=["ant", "bee"], provenance={}) as writer:
-        name = writer.keep(png)
+        name = store.image_name(png)
         source = Trial("7", "source", 1, 0, "made", 0, 0, clean=name)
         words = {"caption": "a photo of a bee", "prompt": "a photo of a bee\nin fog"}
         kept = Trial(
@@ -264,7 +263,7 @@ def test_edited_pictures_go_with_their_captions(tmp_path: Path) -> None:
             "7", "edited", 1, 0, "made", 0, 0, image=name, variant="weather-1", factor="weather", value="in rain", **words
         )
         said = [Verdict(trial.trial_id, "made", "o:", trial is kept, 0.5, 1) for trial in (kept, lost)]
-        writer.add([source, kept, lost], [], said)
+        writer.add([source, kept, lost], [], said, [png])
     told = export(store.open_run(tmp_path / "run"), tmp_path / "set")
     assert told.size == 1 and told.counts == {"weather": 1}
     with (tmp_path / "set" / "metadata.csv").open() as stream:

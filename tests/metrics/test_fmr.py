@@ -61,8 +61,8 @@ def skipped(name: str) -> Image:
     return [Trial(name, "guided", 0, 0, "skipped", 0, 0, reason="truncated")], [], []
 
 
-def stored(path: Path, images: list[Image], *, part_images: int = 64, spec: dict[str, Any] = SPEC) -> Run:
-    with store.write(path, spec, CLASSES, {}, part_images=part_images) as writer:
+def stored(path: Path, images: list[Image], *, chunk_images: int = 64, spec: dict[str, Any] = SPEC) -> Run:
+    with store.write(path, spec, CLASSES, {}, chunk_images=chunk_images) as writer:
         for each in images:
             writer.add(*each)
     return store.open_run(path)
@@ -224,7 +224,7 @@ def test_parts_and_order_leave_no_trace_in_the_results(tmp_path: Path) -> None:
     shuffled = random.Random(0).sample(images, len(images))
     texts = []
     for name, order, size in (("one", images, 64), ("other", shuffled, 3)):
-        run = stored(tmp_path / name, order, part_images=size)
+        run = stored(tmp_path / name, order, chunk_images=size)
         with store.write(run.path, SPEC, CLASSES, {}) as writer:
             writer.finish(fmr_results(run, seed=5))
         texts.append((run.path / "results.json").read_bytes())

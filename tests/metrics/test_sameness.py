@@ -23,7 +23,7 @@ def made(path: Path, *, parts: Any = None, pixels: str = "", arm: Arm = "source"
         for number in range(3):
             digest = {"image_sha256" if arm == "painted" else "source_sha256": f"{pixels} {number}"} if pixels else {}
             writer.add([Trial(f"image {number}", arm, 0, 0, "made", 0, 0, source=f"{number}.png", **digest)], [], [])
-        writer.commit()
+        writer.flush()
     return store.open_run(path)
 
 

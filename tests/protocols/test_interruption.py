@@ -34,7 +34,7 @@ def processes():
 
 def test_killed_a_dozen_times_it_ends_with_the_same_bytes(tmp_path, processes):
     data = f"tensors:{arrays(tmp_path / 'data.npz', 120)}"
-    settings = {"engine": {"slots": 8, "part_images": 8}}
+    settings = {"engine": {"slots": 8, "chunk_images": 8}}
     whole = protocols.run(spec(data, **settings), tmp_path / "whole")
     moments = random.Random(7)
     kills = 0
@@ -59,16 +59,16 @@ def test_killed_a_dozen_times_it_ends_with_the_same_bytes(tmp_path, processes):
 def test_layout_and_order_of_work_do_not_change_a_byte(tmp_path):
     data = f"tensors:{arrays(tmp_path / 'data.npz', 30)}"
     runs = [
-        protocols.run(spec(data, engine={"slots": slots, "part_images": part}), tmp_path / str(slots))
+        protocols.run(spec(data, engine={"slots": slots, "chunk_images": part}), tmp_path / str(slots))
         for slots, part in ((1, 3), (32, 64))
     ]
     assert content(runs[0]) == content(runs[1])
 
 
-@pytest.mark.parametrize("victim", ["trials/part-000001.parquet", "verdicts/part-000000.parquet", "images"])
+@pytest.mark.parametrize("victim", ["trials/000001.parquet", "verdicts/000000.parquet", "images"])
 def test_a_truncated_file_is_noticed_and_its_images_redone(tmp_path, victim):
     data = f"tensors:{arrays(tmp_path / 'data.npz', 30)}"
-    chosen = spec(data, engine={"part_images": 8})
+    chosen = spec(data, engine={"chunk_images": 8})
     before = content(protocols.run(chosen, tmp_path / "run"))
     path = tmp_path / "run" / victim
     if path.is_dir():

@@ -91,7 +91,7 @@ def build(path: Path, plan: Plan = Plan()) -> Run:  # noqa: B008 - frozen
         for number in range(plan.images):
             _add(writer, plan, number)
         if plan.finish:
-            writer.commit()
+            writer.flush()
             writer.finish(fmr_results(open_run(path), seed=spec.seed))
     return open_run(path)
 
@@ -101,7 +101,8 @@ def _add(writer: store.Writer, plan: Plan, number: int) -> None:
     if became == "skipped":
         trial = Trial(name, "guided", label, number, "skipped", 0, 0, source=name, reason=plan.skip_reason)
         return writer.add([trial], [], [])
-    clean, plain = (writer.keep(picture(number, which, plan.side)) for which in ("clean", "reconstruction"))
+    images = {which: picture(number, which, plan.side) for which in ("clean", "reconstruction", "guided", "random")}
+    clean, plain = (store.image_name(images[which]) for which in ("clean", "reconstruction"))
     wrong = (label + 1) % len(plan.classes)
     before = wrong if became == "wrong before" else label
     trials, predictions, verdicts = [], [], []
@@ -121,7 +122,7 @@ def _add(writer: store.Writer, plan: Plan, number: int) -> None:
             source_sha256=f"{number:064x}",
             clean=clean,
             reconstruction=plain,
-            image=writer.keep(picture(number, arm, plan.side)) if valid else "",
+            image=store.image_name(images[arm]) if valid else "",
             path_loss=tuple(0.25 * step for step in range(steps + 1)) if valid else (),
             path_predicted=(*([before] * steps), after) if valid else (),
             path_score=(0.75,) * (steps + 1) if valid else (),
@@ -135,7 +136,7 @@ def _add(writer: store.Writer, plan: Plan, number: int) -> None:
         if valid:
             predictions.append(Prediction(trial.trial_id, "made", plan.model, after, after == label, 0.625, 0.125))
             verdicts.append(Verdict(trial.trial_id, "made", ORACLE, True, 0.75, label))
-    writer.add(trials, predictions, verdicts)
+    writer.add(trials, predictions, verdicts, images.values())
 
 
 def replace_results(run: Run, **changed: Any) -> None:

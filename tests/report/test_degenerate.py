@@ -32,10 +32,11 @@ def test_an_oracle_that_has_not_decided_yet(tmp_path: Path) -> None:
     open_ones = [replace(each, keeps_label=None) for each in run.verdicts() if each.picture == "made"]
     shutil.rmtree(run.path / "verdicts")
     (run.path / "verdicts").mkdir()
-    for manifest in (run.path / "parts").iterdir():
+    for manifest in (run.path / "chunks").iterdir():
         content = json.loads(manifest.read_text())
         content["tables"].pop("verdicts")
         manifest.write_text(json.dumps(content))
+    run = store.open_run(run.path)
     run.append(verdicts=open_ones)
     words = read(write_report([run], tmp_path / "report")).words
     assert f"has not decided on {len(made) // 2}, so there is no PA and no FMR yet" in words
@@ -67,10 +68,11 @@ def test_unfinished_run(tmp_path: Path) -> None:
 
 def test_run_without_images(tmp_path: Path) -> None:
     run = build(tmp_path / "run", Plan(images=1))
-    for folder in ("parts", "trials", "predictions", "verdicts"):
+    for folder in ("chunks", "trials", "predictions", "verdicts"):
         for path in (run.path / folder).iterdir():
             path.unlink()
-    (run.path / "results.json").unlink()
+    for name in ("results.json", "chunks.json"):
+        (run.path / name).unlink()
     words = read(write_report([store.open_run(run.path)], tmp_path / "report")).words
     assert "This run holds no images yet" in words
     assert "There are no pictures to show" in words

@@ -11,7 +11,7 @@ from counterfoil.core.records import Verdict
 from counterfoil.metrics.imagenet_d_text import table_text
 from counterfoil.metrics.imagenet_d_transfer import BIAS
 from counterfoil.protocols.reading import write_report
-from counterfoil.store.asked import Asked, record
+from counterfoil.store.later import Asked, record
 from tests.protocols.imagenet_d.world import Scripted, given, spec
 from tests.report.pages import read
 

@@ -16,7 +16,7 @@ from counterfoil.parts.contracts import EditResult
 from counterfoil.protocols import rescoring
 from counterfoil.protocols.reading import write_report
 from counterfoil.report.lance import charts
-from counterfoil.store.asked import Asked, record
+from counterfoil.store.later import Asked, record
 from tests.protocols.lance import world
 from tests.report.pages import read
 

@@ -12,7 +12,7 @@ from counterfoil.core.records import Prediction, Verdict
 from counterfoil.metrics.table import MEANINGS
 from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run, open_run
-from counterfoil.store.asked import Asked, record
+from counterfoil.store.later import Asked, record
 
 from .made import Plan, build, replace_results
 from .pages import read

@@ -22,13 +22,14 @@ SPEC = {"protocol": "lance", "model": {"name": "m", "options": {}}, "oracle": {"
 def collected(tmp_path: Path) -> Collected:
     """One source with four edits: kept, fooled, rejected by the oracle, and turned away by a check before it."""
     with store.write(tmp_path / "run", SPEC, ("ant", "bee"), {}) as writer:
-        clean = writer.keep(picture(0, "clean", 16))
+        images = [picture(0, "clean", 16), *(picture(number + 1, "guided", 16) for number in range(3))]
+        clean = store.image_name(images[0])
         trials = [Trial("a.png", "source", 0, 1, "made", 0, 0, clean=clean, caption="an ant")]
         predictions = [Prediction("a.png#source", "clean", "m", 0, True, 0.9, 0.9)]
         verdicts = []
         for number, (right, accepted) in enumerate([(True, True), (False, True), (False, False)]):
             trial = Trial(
-                "a.png", "edited", 0, 1, "made", 0, 0, clean=clean, image=writer.keep(picture(number + 1, "guided", 16)),
+                "a.png", "edited", 0, 1, "made", 0, 0, clean=clean, image=store.image_name(images[number + 1]),
                 variant=f"background {number}", factor="background", value="sea", caption="an ant", prompt="an ant at sea",
             )  # fmt: skip
             trials.append(trial)
@@ -37,7 +38,7 @@ def collected(tmp_path: Path) -> Collected:
         trials.append(
             Trial("a.png", "edited", 0, 1, "rejected", 0, 0, variant="weather 0", factor="weather", reason="too far off")
         )
-        writer.add(trials, predictions, verdicts)
+        writer.add(trials, predictions, verdicts, images)
     return collect(store.open_run(tmp_path / "run"), number=1, label="m", pictures=9)
 
 

@@ -11,13 +11,13 @@ from .made import CLASSES, PROVENANCE, SPEC, image_id, records
 
 
 def main(path: Path, images: int) -> None:
-    with store.write(path, SPEC, CLASSES, PROVENANCE, part_images=3) as writer:
+    with store.write(path, SPEC, CLASSES, PROVENANCE, chunk_images=3) as writer:
         print("open", flush=True)
         for number in range(images):
             if image_id(number) not in writer.done:
                 writer.add(*records(number))
                 print(number, flush=True)
-        writer.finish({"images": writer.counts["images"], "validated": writer.counts["validated"]})
+        writer.finish({"images": writer.counts["images"], "accepted": writer.counts["accepted"]})
 
 
 if __name__ == "__main__":

@@ -32,18 +32,18 @@ def image_id(number: int) -> str:
     return f"fünf #{number % 3}/img {number:05d}.png"
 
 
-def records(number: int) -> tuple[list[Trial], list[Prediction], list[Verdict], dict[str, bytes]]:
+def records(number: int) -> tuple[list[Trial], list[Prediction], list[Verdict], list[bytes]]:
     """What a run records of image `number`: one in five is rejected by the oracle, one in eleven unreadable."""
     name, label = image_id(number), number % 3
     if number % 11 == 10:
-        return [Trial(name, "guided", label, number, "skipped", 0, 0, reason="truncated")], [], [], {}
+        return [Trial(name, "guided", label, number, "skipped", 0, 0, reason="truncated")], [], [], []
     valid = number % 5 != 4
-    trials, predictions, verdicts, pictures = [], [], [], {}
+    trials, predictions, verdicts, images = [], [], [], []
     for arm in ("guided", "random"):
         steps = number % 3 if valid else 0
         trial = Trial(
             name, arm, label, number, "budget" if valid else "unvalidated", steps, steps + 1,
-            source=name, source_sha256=f"{number:064x}",
+            source=name, source_sha256=f"{number:064x}", image=store.image_name(picture(number, arm)) if valid else "",
             path_loss=tuple(0.1 * step + 1 / 3 for step in range(steps + 1)) if valid else (),
             path_predicted=tuple((label + (arm == "guided" and step > 1)) % 3 for step in range(steps + 1)) if valid else (),
             path_score=(0.7,) * (steps + 1) if valid else (),
@@ -55,11 +55,11 @@ def records(number: int) -> tuple[list[Trial], list[Prediction], list[Verdict], 
             verdicts.append(Verdict(trial.trial_id, "clean", "clip:o", True, 0.9, label))
             verdicts.append(Verdict(trial.trial_id, "reconstruction", "clip:o", valid, 0.6, label))
         if valid:
-            pictures[trial.trial_id] = picture(number, arm)
+            images.append(picture(number, arm))
             right = trial.path_predicted[-1] == label
             predictions.append(Prediction(trial.trial_id, "made", "python:m", trial.path_predicted[-1], right, 1 / 3, 0.1))
             verdicts.append(Verdict(trial.trial_id, "made", "clip:o", None if number % 7 == 6 else True, 0.5, label))
-    return trials, predictions, verdicts, pictures
+    return trials, predictions, verdicts, images
 
 
 def fill(writer: Writer, numbers: range) -> None:
@@ -70,13 +70,18 @@ def fill(writer: Writer, numbers: range) -> None:
 
 
 def content(run: Run) -> dict[str, list[Any]]:
-    """All that a run holds, in an order that does not depend on its parts."""
+    """All that a run holds, in an order that does not depend on its chunks."""
     return {
         "trials": sorted(run.trials, key=lambda each: each.trial_id),
         "predictions": sorted(run.predictions(), key=lambda each: (each.trial_id, each.picture, each.model)),
         "verdicts": sorted(run.verdicts(), key=lambda each: (each.trial_id, each.picture, each.oracle)),
-        "pictures": sorted((each.trial_id, run.picture(each).read_bytes()) for each in run.trials if each.image),
+        "images": sorted((each.trial_id, run.picture(each).read_bytes()) for each in run.trials if each.image),
     }
+
+
+def valid_of(trials: list[Trial]) -> list[Trial]:
+    """Those that have an image."""
+    return [trial for trial in trials if trial.image]
 
 
 def expected(numbers: range) -> dict[str, list[Any]]:
@@ -85,13 +90,13 @@ def expected(numbers: range) -> dict[str, list[Any]]:
     return {
         "predictions": sorted((p for each in every for p in each[1]), key=lambda p: (p.trial_id, p.picture, p.model)),
         "verdicts": sorted((v for each in every for v in each[2]), key=lambda v: (v.trial_id, v.picture, v.oracle)),
-        "pictures": sorted(pair for each in every for pair in each[3].items()),
+        "images": sorted((made.trial_id, png) for each in every for made, png in zip(valid_of(each[0]), each[3], strict=True)),
     }
 
 
 def write(path: Path, numbers: range, **options: Any) -> list[str]:
     """A run of these images, or the rest of it; what the writer noted."""
-    with store.write(path, SPEC, CLASSES, PROVENANCE, **{"part_images": 4, **options}) as writer:
+    with store.write(path, SPEC, CLASSES, PROVENANCE, **{"chunk_images": 4, **options}) as writer:
         fill(writer, numbers)
         return writer.notes
 

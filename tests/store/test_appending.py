@@ -1,4 +1,4 @@
-"""Rows that are added to a finished run: another model, another oracle, whole parts or nothing."""
+"""Rows that are added to a finished run: another model, another oracle, whole chunks or nothing."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def test_another_model_and_oracle_can_be_added_later(tmp_path: Path) -> None:
     assert run.counts["images"] == 8
 
 
-def test_rows_added_a_few_at_a_time_share_parts(tmp_path: Path) -> None:
+def test_rows_added_a_few_at_a_time_share_chunks(tmp_path: Path) -> None:
     write(tmp_path, range(4))
     run = store.open_run(tmp_path)
     rows = [Prediction(f"{number}#guided", "made", "timm:other", 0, True, 0.5, 0.5) for number in range(25)]
-    with run.appending(part_rows=10) as more:
+    with run.appending(chunk_rows=10) as more:
         for start in range(0, 25, 5):
             more.add(predictions=rows[start : start + 5])
         with pytest.raises(BadRun, match="is writing here"):
             run.append(predictions=rows)
     assert list(run.predictions("timm:other")) == rows
-    assert [part.tables["predictions"].rows for part in run.parts()][1:] == [10, 10, 5]
+    assert [chunk.tables["predictions"].rows for chunk in run.chunks()][1:] == [10, 10, 5]
 
 
 def test_rows_added_before_an_exception_are_kept_and_a_full_disk_leaves_none(tmp_path: Path, monkeypatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.core.errors import BadRun
-from counterfoil.store.asked import NAME, Asked, asked_of, record
+from counterfoil.store.later import ASKED, Asked, asked_of, record
 
 from .made import write
 
@@ -32,6 +32,6 @@ def test_a_run_that_goes_on_keeps_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"a": 1}', '[{"role": "judge", "name": "", "provenance": {}, "caution": ""}]'])
 def test_a_damaged_one_is_named_in_one_line(tmp_path: Path, content: str) -> None:
-    (tmp_path / NAME).write_text(content)
+    (tmp_path / ASKED).write_text(content)
     with pytest.raises(BadRun, match=r"asked\.json: damaged .* delete it and ask again"):
         asked_of(tmp_path)

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from .made import CLASSES, PROVENANCE, SPEC, content, fill, records
 
 ROOT = Path(__file__).parents[2]
 KILLS = 12
+SHARED = b"the same image"
 
 
 def child(path: Path, images: int) -> subprocess.Popen[str]:
@@ -32,9 +34,9 @@ def child(path: Path, images: int) -> subprocess.Popen[str]:
 
 
 def write(path: Path, images: int, **options) -> list[str]:
-    with store.write(path, SPEC, CLASSES, PROVENANCE, **{"part_images": 4, **options}) as writer:
+    with store.write(path, SPEC, CLASSES, PROVENANCE, **{"chunk_images": 4, **options}) as writer:
         fill(writer, range(images))
-        writer.finish({"images": writer.counts["images"], "validated": writer.counts["validated"]})
+        writer.finish({"images": writer.counts["images"], "accepted": writer.counts["accepted"]})
         return writer.notes
 
 
@@ -125,14 +127,14 @@ def _alter(path: Path) -> None:
 def test_a_damaged_table_is_noticed_and_redone(tmp_path: Path, table: str, damage) -> None:
     write(tmp_path / "run", 13)
     write(tmp_path / "whole", 13)
-    file = tmp_path / "run" / table / "part-000001.parquet"
+    file = tmp_path / "run" / table / "000001.parquet"
     damage(file)
     if damage is not _alter:  # an altered byte is found by its hash, which readers don't compute
         with pytest.raises(BadRun, match="damaged or missing"):
             store.open_run(tmp_path / "run")
     notes = write(tmp_path / "run", 13)
     assert len(notes) == 1
-    assert f"{table}/part-000001.parquet" in notes[0]
+    assert f"{table}/000001.parquet" in notes[0]
     same(tmp_path / "run", tmp_path / "whole")
 
 
@@ -140,55 +142,44 @@ def test_a_damaged_manifest_is_noticed_and_redone(tmp_path: Path) -> None:
     write(tmp_path / "whole", 13)
     for damage in (_truncate, Path.unlink, lambda path: path.write_text("null")):
         write(tmp_path / "run", 13)
-        damage(tmp_path / "run" / "parts" / "000002.json")
+        damage(tmp_path / "run" / "chunks" / "000002.json")
         write(tmp_path / "run", 13)
         same(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.parametrize("damage", [_truncate, Path.unlink])
-def test_a_damaged_picture_is_noticed_and_redone(tmp_path: Path, damage) -> None:
+def test_a_damaged_image_is_noticed_and_redone(tmp_path: Path, damage) -> None:
     write(tmp_path / "run", 13)
     write(tmp_path / "whole", 13)
     run = store.open_run(tmp_path / "run")
-    picture = next(run.picture(trial) for trial in run.trials if trial.image)
-    damage(picture)
+    image = next(run.picture(trial) for trial in run.trials if trial.image)
+    damage(image.path)
     notes = write(tmp_path / "run", 13)
     assert len(notes) == 1
-    assert picture.name in notes[0]
+    assert image.name in notes[0]
     same(tmp_path / "run", tmp_path / "whole")
 
 
-def test_full_verification_hashes_the_pictures(tmp_path: Path) -> None:
-    write(tmp_path / "run", 13)
-    write(tmp_path / "whole", 13)
-    run = store.open_run(tmp_path / "run")
-    picture = next(run.picture(trial) for trial in run.trials if trial.image)
-    _alter(picture)
-    assert write(tmp_path / "run", 13) == []  # the size is right
-    assert picture.name in write(tmp_path / "run", 13, verify="full")[0]
-    same(tmp_path / "run", tmp_path / "whole")
-
-
-def test_a_picture_that_two_parts_share_outlives_one_of_them(tmp_path: Path) -> None:
-    trials = [records(number)[0][0] for number in (0, 1, 2)]
-    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, part_images=1) as writer:
+def test_an_image_that_two_chunks_share_outlives_one_of_them(tmp_path: Path) -> None:
+    trials = [replace(records(number)[0][0], image=store.image_name(SHARED)) for number in (0, 1, 2)]
+    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, chunk_images=1) as writer:
         for trial in trials:
-            writer.add([trial], [], [], {trial.trial_id: b"the same picture"})
-    _truncate(tmp_path / "trials" / "part-000001.parquet")
+            writer.add([trial], images=[SHARED])
+    _truncate(tmp_path / "trials" / "000001.parquet")
     with store.write(tmp_path, SPEC, CLASSES, PROVENANCE) as writer:
         assert [trial.image_id in writer.done for trial in trials] == [True, False, True]
-        writer.add([trials[1]], [], [], {trials[1].trial_id: b"the same picture"})
+        writer.add([trials[1]], images=[SHARED])
     run = store.open_run(tmp_path)
-    assert {run.picture(trial).read_bytes() for trial in run.trials} == {b"the same picture"}
+    assert {run.picture(trial).read_bytes() for trial in run.trials} == {SHARED}
     assert run.counts["images"] == 3
 
 
-def test_a_damaged_later_part_costs_only_what_was_added_later(tmp_path: Path) -> None:
+def test_a_damaged_later_chunk_costs_only_what_was_added_later(tmp_path: Path) -> None:
     write(tmp_path, 5)
     run = store.open_run(tmp_path)
     run.append(predictions=[next(run.predictions())])
-    _truncate(tmp_path / "predictions" / "part-000002.parquet")
-    assert "part 2 dropped" in write(tmp_path, 5)[0]
+    _truncate(tmp_path / "predictions" / "000002.parquet")
+    assert "chunk 2 dropped" in write(tmp_path, 5)[0]
     assert store.open_run(tmp_path).counts["images"] == 5
 
 
@@ -225,7 +216,7 @@ def test_killed_before_each_single_change_to_the_disk(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # slow, and no protection against what is tried here
     with monkeypatch.context() as patch:
         changes = _mortal(patch, after=10**9)
-        write(tmp_path / "whole", images, part_images=2)
+        write(tmp_path / "whole", images, chunk_images=2)
     assert changes[0] > 40
     whole = snapshot(tmp_path / "whole")
     for after in range(changes[0]):
@@ -234,7 +225,7 @@ def test_killed_before_each_single_change_to_the_disk(tmp_path: Path, monkeypatc
             with monkeypatch.context() as patch:
                 _mortal(patch, after=sitting)
                 with contextlib.suppress(Killed):
-                    write(path, images, part_images=2)
+                    write(path, images, chunk_images=2)
             if (path / "run.json").exists():
                 store.open_run(path)
         assert write(path, images) == []  # being killed is not damage

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import os
 from pathlib import Path
 
 import pytest
 
 from counterfoil import store
 from counterfoil.core.errors import BadRun, BadSpec
+from counterfoil.store import files
+from counterfoil.store.chunks import numbers
 
 from .made import CLASSES, PROVENANCE, SPEC, every_file, fill, write
 
@@ -30,8 +34,6 @@ def test_keys_that_change_no_number_may_differ(tmp_path: Path) -> None:
         assert writer.counts["images"] == 2
     with pytest.raises(BadRun, match=r"engine\.precision"):
         store.write(tmp_path, {**SPEC, "engine": {"slots": 32, "precision": "bfloat16"}}, CLASSES, PROVENANCE).__enter__()
-    with pytest.raises(BadRun, match="device"):
-        store.write(tmp_path, other, CLASSES, PROVENANCE, free=()).__enter__()
 
 
 def test_other_versions_are_noted_and_recorded_but_other_weights_refused(tmp_path: Path) -> None:
@@ -81,7 +83,16 @@ def test_folders_that_are_not_runs_are_refused_and_left_alone(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [('{"schema": 99}', "newer Counterfoil"), ("{", "damaged"), ('{"schema": 1}', "damaged"), ("[]", "damaged")],
+    [
+        ('{"schema": 2}', "another version of Counterfoil .schema 2, this one reads 3.; make the run again"),
+        ('{"schema": 99}', "another version of Counterfoil"),
+        ("{", "damaged"),
+        ('{"schema": 3}', "damaged"),
+        ("[]", "damaged"),
+        ('{"schema": 3, "spec": null, "classes": [], "provenance": {}, "resumed": []}', "damaged"),
+        ('{"schema": 3, "spec": {}, "classes": [1], "provenance": {}, "resumed": []}', "damaged"),
+        ("[" * 100_000, "damaged"),
+    ],
 )
 def test_a_run_file_this_program_cannot_read(tmp_path: Path, content: str, message: str) -> None:
     write(tmp_path, range(2))
@@ -90,4 +101,53 @@ def test_a_run_file_this_program_cannot_read(tmp_path: Path, content: str, messa
         store.open_run(tmp_path)
     with pytest.raises(BadRun, match=message):
         store.write(tmp_path, SPEC, CLASSES, PROVENANCE).__enter__()
-    assert store.parts.numbers(tmp_path) == [0]
+    assert numbers(tmp_path) == [0]
+
+
+def test_another_specification_or_a_writer_at_work_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
+    store.check(tmp_path / "new", SPEC)
+    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE) as writer:
+        fill(writer, range(2))
+        with pytest.raises(BadRun, match=f"process {os.getpid()} on .* is writing here"):
+            store.check(tmp_path, SPEC)
+    store.check(tmp_path, {**SPEC, "device": "cuda"})
+    with pytest.raises(BadRun, match="seed 0, now 1; choose another --out"):
+        store.check(tmp_path, {**SPEC, "seed": 1})
+
+
+def test_a_name_that_is_no_text_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BadSpec, match="not text in UTF-8"):
+        store.write(tmp_path / "run", {**SPEC, "model": "\ud83d"}, CLASSES, PROVENANCE).__enter__()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_lock_is_told_apart_by_its_device_and_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another file system may have a locked file with the same inode."""
+    write(tmp_path, range(1))
+    (tmp_path / files.LOCK).write_text('{"pid": 77, "host": "here"}')
+    status = (tmp_path / files.LOCK).stat()
+    own = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+
+    def locked(pid: int, device: str) -> bool:
+        posix = f"1: POSIX ADVISORY WRITE 5 {own}:{status.st_ino} 0 EOF"
+        lines = f"{posix}\n2: FLOCK ADVISORY WRITE {pid} {device}:{status.st_ino} 0 EOF\n"
+        monkeypatch.setattr("builtins.open", lambda *given, **options: io.StringIO(lines))
+        return files.is_locked(tmp_path)
+
+    assert locked(5, own)
+    assert locked(77, "fe:99")  # the kernel may know the device by another number
+    assert not locked(5, "fe:99")
+
+
+def test_where_the_kernel_lists_no_locks_the_process_that_signed_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, range(1))
+
+    def missing(*given: object, **options: object) -> None:
+        raise FileNotFoundError("/proc/locks")
+
+    monkeypatch.setattr("builtins.open", missing)
+    for content, lives in ((f'{{"pid": {os.getpid()}, "host": "here"}}', True), ('{"pid": 4194305}', False), ("[" * 9000, False)):
+        (tmp_path / files.LOCK).write_text(content)
+        assert files.is_locked(tmp_path) is lives
+    (tmp_path / files.LOCK).unlink()
+    assert not files.is_locked(tmp_path)

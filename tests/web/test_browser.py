@@ -211,7 +211,7 @@ def test_report_comparison_and_board_open_under_the_policy(chromium: Any, site: 
 def test_the_page_of_a_run_under_way_follows_it(chromium: Any, site: tuple[str, Path]) -> None:
     address, root = site
     owner = Page(chromium.new_context())
-    with store.write(root / "live", SPEC, CLASSES, {**PROVENANCE, "images": 40}, part_images=8) as writer:
+    with store.write(root / "live", SPEC, CLASSES, {**PROVENANCE, "images": 40}, chunk_images=8) as writer:
         fill(writer, range(8))
         owner.tab.goto(f"{address}/runs/live")
         assert "8 of 40 images" in owner.text("#progress")

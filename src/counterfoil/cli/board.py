@@ -64,7 +64,7 @@ def result(
 
     from counterfoil.report.board import Entry, entries_of
     from counterfoil.store import open_run
-    from counterfoil.store.canonical import canonical
+    from counterfoil.store.files import canonical
 
     write = output(out, "--out")
     entry = _one(run, entries_of(open_run(run)), model)

@@ -15,7 +15,7 @@ from counterfoil.metrics.junit import junit
 from counterfoil.metrics.rows import Rows
 from counterfoil.metrics.sameness import check_sources, differences
 from counterfoil.store import Run, open_run
-from counterfoil.store.canonical import canonical
+from counterfoil.store.files import canonical
 
 Bars = list[str] | None
 Text = str | None

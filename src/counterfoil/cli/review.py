@@ -103,7 +103,7 @@ class _Desk:
     def verdicts(self) -> None:
         """Write the verdicts and print the numbers that follow from them."""
         from counterfoil.cli.results import show
-        from counterfoil.store.reviewed import review_lines, review_of
+        from counterfoil.store.later import review_lines, review_of
         from counterfoil.web.review.publishing import publish
 
         written = publish(self._database, self._run, self._review)

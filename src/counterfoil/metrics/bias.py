@@ -50,7 +50,7 @@ def biases(run: Run, pairs: Pairs, *, clusters: int = CLUSTERS, seed: int = 0) -
 
 def read_directions(run: Run, pairs: Pairs) -> Floats | None:
     """How each pair's caption moved, one row a pair; None for a run without that stage.  # (pairs, D)"""
-    table, blobs = open_table(run.path / FOLDER, "directions"), Blobs(run.path / FOLDER / "blobs")
+    table, blobs = open_table(run.path / FOLDER, "directions"), Blobs(run.path)
     rows = []
     for name in pairs.ids.tolist():
         row = table.one(name)

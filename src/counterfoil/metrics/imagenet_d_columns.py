@@ -15,7 +15,7 @@ from counterfoil.core.spec.imagenet_d import MiningSpec
 from counterfoil.metrics.mining import Candidate, Look
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.store import Run
-from counterfoil.store.asked import asked_of
+from counterfoil.store.later import asked_of
 from counterfoil.store.stages import open_table
 
 Flags = NDArray[np.bool_]

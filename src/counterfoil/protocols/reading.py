@@ -12,15 +12,12 @@ from counterfoil import protocols, store
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.outcomes import part_name
-from counterfoil.store.appender import append_to
-from counterfoil.store.canonical import canonical
-from counterfoil.store.files import write_whole, writing
-from counterfoil.store.recovery import RESULTS
+from counterfoil.store.later import append_to
 
 if TYPE_CHECKING:
     from counterfoil.metrics.measures import Measure
     from counterfoil.protocols.base import Protocol
-    from counterfoil.store.appender import Appender
+    from counterfoil.store.later import Appender
 
 
 class Run(store.Run):
@@ -37,22 +34,21 @@ class Run(store.Run):
         return write_report([self], Path(out) if out is not None else self.path / "report")
 
     @contextmanager
-    def appending(self, *, part_rows: int = 4096) -> Iterator[Appender]:
+    def appending(self, *, chunk_rows: int = 4096) -> Iterator[Appender]:
         """Add many answers, a few at a time: `with run.appending() as rows: rows.add(predictions=…)`.
 
         Results that are there are computed again if the run's own model or oracle is among those who answer, as people do
-        who judge the images of a run that was made for them.
+        who judge the images of a run that was made for them. Until then those before stay.
         """
         protocol = protocols.of(self)
         own = {*protocol.models(self), part_name(self.spec.get("oracle"))} - {""}
-        with append_to(self.path, part_rows=part_rows, own=own) as rows:
+        with append_to(self.path, chunk_rows=chunk_rows, own=own) as rows:
             try:
                 yield rows
             finally:
                 rows.commit()
                 if rows.outdated:
-                    with writing(self.path):
-                        write_whole(self.path / RESULTS, canonical(protocol.results(self)))
+                    rows.close(protocol.results(self))
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:

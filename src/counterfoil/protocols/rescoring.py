@@ -18,7 +18,7 @@ from counterfoil.protocols import independence
 from counterfoil.protocols.class_reader import reading, recorded
 from counterfoil.protocols.reading import Run as ReadRun
 from counterfoil.store import Run
-from counterfoil.store.asked import Asked, Role, asked_of, record
+from counterfoil.store.later import Asked, Role, asked_of, record
 
 Stored = tuple[Trial, Picture]
 Watch = Callable[[int], None]

@@ -16,8 +16,7 @@ from torch import Tensor
 from counterfoil.engine.transfers import settle
 from counterfoil.parts.contracts import Model
 from counterfoil.protocols.independence import modules_of
-from counterfoil.store.canonical import canonical
-from counterfoil.store.files import write_whole, writing
+from counterfoil.store.files import canonical, write_whole, writing
 
 NAME = "speed.json"
 SECONDS = 0.3  # spent on timing, after a first call that is not counted

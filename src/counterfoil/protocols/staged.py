@@ -15,7 +15,7 @@ from counterfoil.protocols.ray.execution import LOCAL, Execution
 from counterfoil.protocols.ray.spreading import here, spreading
 from counterfoil.protocols.workbench import Workbench
 from counterfoil.store import Run, Writer
-from counterfoil.store.reviewed import by_people
+from counterfoil.store.later import by_people
 from counterfoil.store.stages import Progress, StageReached, Stages
 
 AnySpec = TypeVar("AnySpec", bound=StagedSpec)
@@ -57,7 +57,7 @@ class StagedProtocol(Generic[AnySpec, AnyBench, Tables]):
                 spec=spec.model_dump(mode="json"),
                 classes=bench.names,
                 provenance=bench.provenance(others.account or bench.account()),
-                part_images=engine.part_images,
+                chunk_images=engine.chunk_images,
             ) as writer,
         ):
             for note in writer.notes:
@@ -70,9 +70,9 @@ class StagedProtocol(Generic[AnySpec, AnyBench, Tables]):
             except StageReached:
                 tell(f"stopped after the stage {stage!r}; the same command without --stage goes on")
                 return store.open_run(out)
-            writer.begin(stages.mark())
+            writer.generation(stages.mark())
             self.write(bench, stages, tables, writer)
-            if dropped := writer.complete():
+            if dropped := writer.switch():
                 tell(_said_of_others(dropped))
             writer.finish(self.results(store.open_run(out), spec.seed))
         return store.open_run(out)

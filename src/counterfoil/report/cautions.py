@@ -9,7 +9,7 @@ from typing import Any, Literal
 from counterfoil.report.collect import Collected
 from counterfoil.report.numbers import Number, count, decimal, number
 from counterfoil.store import Run
-from counterfoil.store.asked import asked_of
+from counterfoil.store.later import asked_of
 
 FEW_IMAGES = 100
 WIDE_INTERVAL = 15.0  # percentage points

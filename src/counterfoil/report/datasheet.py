@@ -12,7 +12,7 @@ from typing import Any
 
 from counterfoil.core.errors import BadData, one_line
 from counterfoil.core.tables import read_json, unescape_formula
-from counterfoil.store.reviewed import review_lines
+from counterfoil.store.later import review_lines
 
 SET_FILE = "set.json"
 TABLE = "metadata.csv"

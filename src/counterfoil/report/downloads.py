@@ -16,7 +16,7 @@ import yaml
 
 from counterfoil.core.records import Trial
 from counterfoil.report.collect import Collected, path_answers
-from counterfoil.store.canonical import canonical
+from counterfoil.store.files import canonical
 
 PICTURES = ("clean", "reconstruction", "made")
 ROWS = 4096  # in one group of the Parquet file

@@ -27,9 +27,8 @@ from counterfoil.metrics.outcomes import part_name
 from counterfoil.parts.labels import CLASSES_FILE
 from counterfoil.report.datasheet import SET_FILE, TABLE, UNSTATED, About, count_by, datasheet
 from counterfoil.report.page import program_version
-from counterfoil.store import Run
-from counterfoil.store.pictures import PictureFile
-from counterfoil.store.reviewed import by_people, review_of
+from counterfoil.store import ImageFile, Run
+from counterfoil.store.later import by_people, review_of
 
 SUMS = "SHA256SUMS"
 CROISSANT = "croissant.json"
@@ -62,7 +61,7 @@ class ExportedImage:
     """One image of the set."""
 
     trial: Trial
-    file: PictureFile  # in the run
+    file: ImageFile  # in the run
     file_name: str  # in the set: the class's folder and a name of its own
     class_name: str
     oracle: str  # yes, no, or empty where the run's oracle leaves it open
@@ -75,14 +74,10 @@ class ExportedImage:
 
     def read(self) -> bytes:
         """Read the file, and refuse it where its content is not what the run stored."""
-        again = "repeat the run's command to make it again"
         try:
-            content = self.file.read_bytes()
-        except OSError:
-            raise UsageError(f"{self.file}: this image is missing from the run; {again}") from None
-        if hashlib.sha256(content).hexdigest() != self.sha256:
-            raise UsageError(f"{self.file}: damaged, its SHA-256 is not its name; delete it and {again}")
-        return content
+            return self.file.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{self.file}: {error.strerror}") from None
 
     def row(self) -> dict[str, Any]:
         """The image's row in the set's table. Line breaks in texts become spaces."""

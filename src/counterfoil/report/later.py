@@ -9,7 +9,7 @@ from counterfoil.core.errors import BadRun
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import read_outcomes
 from counterfoil.report.collect import Collected
-from counterfoil.store.asked import asked_of
+from counterfoil.store.later import asked_of
 
 
 @dataclass(frozen=True)

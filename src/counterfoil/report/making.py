@@ -16,7 +16,7 @@ from counterfoil.core.nested import dotted
 from counterfoil.core.spec import FmrSpec, ImagenetDSpec, LanceSpec, RunSpec, sections
 from counterfoil.report.collect import part_name
 from counterfoil.store import Run
-from counterfoil.store.asked import asked_of
+from counterfoil.store.later import asked_of
 
 PARTS = {"model": "Tested model", "generator": "Generator", "oracle": "Oracle", "data": "Data"}
 FLAGS = ("model", "data", "generator", "oracle", "captioner", "rewriter", "editor", "encoder", "painter")

@@ -6,13 +6,14 @@ import hashlib
 import io
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Trial
-from counterfoil.store.pictures import Pictures
+from counterfoil.store import Images
 
 LARGEST = 512  # side of a picture in the report; the run directory keeps the original
 SMALL = 144  # pictures up to this side are their own thumbnails
@@ -118,20 +119,15 @@ def strip(album: Album, run: Path, trial: Trial) -> Strip:
 
 
 @lru_cache(maxsize=16)
-def _pictures(run: Path) -> Pictures:
-    return Pictures(run)
+def _images(run: Path) -> Images:
+    return Images(run)
 
 
 def _read(run: Path, name: str) -> Image.Image | None:
-    """A picture of a run directory; None if it is missing, damaged, or a path that leads out of the directory."""
-    relative = PurePosixPath(name)
-    if relative.is_absolute() or ".." in relative.parts:
-        return None
-    if not (run / relative).resolve().is_relative_to(run.resolve()):  # a link to elsewhere, in a run that came from elsewhere
-        return None
+    """An image of a run directory; None if it is missing or damaged, or if no image of a run can have the name."""
     try:
-        content = _pictures(run).at(name).read_bytes()
+        content = _images(run).at(name).read_bytes()
         with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
             return image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except (BadRun, OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from counterfoil.store import Run
-from counterfoil.store.canonical import canonical, plain
+from counterfoil.store.files import canonical, plain
 
 
 def write_tables(

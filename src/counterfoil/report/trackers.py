@@ -16,7 +16,7 @@ from counterfoil.core.errors import UsageError
 from counterfoil.core.extras import require
 from counterfoil.core.nested import dotted
 from counterfoil.store import Run
-from counterfoil.store.recovery import RESULTS
+from counterfoil.store.chunks import RESULTS
 
 _LEFT_OUT = ("per_class", "curve", "interval")
 _LONGEST = 250  # letters of a parameter: the least that trackers take

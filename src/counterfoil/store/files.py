@@ -1,18 +1,26 @@
-"""Writing that leaves either the whole file or none, and says in one line why it could not."""
+"""Files that are written whole or not at all, JSON in one form, and the lock of a run directory."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
+import json
+import math
 import os
-from collections.abc import Iterable, Iterator
+import socket
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 from counterfoil.core.errors import BadRun
 
 TEMPORARY = ".tmp"
-"""Ending of files that are not finished. Only the holder of the lock makes them, so a fixed ending cannot clash."""
+"""Suffix of unfinished files. The next writer removes them."""
+
+LOCK = "run.lock"
+DECIMALS = 6
 
 _ADVICE = {
     errno.ENOSPC: "free some space or choose another --out",
@@ -34,7 +42,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_temporary(path: Path, data: bytes) -> Path:
-    """Write `data` beside `path` under a temporary name, and answer that name."""
+    """Write `data` to `path` with the temporary suffix, and return that path."""
     temporary = path.with_name(path.name + TEMPORARY)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
@@ -49,8 +57,8 @@ def write_temporary(path: Path, data: bytes) -> Path:
     return temporary
 
 
-def settle(path: Path) -> None:
-    """Force a file, or a folder's list of names, onto the disk."""
+def sync(path: Path) -> None:
+    """Force a file, or the list of names of a folder, onto the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -59,20 +67,36 @@ def settle(path: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that it is there in full or, whatever happens, not at all."""
+    """Write a file such that it is there in full or, whatever happens, not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = write_temporary(path, data)
     try:
-        settle(temporary)
+        sync(temporary)
         os.replace(temporary, path)
-        settle(path.parent)
+        sync(path.parent)
+    except BaseException:
+        remove(temporary)
+        raise
+
+
+def write_shared(path: Path, data: bytes, *, token: str, synced: bool = True) -> None:
+    """Write a file that other threads, or workers on other machines, may be writing with the same content.
+
+    With `synced` it is forced onto the disk at once; the entry of its folder is not: what a power cut takes is made again.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = write_temporary(path.with_name(f"{path.name}.{token}"), data)
+    try:
+        if synced:
+            sync(temporary)
+        os.replace(temporary, path)
     except BaseException:
         remove(temporary)
         raise
 
 
 def remove(path: Path) -> None:
-    """Remove a file if it is there and can be removed; leftovers are harmless and go when the next writer opens."""
+    """Remove a file if it is there and can be removed; leftovers are harmless."""
     with suppress(OSError):
         path.unlink()
 
@@ -84,12 +108,151 @@ def remove_empty(folders: Iterable[Path]) -> None:
             folder.rmdir()
 
 
+def size_of(path: Path) -> int:
+    """Size of a file; -1 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, read in pieces."""
+    """SHA-256 of a file, read piece by piece."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def key_of(name: str) -> int:
-    """Eight bytes that stand for an id, so that a million of them fit in little memory."""
+    """Stable 64-bit hash of an id, so that a million of them need little memory."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with sorted keys, floats to six decimals and a newline at the end: equal content is equal bytes.
+
+    NaN is refused: write null and say why in a note.
+    """
+    text = json.dumps(_plain(value, "", DECIMALS), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    return (text + "\n").encode()
+
+
+def plain(value: Any) -> Any:
+    """Convert a value to what JSON would give back: tuples become lists, paths text; floats keep all their digits."""
+    return _plain(value, "", None)
+
+
+def _plain(value: Any, where: str, decimals: int | None) -> Any:
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{where or 'value'}: {value} has no place in JSON; give null and a note")
+        return value if decimals is None else round(value, decimals) + 0.0  # + 0.0 turns -0.0 into 0.0
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, f"{where}.{key}".lstrip("."), decimals) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{where}[{index}]", decimals) for index, item in enumerate(value)]
+    raise ValueError(f"{where or 'value'}: {type(value).__name__} has no place in JSON")
+
+
+_held: set[int] = set()
+
+
+def _release_in_child() -> None:
+    # A forked worker shares the parent's lock and would keep it when the parent is killed.
+    for descriptor in _held:
+        with suppress(OSError):
+            os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_release_in_child)
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, or raise BadRun that names who does. The kernel releases it however the process ends."""
+    with writing(folder):
+        descriptor = _acquire(folder)
+    _held.add(descriptor)
+    try:
+        yield
+    finally:
+        _held.discard(descriptor)
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+
+def is_locked(folder: Path) -> bool:
+    """Tell whether a process holds the lock of a folder, without taking it: a writer that starts now would be refused."""
+    path = folder / LOCK
+    owner = _owner(path)
+    try:
+        status = path.stat()
+        device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+        with open("/proc/locks", encoding="ascii") as locks:
+            fields = [line.replace("->", "").split() for line in locks if " FLOCK " in line]
+    except FileNotFoundError:
+        return path.exists() and _lives(owner.get("pid"))
+    except OSError:
+        return False
+    # Some file systems show the kernel another device than they show us; there the process that signed decides.
+    found = [(pid, place) for _, _, _, _, pid, place, *_ in fields if place.endswith(f":{status.st_ino}")]
+    return any(place == f"{device}:{status.st_ino}" or pid == str(owner.get("pid")) for pid, place in found)
+
+
+def refuse_second_writer(folder: Path) -> None:
+    """Raise BadRun if a process is writing to the folder."""
+    if is_locked(folder):
+        raise BadRun(_in_use(folder))
+
+
+def _acquire(folder: Path) -> int:
+    path = folder / LOCK
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                with suppress(OSError):  # the lock holds without a signature; a full disk is reported by what comes next
+                    os.ftruncate(descriptor, 0)
+                    os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            raise BadRun(_in_use(folder)) from None
+        except FileNotFoundError:  # a writer that gave up removed the file: take the new one
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _in_use(folder: Path) -> str:
+    owner = _owner(folder / LOCK)
+    name = f"process {owner['pid']} on {owner['host']}" if {"pid", "host"} <= owner.keys() else "another process"
+    return f"{folder}: {name} is writing here; wait for it, or choose another --out"
+
+
+def _owner(path: Path) -> dict[str, Any]:
+    """Signature in a lock file; empty while its owner has only begun."""
+    try:
+        with path.open("rb") as stream:
+            owner = json.loads(stream.read(4096))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return owner if isinstance(owner, dict) else {}
+
+
+def _lives(pid: Any) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError, TypeError, OverflowError):
+        return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -10,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.core.errors import BadRun, BadSpec
-from counterfoil.store import canonical, schema
-from counterfoil.store.files import write_whole, writing
+from counterfoil.core.spec.base import FREE
+from counterfoil.core.tables import parse_json, read_bytes
+from counterfoil.store.files import plain, refuse_second_writer, write_whole, writing
 
 NAME = "run.json"
+SCHEMA = 3
+"""Number of the layout of a run directory. Another one is refused."""
 
 _MAKING = tuple(f"parts.generator.{name}" for name in ("mask", "encoder", "decoder", "style pictures"))
 PINNED = ("data", "size", "parts.dataset", "parts.*.weights", *_MAKING)
@@ -27,48 +31,59 @@ Steps = tuple[str, ...]
 
 @dataclass(frozen=True)
 class RunFile:
-    """The content of `run.json`."""
+    """Content of `run.json`."""
 
     spec: Mapping[str, Any]
     classes: tuple[str, ...]
     provenance: Mapping[str, Any]
-    resumed: tuple[Mapping[str, Any], ...] = ()  # provenance of later sittings, where it differed
+    resumed: tuple[Mapping[str, Any], ...] = ()  # provenance of later commands, where it differed
 
     def save(self, root: Path) -> None:
         """Write it into the run directory."""
         content = {
-            "schema": schema.VERSION,
+            "schema": SCHEMA,
             "spec": self.spec,
             "classes": list(self.classes),
             "provenance": self.provenance,
             "resumed": list(self.resumed),
         }
+        try:
+            data = (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        except UnicodeEncodeError:
+            raise BadSpec("a name in the specification, the classes or the data is not text in UTF-8; rename it") from None
         with writing(root):
-            write_whole(root / NAME, _json(content))
+            write_whole(root / NAME, data)
 
 
 def described(spec: Mapping[str, Any], classes: Sequence[str], provenance: Mapping[str, Any]) -> RunFile:
-    """The run file for what the caller asks, in the form it would be read back."""
+    """Run file of what the caller asks, in the form in which it would be read back."""
     try:
-        return RunFile(canonical.plain(spec), tuple(classes), canonical.plain(provenance))
+        return RunFile(plain(spec), tuple(classes), plain(provenance))
     except ValueError as error:
         raise BadSpec(f"a specification is plain values only; {error}") from None
 
 
+def check(path: str | os.PathLike[str], spec: Mapping[str, Any]) -> None:
+    """Refuse a folder that holds a run of another specification, or that a process is writing to, before parts are loaded."""
+    root = Path(path)
+    if (root / NAME).exists():
+        _check_spec(root, load(root).spec, plain(spec))
+        refuse_second_writer(root)
+
+
 def load(root: Path) -> RunFile:
-    """The run file of a directory, or BadRun if this program cannot read it."""
+    """Run file of a directory, or BadRun if this program cannot read it."""
     path = root / NAME
     try:
-        content = json.loads(path.read_bytes())
-        version = content["schema"]
-        if version > schema.VERSION:
-            raise BadRun(f"{path}: written by a newer Counterfoil (schema {version}, this one reads {schema.VERSION}); update it")
-        return RunFile(
-            spec=content["spec"],
-            classes=tuple(content["classes"]),
-            provenance=content["provenance"],
-            resumed=tuple(content["resumed"]),
-        )
+        content = parse_json(read_bytes(path), what=str(path))
+        if content["schema"] != SCHEMA:
+            version = f"schema {content['schema']}, this one reads {SCHEMA}"
+            raise BadRun(f"{path}: written by another version of Counterfoil ({version}); make the run again in another --out")
+        if not isinstance(content["spec"], dict) or not isinstance(content["provenance"], dict):
+            raise ValueError("not a mapping")
+        if not all(isinstance(each, str) for each in content["classes"]):
+            raise ValueError("classes are names")
+        return RunFile(content["spec"], tuple(content["classes"]), content["provenance"], tuple(content["resumed"]))
     except (FileNotFoundError, NotADirectoryError):
         raise BadRun(f"{root}: not a run directory ({_why_not(root)}); give the --out of a run{_runs_near(root)}") from None
     except OSError as error:
@@ -89,16 +104,14 @@ def _runs_near(place: Path, shown: int = 4) -> str:
     return f"; here are {', '.join(found[:shown])}{more}" if found else ""
 
 
-def resume(root: Path, stored: RunFile, asked: RunFile, *, free: Collection[str], pinned: Collection[str]) -> list[str]:
-    """Refuse unless `asked` is the run that is stored; record a new provenance and say in notes what is new in it."""
-    other = [steps for steps in _differing(stored.spec, asked.spec) if not _covered(steps, free)]
-    if other:
-        raise BadRun(f"{root}: holds a run with {_versus(stored.spec, asked.spec, other)}; choose another --out")
+def resume(root: Path, stored: RunFile, asked: RunFile) -> list[str]:
+    """Refuse unless `asked` is the run that is stored; record a new provenance and return notes on what is new in it."""
+    _check_spec(root, stored.spec, asked.spec)
     if stored.classes != asked.classes:
         difference = _first_difference(stored.classes, asked.classes)
         raise BadRun(f"{root}: holds a run over other classes ({difference}); choose another --out")
     changed = list(_differing(stored.provenance, asked.provenance))
-    fixed = [steps for steps in changed if _covered(steps, pinned)]
+    fixed = [steps for steps in changed if _covered(steps, PINNED)]
     if fixed:
         difference = _versus(stored.provenance, asked.provenance, fixed)
         raise BadRun(f"{root}: holds a run with {difference}; choose another --out")
@@ -107,8 +120,10 @@ def resume(root: Path, stored: RunFile, asked: RunFile, *, free: Collection[str]
     return [f"resumed with {_versus(stored.provenance, asked.provenance, changed)}"] if changed else []
 
 
-def _json(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+def _check_spec(root: Path, stored: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    other = [steps for steps in _differing(stored, asked) if not _covered(steps, FREE)]
+    if other:
+        raise BadRun(f"{root}: holds a run with {_versus(stored, asked, other)}; choose another --out")
 
 
 def _differing(stored: Mapping[str, Any], asked: Mapping[str, Any], above: Steps = ()) -> Iterator[Steps]:

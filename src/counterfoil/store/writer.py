@@ -1,147 +1,410 @@
-"""Writing a run directory: add what was made of each image, commit it in parts."""
+"""Create or resume a run directory, and add what was made of each image."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import threading
+from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from counterfoil.core.errors import BadData
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from counterfoil.core.errors import BadData, BadRun
 from counterfoil.core.records import Prediction, Trial, Verdict
-from counterfoil.store import parts
-from counterfoil.store.adoption import adopt, withdraw
-from counterfoil.store.aside import bring_back, set_aside
-from counterfoil.store.canonical import canonical
-from counterfoil.store.done import Done
-from counterfoil.store.files import remove, write_whole, writing
-from counterfoil.store.recovery import RESULTS, Recovered
-from counterfoil.store.schema import to_parquet
-from counterfoil.store.staging import PartBuffer, Staged
+from counterfoil.store import runfile
+from counterfoil.store.chunks import (
+    CHUNKS,
+    CONTENTS,
+    RESULTS,
+    Chunk,
+    ChunkBuilder,
+    Contents,
+    Damaged,
+    manifest_path,
+    numbers,
+    read_chunk,
+)
+from counterfoil.store.files import LOCK, TEMPORARY, canonical, hold, key_of, remove, remove_empty, write_whole, writing
+from counterfoil.store.images import IMAGES, ZIP
+from counterfoil.store.later import carry_over
+from counterfoil.store.tables import SCHEMAS, scan
+
+STAGES = "stages"
+"""Folder of a staged protocol's tables; once something is in it, the run has begun."""
+
+COMMIT_AFTER = 30.0  # seconds that a finished image waits for others at most before it is committed
+PACKED_FROM = 10_000  # images from which on they go into zips: a few files for each would be more than disks like
+
+_CHUNKS = 2_000  # a run has about this many at most, so that opening it stays quick
+_LARGEST = 4_096
+_READERS = 4
+
+
+class Layout(TypedDict):
+    """Options of `write` that follow from the size of a run."""
+
+    chunk_images: int
+    packed: bool
+
+
+def layout(images: int, *, at_least: int) -> Layout:
+    """Layout of a run over that many images, with chunks of at least the size that was asked for."""
+    return {"chunk_images": max(at_least, min(images // _CHUNKS, _LARGEST)), "packed": images >= PACKED_FROM}
+
+
+class Done:
+    """Set of the complete images by their 64-bit keys; two ids share one once in some ten billion runs."""
+
+    def __init__(self, blocks: Iterable[NDArray[np.uint64]] = ()) -> None:
+        self._before: NDArray[np.uint64] = np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *blocks]))
+        self._new: set[int] = set()
+
+    def __contains__(self, image_id: str) -> bool:
+        return not self.missing([image_id])
+
+    def __len__(self) -> int:
+        return len(self._before) + len(self._new)
+
+    def missing(self, image_ids: Sequence[str]) -> list[int]:
+        """Places of the ids that are not complete."""
+        keys = np.array(array("Q", map(key_of, image_ids)), dtype=np.uint64)
+        held = np.zeros(len(keys), dtype=bool)
+        if len(self._before):
+            held = self._before[np.minimum(np.searchsorted(self._before, keys), len(self._before) - 1)] == keys
+        return [place for place in np.flatnonzero(~held).tolist() if int(keys[place]) not in self._new]
+
+    def add(self, image_id: str) -> None:
+        """Count an image as complete."""
+        self._new.add(key_of(image_id))
 
 
 class Writer:
-    """Takes in what was made of each image. `store.write` makes one and holds the directory's lock meanwhile."""
+    """Adds what was made of each image. `store.write` makes one and holds the directory's lock meanwhile.
 
-    def __init__(self, root: Path, state: Recovered, *, part_images: int, packed: bool = False) -> None:
-        self.path = root
-        self.packed = packed
-        """Whether pictures go into packs, one a part, instead of files of their own."""
-        self.part_images = part_images
-        """Images in one part: what a kill can lose at most of those that were added."""
-        self.notes = state.notes
+    Images are committed in chunks: when a chunk is full, and at the latest some seconds after its first image.
+    """
+
+    def __init__(self, root: Path, *, chunk_images: int, packed: bool = False) -> None:
+        """Put the directory in order: drop damaged chunks, remove leftovers, list the complete images."""
+        self.path, self.chunk_images, self.packed = root, chunk_images, packed
+        self.notes: list[str] = []
         """What was found damaged or different on resuming, for people."""
-        self.done = state.done
-        """The images that are complete: `image_id in writer.done`."""
-        self.counts = state.counts
-        """How many images are complete, validated and skipped by now, those of earlier sittings included."""
-        self._next_number = state.next_number
-        self._mark = ""
-        self._waiting = self._buffer()
-        self._staged: Staged | None = None  # what is being committed, so that it can be tried again
-
-    def begin(self, mark: str) -> None:
-        """Drop the images that were derived from something else than `mark` stands for; new ones are written under it.
-
-        What models, oracles and people said later is set aside until `complete`, as pictures may be others then.
-        """
-        self._mark = mark
-        self.counts.update(dict.fromkeys(self.counts, 0))
         self.done = Done()
-        made = [part for number in parts.numbers(self.path) if "trials" in (part := parts.read_part(self.path, number)).tables]
-        if any(part.mark != mark for part in made):
-            remove(self.path / RESULTS)
-            set_aside(self.path)
-        for part in made:
-            number = part.number
-            if part.mark != mark:
-                with writing(self.path):
-                    parts.manifest_path(self.path, number).unlink()
-                for table in part.tables:
-                    remove(parts.table_path(self.path, table, number))
-                remove(parts.pack_path(self.path, number))
-                continue
-            for name in self.counts:
-                self.counts[name] += getattr(part, name)
-            self.done.add_keys(parts.image_keys(self.path, number))
+        """The complete images: `image_id in writer.done`."""
+        self.counts = {"images": 0, "accepted": 0, "skipped": 0}
+        """Complete, accepted and skipped images by now, those of earlier commands included."""
+        self._contents = self._read_contents()
+        self._mark = self._contents.mark
+        self._chunks: dict[int, Chunk] = {}
+        self._lock = threading.RLock()
+        self._timer: threading.Timer | None = None
+        self._failure: Exception | None = None  # of a commit by the timer
+        self._next = 0
+        self._recover()
+        self._waiting = self._builder()
+        self._closed: Chunk | None = None  # what is being committed, so that it can be tried again
 
-    def keep(self, png: bytes) -> str:
-        """Keep a picture of the image that is added next, and answer its name relative to the run directory."""
-        return self._waiting.keep(png)
+    def expect(self, images: int) -> None:
+        """Lay the run out for that many images."""
+        self.chunk_images, self.packed = layout(images, at_least=self.chunk_images).values()  # type: ignore[assignment]
+        self._waiting = self._builder() if not len(self._waiting) else self._waiting
 
     def add(
         self,
         trials: Sequence[Trial],
-        predictions: Sequence[Prediction],
-        verdicts: Sequence[Verdict],
-        pictures: Mapping[str, bytes] | None = None,
+        predictions: Sequence[Prediction] = (),
+        verdicts: Sequence[Verdict] = (),
+        images: Iterable[bytes] = (),
     ) -> None:
-        """Take in all there is of one source image. `pictures` are the made ones by trial id, unless kept already."""
-        if self._staged is not None:
-            self.commit()  # what failed to be committed goes first
-        before = dict(self._waiting.counts)
-        if trials and trials[0].image_id in self.done:
-            raise BadData(f"image id {trials[0].image_id!r} occurs twice; every image of a data set needs an id of its own")
-        self.done.add(self._waiting.add(trials, predictions, verdicts, pictures))
-        for name, number in self._waiting.counts.items():
-            self.counts[name] += number - before[name]
-        if self._waiting.counts["images"] >= self.part_images:
-            self.commit()
+        """Add all there is of one source image. `images` are the PNG files that its trials name."""
+        with self._lock:
+            self._raise_failure()
+            if self._closed is not None:
+                self.flush()  # what could not be committed goes first
+            if trials:
+                self._check_new(trials[0].image_id)
+            before = dict(self._waiting.counts)
+            self.done.add(self._waiting.add(trials, predictions, verdicts, images))
+            for name, number in self._waiting.counts.items():
+                self.counts[name] += number - before[name]
+            if len(self._waiting) >= self.chunk_images or self._waiting.is_full:
+                self.flush()
+            elif self._timer is None:
+                self._timer = threading.Timer(COMMIT_AFTER, self._flush_late)
+                self._timer.daemon = True
+                self._timer.start()
 
-    def adopt(self, staged: Staged) -> None:
-        """Make a part that another process staged one of the run's; each of its images must be new."""
-        for image_id in staged.image_ids:
-            if image_id in self.done:
-                raise BadData(f"image id {image_id!r} occurs twice; every image of a data set needs an id of its own")
-        adopt(self.path, staged, self._next_number, mark=self._mark)
-        self._next_number += 1
-        for image_id in staged.image_ids:
-            self.done.add(image_id)
-        for name, number in staged.counts.items():
-            self.counts[name] += number
+    def commit(self, chunk: Chunk) -> None:
+        """Commit a chunk that another process has closed; each of its images must be new."""
+        with self._lock:
+            for image_id in chunk.image_ids:
+                self._check_new(image_id)
+            self._commit(chunk)
+            for image_id in chunk.image_ids:
+                self.done.add(image_id)
+            for name in self.counts:
+                self.counts[name] += getattr(chunk, name)
 
-    def commit(self) -> None:
-        """Commit the images taken in since the last part. After a failure it may be called again."""
-        if not self._waiting.counts["images"]:
-            return
-        self._staged = self._staged or self._waiting.stage()
-        adopt(self.path, self._staged, self._next_number, mark=self._mark)
-        self._next_number += 1
-        committed, self._waiting, self._staged = self._waiting, self._buffer(), None
-        committed.hand_over(self._waiting)
+    def flush(self) -> None:
+        """Commit the images added since the last chunk. After a failure it may be called again."""
+        with self._lock:
+            self._stop_timer()
+            if not len(self._waiting):
+                return
+            self._closed = self._closed or self._waiting.close()
+            self._commit(self._closed)
+            for name in self._waiting.packed_files:
+                remove(self.path / name)
+            self._waiting, self._closed = self._builder(), None
 
-    def complete(self) -> Counter[tuple[str, str]]:
-        """Commit what is left. What was said later of pictures that are the same as before is there again.
+    def generation(self, mark: str) -> None:
+        """Write trials that were made from tables with this mark. Those of another mark stay readable until `switch`."""
+        trials = {number: chunk for number, chunk in self._chunks.items() if "trials" in chunk.tables}
+        if not any(chunk.mark == self._contents.mark for chunk in trials.values()):
+            self._contents = replace(self._contents, mark=mark)
+            self._contents.save(self.path)
+        shown = {mark, self._contents.mark}
+        cut_off = {number for number in self._chunks if number not in trials} if mark != self._contents.mark else set()
+        self._drop(  # those of other tables, and what a switch that was killed had carried over
+            [each for each in self._chunks.values() if each.mark not in shown or (each.mark == mark and each.number in cut_off)]
+        )
+        self._mark = mark
+        self._count([chunk for chunk in trials.values() if chunk.mark == mark])
 
-        Answers how many rows were dropped, because their pictures are others now or gone, by role and name.
+    def switch(self) -> Counter[tuple[str, str]]:
+        """Let readers see the trials of this generation instead of those before.
+
+        Later answers about images that are the same stay. Returns how many rows were dropped, by role and name.
         """
-        self.commit()
-        return bring_back(self.path)
+        self.flush()
+        old = [chunk for chunk in self._chunks.values() if chunk.mark != self._mark]
+        if self._mark == self._contents.mark:
+            return Counter()
+        carried, dropped = carry_over(self.path, old, [each for each in self._chunks.values() if each.mark == self._mark])
+        for builder in carried:
+            self._commit(builder.close())
+        remove(self.path / RESULTS)  # they are those of the trials before
+        self._contents = replace(self._contents, mark=self._mark)
+        self._drop(old)
+        return dropped
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Commit what is left and write `results.json`."""
-        self.commit()
+        self.close()
         with writing(self.path):
             write_whole(self.path / RESULTS, canonical(results))
+        if self._contents.outdated:
+            self._contents = replace(self._contents, outdated=False)
+            self._contents.save(self.path)
 
-    def salvage(self) -> None:
+    def close(self) -> None:
+        """Commit what is left, and note which chunks the run is made of."""
+        self.flush()
+        self._raise_failure()
+        self._contents = self._contents.closed(self.path)
+        self._contents.save(self.path)
+
+    def save_what_is_complete(self) -> None:
         """After a failure, commit what is complete or, if that fails too, leave no trace of it."""
+        with self._lock:
+            try:
+                self.flush()
+                self.close()
+            except Exception:  # the failure that led here is the one to report
+                if self._closed is not None:
+                    with suppress(Exception):
+                        replace(self._closed, number=self._next).drop(self.path)
+            self._stop_timer()
+            self._waiting.discard()
+            self._waiting, self._closed = self._builder(), None
+
+    def _builder(self) -> ChunkBuilder:
+        return ChunkBuilder(self.path, f"{self._next:06d}", packed=self.packed)
+
+    def _check_new(self, image_id: str) -> None:
+        if image_id in self.done:
+            raise BadData(f"image id {image_id!r} occurs twice; every image of a data set needs an id of its own")
+
+    def _commit(self, chunk: Chunk) -> None:
+        if self._mark == self._contents.mark and chunk.images:
+            remove(self.path / RESULTS)  # they do not include these images
+        self._chunks[self._next] = chunk.commit(self.path, self._next, mark=self._mark)
+        self._next += 1
+
+    def _drop(self, chunks: Sequence[Chunk]) -> None:
+        """Note what the run is made of from now on, then remove chunks."""
+        self._contents = self._contents.closed(self.path, without={chunk.number for chunk in chunks})
+        self._contents.save(self.path)
+        for chunk in chunks:
+            chunk.drop(self.path)
+            del self._chunks[chunk.number]
+
+    def _flush_late(self) -> None:
+        with self._lock:
+            self._timer = None
+            try:
+                self.flush()
+            except Exception as error:  # raised by the next call from the run's own thread
+                self._failure = error
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _read_contents(self) -> Contents:
         try:
-            self.commit()
-        except Exception:  # the failure that led here is the one to tell of
-            if self._staged is not None:
-                withdraw(self.path, self._staged, self._next_number)
-        self._waiting.discard()
-        self._waiting, self._staged = self._buffer(), None
+            return Contents.of(self.path)
+        except BadRun:
+            return Contents()  # it is written again; a generation that was complete is seen again after its switch
 
-    def _buffer(self) -> PartBuffer:
-        return PartBuffer(self.path, f"{self._next_number:06d}", packed=self.packed)
+    def _recover(self) -> None:
+        there = numbers(self.path)
+        with ThreadPoolExecutor(_READERS) as readers:  # hashing and reading wait for the disk
+            examined = list(readers.map(self._examined, there))
+        found = dict(zip(there, examined, strict=True))
+        problems = {number: str(chunk.args[0]) for number, chunk in found.items() if isinstance(chunk, Damaged)}
+        problems |= {number: f"{manifest_path(Path(), number)} is missing" for number in self._contents.lost(there)}
+        if problems:
+            remove(self.path / RESULTS)  # they include images that are now gone
+        for number, problem in sorted(problems.items()):
+            manifest_path(self.path, number).unlink(missing_ok=True)
+            self.notes.append(f"chunk {number} dropped, its work is done again: {problem}")
+        self._chunks = {number: chunk for number, chunk in found.items() if isinstance(chunk, Chunk)}
+        self._next = 1 + max([*there, *problems, -1])
+        if problems:
+            self._contents = self._contents.closed(self.path)
+            self._contents.save(self.path)
+        self._remove_leftovers()
+        self._count([chunk for chunk in self._chunks.values() if "trials" in chunk.tables and chunk.mark == self._mark])
+
+    def _examined(self, number: int) -> Chunk | Damaged:
+        try:
+            chunk = read_chunk(self.path, number)
+        except Damaged as damage:
+            return damage
+        damaged = chunk.damaged(self.path)
+        for path in damaged:  # a stage or another chunk may share an image: what is not there is made again
+            remove(path)
+        return Damaged(*(f"{path.relative_to(self.path)} {how}" for path, how in damaged.items())) if damaged else chunk
+
+    def _count(self, held: Sequence[Chunk]) -> None:
+        """Take the images of these chunks for the complete ones."""
+        with ThreadPoolExecutor(_READERS) as readers:
+            self.done = Done(readers.map(self._keys, held))
+        self.counts = {name: sum(getattr(chunk, name) for chunk in held) for name in self.counts}
+
+    def _keys(self, chunk: Chunk) -> NDArray[np.uint64]:
+        rows = scan(chunk.table_path(self.path, "trials"), "trials", columns=["image_id"])
+        ids = (image_id for batch in rows for image_id in pc.unique(batch.column("image_id")).to_pylist())
+        return np.array(array("Q", map(key_of, ids)), dtype=np.uint64)
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a killed writer had not committed. Images stay, as the same ones are made again."""
+        owned = {path for chunk in self._chunks.values() for path in chunk._paths(self.path)}
+        for name in SCHEMAS:
+            for path in _files(self.path / name):
+                if path not in owned:
+                    remove(path)
+        for folder in (self.path, self.path / CHUNKS, self.path / IMAGES, *_folders(self.path / IMAGES)):
+            for path in _files(folder):
+                if path.name.endswith(TEMPORARY) or (path.suffix == ZIP and path not in owned):
+                    remove(path)
 
 
-def write_tables(root: Path, number: int, tables: Mapping[str, Sequence[Any]]) -> dict[str, parts.Table]:
-    """Put the tables of a part that have rows on the disk."""
-    return {
-        name: parts.write_table(root, name, number, data=to_parquet(name, records), rows=len(records))
-        for name, records in tables.items()
-        if records
-    }
+@contextmanager
+def write(
+    path: str | os.PathLike[str],
+    spec: Mapping[str, Any],
+    classes: Sequence[str],
+    provenance: Mapping[str, Any],
+    *,
+    chunk_images: int = 64,
+    packed: bool = False,
+) -> Iterator[Writer]:
+    """Create a run directory, or resume the one that is there.
+
+    Leaving the block commits what is complete, also after an exception; if that is nothing, what this call created is
+    removed again. `packed` puts the images of a chunk into one zip instead of a file for each.
+    """
+    root = Path(path)
+    asked = runfile.described(spec, classes, provenance)
+    made = _folder(root)
+    try:
+        with hold(root):
+            fresh = not (root / runfile.NAME).exists()
+            writer: Writer | None = None
+            try:
+                notes = [] if fresh else runfile.resume(root, runfile.load(root), asked)
+                if fresh:
+                    asked.save(root)
+                with writing(root):
+                    writer = Writer(root, chunk_images=chunk_images, packed=packed)
+                writer.notes[:0] = notes
+                yield writer
+                writer.close()
+            except BaseException:
+                if writer is not None:
+                    writer.save_what_is_complete()
+                if fresh and not numbers(root) and not (root / STAGES).exists():
+                    _clear(root)
+                raise
+    finally:
+        remove_empty(made)  # only those of a run that never began are empty
+
+
+def _folder(root: Path) -> list[Path]:
+    """Make sure the folder is there and may hold a run; return the folders that had to be made."""
+    with writing(root):
+        if root.is_dir():
+            names = set(os.listdir(root))
+            # A writer killed in its first moments leaves a lock and perhaps an unfinished run.json: as good as empty.
+            strange = {name for name in names if name != LOCK and not name.endswith(TEMPORARY)}
+            if strange and runfile.NAME not in names:
+                raise BadRun(f"{root}: not empty and not a run directory (it has {min(strange)}); choose another --out")
+            return []
+        if root.exists():
+            raise BadRun(f"{root}: is a file, and a run needs a folder; choose another --out")
+        made: list[Path] = []
+        try:
+            for folder in [each for each in (*reversed(root.parents), root) if not each.exists()]:
+                folder.mkdir(exist_ok=True)
+                made.append(folder)
+        except BaseException:
+            remove_empty(made)
+            raise
+        return made
+
+
+def _clear(root: Path) -> None:
+    """Remove all that a run without a chunk has written; `run.json` goes last, as it marks the folder as ours."""
+    for name in (CHUNKS, IMAGES, *SCHEMAS):
+        shutil.rmtree(root / name, ignore_errors=True)
+    for name in (CONTENTS, runfile.NAME, LOCK):
+        remove(root / name)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        with os.scandir(folder) as entries:
+            yield from (folder / entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        with os.scandir(folder) as entries:
+            yield from (folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False))

@@ -6,11 +6,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from counterfoil.core.errors import BadRun, CounterfoilError
-from counterfoil.store import Run, open_run
-from counterfoil.store.pictures import Packed, PictureFile, Pictures
+from counterfoil.store import ImageFile, Images, Run, open_run
 from counterfoil.store.runfile import NAME
 
 DEPTH = 6  # folders below the served one in which runs are looked for
@@ -75,20 +74,17 @@ def inside(root: Path, name: str) -> Path | None:
         return None
 
 
-def picture_file(run: Path, file: str) -> PictureFile:
-    """A picture of a run directory, or BadRun if it is missing or not in it."""
-    path = inside(run, file)
-    if path is not None and path.suffix == ".png" and path.is_file():
-        return path
-    found = _pictures(run).at(file) if path is None and PurePosixPath(file).suffix == ".png" else None
-    if not isinstance(found, Packed) or not found.is_file():
-        raise BadRun(f"{file}: this picture is missing from the run directory")
+def picture_file(run: Path, file: str) -> ImageFile:
+    """An image of a run directory, or BadRun if it is missing or not in it."""
+    found = _images(run).at(file)
+    if not found.is_file():
+        raise BadRun(f"{file}: this image is missing from the run directory")
     return found
 
 
 @lru_cache(maxsize=16)
-def _pictures(run: Path) -> Pictures:
-    return Pictures(run)
+def _images(run: Path) -> Images:
+    return Images(run)
 
 
 def _printable(name: str) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from counterfoil.store import lock, parts, runfile
-from counterfoil.store.recovery import RESULTS
+from counterfoil.store import runfile
+from counterfoil.store.chunks import RESULTS, Chunk, Contents, Damaged, manifest_path, numbers, read_chunk
+from counterfoil.store.files import is_locked
 
 State = Literal["finished", "under way", "stopped", "being added to"]
 
@@ -53,42 +52,44 @@ def progress(path: Path) -> Progress:
     """How far the run in `path` is; BadRun if it cannot be read."""
     described = runfile.load(path)
     total = described.provenance.get("images")
-    counts = {"images": 0, "validated": 0, "skipped": 0}
+    counts, mark = {"images": 0, "accepted": 0, "skipped": 0}, Contents.of(path).mark
     written: list[tuple[float, int]] = []
-    for number in parts.numbers(path):
+    for number in numbers(path):
         part, when = _part(path, number)
-        if part is None:
+        if part is None or part.mark != mark:
             continue
         for name in counts:
             counts[name] += getattr(part, name)
         if part.images:
             written.append((when, part.images))
-    finished, held = (path / RESULTS).exists(), _held(path / lock.NAME)
+    finished, held = (path / RESULTS).exists(), is_locked(path)
     state: State = ("being added to" if held else "finished") if finished else "under way" if held else "stopped"
     return Progress(
         state,
-        **counts,
+        images=counts["images"],
+        validated=counts["accepted"],
+        skipped=counts["skipped"],
         expected=total if isinstance(total, int) else None,
         per_second=_speed(written),
         stages=_stages(path / "stages"),
     )
 
 
-_cache: dict[Path, tuple[int, parts.Part, float]] = {}
+_cache: dict[Path, tuple[int, Chunk, float]] = {}
 
 
-def _part(path: Path, number: int) -> tuple[parts.Part | None, float]:
+def _part(path: Path, number: int) -> tuple[Chunk | None, float]:
     """A part and when it was written. Manifests never change, so one that was read is not read again."""
-    manifest = parts.manifest_path(path, number)
+    manifest = manifest_path(path, number)
     try:
         status = manifest.stat()
         known = _cache.get(manifest)
         if known is None or known[0] != status.st_mtime_ns:
             if len(_cache) > 100_000:
                 _cache.clear()
-            known = _cache[manifest] = (status.st_mtime_ns, parts.read_part(path, number), status.st_mtime)
+            known = _cache[manifest] = (status.st_mtime_ns, read_chunk(path, number), status.st_mtime)
         return known[1], known[2]
-    except (OSError, parts.Damaged):
+    except (OSError, Damaged):
         return None, 0.0
 
 
@@ -111,27 +112,3 @@ def _speed(written: list[tuple[float, int]]) -> float | None:
     if len(written) < 2 or written[-1][0] <= written[0][0]:
         return None
     return sum(images for _, images in written[1:]) / (written[-1][0] - written[0][0])
-
-
-def _held(path: Path) -> bool:
-    """Whether somebody holds the lock. Trying it would turn a writer away that starts at the same moment."""
-    try:
-        status = path.stat()
-        place = f":{status.st_ino}"
-        with open("/proc/locks", encoding="ascii") as locks:
-            return any(" FLOCK " in line and any(field.endswith(place) for field in line.split()) for line in locks)
-    except FileNotFoundError:
-        return _owner_lives(path)
-    except OSError:
-        return False
-
-
-def _owner_lives(path: Path) -> bool:
-    """Where the kernel does not list locks: whether the process that last held it is there."""
-    try:
-        os.kill(int(json.loads(path.read_bytes())["pid"]), 0)
-    except PermissionError:
-        return True
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return False
-    return True

@@ -11,8 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from counterfoil.core.errors import CounterfoilError
-from counterfoil.store import parts, runfile
-from counterfoil.store.recovery import RESULTS
+from counterfoil.store import runfile
+from counterfoil.store.chunks import CONTENTS, RESULTS, numbers
 
 LOG = logging.getLogger("counterfoil.web")
 
@@ -80,8 +80,8 @@ def key_of(kind: str, runs: Sequence[Path]) -> str:
     seen = hashlib.sha256(kind.encode())
     for run in runs:
         seen.update(str(run).encode("utf-8", "surrogateescape"))
-        seen.update(repr(parts.numbers(run)).encode())
-        for name in (runfile.NAME, RESULTS):
+        seen.update(repr(numbers(run)).encode())
+        for name in (runfile.NAME, CONTENTS, RESULTS):
             try:
                 status = (run / name).stat()
                 seen.update(f"{status.st_mtime_ns} {status.st_size}".encode())

@@ -26,7 +26,7 @@ from counterfoil.parts.language.training import (
     train,
     write_pairs,
 )
-from counterfoil.store import lock
+from counterfoil.store.files import hold
 from counterfoil_lab.language import rewriter
 from counterfoil_lab.parts import WEIGHTS
 from tests.parts.language.small_models import llama
@@ -151,7 +151,7 @@ def test_other_settings_do_not_resume_it(tmp_path: Path, file: Path, base: str) 
 
 
 def test_two_trainings_do_not_share_a_folder(tmp_path: Path, file: Path, base: str) -> None:
-    with lock.hold(tmp_path), pytest.raises(BadRun, match="is writing here"):
+    with hold(tmp_path), pytest.raises(BadRun, match="is writing here"):
         train(file, base, tmp_path, recipe=RECIPE)
 
 

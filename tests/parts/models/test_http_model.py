@@ -156,7 +156,7 @@ def test_a_run_pauses_when_the_endpoint_breaks_and_goes_on_later(endpoint: Endpo
     spoil, message = BREAKS[kind]
     data = f"tensors:{arrays(tmp_path / 'data.npz', 16)}"
     model = {"name": f"python:{Path(__file__).parents[2] / 'fakes.py'}:TinyModel", "differentiable": False}
-    small = {"slots": 4, "part_images": 4}
+    small = {"slots": 4, "chunk_images": 4}
     whole = protocols.run(spec(data, model=model, engine=small), tmp_path / "whole")
     quick = {**QUICK, "timeout": 1.0} if kind == "time-out" else QUICK
     remote, given = spec(data, model=endpoint.url, engine=small), Given({"model": http_model(endpoint.url, retries=1, **quick)})

@@ -21,5 +21,5 @@ def run(out: str, pace: float, begun: Any) -> None:
         begun.set()
         time.sleep(pace)
 
-    protocols.run(spec(engine={"batch": 4, "part_images": 8}), Path(out), given=given(), watch=watch)
+    protocols.run(spec(engine={"batch": 4, "chunk_images": 8}), Path(out), given=given(), watch=watch)
     sys.exit(0)

@@ -32,8 +32,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
         for at, (label, word) in enumerate([(2, "beach"), (0, "forest"), (2, "forest"), (0, "beach")]):
             picture = images.png(torch.rand(3, 8, 8, generator=dice))
             words = {"factor": "background", "value": word, "prompt": f"something, in the {word}"}
-            trial = Trial(f"{at}", "painted", label, at, "made", 0, 0, image=writer.keep(picture), **words)
-            writer.add([trial], [], [Verdict(trial.trial_id, "made", "o:", True, 1.0, label)])
+            trial = Trial(f"{at}", "painted", label, at, "made", 0, 0, image=store.image_name(picture), **words)
+            writer.add([trial], [], [Verdict(trial.trial_id, "made", "o:", True, 1.0, label)], [picture])
     return store.open_run(where)
 
 

@@ -64,7 +64,7 @@ class EngineSpec(Strict):
         description="what parts compute in; losses, distances, steps: float32 always; by default bf16 on a GPU that has it",
     )
     compile: bool | None = Field(None, description="compile the parts; by default on a GPU below float32, for long runs")
-    part_images: int = Field(
+    chunk_images: int = Field(
         64, ge=1, description="images in one part of the store: what a kill can lose at most, beside those under way"
     )
 
@@ -75,10 +75,10 @@ class StagesSpec(Strict):
     batch: int = Field(16, ge=1, description="items handed to a stage at a time: what a kill can lose at most")
     tile: int | None = Field(None, ge=1, description="pictures in one call of a part; default 8 on a CPU, 32 on a GPU")
     workers: int = Field(1, ge=1, le=64, description="threads for stages that wait for others, such as a remote rewriter")
-    part_images: int = Field(64, ge=1, description="images in one part of the store")
+    chunk_images: int = Field(64, ge=1, description="images in one part of the store")
 
 
-FREE = ("device", "strict", *(f"engine.{name}" for name in ("slots", "tile", "part_images", "batch", "workers")))
+FREE = ("device", "strict", *(f"engine.{name}" for name in ("slots", "tile", "chunk_images", "batch", "workers")))
 """Keys of a specification that lay out the work, or end it, and change no number. A resumed run may give them anew."""
 
 Presets = Mapping[str, Mapping[str, Mapping[str, Any]]]

@@ -33,8 +33,7 @@ from counterfoil.parts.language.grammar import FACTORS, parse
 from counterfoil.parts.language.prompted_rewriter import NOTE, PromptStyle, as_note, read_note, style_named, style_of
 from counterfoil.parts.language.text_models import encode, load_causal, seed_of
 from counterfoil.parts.pretrained import DTYPES, quiet
-from counterfoil.store import lock
-from counterfoil.store.files import remove, write_whole, writing
+from counterfoil.store.files import hold, remove, write_whole, writing
 
 FIELDS = ("caption", "factor", "edit")
 IGNORED = -100  # label of the tokens that are not to be predicted
@@ -340,7 +339,7 @@ def _validation_loss(trainer: Any, examples: Sequence[dict[str, list[int]]]) -> 
 def _locked(out: Path) -> Iterator[None]:
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    with lock.hold(out):
+    with hold(out):
         yield
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,20 +16,14 @@ from counterfoil.parts import images
 from counterfoil.parts.contracts import Sample
 from counterfoil.protocols import strict
 from counterfoil.protocols.assembly import Assembly, image_seed
-from counterfoil.store.parts import picture_name
+from counterfoil.store import image_name
 
 
 class Target(Protocol):
     """Where outcomes go: the store's writer, or a part that is being gathered."""
 
-    def keep(self, png: bytes) -> str: ...
-
     def add(
-        self,
-        trials: Sequence[Trial],
-        predictions: Sequence[Prediction],
-        verdicts: Sequence[Verdict],
-        pictures: Mapping[str, bytes] | None = None,
+        self, trials: Sequence[Trial], predictions: Sequence[Prediction], verdicts: Sequence[Verdict], images: Sequence[bytes]
     ) -> object: ...
 
 
@@ -54,9 +48,7 @@ class Outcome:
 
     def put(self, target: Target) -> None:
         """Write it down."""
-        for png in self.pictures:
-            target.keep(png)
-        target.add(self.trials, self.predictions, self.verdicts)
+        target.add(self.trials, self.predictions, self.verdicts, self.pictures)
 
 
 def record(assembly: Assembly, finished: Finished, source: str) -> Outcome:
@@ -65,7 +57,7 @@ def record(assembly: Assembly, finished: Finished, source: str) -> Outcome:
     pictures: dict[str, bytes] = {}
 
     def keep(png: bytes) -> str:
-        name = picture_name(hashlib.sha256(png).hexdigest())
+        name = image_name(png)
         pictures[name] = png
         return name
 

@@ -24,8 +24,7 @@ from counterfoil.protocols.fmr import preflight
 from counterfoil.protocols.fmr.climbed import Outcome, record, skipped
 from counterfoil.protocols.pipeline import in_background
 from counterfoil.protocols.ray.execution import LOCAL, Execution
-from counterfoil.store import Run, Writer
-from counterfoil.store.layout import layout
+from counterfoil.store import Run, Writer, layout
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def _run_here(spec: FmrSpec, out: Path, *, given: Given | None, watch: Watch, te
         spec=spec.model_dump(mode="json"),
         classes=assembly.dataset.classes,
         provenance=provenance.gather(assembly, engine),
-        **layout(len(assembly.dataset), at_least=spec.engine.part_images),
+        **layout(len(assembly.dataset), at_least=spec.engine.chunk_images),
     ) as writer:
         for note in writer.notes:
             tell(note)
@@ -91,20 +90,20 @@ def _run_here(spec: FmrSpec, out: Path, *, given: Given | None, watch: Watch, te
 def begun(spec: FmrSpec, writer: Writer, dataset: Dataset) -> Progress:
     """How far a run is when it is opened."""
     strict.insist(spec, writer.path, left_out=writer.counts["skipped"])
-    return Progress(writer.counts["images"], len(dataset), writer.counts["validated"], writer.counts["skipped"])
+    return Progress(writer.counts["images"], len(dataset), writer.counts["accepted"], writer.counts["skipped"])
 
 
 def left(writer: Writer, dataset: Dataset) -> Iterator[Sample]:
     """The images that are not in the store yet."""
     samples = iter(dataset)
     while some := list(islice(samples, LISTED)):
-        for place in writer.done.lacking([sample.image_id for sample in some]):
+        for place in writer.done.missing([sample.image_id for sample in some]):
             yield some[place]
 
 
 def finish(spec: FmrSpec, writer: Writer) -> None:
     """Commit what is left and work out the numbers."""
-    writer.commit()
+    writer.close()
     writer.finish(fmr_results(store.open_run(writer.path), seed=spec.seed))
 
 

@@ -13,7 +13,7 @@ from counterfoil.protocols.imagenet_d.asking import ask_all
 from counterfoil.protocols.imagenet_d.bench import Bench, assemble
 from counterfoil.protocols.staged import StagedProtocol
 from counterfoil.store import Writer
-from counterfoil.store.stages import Row, Stages, Table
+from counterfoil.store.stages import Row, Stages, Table, image_of
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,8 @@ def _write(bench: Bench, staged: Stages, tables: Tables, writer: Writer) -> None
         if row.id in writer.done:
             continue
         trial = _trial(bench, row, tables.mined)
-        picture = staged.blobs.read(row["image"]) if row.goes_on else None
-        pictures = {trial.trial_id: picture} if picture is not None else {}
         said = list(_predictions(trial, looks, answers, classes=classes, unread_is_wrong=unread_is_wrong))
-        writer.add([trial], said, list(_verdicts(bench, trial, objects)), pictures)
+        writer.add([trial], said, list(_verdicts(bench, trial, objects)))
 
 
 def _trial(bench: Bench, row: Row, mined: Table | None) -> Trial:
@@ -73,6 +71,7 @@ def _trial(bench: Bench, row: Row, mined: Table | None) -> Trial:
         ending=ending,  # type: ignore[arg-type]
         steps=0,
         queries=0,
+        image=image_of(row["image"]) if row.goes_on else "",
         source=row.id if bench.data is not None else "",
         reason=reason,
         factor=row["kind"],

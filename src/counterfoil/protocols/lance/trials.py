@@ -12,7 +12,7 @@ from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked
 from counterfoil.protocols.workbench import picture
 from counterfoil.store import Writer
-from counterfoil.store.stages import Row, Stages, Table
+from counterfoil.store.stages import Row, Stages, Table, image_of
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def _source(bench: Bench, stages: Stages, tables: Tables, row: Row, writer: Writ
         steps=0,
         queries=0,
         source_sha256=images.digest(picture(stages, row["picture"])),
-        clean=writer.keep(stages.blobs.read(row["picture"])),
-        reconstruction=writer.keep(stages.blobs.read(first["reconstruction"])) if first is not None else "",
+        clean=image_of(row["picture"]),
+        reconstruction=image_of(first["reconstruction"]) if first is not None else "",
         caption=str(caption.values.get("caption", "")) if caption is not None else "",
         reason=f"{caption.check}: {caption.reason}" if caption is not None and not caption.goes_on else "",
     )
@@ -84,9 +84,9 @@ def _edited(bench: Bench, stages: Stages, tables: Tables, edit: Row, source: Row
         steps=0,
         queries=0,
         source=source["source"],
-        clean=writer.keep(stages.blobs.read(source["picture"])),
-        reconstruction=writer.keep(stages.blobs.read(edited["reconstruction"])) if edited is not None and edited.goes_on else "",
-        image=writer.keep(stages.blobs.read(made["image"])) if made is not None else "",
+        clean=image_of(source["picture"]),
+        reconstruction=image_of(edited["reconstruction"]) if edited is not None and edited.goes_on else "",
+        image=image_of(made["image"]) if made is not None else "",
         reason=f"{stopped.check}: {stopped.reason}" if stopped is not None else "",
         variant=edit.id.rpartition("#")[2],
         factor=edit["factor"],

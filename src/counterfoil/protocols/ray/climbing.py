@@ -23,7 +23,7 @@ from counterfoil.protocols.fmr.climbed import Outcome, record, skipped
 from counterfoil.protocols.ray.crew import Described, Finished, Order, Report
 from counterfoil.protocols.ray.feed import Feed
 from counterfoil.store import runfile
-from counterfoil.store.staging import PartBuffer, Staged
+from counterfoil.store.chunks import Chunk, ChunkBuilder
 
 TURN = 0.2  # seconds that a turn waits for something to be finished
 
@@ -31,13 +31,13 @@ TURN = 0.2  # seconds that a turn waits for something to be finished
 class ClimbWorker:
     """Builds the parts from the specification and climbs what it is given."""
 
-    def __init__(self, spec: FmrSpec, out: Path, *, part_images: int, packed: bool, threads: int, given: Given | None) -> None:
+    def __init__(self, spec: FmrSpec, out: Path, *, chunk_images: int, packed: bool, threads: int, given: Given | None) -> None:
         self._spec, self._out, self._given = spec, out, given
-        self._part_images, self._packed, self._threads = part_images, packed, threads
+        self._chunk_images, self._packed, self._threads = chunk_images, packed, threads
         self._assembly: Assembly | None = None
         self._outbox: queue.SimpleQueue[Future[Outcome] | Exception] = queue.SimpleQueue()
         self._pending: dict[str, Outcome] = {}  # finished, and not told yet whether to hand in
-        self._buffer: PartBuffer | None = None
+        self._buffer: ChunkBuilder | None = None
         self._begun = False
 
     def begin(self, *, check: bool = True) -> Described:
@@ -112,14 +112,14 @@ class ClimbWorker:
 
     def _into_buffer(self, outcome: Outcome) -> None:
         if self._buffer is None:
-            self._buffer = PartBuffer(self._out, uuid.uuid4().hex, packed=self._packed)
+            self._buffer = ChunkBuilder(self._out, uuid.uuid4().hex, packed=self._packed)
         outcome.put(self._buffer)
 
-    def _staged(self, *, flush: bool) -> Staged | None:
-        if self._buffer is None or (self._buffer.counts["images"] < self._part_images and not flush):
+    def _staged(self, *, flush: bool) -> Chunk | None:
+        if self._buffer is None or (self._buffer.counts["images"] < self._chunk_images and not flush):
             return None
         buffer, self._buffer = self._buffer, None
-        return buffer.stage()
+        return buffer.close()
 
 
 def _laid_out(spec: FmrSpec) -> FmrSpec:

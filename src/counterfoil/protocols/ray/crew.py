@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from counterfoil.core.errors import RunFailed
 from counterfoil.protocols.ray.leases import ALONE, Leases
-from counterfoil.store.staging import Staged
+from counterfoil.store.chunks import Chunk
 
 Item = TypeVar("Item")
 
@@ -47,7 +47,7 @@ class Report:
     """What a worker says at the end of a turn."""
 
     finished: Sequence[Finished] = ()
-    staged: Staged | None = None
+    staged: Chunk | None = None
     error: Exception | None = None  # what ended the run there
 
 
@@ -137,7 +137,7 @@ class Crew:
 
     def work(
         self, leases: Leases[Item], *, room: int, through_store: bool, stage: str = "", over: tuple[str, ...] = ()
-    ) -> Iterator[tuple[list[Finished], Staged | None, list[Item]]]:
+    ) -> Iterator[tuple[list[Finished], Chunk | None, list[Item]]]:
         """All items through the workers: what was finished for the first time, what was staged, and what is given up.
 
         `room` is how many items a worker holds at most, unless it has said so itself. Where results go `through_store`, an item
@@ -193,7 +193,7 @@ class Crew:
                     else:
                         order(worker)
 
-    def salvage(self, leases: Leases[Item]) -> Iterator[Staged]:
+    def salvage(self, leases: Leases[Item]) -> Iterator[Chunk]:
         """What workers have finished when a run ends early, as far as they hand it in within a while."""
         until, asked = time.monotonic() + SALVAGE, set()
 

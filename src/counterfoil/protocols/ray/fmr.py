@@ -18,14 +18,13 @@ from counterfoil.protocols.ray.crew import Crew, Described
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.leases import ALONE, Leases
 from counterfoil.protocols.ray.ray import RayPool
-from counterfoil.store import Writer
-from counterfoil.store.layout import layout
+from counterfoil.store import Writer, layout
 
 
 def run(spec: FmrSpec, out: Path, *, given: Given | None, execution: Execution, watch: Watch, tell: Tell) -> None:
     """Run `spec` with workers that build the parts themselves; this process reads the list of images and commits."""
     dataset = open_data(spec, given)
-    laid = layout(len(dataset), at_least=spec.engine.part_images)
+    laid = layout(len(dataset), at_least=spec.engine.chunk_images)
     with RayPool(execution, device=spec.device, tell=tell) as pool:
         told = replace(given or Given(), listed=Listed.of(dataset))  # workers do not list millions of images again
         pool.employ(ClimbWorker, spec, out.resolve(), threads=pool.threads, given=told, **laid)
@@ -52,7 +51,7 @@ def make(
     try:
         for finished, staged, lost in crew.work(leases, room=room, through_store=True):
             if staged is not None:
-                writer.adopt(staged)
+                writer.commit(staged)
             for sample in lost:
                 outcome = skipped(
                     spec, sample, f"{sample.source or sample.image_id}: ended its worker {ALONE} times; try it locally"
@@ -67,5 +66,5 @@ def make(
             watch(progress)
     except BaseException:  # an interruption, mostly; a second one is not waited through
         for staged in crew.salvage(leases):
-            writer.adopt(staged)
+            writer.commit(staged)
         raise

@@ -18,7 +18,7 @@ from counterfoil.core.extras import require
 from counterfoil.protocols.ray.crew import Death, Event, Order, Ready, Report
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.nodes import cores_beside_a_gpu, living, share_of_cores
-from counterfoil.store.staging import Staged
+from counterfoil.store.chunks import Chunk
 
 WAIT = 1.0  # seconds after which `wait` answers with nothing
 SILENCE = 600.0  # seconds after which a worker that owes the answer of a turn, which takes a fraction of one, counts as dead
@@ -196,7 +196,7 @@ class RayPool:
         assert isinstance(answer, Report)
         return answer if answer.error is None else self._failed(worker, answer.error, answer.staged)
 
-    def _failed(self, worker: str, error: Exception, staged: Staged | None = None) -> Event:
+    def _failed(self, worker: str, error: Exception, staged: Chunk | None = None) -> Event:
         """An error of the run; but a GPU that fails ends its worker alone, and what it had is tried elsewhere, in halves."""
         if _broken(error):
             return self._dead(worker, error)

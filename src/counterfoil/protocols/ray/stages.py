@@ -102,7 +102,7 @@ class ServedStages(Stages):
 
     def __init__(self, run: Path, worker: StageWorker) -> None:
         self.root = run / FOLDER
-        self.blobs = Blobs(self.root / "blobs")
+        self.blobs = Blobs(run)
         self._worker = worker
 
     def map(

@@ -14,7 +14,7 @@ from counterfoil.report.board.submission import read_entry
 from counterfoil.report.board.tables import tables
 from counterfoil.report.folder import copy_static, take_over, writing
 from counterfoil.store import Run, open_run
-from counterfoil.store.canonical import canonical
+from counterfoil.store.files import canonical
 
 _OWN = ("results", "reports")  # folders that are written anew
 _SHARED = ("colours.css", "report.css", "charts.css", "tables.js")  # what the board looks and works like is the report's

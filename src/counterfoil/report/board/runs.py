@@ -18,8 +18,8 @@ from counterfoil.report.board.answers import numbers_of, pack
 from counterfoil.report.board.entry import NUMBERS, Answers, Entry, Model, Number, Speed, Test
 from counterfoil.report.making import command, repeatable
 from counterfoil.store import Run
-from counterfoil.store.asked import asked_of
 from counterfoil.store.files import key_of
+from counterfoil.store.later import asked_of
 
 _NOT_THE_TEST = ("classes", "models", "chats")
 SPEED = "speed.json"  # written beside a run's results, see `speed.py`

@@ -2,7 +2,7 @@
 
     stages/captions.jsonl    one line a result, in the order of the items; people may correct it between stages
     stages/captions.parts/   results of a stage that is under way; merged into the file above when it is done
-    stages/blobs/3f/3f….png  pictures and tensors that lines refer to, named by their content
+    stages/blobs/3f/3f….bin  tensors that lines refer to, named by their content; images are with the run's others
 
 A line's `key` is a hash of the stage's settings and of the item's inputs. A line whose key is still asked for is kept as it
 stands, corrected or not; what is made of it has another input then, and is redone. Nothing here imports torch.
@@ -10,7 +10,7 @@ stands, corrected or not; what is made of it has another input then, and is redo
 
 from __future__ import annotations
 
-from counterfoil.store.stages.blobs import Blobs
+from counterfoil.store.stages.blobs import Blobs, image_of
 from counterfoil.store.stages.items import Item, Items, Made, Row, turned_away
 from counterfoil.store.stages.mapping import Progress, Spread, StageReached, Stages
 from counterfoil.store.stages.table import Follows, Table, open_table
@@ -27,6 +27,7 @@ __all__ = [
     "StageReached",
     "Stages",
     "Table",
+    "image_of",
     "open_table",
     "turned_away",
 ]

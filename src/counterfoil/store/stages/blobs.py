@@ -1,58 +1,64 @@
-"""Pictures and tensors that stages make, kept once each under the hash of their content."""
+"""Images and tensors that stages make, stored once each under the hash of their content."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import uuid
 from pathlib import Path, PurePosixPath
 
 from counterfoil.core.errors import BadRun
-from counterfoil.store.files import remove, settle, write_temporary, writing
+from counterfoil.store.files import write_shared, writing
+from counterfoil.store.images import IMAGES, Images
+
+_IMAGE = ".png"
 
 
 class Blobs:
-    """A folder of files named by their content."""
+    """Files of a run that lines of stage tables name by their content, as in `3f/3f….png`.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    Images lie with those of the run's trials, so that each is stored once.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run, self._others = run, run / "stages" / "blobs"
+        self._images = Images(run)
 
     def put(self, content: bytes, suffix: str) -> str:
-        """Keep `content` and answer its name, as in `3f/3f….png`."""
+        """Store `content` and return its name."""
         digest = hashlib.sha256(content).hexdigest()
         name = f"{digest[:2]}/{digest}{suffix}"
-        path = self.root / name
-        if not path.exists():
+        if name not in self:
+            path = self.path(name)
             with writing(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                # A name of its own, as two threads, or workers on two machines, may be keeping the same content.
-                temporary = write_temporary(path.with_name(f"{path.name}.{uuid.uuid4().hex}"), content)
-                try:
-                    settle(temporary)
-                    os.replace(temporary, path)  # a folder's entry that a power cut takes away is missed on resuming
-                except BaseException:
-                    remove(temporary)
-                    raise
+                write_shared(path, content, token=uuid.uuid4().hex)
         return name
 
     def path(self, name: str) -> Path:
-        """Where a blob is."""
+        """Place of a blob that is a file of its own."""
         inside = PurePosixPath(name)
         if inside.is_absolute() or ".." in inside.parts:
-            raise BadRun(f"{self.root}: {name!r} points outside the run; correct the line that names it")
-        return self.root / inside
+            raise BadRun(f"{self._others}: {name!r} points outside the run; correct the line that names it")
+        return (self._run / IMAGES if inside.suffix == _IMAGE else self._others) / inside
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.path(name).is_file()
+        if not isinstance(name, str):
+            return False
+        return self.path(name).is_file() or (name.endswith(_IMAGE) and self._images.at(image_of(name)).is_file())
 
     def read(self, name: str) -> bytes:
-        """A blob's content."""
+        """Content of a blob."""
+        path = self.path(name)
         try:
-            return self.path(name).read_bytes()
+            return self._images.at(image_of(name)).read_bytes() if path.suffix == _IMAGE else path.read_bytes()
         except OSError as error:
-            raise BadRun(f"{self.path(name)}: cannot be read ({error.strerror}); repeat the run's command") from None
+            raise BadRun(f"{path}: cannot be read ({error.strerror}); repeat the run's command") from None
 
     @staticmethod
     def hash_of(name: str) -> str:
         """The SHA-256 that a name holds."""
         return PurePosixPath(name).name.partition(".")[0]
+
+
+def image_of(blob: str) -> str:
+    """Name of an image in the run's records, by its name in a stage table."""
+    return f"{IMAGES}/{blob}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from counterfoil.store.canonical import plain
+from counterfoil.store.files import plain
 
 KEY_LENGTH = 20
 _OWN = ("id", "of", "key", "seal", "check", "reason", "retry", "again")

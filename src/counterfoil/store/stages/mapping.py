@@ -66,7 +66,7 @@ class Stages:
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.root = run / FOLDER
-        self.blobs = Blobs(self.root / "blobs")
+        self.blobs = Blobs(run)
         self._batch, self._workers, self._until, self._watch, self._tell = batch, workers, until, watch, tell
         self._spread = spread
         self._tables: list[Table] = []
@@ -223,5 +223,6 @@ def _sweep(root: Path) -> None:
         *root.glob(f"*{files.TEMPORARY}"),
         *root.glob(f"*.parts/*{files.TEMPORARY}"),
         *root.glob(f"blobs/*/*{files.TEMPORARY}"),
+        *root.parent.glob(f"images/*/*{files.TEMPORARY}"),
     ]:
         files.remove(path)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.core.errors import BadRun
-from counterfoil.store.files import TEMPORARY, remove, settle, write_whole, writing
+from counterfoil.store.files import TEMPORARY, remove, sync, write_whole, writing
 from counterfoil.store.stages.items import Item, Row, row_of
 
 Place = tuple[Path, int]  # a file and where in it a line begins
@@ -127,9 +127,9 @@ class Table:
             if digest(temporary) == digest(self.path):
                 remove(temporary)
             else:
-                settle(temporary)
+                sync(temporary)
                 os.replace(temporary, self.path)
-                settle(self.path.parent)
+                sync(self.path.parent)
             shutil.rmtree(self._parts, ignore_errors=True)
         self._find()
 

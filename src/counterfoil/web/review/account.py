@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session as Transaction
 from counterfoil.metrics.agreement import Agreement
 from counterfoil.store import Run
 from counterfoil.store.files import write_whole
-from counterfoil.store.reviewed import NAME
+from counterfoil.store.later import REVIEW
 from counterfoil.web.database import Review
 from counterfoil.web.review.agreement import agreements
 
@@ -37,7 +37,7 @@ def account(transaction: Transaction, review: Review, *, kept: int, rejected: in
 
 def leave(run: Run, content: dict[str, Any]) -> None:
     """Put the account beside the run's own files; a later one replaces it."""
-    write_whole(run.path / NAME, (json.dumps(content, indent=2) + "\n").encode())
+    write_whole(run.path / REVIEW, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def _numbers(found: Agreement) -> dict[str, Any]:

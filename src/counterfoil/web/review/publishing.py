@@ -11,8 +11,7 @@ from counterfoil.core.records import Picture, Verdict
 from counterfoil.metrics.outcomes import part_name
 from counterfoil.protocols import reading
 from counterfoil.store import Run
-from counterfoil.store.aside import shown
-from counterfoil.store.reviewed import HUMAN, by_people
+from counterfoil.store.later import HUMAN, by_people, shown
 from counterfoil.web.database import Database, Review
 from counterfoil.web.database.models import now
 from counterfoil.web.review.account import account, leave

@@ -1,10 +1,11 @@
-"""Trials that are derived from tables which can change: dropped with the old mark, written under the new one."""
+"""Trials made from tables that can change: those before stay readable until the new ones are complete."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,17 @@ from counterfoil import store
 from counterfoil.core.records import Prediction, Verdict
 from counterfoil.store import Writer
 
-from .made import CLASSES, PROVENANCE, SPEC, every_file, fill, image_id, records
+from .made import CLASSES, PROVENANCE, SPEC, content, every_file, fill, image_id, records
 
 
 def written(path: Path, mark: str, numbers: range, *, other: int | None = None, dropped: Counter | None = None) -> store.Run:
     """A run of some images; the picture of `other` is not what it usually is."""
-    with store.write(path, SPEC, CLASSES, PROVENANCE, part_images=4) as writer:
-        writer.begin(mark)
+    with store.write(path, SPEC, CLASSES, PROVENANCE, chunk_images=4) as writer:
+        writer.generation(mark)
         _redrawn(writer, other)
         fill(writer, numbers)
-        found = writer.complete()
+        found = writer.switch()
+        store.open_run(path)  # what is committed can be read
         if dropped is not None:
             dropped.update(found)
         writer.finish({})
@@ -31,8 +33,10 @@ def written(path: Path, mark: str, numbers: range, *, other: int | None = None, 
 
 def _redrawn(writer: Writer, number: int | None) -> None:
     if number is not None and image_id(number) not in writer.done:
-        trials, predictions, verdicts, pictures = records(number)
-        writer.add(trials, predictions, verdicts, {name: b"another picture " + png for name, png in pictures.items()})
+        trials, predictions, verdicts, images = records(number)
+        others = [b"another image " + png for png in images]
+        renamed = dict(zip(map(store.image_name, images), map(store.image_name, others), strict=True))
+        writer.add([replace(each, image=renamed.get(each.image, "")) for each in trials], predictions, verdicts, others)
 
 
 def trial(number: int) -> str:
@@ -58,7 +62,8 @@ def test_another_mark_replaces_what_was_derived_and_keeps_what_was_said_of_the_s
     assert list(second.predictions("later")) == [said(0), said(3)]  # 1 has another picture, 8 has none
     assert list(second.verdicts("human")) == [judged(2, "human")]
     assert dropped == {("model", "later"): 2, ("oracle", "human"): 1}
-    assert not [name for name in every_file(tmp_path) if name.startswith("aside")]
+    assert not [name for name in every_file(tmp_path) if name.endswith(".tmp")]
+    assert {chunk.mark for chunk in second.chunks()} == {"two"}
 
 
 def test_what_was_said_later_holds_also_over_trials_that_are_written_anew(tmp_path: Path) -> None:
@@ -79,17 +84,32 @@ def test_an_account_of_a_review_goes_with_the_verdicts_that_it_counts(tmp_path: 
     assert not account.exists()
 
 
-def test_what_was_said_later_is_not_seen_while_pictures_are_made_anew(tmp_path: Path) -> None:
-    written(tmp_path, "one", range(6)).append(predictions=[said(0), said(1)])
-    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, part_images=4) as writer:
-        writer.begin("two")
+def test_what_was_there_stays_readable_until_the_new_trials_are_complete(tmp_path: Path) -> None:
+    first = written(tmp_path, "one", range(6))
+    first.append(predictions=[said(0), said(1)])
+    before = content(first)
+    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, chunk_images=4) as writer:
+        writer.generation("two")
         _redrawn(writer, 1)
     run = store.open_run(tmp_path)
-    assert list(run.predictions("later")) == []
-    run.append(predictions=[said(1, "in between")])
+    assert content(run) == before and run.results == {} and run.counts["images"] == 6
+    run.append(predictions=[said(1, "in between"), said(2, "in between")])
     finished = written(tmp_path, "two", range(6), other=1)
     assert list(finished.predictions("later")) == [said(0)]
-    assert list(finished.predictions("in between")) == [said(1, "in between")]
+    assert list(finished.predictions("in between")) == [said(2, "in between")]  # 1 had another image then
+
+
+def test_tables_that_are_as_before_again_cost_nothing(tmp_path: Path) -> None:
+    before = content(written(tmp_path, "one", range(6)))
+    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, chunk_images=4) as writer:
+        writer.generation("two")
+        fill(writer, range(5))
+    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, chunk_images=4) as writer:
+        writer.generation("one")
+        assert all(image_id(number) in writer.done for number in range(6))
+        assert not writer.switch()
+    assert content(store.open_run(tmp_path)) == before
+    assert {chunk.mark for chunk in store.open_run(tmp_path).chunks()} == {"one"}
 
 
 class Killed(BaseException):
@@ -130,18 +150,19 @@ def test_a_writer_killed_at_any_moment_keeps_what_was_said_of_the_same_pictures(
 
 def test_the_same_mark_goes_on_where_it_was(tmp_path: Path) -> None:
     written(tmp_path, "one", range(10))
-    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, part_images=4) as writer:
-        writer.begin("one")
+    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, chunk_images=4) as writer:
+        writer.generation("one")
         assert all(image_id(number) in writer.done for number in range(10))
         assert writer.counts["images"] == 10
 
 
-def test_a_writer_that_stops_after_dropping_leaves_a_run_that_can_go_on(tmp_path: Path) -> None:
+def test_a_new_generation_that_was_interrupted_resumes(tmp_path: Path) -> None:
     written(tmp_path, "one", range(10))
-    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, part_images=4) as writer:
-        writer.begin("two")
+    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, chunk_images=4) as writer:
+        writer.generation("two")
         fill(writer, range(5))
-    assert store.open_run(tmp_path).results is None
-    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, part_images=4) as writer:
-        writer.begin("two")
+    assert store.open_run(tmp_path).results == {}
+    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, chunk_images=4) as writer:
+        writer.generation("two")
         assert sum(image_id(number) in writer.done for number in range(10)) == 5
+        assert writer.counts["images"] == 5

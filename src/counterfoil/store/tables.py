@@ -1,18 +1,17 @@
-"""The tables of a run directory, derived from the records, and how records go in and out of them."""
+"""Tables of a run directory: records to Parquet files and back."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Prediction, Trial, Verdict
-
-VERSION = 2
-"""Raised when an older program could no longer read the directory."""
 
 RECORDS: dict[str, type[Any]] = {"trials": Trial, "predictions": Prediction, "verdicts": Verdict}
 
@@ -22,7 +21,7 @@ _SCALARS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.boo
 
 
 def _arrow_type(hint: Any) -> pa.DataType:
-    """The column type for a record's field. Floats keep all their digits, so that what is read is what was written."""
+    """Column type of a record's field. Floats keep all their digits, so that what is read is what was written."""
     if hint in _SCALARS:
         return _SCALARS[hint]
     if get_origin(hint) is Literal:
@@ -44,40 +43,30 @@ SCHEMAS: dict[str, pa.Schema] = {table: _schema(record) for table, record in REC
 
 
 def to_parquet(table: str, records: Sequence[Any]) -> bytes:
-    """The records as the bytes of a Parquet file."""
+    """Records as the bytes of a Parquet file."""
     schema = SCHEMAS[table]
     columns = {name: [getattr(record, name) for record in records] for name in schema.names}
-    return to_bytes(pa.table(columns, schema=schema))
-
-
-def to_bytes(rows: pa.Table) -> bytes:
-    """Rows as the bytes of a Parquet file."""
     sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression="zstd")
+    pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
 
-def completed(table: str, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with all columns of the schema; one that an older program did not write has its default."""
-    if batch.schema.names == schema.names:
-        return batch
-    defaults = {field.name: field.default for field in dataclasses.fields(RECORDS[table])}
-    present = {*batch.schema.names}
-    columns = [
-        batch.column(field.name)
-        if field.name in present or defaults[field.name] is dataclasses.MISSING
-        else pa.array([defaults[field.name]] * batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+def scan(path: Path, table: str, *, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Rows of a Parquet file, batch by batch; BadRun if it is missing, cut short or altered."""
+    try:
+        with pq.ParquetFile(path) as file:
+            if not file.schema_arrow.equals(SCHEMAS[table]):
+                raise pa.ArrowInvalid("other columns")
+            yield from file.iter_batches(batch_size=8192, columns=list(columns) if columns else None, use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise BadRun(f"{path}: damaged or missing; repeat the command that wrote it and its work is done again") from error
 
 
 def to_records(record: type[Record], batch: pa.RecordBatch) -> Iterator[Record]:
-    """The records of a batch."""
-    table = next(name for name, each in RECORDS.items() if each is record)
+    """Records of a batch that has all columns."""
     columns: list[list[Any]] = []
-    for column in completed(table, batch, SCHEMAS[table]).columns:
+    for column in batch.columns:
         values = column.to_pylist()
         columns.append([tuple(value) for value in values] if pa.types.is_list(column.type) else values)
     for row in zip(*columns, strict=True):

@@ -1,0 +1,304 @@
+"""Chunks: the pieces in which a run is committed, checked and, if damaged, dropped."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from counterfoil.core.errors import BadRun
+from counterfoil.core.records import Prediction, Trial, Verdict
+from counterfoil.core.tables import read_json
+from counterfoil.store.files import (
+    TEMPORARY,
+    canonical,
+    remove,
+    sha256_of,
+    size_of,
+    sync,
+    write_shared,
+    write_temporary,
+    write_whole,
+    writing,
+)
+from counterfoil.store.images import IMAGES, ZIP, ZipWriter, digest_of, image_name
+from counterfoil.store.tables import SCHEMAS, to_parquet
+
+CHUNKS = "chunks"
+CONTENTS = "chunks.json"
+RESULTS = "results.json"
+
+_SYNCERS = 8
+
+
+class Damaged(Exception):
+    """A chunk is not what its manifest says."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One Parquet file of a chunk, as it was written."""
+
+    sha256: str
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a run. Plain data: a worker sends it to the driver, which commits it."""
+
+    token: str  # in the names of its files
+    tables: Mapping[str, Table]
+    files: Mapping[str, int] = field(default_factory=dict)  # sizes of images that are files of their own, by name
+    zip: int = 0  # bytes of the zip of its other images; 0 without one
+    images: int = 0  # source images that its trials are about
+    accepted: int = 0
+    skipped: int = 0
+    mark: str = ""  # of the stage tables that its trials were made from; empty where those cannot change
+    number: int = -1  # in the run, once committed
+    image_ids: tuple[str, ...] = ()  # for the committer; not in the manifest
+
+    def table_path(self, root: Path, table: str) -> Path:
+        """Place of one of its Parquet files."""
+        return root / table / f"{self.token}.parquet"
+
+    def zip_path(self, root: Path) -> Path:
+        """Place of its zip of images."""
+        return root / IMAGES / f"{self.token}{ZIP}"
+
+    def commit(self, root: Path, number: int, *, mark: str = "") -> Chunk:
+        """Make the chunk part of the run: its files get their names, then the manifest. After a failure, call it again."""
+        chunk = replace(self, number=number, mark=mark, image_ids=())
+        with writing(root):
+            for path in self._paths(root):
+                temporary = _temporary(path)
+                if temporary.exists() or not path.exists():  # a second call finds some in place
+                    os.replace(temporary, path)
+            for folder in sorted({path.parent for path in self._paths(root)}):
+                sync(folder)
+            manifest = {name: value for name, value in asdict(chunk).items() if name not in ("number", "image_ids")}
+            write_whole(manifest_path(root, number), canonical(manifest))
+        return chunk
+
+    def damaged(self, root: Path) -> dict[Path, str]:
+        """Files of the chunk that are not whole, and how: tables are known by their hash, images by their size."""
+        sizes = {self.table_path(root, name): table.bytes for name, table in self.tables.items()}
+        sizes |= {root / name: size for name, size in self.files.items()}
+        sizes |= {self.zip_path(root): self.zip} if self.zip else {}
+        found = {path: "is missing or cut short" for path, size in sizes.items() if size_of(path) != size}
+        for name, table in self.tables.items():
+            path = self.table_path(root, name)
+            if path not in found and sha256_of(path) != table.sha256:
+                found[path] = "does not have the hash it was written with"
+        return found
+
+    def drop(self, root: Path) -> None:
+        """Remove the chunk, committed or not. Images that are files of their own stay: others may share them."""
+        if self.number >= 0:
+            with writing(root):
+                manifest_path(root, self.number).unlink(missing_ok=True)
+        for path in self._paths(root):
+            remove(path)
+            remove(_temporary(path))
+
+    def _paths(self, root: Path) -> list[Path]:
+        return [self.table_path(root, table) for table in self.tables] + ([self.zip_path(root)] if self.zip else [])
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(path.name + TEMPORARY)
+
+
+def manifest_path(root: Path, number: int) -> Path:
+    """Place of a chunk's manifest."""
+    return root / CHUNKS / f"{number:06d}.json"
+
+
+def numbers(root: Path) -> list[int]:
+    """Numbers of the chunks that have a manifest, damaged or not, in order."""
+    try:
+        names = os.listdir(root / CHUNKS)
+    except FileNotFoundError:
+        return []
+    return sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal())
+
+
+def read_chunk(root: Path, number: int) -> Chunk:
+    """The chunk as its manifest describes it."""
+    path = manifest_path(root, number)
+    try:
+        values: dict[str, Any] = read_json(path)
+        tables = {name: Table(**table) for name, table in values.pop("tables").items() if name in SCHEMAS}
+        return Chunk(**values, tables=tables, number=number)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(f"{path.relative_to(root)} cannot be read") from error
+
+
+@dataclass(frozen=True)
+class Contents:
+    """`chunks.json`: which chunks a run is made of, as of the end of the last command that wrote to it."""
+
+    mark: str = ""  # of the trials that readers see
+    chunks: tuple[tuple[int, int], ...] = ()  # first and last number of each range
+    outdated: bool = False  # whether the run's own model or oracle has answered since the results were computed
+
+    @classmethod
+    def of(cls, root: Path) -> Contents:
+        """Read the file; a run that was never closed has none."""
+        path = root / CONTENTS
+        if not path.exists():
+            return cls()
+        try:
+            values = read_json(path)
+            ranges = tuple((int(first), int(last)) for first, last in values["chunks"])
+            return cls(str(values["mark"]), ranges, bool(values["outdated"]))
+        except (ValueError, KeyError, TypeError):
+            raise BadRun(f"{path}: damaged; repeat the run's command and it is written again") from None
+
+    def closed(self, root: Path, *, without: Collection[int] = ()) -> Contents:
+        """The contents with the chunks that are there now, but for some that are going to be dropped."""
+        ranges: list[tuple[int, int]] = []
+        for number in (each for each in numbers(root) if each not in without):
+            first = ranges.pop()[0] if ranges and ranges[-1][1] == number - 1 else number
+            ranges.append((first, number))
+        return replace(self, chunks=tuple(ranges))
+
+    def save(self, root: Path) -> None:
+        """Write the file, unless it says the same already."""
+        data = canonical(asdict(self))
+        with writing(root):
+            if not (root / CONTENTS).exists() or (root / CONTENTS).read_bytes() != data:
+                write_whole(root / CONTENTS, data)
+
+    def lost(self, there: Iterable[int]) -> list[int]:
+        """Numbers of chunks that should be there and are not."""
+        held = set(there)
+        return [number for first, last in self.chunks for number in range(first, last + 1) if number not in held]
+
+
+class ChunkBuilder:
+    """Gathers records in memory and writes images to the disk, until all of it is written under temporary names."""
+
+    def __init__(self, root: Path, token: str, *, packed: bool = False) -> None:
+        self.root, self.token = root, token
+        self.counts = {"images": 0, "accepted": 0, "skipped": 0}
+        self.packed_files: list[str] = []
+        """Images that were files of their own and are in the zip too."""
+        self._packed = packed
+        self._tables: dict[str, list[Any]] = {name: [] for name in SCHEMAS}
+        self._image_ids: list[str] = []
+        self._files: dict[str, int] = {}
+        self._new: list[Path] = []
+        self._zip: ZipWriter | None = None
+
+    def __len__(self) -> int:
+        return self.counts["images"]
+
+    @property
+    def rows(self) -> int:
+        """Rows in all tables."""
+        return sum(map(len, self._tables.values()))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its zip takes no more."""
+        return self._zip is not None and self._zip.is_full
+
+    def add(
+        self, trials: Sequence[Trial], predictions: Sequence[Prediction], verdicts: Sequence[Verdict], images: Iterable[bytes]
+    ) -> str:
+        """Add all there is of one source image and return its id. `images` are the PNG files that its trials name.
+
+        Images that are in the run's folder already may be left out.
+        """
+        image_id = _one_image(trials, predictions, verdicts)
+        given = {image_name(png): png for png in images}
+        with writing(self.root):
+            sizes = {name: self._store(name, given.get(name)) for name in _names(trials)}
+        kept = [replace(each, image_sha256=digest_of(each.image), image_bytes=sizes[each.image]) if each.image else each
+                for each in trials]  # fmt: skip
+        self.add_rows(trials=kept, predictions=predictions, verdicts=verdicts)
+        self._image_ids.append(image_id)
+        self.counts["images"] += 1
+        self.counts["accepted"] += any(trial.validated for trial in trials if trial.arm not in ("random", "source"))
+        self.counts["skipped"] += any(trial.ending == "skipped" for trial in trials)
+        return image_id
+
+    def add_rows(self, **rows: Sequence[Any]) -> None:
+        """Add rows to tables by their names."""
+        for table, records in rows.items():
+            self._tables[table].extend(records)
+
+    def close(self) -> Chunk:
+        """Force everything onto the disk under temporary names. After a failure, call it again."""
+        with writing(self.root):
+            size = self._zip.close() if self._zip is not None else 0
+            tables = {name: self._write_table(name) for name, records in self._tables.items() if records}
+            made, accepted, skipped = self.counts.values()
+            chunk = Chunk(self.token, tables, dict(self._files), size, made, accepted, skipped, image_ids=tuple(self._image_ids))
+            files = self._new + [_temporary(chunk.table_path(self.root, name)) for name in tables]
+            # Side by side, because the disk serves many such requests in about the time of one.
+            with ThreadPoolExecutor(_SYNCERS) as syncers:
+                list(syncers.map(sync, files))
+        return chunk
+
+    def discard(self) -> None:
+        """Remove what was written. Images stay: when the run is resumed the same ones are made."""
+        if self._zip is not None:
+            self._zip.abandon()
+        Chunk(self.token, dict.fromkeys(SCHEMAS, Table("", 0, 0)), zip=1).drop(self.root)
+
+    def _store(self, name: str, png: bytes | None) -> int:
+        """Write an image unless it is there; return its size."""
+        path, digest = self.root / name, digest_of(name)
+        if png is None:
+            try:
+                png = path.read_bytes() if self._packed else None
+                size = len(png) if png is not None else path.stat().st_size
+            except FileNotFoundError:
+                raise ValueError(f"image {name!r} was not given with its trial, and is not in the run") from None
+            if png is not None:
+                self.packed_files.append(name)
+        else:
+            size = len(png)
+        if self._packed:
+            assert png is not None
+            if self._zip is None:
+                self._zip = ZipWriter(_temporary(Chunk(self.token, {}).zip_path(self.root)))
+            self._zip.add(digest, png)
+            return size
+        if png is not None and size_of(path) != size:
+            write_shared(path, png, token=self.token, synced=False)
+            self._new.append(path)
+        self._files[name] = size
+        return size
+
+    def _write_table(self, table: str) -> Table:
+        data = to_parquet(table, self._tables[table])
+        path = Chunk(self.token, {}).table_path(self.root, table)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_temporary(path, data)
+        return Table(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), rows=len(self._tables[table]))
+
+
+def _names(trials: Sequence[Trial]) -> Iterator[str]:
+    """Names of all images of some trials, each once."""
+    every = (name for trial in trials for name in (trial.clean, trial.reconstruction, trial.image) if name)
+    yield from dict.fromkeys(every)
+
+
+def _one_image(trials: Sequence[Trial], predictions: Sequence[Prediction], verdicts: Sequence[Verdict]) -> str:
+    """The image that all records are about."""
+    images = {trial.image_id for trial in trials}
+    if len(images) != 1:
+        raise ValueError(f"add takes the trials of one image at a time, got {sorted(images)}")
+    known = {trial.trial_id for trial in trials}
+    named = {each.trial_id for each in predictions} | {each.trial_id for each in verdicts}
+    if not named <= known or len(known) != len(trials):
+        raise ValueError(f"records for {sorted(named)} do not fit the trials {[trial.trial_id for trial in trials]}")
+    return images.pop()
