@@ -40,6 +40,23 @@ class NeverEvaluates(nn.Module):
             return self.inner(images)
 
 
+class SmoothedHead(nn.Module):
+    """A head trained with smoothed labels: right, but unsure of every second image when it is prepared as in training.
+
+    Prepared in another way the network is as right as before and surer, so the loss falls and accuracy stays.
+    """
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, images: Tensor) -> Tensor:
+        prepared = images.amin() < 0
+        logits = self.inner(images if prepared else 2 * images - 1)
+        unsure = (images.mean((1, 2, 3)) * 1000).round().remainder(2) == 0
+        return torch.where(unsure[:, None] & prepared, 0.05 * logits, logits)
+
+
 def remade(healthy: ModuleModel, module: nn.Module | None = None, classes: Sequence[str] | None = None, **changes) -> ModuleModel:
     """The model with another network around or inside it, other names, or other preprocessing."""
     names = list(healthy.classes) if classes is None else list(classes)
@@ -78,7 +95,6 @@ def other_normalisation(healthy: ModuleModel) -> ModuleModel:
 
 MODELS: dict[str, tuple[Callable[[ModuleModel], ModuleModel], str]] = {
     "wrong normalisation": (other_normalisation, "normalisation"),
-    "no normalisation": (lambda healthy: remade(healthy, mean=None, std=None), "normalisation"),
     "levels from 0 to 255": (lambda healthy: remade(healthy, mean=(0.0,) * 3, std=(1 / 255,) * 3), "input range"),
     "BGR": (lambda healthy: remade(healthy, Wrapped(healthy.module, before=lambda images: images.flip(1))), "channel order"),
     "off by one": (lambda healthy: remade(healthy, classes=[*healthy.classes[-1:], *healthy.classes[:-1]]), "class order"),

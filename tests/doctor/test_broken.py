@@ -69,21 +69,45 @@ def coloured(name: str):
     return registry.create("dataset", "lab:wardrobe", {"distribution": "colour-shortcut"}) if name in COLOUR else None
 
 
+@pytest.mark.parametrize(("images", "severity", "mistake"), [(48, "caution", "inputs"), (240, "mistake", "normalisation")])
+def test_a_mistake_that_costs_little_is_a_caution_until_there_are_images_enough(images, severity, mistake):
+    whole = healthy()
+    found = diagnosed(broken.remade(whole, mean=None, std=None), images=images)
+    (finding,) = [each for each in found.findings if each.mistake in ("inputs", "normalisation")]
+    assert (finding.severity, finding.mistake) == (severity, mistake)
+    assert "mean 0.5 and standard deviation 0.5" in finding.says + finding.evidence
+
+
+def test_a_head_with_smoothed_labels_and_the_right_normalisation_is_not_accused():
+    whole = healthy()
+    found = diagnosed(broken.remade(whole, broken.SmoothedHead(whole.module)))
+    assert suspected(found) == [] and found.healthy
+    (caution,) = [finding for finding in found.findings if finding.mistake == "inputs"]
+    assert "accuracy does not rise beyond chance" in caution.says
+
+
+def test_every_candidate_that_passes_is_listed():
+    (finding,) = diagnosed(broken.other_normalisation(healthy())).findings
+    assert "mean 0.5 and standard deviation 0.5" in finding.says
+    assert "also passes: the network expects none, pixels in [0, 1]" in finding.evidence
+
+
 class OutOfSight:
-    """A model that shows nothing of how it prepares pictures, and does it wrongly: it gets pixels in [0, 1]."""
+    """A model that shows nothing of how it prepares images, and does it wrongly: with ImageNet's mean and deviation."""
 
     differentiable = True
     size = 64
 
     def __init__(self, inner: ModuleModel) -> None:
         self.classes, self.aliases = inner.classes, inner.aliases
-        self.logits = inner.module
+        mean, std = (torch.tensor(broken.IMAGENET[name])[:, None, None] for name in ("mean", "std"))
+        self.logits = lambda images: inner.module((images - mean) / std)
 
 
 def test_a_normalisation_that_cannot_be_seen_is_named_too():
     (finding,) = [each for each in diagnosed(OutOfSight(healthy())).findings if each.severity == "mistake"]
     assert finding.mistake == "normalisation"
-    assert "mean 0.5 and standard deviation 0.5" in finding.says
+    assert "mean 0.5 and standard deviation 0.5" in finding.says and "now gets: ImageNet's" in finding.says
 
 
 def test_a_network_that_saturates_out_of_range_is_not_blamed_for_its_gradients_too():

@@ -8,6 +8,7 @@ compared after each variant has been given the temperature that suits it best; w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 import torch
@@ -28,6 +29,14 @@ class Evidence:
     loss: tuple[float, float]  # mean, at the temperature that suits each best
     p_value: float  # that the losses fell by chance alone
     images: int
+    gained: int  # images that are right after and were wrong before
+    lost: int  # the other way round
+
+    @property
+    def chance_of_gain(self) -> float:
+        """The probability of gaining so many images, or more, where each that changes is as likely to be lost (McNemar)."""
+        changed = self.gained + self.lost
+        return float(sum(comb(changed, each) for each in range(self.gained, changed + 1)) * 0.5**changed)
 
     @property
     def relief(self) -> float:
@@ -58,7 +67,10 @@ def compare(before: Tensor, after: Tensor, truth: Tensor, truth_after: Tensor | 
     each = first[first.mean(1).argmin()] - second[second.mean(1).argmin()]
     p_value = min(1.0, 2 * min(_falls(each), _falls(first[common] - second[common])))
     best = (float(first.mean(1).min()), float(second.mean(1).min()))
-    return Evidence((_accuracy(before, truth), _accuracy(after, meant)), best, p_value, len(truth))
+    right, right_after = before.argmax(1) == truth, after.argmax(1) == meant
+    accuracy = float(right.float().mean()), float(right_after.float().mean())
+    gained, lost = int((right_after & ~right).sum()), int((right & ~right_after).sum())
+    return Evidence(accuracy, best, p_value, len(truth), gained, lost)
 
 
 def _falls(differences: Tensor) -> float:
@@ -73,7 +85,3 @@ def _by_temperature(logits: Tensor, truth: Tensor) -> Tensor:
     logits = logits.double()
     losses = torch.stack([F.cross_entropy(logits * float(factor), truth, reduction="none") for factor in TEMPERATURES])
     return losses.nan_to_num(nan=1e6, posinf=1e6)
-
-
-def _accuracy(logits: Tensor, truth: Tensor) -> float:
-    return float((logits.argmax(1) == truth).float().mean())

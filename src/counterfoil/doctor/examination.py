@@ -63,9 +63,10 @@ def examine(assembly: Assembly, *, images: int = IMAGES, watch: Watch = lambda d
     suspected = outputs.check_scores(logits) + unsteady
     if not suspected:  # an unsteady or doubly softened model would be blamed for what it suffers from
         suspected = _mistakes(assembly, few, logits, watch)
-    if agrees.value is not None:
-        suspected += _truth(share(right), agrees, suspected)
     notes.findings += suspected
+    suspected = [finding for finding in suspected if finding.severity == "mistake"]
+    if agrees.value is not None:
+        notes.findings += _truth(share(right), agrees, suspected)
 
     watch("checking gradients")
     rows, found = gradients.check_gradients(assembly.model, few)
