@@ -1,6 +1,6 @@
-"""How the review holds up: 200 reviewers on loopback, each judging a picture every two seconds and loading the next.
+"""The review under load: 50 reviewers on loopback, each judging an image every two seconds and loading the next.
 
-    python -m bench.review_load [--seconds 30] [--reviewers 200] [--database URL]
+    python -m bench.review_load [--seconds 30] [--reviewers 50] [--database URL]
 
 Prints how long votes took and how many failed. Exit code 1 if one failed or the 99th percentile reaches 250 ms.
 """
@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 from PIL import Image
@@ -35,7 +36,7 @@ SPEC = {"model": {"name": "bench:model"}, "oracle": {"name": "bench:oracle"}, "s
 
 
 def make_run(path: Path, images: int) -> None:
-    """A run with pictures of noise."""
+    """A run with images of noise."""
     draw = np.random.default_rng(0)
     with store.write(path, SPEC, CLASSES, {"images": images, "size": 64}) as writer:
         for number in range(images):
@@ -53,7 +54,7 @@ class Times:
     """Seconds that requests took, and what went wrong."""
 
     votes: list[float] = field(default_factory=list)
-    pictures: list[float] = field(default_factory=list)
+    images: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
 
@@ -64,54 +65,58 @@ class Link:
         self._port, self._headers = port, f"Host: localhost\r\n{f'Authorization: Bearer {token}' if token else ''}"
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, method: str, path: str, body: Any = None, more: str = "") -> tuple[int, bytes]:
+    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
         """The status and content that the server answers."""
+        content = b"" if body is None else json.dumps(body).encode()
+        head, answer = await self._send(method, path, content, "application/json")
+        return int(head.split(" ", 2)[1]), answer
+
+    async def send_form(self, path: str, **fields: str) -> tuple[str, str]:
+        """The address a form leads to, and the page it answers with."""
+        head, answer = await self._send("POST", path, urlencode(fields).encode(), "application/x-www-form-urlencoded")
+        return head.partition("location: ")[2].partition("\r\n")[0], answer.decode()
+
+    async def _send(self, method: str, path: str, content: bytes, kind: str) -> tuple[str, bytes]:
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
-        content = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\n{self._headers.rstrip()}\r\n{more}Content-Type: application/json\r\n"
+        head = f"{method} {path} HTTP/1.1\r\n{self._headers.rstrip()}\r\nContent-Type: {kind}\r\n"
         writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
         answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
         length = int(answer.partition("content-length: ")[2].partition("\r\n")[0])
-        return int(answer.split(" ", 2)[1]), await reader.readexactly(length)
+        return answer, await reader.readexactly(length)
 
 
 async def reviewer(port: int, key: str, token: str, *, until: float, draw: random.Random, times: Times) -> None:
-    """One reviewer: judge, load the next picture, wait."""
+    """One reviewer: judge, load the next image, wait."""
     link = Link(port, token)
     await asyncio.sleep(draw.random() * EVERY)
-    _, content = await link.ask("GET", f"/api/reviews/{key}/next")
+    _, content = await link.ask("POST", f"/review/{key}/next", {})
     while time.perf_counter() < until:
         began = time.perf_counter()
         turn = json.loads(content)
         said = {"item": turn["item"]["id"], "present": True, "single": True, "usable": draw.random() < 0.9}
-        status, content = await link.ask("POST", f"/api/reviews/{key}/votes", said)
+        status, content = await link.ask("POST", f"/review/{key}/votes", said)
         times.votes.append(time.perf_counter() - began)
         if status != 200:
             times.failures.append(f"{status} {content[:120]!r}")
             return
-        began_picture = time.perf_counter()
-        status, _ = await link.ask("GET", json.loads(content)["item"]["picture"])
-        times.pictures.append(time.perf_counter() - began_picture)
+        began_image = time.perf_counter()
+        status, _ = await link.ask("GET", json.loads(content)["item"]["image"])
+        times.images.append(time.perf_counter() - began_image)
         if status != 200:
-            times.failures.append(f"{status} for a picture")
+            times.failures.append(f"{status} for an image")
         await asyncio.sleep(max(began + EVERY - time.perf_counter(), 0))
 
 
 async def load(port: int, *, reviewers: int, seconds: float) -> Times:
     """Invite people and have them work for some seconds."""
-    owner = Link(port)
-    # The server is open to whoever is on this machine; changes need a cookie and the form token that goes with it.
-    cookie = await _cookie(port)
-    more = f"Cookie: {cookie[0]}\r\nX-Form-Token: {cookie[1]}\r\n"
-    status, content = await owner.ask("POST", "/api/reviews", {"run": "bench", "votes": 99, "sentinels": 0.1}, more)
-    assert status == 201, content
-    key = json.loads(content)["key"]
+    owner = Link(port)  # the server is open to whoever is on this machine
+    key = (await owner.send_form("/reviews", run="bench", votes="99", known="10"))[0].rpartition("/")[2]
     tokens = []
     for number in range(reviewers):
-        _, content = await owner.ask("POST", f"/api/reviews/{key}/reviewers", {"name": f"reviewer {number}"}, more)
-        tokens.append(json.loads(content)["token"])
+        _, page = await owner.send_form(f"/reviews/{key}/reviewers", name=f"reviewer {number}")
+        tokens.append(page.partition("/enter#")[2].partition("<")[0])
     times, until = Times(), time.perf_counter() + seconds
     people = [
         reviewer(port, key, token, until=until, draw=random.Random(number), times=times) for number, token in enumerate(tokens)
@@ -120,15 +125,6 @@ async def load(port: int, *, reviewers: int, seconds: float) -> Times:
         if isinstance(outcome, BaseException):
             times.failures.append(repr(outcome))
     return times
-
-
-async def _cookie(port: int) -> tuple[str, str]:
-    """The cookie of a fresh session, and its form token."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"GET /api/session HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
-    cookie = head.lower().index("set-cookie: ")
-    return head[cookie + 12 :].partition(";")[0], json.loads(body)["form_token"]
 
 
 def show(name: str, seconds: list[float]) -> float:
@@ -144,12 +140,12 @@ def main() -> int:
     """Start a server, put the load on it, and say how it went."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("--seconds", type=float, default=30)
-    asked.add_argument("--reviewers", type=int, default=200)
-    asked.add_argument("--pictures", type=int, default=1000)
+    asked.add_argument("--reviewers", type=int, default=50)
+    asked.add_argument("--images", type=int, default=1000)
     asked.add_argument("--database", default="")
     told = asked.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        make_run(Path(folder) / "bench", told.pictures)
+        make_run(Path(folder) / "bench", told.images)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         command = [sys.executable, "-m", "counterfoil.cli", "serve", folder, "--port", str(port), "--database", told.database]
@@ -160,10 +156,10 @@ def main() -> int:
             finally:
                 server.terminate()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"{told.reviewers} reviewers, {told.seconds:g} s, one vote every {EVERY:g} s each, {told.pictures} pictures")
+    print(f"{told.reviewers} reviewers, {told.seconds:g} s, one vote every {EVERY:g} s each, {told.images} images")
     high = show("votes", times.votes)
-    show("pictures", times.pictures)
-    print(f"processor {used.ru_utime + used.ru_stime:6.1f} s used by the server, its start included")
+    show("images", times.images)
+    print(f"CPU       {used.ru_utime + used.ru_stime:6.1f} s used by the server, its start included")
     print(f"failed    {len(times.failures):6}   {'; '.join(times.failures[:3])}")
     return int(high >= LIMIT or bool(times.failures))
 

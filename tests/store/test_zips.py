@@ -18,7 +18,7 @@ from counterfoil.report.export import export
 from counterfoil.report.pictures import Album
 from counterfoil.store.images import ZipWriter
 from counterfoil.store.stages import Blobs, image_of
-from counterfoil.web.catalogue import picture_file
+from counterfoil.web.runs import image_file
 
 from .made import CLASSES, PROVENANCE, SPEC, content, fill
 from .test_crashes import Killed, _mortal, _truncate
@@ -119,9 +119,9 @@ def test_report_review_and_export_read_zips(tmp_path: Path) -> None:
     run = store.open_run(tmp_path / "run")
     album = Album(tmp_path / "report")
     assert album.keep(run.path, made) is not None and not album.missing
-    assert picture_file(run.path, made).read_bytes() == png.getvalue()
+    assert image_file(run.path, made).read_bytes() == png.getvalue()
     with pytest.raises(BadRun, match="missing"):
-        picture_file(run.path, f"images/00/{'0' * 64}.png")
+        image_file(run.path, f"images/00/{'0' * 64}.png")
     told = export(run, tmp_path / "set", licence="MIT")
     assert told.size == 1
     assert [file.read_bytes() for file in (tmp_path / "set").rglob("*.png")] == [png.getvalue()]

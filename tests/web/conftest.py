@@ -15,7 +15,7 @@ from .world import World, world
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of 24 images, 18 of them with a made picture."""
+    """A run of 24 images, 18 of them with a generated image."""
     folder = tmp_path_factory.mktemp("made")
     build(folder / "one", Plan(control=True))
     return folder
@@ -34,4 +34,4 @@ def here(folder: Path) -> Iterator[World]:
     """An open server over it."""
     found = world(folder)
     yield found
-    found.server.database.close()
+    found.database.close()

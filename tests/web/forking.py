@@ -16,11 +16,11 @@ from pathlib import Path
 def main(root: str, port: str, database: str) -> None:
     """Fork a server for every line, after the one before has ended; when the input ends, so does the last."""
     from counterfoil.web import serving
+    from counterfoil.web.access import ServerSettings
     from counterfoil.web.app import create_app
-    from counterfoil.web.settings import Settings
 
     with tempfile.TemporaryDirectory() as folder:  # everything that is loaded on first use is loaded once
-        create_app(Settings(Path(folder))).state.server.database.close()
+        create_app(ServerSettings(Path(folder))).state.database.close()
         if database.startswith("postgresql:"):
             importlib.import_module("psycopg")
     child = 0
@@ -30,7 +30,7 @@ def main(root: str, port: str, database: str) -> None:
         child = os.fork()
         if not child:
             os.close(0)
-            serving.serve(Settings(Path(root), database=database, port=int(port)), told=lambda _: None)
+            serving.serve(ServerSettings(Path(root), database=database, port=int(port)), told=lambda _: None)
             os._exit(0)
         print(child, flush=True)
     if child:

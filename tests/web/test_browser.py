@@ -21,7 +21,7 @@ from .browsing import Desk, at_the_desk, desk, served
 
 pytestmark = pytest.mark.xdist_group("chromium")
 
-PICTURES = 18
+IMAGES = 18
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
@@ -65,12 +65,12 @@ class Page:
         self.tab.wait_for_selector("body.voting:not(.waiting)")
 
 
-def _new_review(owner: Page, address: str, *, votes: int, sentinels: int = 0) -> str:
+def _new_review(owner: Page, address: str, *, votes: int, known: int = 0) -> str:
     owner.tab.goto(f"{address}/runs/one")
     if not owner.tab.is_visible("#votes"):
         owner.tab.click("summary")
     owner.tab.fill("#votes", str(votes))
-    owner.tab.fill("#sentinels", str(sentinels))
+    owner.tab.fill("#known", str(known))
     owner.tab.click("form[action='/reviews'] button")
     owner.tab.wait_for_url("**/reviews/*")
     return str(owner.tab.url.rsplit("/", 1)[1])
@@ -103,10 +103,10 @@ def test_two_reviewers_vote_at_once_by_keyboard(chromium: Any, site: tuple[str, 
     ada.wait_for_counts(5)
     ben.wait_for_counts(5)
 
-    before = ada.tab.get_attribute("#picture", "src")
+    before = ada.tab.get_attribute("#image", "src")
     ada.press("z")  # takes back the last one, and sees it with what she said
     ada.wait_for_counts(4)
-    assert ada.tab.get_attribute("#picture", "src") != before
+    assert ada.tab.get_attribute("#image", "src") != before
     pressed = ada.tab.eval_on_selector_all("[aria-pressed=true]", "all => all.map(b => b.dataset.question + b.dataset.answer)")
     assert pressed == ["presentyes", "singleyes", "usableno"]
     ada.press("c")
@@ -122,28 +122,28 @@ def test_two_reviewers_vote_at_once_by_keyboard(chromium: Any, site: tuple[str, 
     back.wait_for_counts(5)
     while not back.tab.is_visible("#finished"):
         back.press("n")
-    back.wait_for_counts(PICTURES)
+    back.wait_for_counts(IMAGES)
     while not ada.tab.is_visible("#finished"):
         ada.press("a")
-    ada.wait_for_counts(PICTURES)
+    ada.wait_for_counts(IMAGES)
     ada.tab.wait_for_selector("text=All done")
 
-    # Ada kept all 18. Ben kept one: it is kept if both saw the same picture, else there is one tie more.
+    # Ada kept all 18. Ben kept one: it is kept.
     owner.tab.goto(f"{address}/reviews/{key}")
-    assert owner.text("h1") == f"{PICTURES} of {PICTURES} pictures judged"
+    assert owner.text("h1") == f"{IMAGES} of {IMAGES} images judged"
     tiles = re.findall(r"(Kept|Rejected|Tied)\s+(\d+)", owner.text(".tiles"))
-    assert {name: int(count) for name, count in tiles} == {"Kept": 1, "Rejected": 0, "Tied": PICTURES - 1}
-    owner.tab.click("text=/Settle/")
+    assert {name: int(count) for name, count in tiles} == {"Kept": 1, "Rejected": 0, "Tied": IMAGES - 1}
+    owner.tab.click("text=/Decide/")
     for _ in range(2):
         owner.tab.locator("text=Reject").first.click()
         owner.tab.wait_for_load_state()
     owner.tab.goto(f"{address}/reviews/{key}")
     owner.tab.click("text=Write verdicts into the run")
-    assert "1 pictures kept and 2 rejected" in owner.text(".notice")
+    assert "1 images kept, 2 rejected" in owner.text(".notice.good")
     verdicts = list(open_run(root / "one").verdicts("human"))
     assert sorted(verdict.keeps_label for verdict in verdicts) == [False, False, True]
     owner.tab.goto(f"{address}/runs/one")
-    assert "By people's word" in owner.text("main")
+    assert "According to people" in owner.text("main")
     assert ada.troubles == ben.troubles == back.troubles == owner.troubles == []
 
 
@@ -153,7 +153,7 @@ def test_a_vote_survives_a_server_that_is_away_for_a_while(chromium: Any, folder
     owner = Page(context)
     with served(folder) as address:
         key = _new_review(owner, address, votes=1)
-        owner.tab.click("text=Review pictures myself")
+        owner.tab.click("text=Review images myself")
         owner.tab.wait_for_selector("#work:not([hidden])")
     owner.tab.keyboard.press("a")
     owner.tab.wait_for_selector("#trouble:not([hidden])")
@@ -169,12 +169,12 @@ def test_everything_fits_a_phone_and_can_be_tapped(chromium: Any, site: tuple[st
     address, _ = site
     phone = Page(chromium.new_context(**PHONE))
     key = _new_review(phone, address, votes=1)
-    for path in ("/", "/runs/one", f"/reviews/{key}", "/api", "/enter"):
+    for path in ("/", "/runs/one", f"/reviews/{key}", "/enter"):
         phone.tab.goto(address + path)
         phone.tab.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
         assert phone.tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
     phone.tab.goto(f"{address}/reviews/{key}")
-    phone.tab.tap("text=Review pictures myself")
+    phone.tab.tap("text=Review images myself")
     phone.tab.wait_for_selector("#work:not([hidden])")
     places = phone.tab.evaluate(
         "[...document.querySelectorAll('.asking button, .foot button')]"
@@ -230,9 +230,9 @@ def test_text_has_contrast_and_fields_have_names(chromium: Any, site: tuple[str,
     address, _ = site
     owner = Page(chromium.new_context(color_scheme=scheme))
     key = _new_review(owner, address, votes=1)
-    owner.tab.click("text=Review pictures myself")
+    owner.tab.click("text=Review images myself")
     owner.tab.wait_for_selector("#work:not([hidden])")
-    for path in ("/", "/runs/one", f"/reviews/{key}", f"/review/{key}", "/enter", "/api", "/nothing"):
+    for path in ("/", "/runs/one", f"/reviews/{key}", f"/review/{key}", "/enter", "/nothing"):
         owner.tab.goto(address + path)
         found = owner.tab.evaluate(_CHECKS)
         assert found["faint"] == [] and found["nameless"] == [] and found["headings"] == 1, (path, found)

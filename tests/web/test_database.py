@@ -1,70 +1,76 @@
-"""The tables that migrations make are those the program uses, on both databases."""
+"""The tables are made once, another version's are refused, and what fails half-way leaves nothing; on both databases."""
 
 from __future__ import annotations
 
-import threading
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import text
-from sqlalchemy.orm import Session as Transaction
 
-import counterfoil.web.database
 from counterfoil.core.errors import UsageError
-from counterfoil.web.database import Database, Item, Review
-from counterfoil.web.database.migrate import HEAD, bring_up_to_date
-from counterfoil.web.database.models import Base
+from counterfoil.web.database import SCHEMA, Database, Review, ReviewItem
 from tests.web.postgres import postgres
 
 
-def _sqlite(tmp_path: Path) -> Database:
-    return Database(f"sqlite:///{tmp_path / 'web.sqlite'}")
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.xdist_group("postgres"))])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'web.sqlite'}"
+        return
+    with postgres() as found:
+        yield found
 
 
-def _check_tables(database: Database) -> None:
-    bring_up_to_date(database)
-    bring_up_to_date(database)
-    with database.connection() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+def _review(key: str = "k") -> Review:
+    return Review(key=key, run="r", votes_wanted=1, known_every=0, min_known_correct=0.5)
 
 
-def test_migrations_make_the_tables_on_sqlite(tmp_path: Path) -> None:
-    database = _sqlite(tmp_path)
-    _check_tables(database)
-    with database.connection() as connection:
-        asked = {
-            name: connection.execute(text(f"PRAGMA {name}")).scalar() for name in ("journal_mode", "synchronous", "foreign_keys")
-        }
+def test_tables_are_made_once_and_another_number_is_refused(url: str) -> None:
+    with Database(url).writing() as db:
+        db.add(_review())
+    again = Database(url)
+    with again.writing() as db:
+        assert db.query(Review).one().key == "k"
+        db.execute(text("UPDATE counterfoil_schema SET number = 9"))
+    again.close()
+    with pytest.raises(UsageError, match=f"have the number 9, this version needs {SCHEMA}.; finish its reviews") as refused:
+        Database(url)
+    assert "\n" not in str(refused.value)
+
+
+def test_tables_of_a_version_without_a_number_are_refused(url: str) -> None:
+    database = Database(url)
+    with database.writing() as db:
+        db.execute(text("DROP TABLE counterfoil_schema"))
+    database.close()
+    with pytest.raises(UsageError, match="have the number none"):
+        Database(url)
+
+
+def test_what_fails_half_way_leaves_nothing(url: str) -> None:
+    database = Database(url)
+
+    def enter() -> None:
+        with database.writing() as db:
+            db.add(_review())
+            db.flush()
+            db.add(ReviewItem(review_id=999, position=0, trial_id="t", which="made", file="f", label=0, class_name="c"))
+
+    with pytest.raises(Exception, match=r"(?i)foreign key"):
+        enter()
+    with database.reading() as db:
+        assert db.query(Review).count() == 0
+    database.close()
+
+
+def test_sqlite_waits_for_the_disk_and_keeps_the_file_private(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'web.sqlite'}")
+    with database.reading() as db:
+        asked = {name: db.scalar(text(f"PRAGMA {name}")) for name in ("journal_mode", "synchronous", "foreign_keys")}
     assert asked == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
     assert (tmp_path / "web.sqlite").stat().st_mode & 0o077 == 0
-
-
-@pytest.mark.xdist_group("postgres")
-def test_migrations_make_the_tables_on_postgresql() -> None:
-    with postgres() as url:
-        database = Database(url)
-        _check_tables(database)
-        database.close()
-
-
-def test_the_newest_migration_is_the_one_the_program_expects() -> None:
-    config = Config()
-    config.set_main_option("script_location", str(Path(counterfoil.web.database.__file__).parent / "migrations"))
-    assert ScriptDirectory.from_config(config).get_current_head() == HEAD
-
-
-def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    database = _sqlite(tmp_path)
-    bring_up_to_date(database)
-    with database.connection() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(UsageError, match="newer Counterfoil"):
-        bring_up_to_date(database)
 
 
 @pytest.mark.parametrize(
@@ -81,65 +87,3 @@ def test_a_database_that_cannot_be_used_is_refused_in_one_line(url: str, says: s
     with pytest.raises(UsageError, match=says) as refused:
         Database(url)
     assert "secret" not in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_work_done_together_is_kept_or_refused_each_for_itself(tmp_path: Path) -> None:
-    database = _sqlite(tmp_path)
-    bring_up_to_date(database)
-    assert _all_at_once(database, ["a", "fails", "b", "c"]) == {"a": True, "fails": False, "b": True, "c": True}
-    assert _keys(database) == {"a", "b", "c"}
-    # A transaction that SQLite drops half-way, as on a full disk, is no success for anybody.
-    assert _all_at_once(database, ["d", "drops", "e"]) == {"d": False, "drops": False, "e": False}
-    assert "d" not in _keys(database)
-    assert _all_at_once(database, ["f"]) == {"f": True}
-
-
-def _all_at_once(database: Database, keys: list[str]) -> dict[str, bool]:
-    """Which of several pieces of work, done in one transaction, are said to be kept."""
-    said: dict[str, bool] = {}
-
-    def enter(key: str) -> None:
-        def work(transaction: Transaction) -> None:
-            transaction.add(Review(key=key, run="r", votes_wanted=1, sentinel_every=0, bar=0.5))
-            transaction.flush()
-            if key == "fails":
-                raise ValueError(key)
-            if key == "drops":
-                transaction.connection().exec_driver_sql("ROLLBACK")
-
-        try:
-            database.write(work)
-            said[key] = True
-        except Exception:
-            said[key] = False
-
-    threads = [threading.Thread(target=enter, args=(key,)) for key in keys]
-    with database._turn:  # type: ignore[union-attr]
-        for place, thread in enumerate(threads, start=1):
-            thread.start()
-            while len(database._waiting) < place:
-                time.sleep(0.001)
-    for thread in threads:
-        thread.join()
-    return said
-
-
-def _keys(database: Database) -> set[str]:
-    with database.reading() as transaction:
-        return {review.key for review in transaction.query(Review)}
-
-
-def test_what_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
-    database = _sqlite(tmp_path)
-    bring_up_to_date(database)
-
-    def enter() -> None:
-        with database.writing() as transaction:
-            transaction.add(Review(key="k", run="r", votes_wanted=1, sentinel_every=0, bar=0.5))
-            transaction.flush()
-            transaction.add(Item(review_id=999, position=0, trial_id="t", picture="made", file="f", label=0, class_name="c"))
-
-    with pytest.raises(Exception, match="FOREIGN KEY"):
-        enter()
-    with database.reading() as transaction:
-        assert transaction.query(Review).count() == 0

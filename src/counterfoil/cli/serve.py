@@ -14,6 +14,7 @@ Host = Annotated[str, typer.Option(help="Address to listen on. Any but a loopbac
 Port = Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")]
 Address = Annotated[str, typer.Option("--database", help="Where votes are kept: postgresql://… or sqlite:///FILE.")]
 TokenFile = Annotated[Path | None, typer.Option(help="File with the owner's token; COUNTERFOIL_TOKEN does as well.")]
+Https = Annotated[bool, typer.Option("--https", help="Behind a proxy that adds TLS: cookies are sent over https only.")]
 Log = Annotated[bool, typer.Option("--log", help="Write a line about every request to standard error.")]
 
 
@@ -23,6 +24,7 @@ def serve(
     port: Port = 8765,
     database: Address = "",
     token_file: TokenFile = None,
+    https: Https = False,
     log: Log = False,
 ) -> None:
     """Serve a folder of runs to browsers.
@@ -35,5 +37,5 @@ def serve(
     require("fastapi", extra="web", what="counterfoil serve")
     from counterfoil.web import serving
 
-    settings = serving.settings_for(folder, host=host, port=port, database=database, token_file=token_file)
+    settings = serving.settings_for(folder, host=host, port=port, database=database, token_file=token_file, https=https)
     serving.serve(settings, told=lambda started: echo(serving.welcome(started)), log=log)

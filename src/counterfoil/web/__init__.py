@@ -1,11 +1,14 @@
-"""The server: browse runs under a folder, compare them, read reports and the board, and have people review pictures.
+"""The server: browse runs under a folder, compare them, read reports and the board, and have people review images.
 
-settings.py     what a server is told at its start
-catalogue.py    the runs under the folder, and the only way from a name in an address to a folder on disk
-progress.py     how far a run under way is
-rendered.py     reports and boards, made when somebody asks and kept
-database/       reviews, reviewers, votes and sessions: SQLite, or PostgreSQL by URL
-security/       who somebody is, and what a request may not do
-review/         items, the queue, votes, agreement, ties, verdicts, Label Studio
-routes/         addresses; thin over all of the above
+app.py           the application: settings, errors, limits and headers of every request
+access.py        who may do what: the owner's token, reviewers' links, signed sessions
+runs.py          the runs under the folder, and how far each is
+sites.py         reports, comparisons and the board, written when asked for
+database.py      tables and transactions
+review.py        a review: its items, the next one, votes, known answers
+tally.py         what the votes come to: outcomes, agreement, verdicts
+review_pages.py  addresses of a review, for reviewers and for the owner
+label_studio.py  a review as Label Studio tasks, and back
+pages.py         templates and static files
+serving.py       start and stop a server, sessions of the command line
 """

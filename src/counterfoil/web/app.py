@@ -1,76 +1,224 @@
-"""The application: routes, errors and what every request passes through."""
+"""The application: its parts, limits and headers of every request, and failures as one line."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
 
 from anyio import to_thread
-from fastapi import Depends, FastAPI
-from starlette.types import ASGIApp
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.exceptions import HTTPException as BaseHTTPException
+from starlette.middleware.sessions import SessionMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from counterfoil.web.catalogue import Catalogue
+from counterfoil.core.errors import BadRun, CounterfoilError, one_line
+from counterfoil.web import access, pages, review_pages, runs, sites
+from counterfoil.web.access import LOOPBACK_NAMES, ServerSettings, Visitor, session_secret
 from counterfoil.web.database import Database
-from counterfoil.web.database.migrate import bring_up_to_date
-from counterfoil.web.failures import add_handlers
-from counterfoil.web.rendered import Sites
-from counterfoil.web.routes import entering, files, review_pages, reviews, run_pages, runs, sites, voting
-from counterfoil.web.security.guard import Guard
-from counterfoil.web.security.visitors import Visitors
-from counterfoil.web.server import Server, protect
-from counterfoil.web.settings import Settings
 
+LOG = logging.getLogger("counterfoil.web")
+
+COOKIE = "counterfoil"
+SESSION_SECONDS = 30 * 24 * 3600
 THREADS = 8
+BODY_LIMIT = 64 * 1024  # bytes of a request
+BODY_SECONDS = 30.0  # for each piece of a body
+TOO_LARGE = f"The request is larger than {BODY_LIMIT} bytes, the most this server takes in."
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+TITLES = {
+    401: "A token, please",
+    403: "Not allowed",
+    404: "Nothing here",
+    405: "Not like that",
+    408: "Too slow",
+    409: "Not now",
+    413: "Too large",
+    422: "That does not fit",
+    500: "Something broke",
+    503: "Not now",
+}
 
-DESCRIPTION = """Runs under a folder, reports on them, and reviews by people.
 
-Send a token as `Authorization: Bearer TOKEN`: the owner's for everything, a reviewer's for their review. A browser's cookie
-does as well; then changes carry the header `X-Form-Token`, which `GET /api/session` tells."""
-
-
-def create_app(settings: Settings) -> FastAPI:
-    """The application for these settings; opens the database and brings it up to date."""
+def create_app(settings: ServerSettings) -> FastAPI:
+    """The application for these settings, with its database open."""
     database = Database(settings.database_url)
-    bring_up_to_date(database)
-    server = Server(
-        settings,
-        database,
-        Catalogue(settings.root, settings.only),
-        Sites(settings.state / "sites"),
-        Visitors(settings, database),
-    )
+    rendered = sites.Sites(settings.state / "sites")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # Few threads: they share one interpreter, and each more that wants it makes all others wait longer.
         to_thread.current_default_thread_limiter().total_tokens = THREADS
         yield
-        server.sites.close()
+        rendered.close()
         database.close()
 
-    app = FastAPI(
-        title="Counterfoil",
-        version=_version(),
-        description=DESCRIPTION,
-        docs_url=None,  # they load scripts from elsewhere; /api shows the same without
-        redoc_url=None,
-        lifespan=lifespan,
-        redirect_slashes=False,
-        dependencies=[Depends(protect)],
+    # Its description would load scripts from elsewhere, and tells strangers what there is.
+    app = FastAPI(title="Counterfoil", openapi_url=None, lifespan=lifespan, redirect_slashes=False)
+    app.state.settings, app.state.database, app.state.sites = settings, database, rendered
+    app.state.catalogue = runs.Catalogue(settings.root, settings.only)
+    for module in (review_pages, runs, sites, access, pages):
+        app.include_router(module.routes)
+    _add_handlers(app)
+    app.add_middleware(
+        SessionMiddleware,
+        secret_key=session_secret(settings.state),
+        session_cookie=COOKIE,
+        max_age=SESSION_SECONDS,
+        same_site="lax",
+        https_only=settings.https,
     )
-    app.state.server = server
-    for module in (voting, runs, reviews, entering, files, run_pages, review_pages, sites):
-        app.include_router(module.router)
-    add_handlers(app)
+    app.add_middleware(Limits, local=settings.open)  # the last one added is the first to see a request
     return app
 
 
-def guarded(settings: Settings) -> ASGIApp:
-    """The application as it is served."""
-    return Guard(create_app(settings), settings)
+class Limits:
+    """Refuses foreign hosts, requests that another site had a browser send, and large bodies; adds headers; writes the log."""
+
+    def __init__(self, app: ASGIApp, *, local: bool) -> None:
+        self._app, self._local = app, local
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status, taken, more = time.perf_counter(), 0, 0, True
+
+        async def limited() -> Message:
+            nonlocal taken, more
+            try:
+                async with asyncio.timeout(BODY_SECONDS if more else None):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "The request came too slowly.") from None
+            taken, more = taken + len(message.get("body", b"")), bool(message.get("more_body"))
+            if taken > BODY_LIMIT:
+                raise HTTPException(413, TOO_LARGE)
+            return message
+
+        async def dressed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                given = {name.lower() for name, _ in message["headers"]}
+                added = {**HEADERS, "cache-control": "no-store"}
+                missing = [(name.encode(), value.encode()) for name, value in added.items() if name.encode() not in given]
+                message["headers"] = [*message["headers"], *missing]
+            await send(message)
+
+        try:
+            refused = _refusal(scope, local=self._local)
+            if refused is not None:
+                await _refuse(dressed, *refused)
+            else:
+                await self._app(scope, limited, dressed)
+        finally:
+            # The path alone: queries and headers may hold what is nobody's business.
+            LOG.info("%s %r %d %.0f ms", scope["method"], scope["path"], status, 1000 * (time.perf_counter() - began))
 
 
-def _version() -> str:
-    from counterfoil.report.page import program_version
+def _refusal(scope: Scope, *, local: bool) -> tuple[int, str] | None:
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    host = headers.get(b"host", "")
+    if local and not _is_local(host):
+        # Without a token, being on this machine is all there is; a page that points its own name here has no business.
+        return 421, "This server answers to localhost only; start it with a token to reach it by another name."
+    if scope["method"] not in ("GET", "HEAD", "OPTIONS") and _is_cross_site(headers, host):
+        return 403, "This request comes from another site."
+    length = headers.get(b"content-length", "0")
+    if not (length.isascii() and length.isdigit()) or len(length) > 9 or int(length) > BODY_LIMIT:
+        return 413, TOO_LARGE
+    return None
 
-    return program_version()
+
+def _is_local(host: str) -> bool:
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() else host).lower() in LOOPBACK_NAMES
+
+
+def _is_cross_site(headers: dict[bytes, str], host: str) -> bool:
+    """Tell whether a browser says that another site's page sent this. Programs that are no browsers say nothing."""
+    origin = headers.get(b"origin")
+    try:
+        foreign = origin is not None and urlsplit(origin).netloc != host
+    except ValueError:
+        foreign = True
+    return foreign or headers.get(b"sec-fetch-site", "none") not in ("same-origin", "none")
+
+
+async def _refuse(send: Send, status: int, sentence: str) -> None:
+    body = sentence.encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _add_handlers(app: FastAPI) -> None:
+    """Answer every failure in one line: as a page for people, as JSON for programs."""
+
+    @app.exception_handler(BaseHTTPException)
+    def _http(request: Request, error: BaseHTTPException) -> Response:
+        return _answer(request, error.status_code, str(error.detail), headers=error.headers)
+
+    @app.exception_handler(CounterfoilError)
+    def _ours(request: Request, error: CounterfoilError) -> Response:
+        busy = isinstance(error, BadRun) and "is writing here" in str(error)
+        status = 404 if isinstance(error, runs.NotHere) else 409 if busy else 422
+        return _answer(request, status, request.app.state.catalogue.without_root(error))
+
+    @app.exception_handler(RequestValidationError)
+    def _invalid(request: Request, error: RequestValidationError) -> Response:
+        sentence = "; ".join(_complaint(each) for each in error.errors())
+        return _answer(request, 422, sentence.encode("utf-8", "replace").decode()[:500])
+
+    @app.exception_handler(OperationalError)
+    @app.exception_handler(InterfaceError)
+    @app.exception_handler(PoolTimeout)
+    def _database(request: Request, error: Exception) -> Response:
+        LOG.error("database: %s", one_line(getattr(error, "orig", error)))
+        return _answer(request, 503, "The database does not answer. Nothing was saved; try again in a moment.")
+
+    @app.exception_handler(Exception)
+    def _broken(request: Request, error: Exception) -> Response:
+        LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return _answer(request, 500, "This is a fault of the program; its log says where.")
+
+
+def _complaint(each: Any) -> str:
+    """What is wrong with one value. The value is not repeated, nor are unknown names of fields: they may hold a token."""
+    if each["type"] == "extra_forbidden":
+        return "a field that is not known here"
+    where = ".".join(str(step) for step in each["loc"][1:]) or str(each["loc"][0])
+    return f"{where}: {str(each['msg']).lower()}"
+
+
+def _answer(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
+    if "text/html" not in request.headers.get("accept", ""):
+        return JSONResponse({"error": sentence}, status_code=status, headers=headers)
+    try:
+        visitor = access.visitor_of(request) if "session" in request.scope else Visitor()
+    except Exception:  # the database may be what failed
+        visitor = Visitor()
+    if status == 401:
+        return pages.page(request, "enter.html", visitor, status=401, problem="")
+    title = TITLES.get(status, "Not possible")
+    shown = pages.page(request, "message.html", visitor, status=status, title=title, sentence=sentence)
+    shown.headers.update(headers or {})
+    return shown

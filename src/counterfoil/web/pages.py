@@ -1,4 +1,4 @@
-"""Pages from templates. Everything that comes from a run or a person is escaped."""
+"""Pages from templates, in which everything that comes from a run or a person is escaped; style sheets and scripts."""
 
 from __future__ import annotations
 
@@ -6,38 +6,45 @@ import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment
 
 from counterfoil.metrics.table import unit
 from counterfoil.report.templating import templates_of
-from counterfoil.web.security.visitors import Visitor, set_cookie, with_secret
 
-STATIC = ("web.css", "vote.css", "vote.js", "enter.js", "progress.js", "copy.js", "tables.js", "ticks.js", "icon.svg")
+if TYPE_CHECKING:
+    from counterfoil.web.access import Visitor
+
+STATIC = ("web.css", "web.js", "vote.js", "icon.svg")
 SHARED = ("colours.css",)  # of reports
 _KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 
+routes = APIRouter(include_in_schema=False)
 
-def page(
-    request: Request, template: str, visitor: Visitor, *, status: int = 200, forms: bool = True, **content: Any
-) -> HTMLResponse:
-    """A page for somebody. If it has forms, whoever has no cookie yet gets one, so that their forms can be told from others'."""
-    fresh = forms and not visitor.secret and not visitor.by_header
-    visitor = with_secret(visitor) if fresh else visitor
+
+def page(request: Request, template: str, visitor: Visitor, *, status: int = 200, **content: Any) -> Response:
+    """A page for somebody."""
     text = _environment().get_template(template).render(visitor=visitor, path=request.url.path, **content)
-    response = HTMLResponse(text.encode("utf-8", "replace"), status_code=status)
-    if fresh:
-        set_cookie(request, response, visitor.secret, days=request.app.state.server.settings.session_days)
-    return response
+    return HTMLResponse(text.encode("utf-8", "replace"), status_code=status)
 
 
-def static_file(name: str) -> tuple[bytes, str] | None:
-    """A style sheet or script, and its media type."""
-    return _static().get(name)
+@routes.get("/favicon.ico")
+def icon() -> Response:
+    """The icon that browsers ask for on pages that name none, as reports do not."""
+    return static("icon.svg")
+
+
+@routes.get("/static/{name}")
+def static(name: str) -> Response:
+    """A style sheet or script."""
+    if name not in _static():
+        raise HTTPException(404, "There is no such file.")
+    content, kind = _static()[name]
+    return Response(content, media_type=kind, headers={"cache-control": "public, max-age=31536000, immutable"})
 
 
 @lru_cache(maxsize=1)
@@ -50,12 +57,12 @@ def _static() -> Mapping[str, tuple[bytes, str]]:
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     environment = templates_of("counterfoil.web", static=_address)
-    environment.filters.update({"path": _path, "number": number, "count": "{:,}".format, "percent": _percent, "unit": unit})
+    environment.filters.update({"path": _path, "number": number, "count": "{:,}".format, "unit": unit})
     return environment
 
 
 def _address(name: str) -> str:
-    """A static file's address, which changes with its content so that it may be kept for long."""
+    """A static file's address, which changes with its content so that browsers may keep it for long."""
     return f"/static/{name}?{hashlib.sha256(_static()[name][0]).hexdigest()[:10]}"
 
 
@@ -67,7 +74,3 @@ def _path(name: str) -> str:
 def number(value: float | None, digits: int = 1) -> str:
     """A number with a fixed number of decimals and a real minus sign, or a dash."""
     return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
-
-
-def _percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f} %" if whole else "–"

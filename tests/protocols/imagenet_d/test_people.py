@@ -13,7 +13,8 @@ from counterfoil.metrics.imagenet_d import results
 from counterfoil.report.datasheet import SET_FILE, TABLE
 from counterfoil.report.export import export
 from counterfoil.store import Run, open_run
-from counterfoil.web.database import Item
+from counterfoil.web.database import ReviewItem
+from counterfoil.web.tally import WrittenVerdicts, publish
 from tests.protocols.imagenet_d.world import given, spec
 from tests.web.world import World, invited, start_review, world
 
@@ -30,18 +31,19 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture(scope="module")
 def reviewed(here: World) -> Run:
-    """Two people look and agree; a third answers yes to everything and falls at the sentinels."""
-    owner, key = start_review(here, "mined", votes=2, sentinels=0.3)
+    """Two people judge and agree; a third answers yes to everything and fails the known answers."""
+    owner, key = start_review(here, "mined", votes=2, known=30)
     for name in ("Careless", "Ada", "Ben"):
         person = invited(here, owner, key, name)
-        turn = person.get(f"/api/reviews/{key}/next")
+        turn = person.next()
         while turn["item"]:
-            said = YES if name == "Careless" else _look(here, turn["item"]["id"])
-            turn = person.post(f"/api/reviews/{key}/votes", {"item": turn["item"]["id"], **said})
-    rows = {row["name"]: row for row in owner.get(f"/api/reviews/{key}/agreement")["reviewers"]}
-    assert not rows["Careless"]["counts"] and rows["Ada"]["counts"] and rows["Ben"]["counts"]
-    written = owner.post(f"/api/reviews/{key}/verdicts")
-    assert written["kept"] > 0 and written["rejected"] > 0 and written["undecided"] == 0
+            answer = YES if name == "Careless" else _look(here, turn["item"]["id"])
+            turn = person.vote(turn["item"]["id"], **answer)
+    assert {name: row.reviewer.trusted for name, row in here.reviewers(key).items()} == {
+        "Careless": False, "Ada": True, "Ben": True
+    }  # fmt: skip
+    written = _publish(here, key)
+    assert written.kept > 0 and written.rejected > 0 and written.undecided == 0
     return open_run(here.settings.root / "mined")
 
 
@@ -79,12 +81,12 @@ def test_the_final_set_is_what_passed_and_says_how_it_was_checked(reviewed: Run,
 def test_votes_on_a_picture_that_was_painted_anew_are_not_taken_for_votes_on_the_new_one(tmp_path: Path) -> None:
     run = protocols.run(spec(), tmp_path / "mined", given=given())
     here = world(tmp_path)
-    owner, key = start_review(here, "mined", votes=1, sentinels=0)
+    owner, key = start_review(here, "mined", votes=1, known=0)
     ada = invited(here, owner, key, "Ada")
-    turn = ada.get(f"/api/reviews/{key}/next")
+    turn = ada.next()
     while turn["item"]:
-        turn = ada.post(f"/api/reviews/{key}/votes", {"item": turn["item"]["id"], **YES})
-    judged = owner.post(f"/api/reviews/{key}/verdicts")["kept"]
+        turn = ada.vote(turn["item"]["id"], **YES)
+    judged = _publish(here, key).kept
     changed = next(trial for trial in run.trials if trial.ending == "made" and "forest" in trial.prompt)
     prompts = run.path / "stages" / "prompts.jsonl"
     prompts.write_text(prompts.read_text().replace(f'"{changed.prompt}"', f'"{changed.prompt.replace("forest", "snow")}"', 1))
@@ -94,15 +96,19 @@ def test_votes_on_a_picture_that_was_painted_anew_are_not_taken_for_votes_on_the
     assert changed.trial_id not in {each.trial_id for each in run.verdicts("human")}
     assert "(1 by human); ask again with 'counterfoil review --new'" in told[-1]
     assert not (run.path / "review.json").exists()
-    written = owner.post(f"/api/reviews/{key}/verdicts")
-    assert (written["kept"], written["changed"]) == (judged - 1, 1)
+    written = _publish(here, key)
+    assert (written.kept, written.changed) == (judged - 1, 1)
     assert changed.trial_id not in {each.trial_id for each in run.verdicts("human")}
 
 
+def _publish(here: World, key: str) -> WrittenVerdicts:
+    return publish(here.database, here.app.state.catalogue.open("mined"), here.review(key))
+
+
 def _look(here: World, item: int) -> dict[str, bool]:
-    """What somebody who looks would say."""
-    with here.server.database.reading() as transaction:
-        asked = transaction.get_one(Item, item)
+    """The answer of somebody who looks."""
+    with here.database.reading() as db:
+        asked = db.get_one(ReviewItem, item)
         if asked.expected is not None:
             return YES if asked.expected else {"present": False}
         return {"present": True, "single": asked.class_name != SPOILT, "usable": True}

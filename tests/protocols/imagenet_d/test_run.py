@@ -288,11 +288,11 @@ def test_pictures_of_different_sizes_are_refused_in_a_line(tmp_path: Path) -> No
 
 def test_people_are_asked_about_what_was_kept_and_sentinels_are_what_was_too_easy(run: store.Run) -> None:
     pytest.importorskip("sqlalchemy")
-    from counterfoil.web.review.planning import Plan, _from_clean, _items
+    from counterfoil.web.review import ReviewPlan, items_of, known_from_run
 
-    asked = _items(run, Plan())
+    asked = items_of(run, ReviewPlan())
     kept = {trial.trial_id for trial in run.trials if trial.ending == "made"}
     assert {row["trial_id"] for row in asked} == kept
-    sentinels = _from_clean(run, len(asked), Plan())
+    sentinels = known_from_run(run, len(asked), ReviewPlan())
     assert len(sentinels) >= 4 and not {row["trial_id"] for row in sentinels} & kept
     assert {row["expected"] for row in sentinels} == {True, False}

@@ -1,22 +1,18 @@
-// Judging pictures: one at a time, by keys or buttons. The next picture is shown once the server has kept the vote.
+// Judging images: one at a time, by keys or buttons. The next image is shown once the server has kept the vote.
 "use strict";
 const ORDER = ["present", "single", "usable"];
 const VALUES = { yes: true, no: false, unsure: null };
-const address = `/api/reviews/${document.body.dataset.review}`;
+const address = `/review/${document.body.dataset.review}`;
 const at = (id) => document.getElementById(id);
 
-let item = null; // the picture before us
-let answers = {}; // what has been said of it so far
+let item = null; // the image on the screen
+let answers = {}; // to its questions so far
 let waiting = false; // for the server
-let later = 0; // a look for more pictures that is due
+let later = 0; // the next request for more images
 
 async function ask(path, body) {
-  const options = body === undefined ? {} : {
-    method: "POST",
-    headers: { "Content-Type": "application/json", "X-Form-Token": document.body.dataset.token },
-    body: JSON.stringify(body),
-  };
-  const answer = await fetch(address + path, options);
+  const headers = { "Content-Type": "application/json" };
+  const answer = await fetch(address + path, { method: "POST", headers, body: JSON.stringify(body) });
   const content = await answer.json().catch(() => ({}));
   if (answer.ok) return content;
   const error = new Error(content.error || `The server answered ${answer.status}.`);
@@ -57,24 +53,26 @@ function show(turn, path) {
   at("foot").hidden = false;
   at("skip").disabled = item === null;
   at("comment").value = "";
-  at("bar").max = turn.pictures || 1;
+  at("note").hidden = !turn.note;
+  at("note").textContent = turn.note;
+  at("bar").max = turn.images || 1;
   at("bar").value = turn.done;
-  at("counts").textContent = `${turn.mine} judged by you · ${turn.done} of ${turn.pictures} finished`;
+  at("counts").textContent = `${turn.mine} judged by you · ${turn.done} of ${turn.images} finished`;
   const done = { "/votes": "Saved.", "/skips": "Passed.", "/undo": "Taken back." }[path] || "";
   if (item === null) {
-    at("said").textContent = `${done} All done.`;
+    at("status").textContent = `${done} All done.`;
     clearTimeout(later);
-    later = setTimeout(() => item === null && insist("/next"), 15000);
+    later = setTimeout(() => item === null && insist("/next", {}), 15000);
     return;
   }
-  at("picture").src = item.picture;
+  at("image").src = item.image;
   at("class-name").textContent = item.class_name;
-  if (turn.said) {
-    for (const question of ORDER) if (turn.said[question] !== null) answers[question] = turn.said[question];
-    at("comment").value = turn.said.comment;
+  if (turn.answer) {
+    for (const question of ORDER) if (turn.answer[question] !== null) answers[question] = turn.answer[question];
+    at("comment").value = turn.answer.comment;
   }
-  paint(turn.said ? "present" : undefined);
-  at("said").textContent = `${done} ${at("question").textContent}`;
+  paint(turn.answer ? "present" : undefined);
+  at("status").textContent = `${done} ${at("question").textContent}`;
 }
 
 // The first question without an answer.
@@ -145,9 +143,9 @@ for (const button of document.querySelectorAll("button[data-question]")) {
 at("all").addEventListener("click", all);
 at("skip").addEventListener("click", skip);
 at("undo").addEventListener("click", undo);
-at("again").addEventListener("click", () => insist("/next"));
-at("picture").addEventListener("error", () => {
+at("again").addEventListener("click", () => insist("/next", {}));
+at("image").addEventListener("error", () => {
   at("trouble").hidden = false;
-  at("trouble").textContent = "This picture cannot be shown; pass on it and tell whoever invited you.";
+  at("trouble").textContent = "This image cannot be shown; pass on it and tell whoever invited you.";
 });
-insist("/next");
+insist("/next", {});

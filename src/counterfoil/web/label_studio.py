@@ -1,0 +1,198 @@
+"""A review as Label Studio tasks with the votes as annotations, and annotations made there as votes."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session as Transaction
+
+from counterfoil.core.errors import BadData, CounterfoilError
+from counterfoil.core.tables import read_json
+from counterfoil.web.access import clean_name, invite
+from counterfoil.web.database import CastVote, Invited, Review, ReviewItem
+from counterfoil.web.review import ImageAnswer, vote
+from counterfoil.web.runs import image_file
+
+CONFIG = """<View>
+  <Header value="Is this there: $class" />
+  <Image name="picture" value="$image" zoom="true" />
+  <Header value="Is the class there?" />
+  <Choices name="present" toName="picture" choice="single" showInline="true" required="true">
+    <Choice value="yes" hotkey="y" /><Choice value="no" hotkey="n" /><Choice value="can't tell" hotkey="u" />
+  </Choices>
+  <Header value="Is it the only main object?" />
+  <Choices name="single" toName="picture" choice="single" showInline="true"><Choice value="yes" /><Choice value="no" /></Choices>
+  <Header value="Is the image usable?" />
+  <Choices name="usable" toName="picture" choice="single" showInline="true"><Choice value="yes" /><Choice value="no" /></Choices>
+  <TextArea name="comment" toName="picture" placeholder="Comment" maxSubmissions="1" />
+</View>
+"""
+"""The labelling interface that goes with the tasks."""
+
+_WORDS: dict[str, bool | None] = {"yes": True, "no": False, "can't tell": None}
+_QUESTIONS = ("present", "single", "usable")
+
+
+def export_tasks(db: Transaction, review: Review, path: Path, *, run: Path, embed: bool = False) -> int:
+    """Write one task per image into a file and answer how many; images by path for Label Studio's local storage, or embedded.
+
+    Known answers are tasks like any other, so that whoever answers them cannot tell.
+    """
+    count = 0
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            for task in _export(db, review, run=run, embed=embed):
+                file.write(("[\n" if not count else ",\n") + json.dumps(task))
+                count += 1
+            file.write("\n]\n" if count else "[]\n")
+        path.with_suffix(".xml").write_text(CONFIG, encoding="utf-8")
+    except OSError as error:
+        raise BadData(f"{path}: tasks cannot be written ({error.strerror}); choose another file") from None
+    return count
+
+
+def _export(db: Transaction, review: Review, *, run: Path, embed: bool) -> Iterator[dict[str, Any]]:
+    given: dict[int, list[tuple[CastVote, Invited]]] = {}
+    query = select(CastVote, Invited).join(Invited, Invited.id == CastVote.reviewer_id)
+    for each, reviewer in db.execute(query.where(Invited.review_id == review.id, CastVote.withdrawn.is_(None))):
+        given.setdefault(each.item_id, []).append((each, reviewer))
+    for item in db.scalars(select(ReviewItem).where(ReviewItem.review_id == review.id).order_by(ReviewItem.position)):
+        yield {
+            "id": item.id,
+            "data": {
+                "image": _address(review, run, item, embed),
+                "class": item.class_name,
+                "trial_id": item.trial_id,
+                "picture": item.which,
+                "label": item.label,
+            },
+            "annotations": [_annotation(*entry) for entry in given.get(item.id, [])],
+            "predictions": [],
+        }
+
+
+def _address(review: Review, run: Path, item: ReviewItem, embed: bool) -> str:
+    if not embed and (run / item.file).is_file():  # a packed image has no file to point at
+        return f"/data/local-files/?d={quote(f'{review.run}/{item.file}')}"
+    return "data:image/png;base64," + base64.b64encode(image_file(run, item.file).read_bytes()).decode()
+
+
+def _annotation(given: CastVote, reviewer: Invited) -> dict[str, Any]:
+    words = {value: word for word, value in _WORDS.items()}
+    answered = [name for name in _QUESTIONS if not given.skipped and (name == "present" or getattr(given, name) is not None)]
+    result = [_result(name, "choices", {"choices": [words[getattr(given, name)]]}) for name in answered]
+    if given.comment:
+        result.append(_result("comment", "textarea", {"text": [given.comment]}))
+    return {
+        "id": given.id,
+        "completed_by": {"id": reviewer.id, "email": "", "first_name": reviewer.name, "last_name": ""},
+        "was_cancelled": given.skipped,
+        "created_at": datetime.fromtimestamp(given.created / 1000, UTC).isoformat(),
+        "result": result,
+    }
+
+
+def _result(name: str, kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": name, "from_name": name, "to_name": "picture", "type": kind, "value": dict(value)}
+
+
+@dataclass
+class ImportedVotes:
+    """How many votes came in, and what was left out, by reason."""
+
+    votes: int = 0
+    reviewers: set[str] = field(default_factory=set)
+    problems: Counter[str] = field(default_factory=Counter)
+
+
+def import_votes(db: Transaction, review: Review, path: Path) -> ImportedVotes:
+    """Enter the annotations of a Label Studio export (JSON) as votes."""
+    done = ImportedVotes()
+    known = {each.name: each for each in db.scalars(select(Invited).where(Invited.review_id == review.id))}
+    for task in _tasks(path):
+        item = _item(db, review, task)
+        if item is None:
+            done.problems["a task about no image of this review"] += 1
+            continue
+        for annotation in _annotations(task):
+            try:
+                name, answer = clean_name(_author(annotation)), _answer(annotation)
+                if name not in known:
+                    known[name], _ = invite(db, review, name)
+                if not vote(db, review, known[name].id, item=item, answer=answer, asked=False):
+                    raise BadData("an answer about an image that has all its votes")
+            except CounterfoilError as error:
+                done.problems[str(error)] += 1
+                continue
+            done.votes += 1
+            done.reviewers.add(name)
+    return done
+
+
+def _tasks(path: Path) -> list[Mapping[str, Any]]:
+    content = read_json(path)
+    if not isinstance(content, list):
+        raise BadData(f"{path}: a Label Studio export is a list of tasks, got {type(content).__name__}; export as JSON")
+    return [task if isinstance(task, Mapping) else {} for task in content]
+
+
+def _item(db: Transaction, review: Review, task: Mapping[str, Any]) -> int | None:
+    data = task.get("data")
+    if not isinstance(data, Mapping):
+        return None
+    trial, which, label = data.get("trial_id"), data.get("picture"), data.get("label")
+    if not isinstance(trial, str) or not isinstance(which, str) or type(label) is not int or abs(label) >= 2**31:
+        return None
+    if "\0" in trial + which:
+        return None
+    query = select(ReviewItem.id).where(ReviewItem.review_id == review.id, ReviewItem.trial_id == trial)
+    return db.scalar(query.where(ReviewItem.which == which, ReviewItem.label == label))
+
+
+def _annotations(task: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = task.get("annotations")
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+
+
+def _author(annotation: Mapping[str, Any]) -> str:
+    who = annotation.get("completed_by")
+    if isinstance(who, Mapping):
+        full = " ".join(str(who.get(part) or "") for part in ("first_name", "last_name")).strip()
+        who = full or who.get("email") or who.get("id")
+    return f"annotator {who}" if isinstance(who, int) else str(who or "annotator")
+
+
+def _answer(annotation: Mapping[str, Any]) -> ImageAnswer:
+    if annotation.get("was_cancelled"):
+        return ImageAnswer(skipped=True)
+    given: dict[str, Any] = {}
+    result = annotation.get("result")
+    for each in result if isinstance(result, list) else ():
+        name, value = (each.get("from_name"), each.get("value")) if isinstance(each, Mapping) else (None, None)
+        if not isinstance(value, Mapping):
+            continue
+        if name in _QUESTIONS:
+            word = _first(value.get("choices"))
+            if word not in _WORDS:
+                raise BadData(f"an answer that is not yes, no or can't tell to the question {name!r}")
+            given[name] = _WORDS[word]
+        elif name == "comment":
+            given["comment"] = _first(value.get("text")).replace("\0", "")[:2000]
+    if "present" not in given:
+        raise BadData("an annotation that does not say whether the class is there")
+    return ImageAnswer(**given)
+
+
+def _first(texts: Any) -> str:
+    """The first of several texts, or the only one; empty for anything else."""
+    first = texts[0] if isinstance(texts, list) and texts else texts
+    return first if isinstance(first, str) else ""

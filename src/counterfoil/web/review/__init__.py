@@ -1,1 +1,0 @@
-"""People judge pictures: what they are asked, in which order, what they said, how far they agree, and what comes of it."""

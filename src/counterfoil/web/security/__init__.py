@@ -1,1 +1,0 @@
-"""Who somebody is, and what a request may not do."""
