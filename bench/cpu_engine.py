@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from bench import fmr_setup
 from bench.results import add_keep, command, keep
 
+from bench import fmr_setup
 from counterfoil import protocols
 from counterfoil.core.process import keep_freed_memory
 from counterfoil.core.spec import EngineSpec, SearchSpec

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import typer
 from typer.testing import CliRunner
 
 from counterfoil import store
-from counterfoil.cli import compare, gate, paper
+from counterfoil.cli.app import app
 from counterfoil.core.errors import CounterfoilError
 from counterfoil.metrics.fmr import fmr_results
 from tests.metrics.test_fmr import CLASSES, image
@@ -47,10 +46,6 @@ def stored(path: Path, model: str = "lab:narrow", *, kept: float = 0.5, images: 
 
 def call(*arguments: object) -> tuple[int, str]:
     """Exit code and output of one of the commands; for wrong use, the complaint."""
-    app = typer.Typer()
-    app.command("compare")(compare.compare)
-    app.command("gate")(gate.gate)
-    app.command("paper")(paper.paper)
     result = CliRunner().invoke(app, [str(each) for each in arguments])
     if isinstance(result.exception, CounterfoilError):
         return result.exception.exit_code, str(result.exception)

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench import instrument
 from bench.instrument import verdicts
 
+from bench import instrument
 from counterfoil import protocols
 from counterfoil.core.records import Estimate
 

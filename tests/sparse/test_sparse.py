@@ -16,8 +16,8 @@ from counterfoil.parts.generators.pixels import pixels
 from counterfoil.parts.generators.sparse import Mask, SparseGenerator, load, save
 from counterfoil.parts.generators.sparse.box import around
 from counterfoil.studies import runner
-from counterfoil.studies.bench import Bench
-from counterfoil.studies.bench import Settings as Decided
+from counterfoil.studies.base import StudySettings
+from counterfoil.studies.runs import Runs
 from counterfoil.studies.sparse_fit.fit import Settings, fit
 from counterfoil.testing import check_generator, pictures
 from tests import reference
@@ -180,7 +180,7 @@ def test_run_takes_a_mask(tmp_path):
 
 
 def decided(folder, generator, *, count, **options):
-    return Decided(
+    return StudySettings(
         folder=folder,
         models=(PartSpec(name=f"python:{FAKES}:TinyModel"),),
         data=PartSpec(name=f"tensors:{arrays(folder / 'a.npz', count)}"),
@@ -194,7 +194,7 @@ def decided(folder, generator, *, count, **options):
 
 def test_the_study_finds_the_cells_of_the_classes_and_decodes_their_window(tmp_path):
     settings = decided(tmp_path, PartSpec(name=f"python:{FAKES}:TinyAutoencoder"), count=160, window=50.0)
-    report = runner.run("sparse", settings, Bench(settings))
+    report = runner.run("sparse", settings, Runs(settings))
     (mask,) = (tmp_path / "masks").glob("*.safetensors")
     assert around(load(mask).kept.any(0)).area <= 8  # half of 4 × 4 cells
     (row,) = report.findings.tables[0].rows
@@ -207,13 +207,13 @@ def test_the_study_finds_the_cells_of_the_classes_and_decodes_their_window(tmp_p
 def test_an_unknown_question_is_refused(tmp_path):
     settings = decided(tmp_path, PartSpec(name="pixels:l2"), count=40, question="colour")
     with pytest.raises(UsageError, match="question='colour': one of class, perturbed"):
-        runner.run("sparse", settings, Bench(settings))
+        runner.run("sparse", settings, Runs(settings))
 
 
 def test_the_study_fits_saves_and_uses_a_mask_of_single_dimensions(tmp_path):
     pixel_steps = PartSpec(name="pixels:l2", options={"epsilon": 3.0})
     settings = decided(tmp_path, pixel_steps, count=40, question="perturbed", sparsity=95.0)
-    report = runner.run("sparse", settings, Bench(settings))
+    report = runner.run("sparse", settings, Runs(settings))
     (mask,) = (tmp_path / "masks").glob("*.safetensors")
     (row,) = report.findings.tables[0].rows
     assert row.values["sparsity"].value == load(mask).sparsity

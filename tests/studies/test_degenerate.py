@@ -13,8 +13,9 @@ import pytest
 from counterfoil.core.errors import BadPart, UsageError
 from counterfoil.core.spec import PartSpec
 from counterfoil.studies import runner
-from counterfoil.studies.bench import Bench, Settings
-from counterfoil.studies.step_size import _columns
+from counterfoil.studies.base import StudySettings
+from counterfoil.studies.runs import Runs
+from counterfoil.studies.search import _columns
 from tests.metrics.made import outcomes
 from tests.studies.conftest import MODEL, OTHER
 
@@ -34,7 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(name: str, settings: Settings, folder: Path) -> runner.Report:
+def run(name: str, settings: StudySettings, folder: Path) -> runner.StudyReport:
     models = tuple(PartSpec(name=each) for each in (MODEL, OTHER, THIRD))
     return runner.run(name, replace(settings, folder=folder, models=models, options=OPTIONS[name]))
 
@@ -45,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["variants", "oracles"])
-def test_an_oracle_that_accepts_nothing_is_refused_in_one_line(name: str, tiny: Settings, folder: Path) -> None:
+def test_an_oracle_that_accepts_nothing_is_refused_in_one_line(name: str, tiny: StudySettings, folder: Path) -> None:
     strict = PartSpec(name="daylight:", options={"darkest": 2.0})
     with pytest.raises(BadPart, match="rejects the plain reconstruction of all 4 images tried") as caught:
         run(name, replace(tiny, oracle=strict, images=4), folder)
@@ -53,12 +54,12 @@ def test_an_oracle_that_accepts_nothing_is_refused_in_one_line(name: str, tiny: 
 
 
 @pytest.mark.parametrize("name", [name for name in OPTIONS if name != "oracles"])  # whose second oracle rejects the only image
-def test_one_image_gives_numbers_or_reasons(name: str, tiny: Settings, folder: Path) -> None:
+def test_one_image_gives_numbers_or_reasons(name: str, tiny: StudySettings, folder: Path) -> None:
     report = run(name, replace(tiny, images=1), folder)
     values = [each for table in report.findings.tables for row in table.rows for each in row.values.values()]
     assert all(each.value is not None or each.note for each in values)
     json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))  # NaN would have been refused in writing
-    assert all(check.holds is not False or not check.required for check in report.findings.checks)
+    assert all(check.holds is not False or not check.required for check in report.findings.claims)
 
 
 def test_images_that_the_oracle_has_not_decided_on_count_on_neither_side_of_a_step() -> None:
@@ -68,16 +69,16 @@ def test_images_that_the_oracle_has_not_decided_on_count_on_neither_side_of_a_st
     }  # fmt: skip
 
 
-def test_a_model_that_was_interrupted_twice_is_asked_again(tiny: Settings, tmp_path: Path) -> None:
-    bench = Bench(replace(tiny, folder=tmp_path))
-    run = bench.run(PartSpec(name=MODEL))
+def test_a_model_that_was_interrupted_twice_is_asked_again(tiny: StudySettings, tmp_path: Path) -> None:
+    runs = Runs(replace(tiny, folder=tmp_path))
+    run = runs.make(PartSpec(name=MODEL))
     few = [replace(each, model=OTHER) for each in run.predictions() if each.picture == "clean"]
     for _ in range(3):
         run.append(predictions=few)
-    assert bench.scored(run, PartSpec(name=OTHER)).made_correct.min() >= 0
+    assert runs.score(run, PartSpec(name=OTHER)).made_correct.min() >= 0
 
 
-def test_a_model_against_itself_is_refused(tiny: Settings, tmp_path: Path) -> None:
+def test_a_model_against_itself_is_refused(tiny: StudySettings, tmp_path: Path) -> None:
     settings = replace(tiny, folder=tmp_path, models=(PartSpec(name=MODEL),) * 2, images=8)
     with pytest.raises(UsageError, match="twice"):
-        runner.run("transfer", settings, Bench(settings))
+        runner.run("transfer", settings, Runs(settings))

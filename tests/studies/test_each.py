@@ -15,10 +15,10 @@ from counterfoil.core.errors import UsageError
 from counterfoil.core.spec import PartSpec
 from counterfoil.parts.datasets.tensors import ArrayDataset
 from counterfoil.studies import runner
-from counterfoil.studies.bench import Bench, Settings
-from counterfoil.studies.fgsm_start import AttackedData
-from counterfoil.studies.findings import Row
+from counterfoil.studies.base import StudyRow, StudySettings
 from counterfoil.studies.oracle_attack import _step
+from counterfoil.studies.runs import Runs
+from counterfoil.studies.search import AttackedData
 from tests.fakes import TinyModel
 from tests.studies.conftest import MODEL, OTHER
 from tests.worlds import arrays
@@ -28,99 +28,99 @@ pytestmark = pytest.mark.xdist_group("studies")
 THIRD_ORACLE = PartSpec(name=f"classifier:{OTHER.rpartition(':')[0]}:Third")
 
 
-def run(bench: Bench, name: str, *models: str, **options: Any) -> runner.Report:
-    settings = replace(bench.settings, models=tuple(PartSpec(name=each) for each in models or (MODEL,)), options=options)
-    return runner.run(name, settings, bench)
+def run(runs: Runs, name: str, *models: str, **options: Any) -> runner.StudyReport:
+    settings = replace(runs.settings, models=tuple(PartSpec(name=each) for each in models or (MODEL,)), options=options)
+    return runner.run(name, settings, runs)
 
 
-def rows(report: runner.Report, table: int = 0) -> dict[tuple[str, ...], Any]:
-    found: tuple[Row, ...] = report.findings.tables[table].rows
+def rows(report: runner.StudyReport, table: int = 0) -> dict[tuple[str, ...], Any]:
+    found: tuple[StudyRow, ...] = report.findings.tables[table].rows
     return {row.about: row.values for row in found}
 
 
-def test_variants_compares_each_model_on_its_own_pictures(bench: Bench) -> None:
-    report = run(bench, "variants", MODEL, OTHER, generators=("brightness:",))
+def test_variants_compares_each_model_on_its_own_pictures(runs: Runs) -> None:
+    report = run(runs, "variants", MODEL, OTHER, generators=("brightness:",))
     values, pairs = rows(report), rows(report, 1)
     assert set(values) == {(generator, model) for generator in ("pixels:l2", "brightness:") for model in (MODEL, OTHER)}
     gap = values["brightness:", MODEL]["FMR"].value - values["brightness:", OTHER]["FMR"].value
     assert pairs["brightness:", f"{MODEL} − {OTHER}"]["FMR"].value == pytest.approx(gap)
-    assert not report.findings.checks  # nothing is known of these models beforehand
-    assert json.loads((bench.folder / "variants.json").read_text())["tables"][0]["rows"][0]["model"] == MODEL
+    assert not report.findings.claims  # nothing is known of these models beforehand
+    assert json.loads((runs.folder / "variants.json").read_text())["tables"][0]["rows"][0]["model"] == MODEL
 
 
-def test_transfer_shows_that_pictures_hurt_the_model_they_were_made_against_most(bench: Bench) -> None:
-    report = run(bench, "transfer", MODEL, OTHER)
+def test_transfer_shows_that_pictures_hurt_the_model_they_were_made_against_most(runs: Runs) -> None:
+    report = run(runs, "transfer", MODEL, OTHER)
     values = rows(report)
     assert values[MODEL, MODEL]["harm"].value > values[MODEL, OTHER]["harm"].value
     assert "spared" in values[MODEL, OTHER] and "spared" not in values[MODEL, MODEL]
 
 
-def test_step_size_takes_smaller_budgets_from_one_search(bench: Bench) -> None:
-    report = run(bench, "step-size", steps=(0.05, 2.0), budgets=(1, 3))
+def test_step_size_takes_smaller_budgets_from_one_search(runs: Runs) -> None:
+    report = run(runs, "step-size", steps=(0.05, 2.0), budgets=(1, 3))
     values = rows(report)
-    own = bench.run(PartSpec(name=MODEL), search={"step": 0.05, "budget": 1}).scores
+    own = runs.make(PartSpec(name=MODEL), search={"step": 0.05, "budget": 1}).scores
     short = values[MODEL, "0.05", "1"]
     assert [short[name].value for name in ("PA", "steps")] == pytest.approx([own[name].value for name in ("PA", "steps")])
     assert values[MODEL, "0.05", "3"]["PA"].value <= short["PA"].value
     assert values[MODEL, "2", "3"]["VR, step 1"].value <= values[MODEL, "0.05", "3"]["VR, step 1"].value
 
 
-def test_generators_reports_the_agreement_of_orders(bench: Bench) -> None:
-    report = run(bench, "generators", MODEL, OTHER, generators=("brightness:",))
+def test_generators_reports_the_agreement_of_orders(runs: Runs) -> None:
+    report = run(runs, "generators", MODEL, OTHER, generators=("brightness:",))
     assert len(rows(report)) == 4
     ((pair, values),) = rows(report, 1).items()
     assert pair == ("pixels:l2", "brightness:")
     assert -1 <= (values["tau"].value if values["tau"].value is not None else 0) <= 1
 
 
-def test_oracles_are_swapped_in_the_loop_and_on_the_pictures(bench: Bench) -> None:
+def test_oracles_are_swapped_in_the_loop_and_on_the_pictures(runs: Runs) -> None:
     other = f"classifier:{OTHER}"
-    report = run(bench, "oracles", oracles=(other,))
+    report = run(runs, "oracles", oracles=(other,))
     loops, judged, classes = rows(report), rows(report, 1), rows(report, 2)
     assert set(loops) == {("daylight:", MODEL), (other, MODEL)}
     assert judged["daylight:", other, MODEL]["agree on made"].n == loops["daylight:", MODEL]["PA"].n
     assert all(0 <= values["stopped"].value <= 100 for values in classes.values())
-    assert {each.required for each in report.findings.checks} == {False}
+    assert {each.required for each in report.findings.claims} == {False}
 
 
-def test_a_start_from_fgsm_pictures_is_another_run_on_the_same_images(bench: Bench) -> None:
-    values = rows(run(bench, "fgsm-start", epsilon=0.02))
+def test_a_start_from_fgsm_pictures_is_another_run_on_the_same_images(runs: Runs) -> None:
+    values = rows(run(runs, "fgsm-start", epsilon=0.02))
     clean, attacked = values[MODEL, "clean"], values[MODEL, "FGSM"]
     assert attacked["SA"].value == clean["SA"].value  # both over the accuracy on the clean pictures
     assert attacked["SA of the start"].value < clean["SA"].value
 
 
 @pytest.mark.parametrize("name", ["greyscale", "adversarial-training"])
-def test_two_models_both_ways(bench: Bench, name: str) -> None:
-    assert set(rows(run(bench, name, MODEL, OTHER))) == {(a, b) for a in (MODEL, OTHER) for b in (MODEL, OTHER)}
+def test_two_models_both_ways(runs: Runs, name: str) -> None:
+    assert set(rows(run(runs, name, MODEL, OTHER))) == {(a, b) for a in (MODEL, OTHER) for b in (MODEL, OTHER)}
     with pytest.raises(UsageError, match=f"{name}: takes 2 models or more, got 1"):
-        run(bench, name, MODEL)
+        run(runs, name, MODEL)
 
 
-def test_augmentation_trains_on_other_images_and_tests_both_ways(bench: Bench, tmp_path: Path) -> None:
+def test_augmentation_trains_on_other_images_and_tests_both_ways(runs: Runs, tmp_path: Path) -> None:
     training = f"tensors:{arrays(tmp_path / 'training.npz', 40)}"
     settings = {"training_data": training, "training_images": 40, "epochs": 12, "learning_rate": 0.003}
-    report = run(bench, "augmentation", **settings)
+    report = run(runs, "augmentation", **settings)
     values = rows(report)
     tuned = f"{MODEL}, tuned"
     assert values[MODEL, tuned]["PA"].value > values[MODEL, MODEL]["PA"].value  # it has learnt from such pictures
-    weights = sorted((bench.folder / "tuned").iterdir())
-    again = run(Bench(bench.settings), "augmentation", **settings)  # found again, not trained again
+    weights = sorted((runs.folder / "tuned").iterdir())
+    again = run(Runs(runs.settings), "augmentation", **settings)  # found again, not trained again
     assert again.to_dict() == report.to_dict()
-    assert sorted((bench.folder / "tuned").iterdir()) == weights
+    assert sorted((runs.folder / "tuned").iterdir()) == weights
     with pytest.raises(UsageError, match="name other images than the tested ones"):
-        run(bench, "augmentation")
+        run(runs, "augmentation")
 
 
-def test_an_attacked_oracle_gives_way(bench: Bench) -> None:
-    settings = replace(bench.settings, oracle=PartSpec(name=f"classifier:{OTHER}"))
-    report = run(bench.under(settings), "oracle-attack", oracles=(f"classifier:{MODEL}",), steps=(1, 8), epsilon=0.1, step=0.02)
+def test_an_attacked_oracle_gives_way(runs: Runs) -> None:
+    settings = replace(runs.settings, oracle=PartSpec(name=f"classifier:{OTHER}"))
+    report = run(runs.under(settings), "oracle-attack", oracles=(f"classifier:{MODEL}",), steps=(1, 8), epsilon=0.1, step=0.02)
     values = rows(report)
     before, after = values[f"classifier:{OTHER}", "none", "0"], values[f"classifier:{OTHER}", "pgd", "8"]
     assert after["p(target)"].value > before["p(target)"].value
     assert after["target loss"].value < before["target loss"].value
     with pytest.raises(UsageError, match="daylight: gives no probabilities"):
-        run(bench, "oracle-attack", oracles=())
+        run(runs, "oracle-attack", oracles=())
 
 
 def test_an_oracle_that_is_very_sure_still_has_a_gradient() -> None:
@@ -138,18 +138,18 @@ def test_an_oracle_that_is_very_sure_still_has_a_gradient() -> None:
     assert torch.allclose(moved, dark + 0.05)
 
 
-def test_surrogates_are_counted_from_none(bench: Bench) -> None:
+def test_surrogates_are_counted_from_none(runs: Runs) -> None:
     third = f"{MODEL.rpartition(':')[0]}:Third"
-    values = rows(run(bench, "surrogates", MODEL, OTHER, third, made_against=1, most=4))
+    values = rows(run(runs, "surrogates", MODEL, OTHER, third, made_against=1, most=4))
     assert list(values) == [("0",), ("1",)]  # of three models one has to take no part
-    assert values["0",]["pictures kept %"].value == 100
+    assert values["0",]["images kept %"].value == 100
 
 
-def test_pictures_of_different_sizes_are_attacked_at_one(tiny: Settings, tmp_path: Path) -> None:
+def test_pictures_of_different_sizes_are_attacked_at_one(tiny: StudySettings, tmp_path: Path) -> None:
     for place, name in enumerate(("ant", "bee", "cat", "dog")):
         (tmp_path / "data" / name).mkdir(parents=True)
         Image.new("RGB", (16 + place, 20), (60 * place, 90, 90)).save(tmp_path / "data" / name / "a.png")
-    own = Bench(replace(tiny, folder=tmp_path, data=PartSpec(name=f"folder:{tmp_path / 'data'}"), oracle=THIRD_ORACLE))
+    own = Runs(replace(tiny, folder=tmp_path, data=PartSpec(name=f"folder:{tmp_path / 'data'}"), oracle=THIRD_ORACLE))
     with pytest.raises(UsageError, match="--set size=224"):
         run(own, "oracle-attack", oracles=(THIRD_ORACLE.name,))
     assert run(own, "oracle-attack", oracles=(THIRD_ORACLE.name,), size=16).findings.tables
@@ -164,8 +164,8 @@ def test_attacked_data_keep_the_other_names_of_their_classes() -> None:
     assert attacked.load(next(iter(attacked)), 16).shape == (3, 16, 16)
 
 
-def test_studies_share_their_runs(tiny: Settings, bench: Bench) -> None:
-    run(bench, "variants", MODEL, OTHER, generators=("brightness:",))
+def test_studies_share_their_runs(tiny: StudySettings, runs: Runs) -> None:
+    run(runs, "variants", MODEL, OTHER, generators=("brightness:",))
     made = set((tiny.folder / "runs").iterdir())
-    run(bench, "generators", MODEL, OTHER, generators=("brightness:",))
+    run(runs, "generators", MODEL, OTHER, generators=("brightness:",))
     assert set((tiny.folder / "runs").iterdir()) == made

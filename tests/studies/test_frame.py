@@ -15,10 +15,9 @@ from counterfoil.core.errors import BadSpec, CounterfoilError, UnknownName
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.studies import runner
-from counterfoil.studies.bench import Bench, Settings
-from counterfoil.studies.findings import Check, Findings, Row, Table, apart, positive
-from counterfoil.studies.wording import lines
-from tests.studies.conftest import MODEL, OTHER
+from counterfoil.studies.base import Claim, Findings, StudyRow, StudySettings, StudyTable, apart, positive, world
+from counterfoil.studies.runs import Runs
+from tests.studies.conftest import MODEL, OTHER, lab_settings
 
 pytestmark = pytest.mark.xdist_group("studies")
 
@@ -29,7 +28,9 @@ ROOT = Path(__file__).parents[2]
 def test_every_study_is_what_its_name_says_and_has_a_page(name: str) -> None:
     study = studies.load(name)
     assert study.name == name
-    assert len(study.models) >= study.least_models
+    known = world()
+    assert known is not None and len(known.studies[name]["models"]) >= study.least_models
+    assert set(known.studies[name].get("options", {})) <= set(study.options)
     assert study.published
     assert (ROOT / "docs" / "studies" / f"{name}.md").read_text(encoding="utf-8").startswith("# ")
 
@@ -49,30 +50,29 @@ def test_intervals_that_touch_show_nothing() -> None:
 
 
 def test_only_the_lab_can_fail_a_claim() -> None:
-    findings = Findings((), (Check("a", None, ""), Check("b", True, ""), Check("c", False, "", required=False)))
-    lab = Settings(Path(), models=(PartSpec(name="lab:narrow"),))
+    findings = Findings((), (Claim("a", None, ""), Claim("b", True, ""), Claim("c", False, "", required=False)))
+    lab = lab_settings()
     study = studies.load("variants")
-    assert runner.Report(study, lab, findings, 0, 0).failed == ["a"]
+    assert runner.StudyReport(study, lab, findings, 0, 0).failed == ["a"]
     own = replace(lab, models=(PartSpec(name="timm:resnet18"),))
-    assert runner.Report(study, own, findings, 0, 0).failed == []
+    assert runner.StudyReport(study, own, findings, 0, 0).failed == []
 
 
-def test_findings_as_text_name_the_published_table_and_undefined_values() -> None:
-    table = Table(
+def test_findings_as_text_name_undefined_values() -> None:
+    table = StudyTable(
         "T",
         ("model",),
-        (Row(("m",), {"FMR": Estimate(-1.25, -2, 3, 7)}), Row(("n",), {"FMR": Estimate(None, None, None, 0, "why")})),
+        (StudyRow(("m",), {"FMR": Estimate(-1.25, -2, 3, 7)}), StudyRow(("n",), {"FMR": Estimate(None, None, None, 0, "why")})),
     )
-    text = "\n".join(lines(Findings((table,), (Check("c", False, "e"),), ("note",)), title="x", published="Table 9"))
-    assert "published counterpart: Table 9" in text
+    text = "\n".join(Findings((table,), (Claim("c", False, "e"),), ("note",)).lines())
     assert "−1.2 (−2.0 to 3.0), 7" in text
     assert "– (why)" in text
     assert "DOES NOT HOLD  c: e" in text
 
 
-def test_options_are_checked_by_name_and_kind(bench: Bench) -> None:
+def test_options_are_checked_by_name_and_kind(runs: Runs) -> None:
     def given(**options: object) -> None:
-        runner.run("step-size", replace(bench.settings, models=(PartSpec(name=MODEL),), options=options), bench)
+        runner.run("step-size", replace(runs.settings, models=(PartSpec(name=MODEL),), options=options), runs)
 
     with pytest.raises(BadSpec, match="step-size has no such option; it has steps, budgets"):
         given(stepz=1)
@@ -80,7 +80,7 @@ def test_options_are_checked_by_name_and_kind(bench: Bench) -> None:
         given(steps="small")
 
 
-def test_the_command_prints_writes_and_goes_on(tiny: Settings, tmp_path: Path) -> None:
+def test_the_command_prints_writes_and_goes_on(tiny: StudySettings, tmp_path: Path) -> None:
     asked = [
         "study", "greyscale", "--model", MODEL, "--model", OTHER, "--data", tiny.data.name, "--generator", "pixels:l2",
         "--oracle", "daylight:", "--images", "8", "--out", str(tmp_path), "--set", "budget=2", "--set", "generator.epsilon=0.2",
@@ -93,7 +93,7 @@ def test_the_command_prints_writes_and_goes_on(tiny: Settings, tmp_path: Path) -
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
-def test_models_that_do_not_say_their_size_are_told_it(tiny: Settings, tmp_path: Path) -> None:
+def test_models_that_do_not_say_their_size_are_told_it(tiny: StudySettings, tmp_path: Path) -> None:
     made = tmp_path / "made.py"
     made.write_text(
         "import torch\nfrom tests.fakes import TinyModel\n\n"
@@ -121,6 +121,7 @@ def test_models_that_do_not_say_their_size_are_told_it(tiny: Settings, tmp_path:
         ),
         (["greyscale", "--set", "model.weights=x"], "not for a study"),
         (["greyscale", "--model", "lab:narrow"], "takes 2 models or more"),
+        (["greyscale", "runs/a"], "go with a published table"),
         (["augmentation", "--model", "daylight:x"], "daylight"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 import timm
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from counterfoil.core.records import Trial
@@ -82,7 +84,11 @@ MEAN = DEVIATION = 0.5
 
 def load_timm(folder: Path) -> nn.Module:
     """Load a timm model that the lab's recipes saved, ready for prediction."""
-    model: nn.Module = timm.create_model(f"local-dir:{folder}", pretrained=True)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    model: nn.Module = timm.create_model(
+        config["architecture"], num_classes=config["num_classes"], pretrained_cfg=config["pretrained_cfg"], **config["model_args"]
+    )
+    model.load_state_dict(load_file(folder / "model.safetensors"))
     return model.float().eval().requires_grad_(False)
 
 

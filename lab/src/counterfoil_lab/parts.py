@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+import yaml
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadSpec, UnknownName
@@ -96,6 +97,12 @@ BLOCKS = 4  # blocks kept
 def folder(name: str) -> Path:
     """Return the folder of a model by name, for `lab:rewriter` wherever a folder or a hub repository is taken."""
     return WEIGHTS / known(name, (path.name for path in WEIGHTS.iterdir() if path.is_dir()))
+
+
+def world() -> dict[str, Any]:
+    """Return the lab as the default world of studies: its parts and what is known of them."""
+    told: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "studies.yaml").read_text(encoding="utf-8"))
+    return told
 
 
 def model(name: str) -> ModuleModel:

@@ -36,7 +36,7 @@ COMMANDS = {
     "board": Entry("Share", "board:app", "Build a leaderboard from runs and results."),
     "review": Entry("Share", "review:review", "Have people judge a run's images."),
     "serve": Entry("Share", "serve:serve", "Serve a folder of runs to browsers."),
-    "study": Entry("The instrument", "study:app", "Run experiments on the instrument itself."),
+    "study": Entry("The instrument", "study:study", "Run experiments on the instrument itself."),
     "train-rewriter": Entry("The instrument", "training:train_rewriter", "Fine-tune a LoRA adapter for a rewriter."),
 }
 _PLAIN: Any = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}

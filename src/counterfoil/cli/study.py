@@ -1,16 +1,13 @@
-"""`counterfoil study NAME`: experiments on the instrument itself, one command each, and all of them."""
+"""`counterfoil study`: experiments on the instrument itself, and published tables with our runs next to them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from counterfoil import protocols
-from counterfoil.cli import paper
 from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
 from counterfoil.studies import NAMES
@@ -19,134 +16,177 @@ Text = str | None
 Number = int | None
 Texts = list[str] | None
 
-Models = Annotated[Texts, typer.Option("--model", help="A model to study; may be repeated. By default the lab's.")]
-Data = Annotated[Text, typer.Option(help="Labelled images, as for counterfoil run.")]
-Generator = Annotated[Text, typer.Option(help="What makes the pictures.")]
-Oracle = Annotated[Text, typer.Option(help="What says whether the class is still there.")]
-Size = Annotated[Number, typer.Option(help="Side of the pictures in pixels, where neither generator nor model says it.", min=8)]
-Images = Annotated[Number, typer.Option(help="Source images at most.", min=1)]
-Seed = Annotated[int, typer.Option(help="Seed of the runs.", min=0)]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
-Out = Annotated[Path, typer.Option("-o", "--out", help="Folder for the findings and the runs.")]
-Settings = Annotated[Texts, typer.Option("--set", help="KEY=VALUE for an option of the study or of the search.")]
 
-
-def _command(name: str) -> Callable[..., None]:
-    def study(
-        model: Models = None, data: Data = None, generator: Generator = None, oracle: Oracle = None, size: Size = None,
-        images: Images = None, seed: Seed = 0, device: Device = "cpu", out: Out = Path("studies"), settings: Settings = None,
-    ) -> None:  # fmt: skip
-        base = _settings(
-            name, model, {"data": data, "generator": generator, "oracle": oracle},
-            size=size, images=images, seed=seed, device=device, out=out, assignments=settings or [],
-        )  # fmt: skip
-        missing = _alone(name, base).failed
-        for claim in missing:
-            echo(f"not shown  {claim}")
-        _finish(out, shown=not missing)
-
-    return study
-
-
-def every(
-    seed: Seed = 0,
-    device: Device = "cpu",
-    out: Out = Path("studies"),
-    images: Images = None,
-    only: Annotated[Texts, typer.Option("--only", help="A study to run; may be repeated. By default all.")] = None,
+def study(
+    name: Annotated[
+        Text, typer.Argument(help="A study, 'all', a published table such as fmr/6, or a table's YAML file; none lists them.")
+    ] = None,
+    runs: Annotated[
+        Texts, typer.Argument(metavar="[RUN...]", help="For a table: run directories; MODEL=RUN names the published row.")
+    ] = None,
+    model: Annotated[Texts, typer.Option("--model", help="A model to study; may be repeated.")] = None,
+    data: Annotated[Text, typer.Option(help="Labelled images, as for counterfoil run.")] = None,
+    generator: Annotated[Text, typer.Option(help="The part that makes images.")] = None,
+    oracle: Annotated[Text, typer.Option(help="The part that decides whether the class is still visible.")] = None,
+    size: Annotated[Number, typer.Option(help="Image side in pixels, if neither generator nor model fixes it.", min=8)] = None,
+    images: Annotated[Number, typer.Option(help="Source images at most.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the runs.", min=0)] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")] = "cpu",
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for findings and runs.")] = Path("studies"),
+    only: Annotated[Texts, typer.Option("--only", help="With 'all': a study to run; may be repeated.")] = None,
+    execute: Annotated[bool, typer.Option("--run", help="For a table: run the rows whose parts are all given.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    settings: Annotated[
+        Texts, typer.Option("--set", help="KEY=VALUE: an option of the study or the search; for a table DATA.models.ROW=NAME.")
+    ] = None,
 ) -> None:
-    """Run all studies on the lab, sharing their runs, and say whether what must hold there does."""
-    unknown = [name for name in only or [] if name not in NAMES]
+    """Run experiments on the instrument itself.
+
+    By default studies run on the lab, whose truth is known. Exit code 1 if something that must hold there was not shown.
+
+    \b
+    counterfoil study transfer --images 60
+    counterfoil study all
+    counterfoil study fmr/6 runs/fmr-resnet50
+    """
+    from counterfoil.core.progress import counting, watching
+
+    if name is None:
+        return _list()
+    if "/" in name or name.endswith((".yaml", ".yml")):
+        return _table(name, runs or [], settings or [], execute, folder=out, images=images, seed=seed, device=device)
+    if runs or execute:
+        raise UsageError(f"study {name}: run directories and --run go with a published table, as in 'study fmr/6 RUN'")
+    unknown = [each for each in only or [] if each not in NAMES]
     if unknown:
         raise UsageError(f"--only {unknown[0]}: no such study; there are {', '.join(NAMES)}")
-    base = _settings("all", None, {}, size=None, images=images, seed=seed, device=device, out=out, assignments=[])
-    missing = _together([name for name in NAMES if not only or name in only], base)
-    if missing:
-        echo(f"not shown: {missing} of what has to hold, see the table")
-    _finish(out, shown=not missing)
+    parts = {role: given for role, given in (("data", data), ("generator", generator), ("oracle", oracle)) if given is not None}
+    base = _settings(name, model, parts, settings or [], size=size, images=images, seed=seed, device=device, folder=out)
+
+    from counterfoil.studies import runner
+    from counterfoil.studies.runs import Runs
+
+    made = Runs(base, watching=watching, counting=counting)
+    if name == "all":
+        return _all([each for each in NAMES if not only or each in only], base, made, as_json)
+    report = runner.run(name, base, made)
+    _print(report, as_json)
+    for claim in report.failed:
+        echo(f"not shown  {claim}", err=as_json)
+    _end(out, shown=not report.failed, quiet=as_json)
 
 
-def _settings(
-    name: str, models: Texts, parts: dict[str, Text], *,
-    size: Number, images: Number, seed: int, device: str, out: Path, assignments: list[str],
-) -> Any:  # fmt: skip
-    from counterfoil import studies
+def _list() -> None:
+    from counterfoil.studies import published
+
+    width = max(map(len, NAMES))
+    for name, shows in NAMES.items():
+        echo(f"{name:<{width}}  {shows}")
+    for name in published.names():
+        echo(f"{name:<{width}}  published table: {published.load(name).title}")
+
+
+def _settings(name: str, models: Texts, parts: dict[str, str], assignments: list[str], **values: Any) -> Any:
+    """Read options into the settings of a study; defaults are those of the installed world."""
+    from counterfoil import protocols, studies
     from counterfoil.core import spec as specs
-    from counterfoil.studies.bench import LAB
-    from counterfoil.studies.bench import Settings as Decided
+    from counterfoil.studies.base import StudySettings, world
 
+    known = world()
     own = studies.load(name).options if name != "all" else {}
-    values: dict[str, Any] = {role: {"name": part.name, **part.options} for role, part in LAB.items()}
-    values.update({role: {"name": given} for role, given in parts.items() if given is not None})
+    roles = ("data", "generator", "oracle")
+    spec: dict[str, Any] = {role: getattr(known.parts, role).model_dump() for role in roles} if known else {}
+    spec.update({role: {"name": given} for role, given in parts.items()})
+    lacking = [role for role in roles if role not in spec]
+    if lacking:
+        raise UsageError(f"study: give --{' and --'.join(lacking)}, or pip install 'counterfoil[lab]' for its defaults")
     chosen: dict[str, Any] = {}
     for assignment in assignments:
         key = assignment.partition("=")[0].strip()
         if key in own:
             chosen |= specs.part("", [assignment]).options
         else:
-            protocols.override(values, assignment)
-            if values.keys() - {*LAB, "search"}:
-                takes = f"keys of the search, options of {', '.join(LAB)}, and its own: {', '.join(own) or 'none'}"
+            protocols.override(spec, assignment)
+            if spec.keys() - {*roles, "search"}:
+                takes = f"keys of the search, options of {', '.join(roles)}, and its own: {', '.join(own) or 'none'}"
                 raise UsageError(f"--set {key}: not for a study, which takes {takes}")
-    spec = protocols.parse({"model": "lab:narrow", **values, "seed": seed, "device": device, "limit": images})
-    return Decided(
-        folder=out, models=tuple(specs.part(each) for each in models or ()), data=spec.data, generator=spec.generator,
-        oracle=spec.oracle, size=size, images=images, seed=seed, device=device, search=values.get("search", {}), options=chosen,
+    seed, device, images = values["seed"], values["device"], values["images"]
+    checked = protocols.parse({"model": "any:", **spec, "seed": seed, "device": device, "limit": images})
+    return StudySettings(
+        models=tuple(specs.part(each) for each in models or ()), data=checked.data, generator=checked.generator,
+        oracle=checked.oracle, search=spec.get("search", {}), options=chosen, **values,
     )  # fmt: skip
 
 
-def _alone(name: str, base: Any) -> Any:
-    from counterfoil.core.progress import counting, watching
+def _all(names: list[str], base: Any, made: Any, as_json: bool) -> None:
+    """Run all studies, print each as it is done, then the summary."""
     from counterfoil.studies import runner
-    from counterfoil.studies.bench import Bench
-
-    report = runner.run(name, base, Bench(base, watching=watching, counting=counting))
-    _show(report)
-    return report
-
-
-def _together(names: list[str], base: Any) -> int:
-    """Run them, print each as it is done and then the table of all; how much was not shown."""
-    from counterfoil.core.progress import counting, watching
-    from counterfoil.studies import runner, summary
-    from counterfoil.studies.bench import Bench
 
     began = time.monotonic()
     outcomes: dict[str, Any] = {}
-    for outcome in runner.run_all(names, base, Bench(base, watching=watching, counting=counting)):
+    for outcome in runner.run_all(names, base, made):
         outcomes[outcome.name] = outcome
-        _show(outcome)
-    lines = summary.summary(outcomes, list(NAMES))
-    for line in summary.as_text(lines):
+        _print(outcome, as_json)
+    lines = runner.summary(outcomes, list(NAMES))
+    runner.write_summary(base.folder / "all.json", base.seed, lines)
+    missing = sum(not each.good for each in lines)
+    if not as_json:
+        for line in runner.summary_text(lines):
+            echo(line)
+        worked = sum(getattr(each, "cpu_seconds", 0) for each in outcomes.values())
+        minutes = (time.monotonic() - began) / 60
+        echo(f"\n{len(outcomes)} studies, {minutes:.1f} minutes, {worked / 60:.1f} minutes of CPU time")
+        if missing:
+            echo(f"not shown: {missing} of what must hold, see the table")
+    _end(base.folder, shown=not missing, quiet=as_json)
+
+
+def _print(outcome: Any, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        found = outcome.to_dict() if hasattr(outcome, "to_dict") else {"study": outcome.name, "problem": outcome.problem}
+        return echo(json.dumps(found, ensure_ascii=False))
+    for line in (*outcome.lines(), ""):
         echo(line)
-    runner.write(base.folder / "all.json", {"seed": base.seed, "studies": summary.as_data(lines)})
-    worked = sum(getattr(each, "cpu_seconds", 0) for each in outcomes.values())
-    minutes = (time.monotonic() - began) / 60
-    echo(f"\n{len(outcomes)} studies, {minutes:.1f} minutes, {worked / 60:.1f} minutes of CPU time")
-    return sum(not each.good for each in lines)
 
 
-def _show(outcome: Any) -> None:
-    for line in outcome.lines():
-        echo(line)
-    echo("")
-
-
-def _finish(out: Path, *, shown: bool) -> None:
-    """The last line, and the exit code: 1 if something that must hold on the lab was not shown to."""
-    echo(f"{out}  (findings as JSON, and the runs)")
+def _end(out: Path, *, shown: bool, quiet: bool) -> None:
+    if not quiet:
+        echo(f"{out}  (findings as JSON, and the runs)")
     raise typer.Exit(0 if shown else 1)
 
 
-app = typer.Typer(
-    help="Run experiments on the instrument itself.\n\nPrint published figures to hold against.\n\n"
-    "\b\ncounterfoil study transfer --images 60\ncounterfoil study paper --table 6",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
-app.command("paper", short_help="Print a table of the FMR paper, with runs beside the published rows.")(paper.paper)
-for _name, _shows in NAMES.items():
-    _says = f"{_shows[0].upper()}{_shows[1:]}."
-    app.command(_name, help=_says, short_help=_says)(_command(_name))  # given as short, it is listed whole
-app.command("all", short_help="Run all studies on the lab and say whether what must hold there does.")(every)
+def _table(name: str, paths: list[str], assignments: list[str], execute: bool, **values: Any) -> None:
+    """Print a published table, with stored runs next to it, or with those that are made now."""
+    from counterfoil.core.progress import counting, watching
+    from counterfoil.store import open_run
+    from counterfoil.studies import published
+
+    table = published.load(name)
+    if paths and table.kind == "facts":
+        raise UsageError(f"{name}: {table.title!r} is not made of a run's numbers; leave the runs out")
+    if (execute or assignments) and not table.run:
+        other = f"; run 'counterfoil study {table.study}'" if table.study else ""
+        raise UsageError(f"{name}: this table has no set-up to run{other}")
+    rows: list[Any] = []
+    for text in paths:
+        meant, _, path = ("", "", text) if Path(text).exists() else text.rpartition("=")
+        rows += published.rows_of(open_run(path), table, meant)
+    missing: list[str] = []
+    if execute:
+        from counterfoil.core.spec import PartSpec
+        from counterfoil.studies.base import StudySettings
+        from counterfoil.studies.runs import Runs
+
+        table = published.with_parts(table, assignments)
+        nothing = PartSpec(name="")
+        base = StudySettings(data=nothing, generator=nothing, oracle=nothing, **values)
+        found, missing = published.run_table(table, base, Runs(base, watching=watching, counting=counting))
+        rows += found
+    for line in list(published.print_table(table, rows)):  # all of it or, for a wrong row, none
+        echo(line)
+    for line in missing:
+        echo(f"\n{line}")
+    if table.study and not rows:
+        echo(f"\ncounterfoil study {table.study}   runs the corresponding experiment")

@@ -1,4 +1,4 @@
-"""How far the oracle itself can be pushed: signed gradient steps on its input towards a class that the picture does not show.
+"""How far the oracle itself can be pushed: signed gradient steps on its input towards a class that the image does not show.
 
 The search never sees the oracle's gradient, so this is not what happens in a run; it bounds what could. `fgsm` takes one
 step of the whole radius, `pgd` many small ones inside it (Madry et al., 2018).
@@ -20,9 +20,8 @@ from counterfoil.parts import calls, registry
 from counterfoil.parts.contracts import Dataset, to_device
 from counterfoil.parts.oracles.scoring import ScoringOracle
 from counterfoil.protocols.assembly import open_data
-from counterfoil.studies.bench import Bench
-from counterfoil.studies.contract import Study
-from counterfoil.studies.findings import Check, Findings, Row, Table
+from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable
+from counterfoil.studies.runs import Runs
 
 BATCH = 8
 _TINY = torch.finfo(torch.float32).tiny  # a larger floor would leave a confident oracle without a gradient
@@ -37,35 +36,34 @@ _STATISTICS: dict[str, Statistic] = {
 Reading = dict[str, list[float]]
 
 
-def run(bench: Bench) -> Findings:
+def run(runs: Runs) -> Findings:
     """Both attacks on every oracle, and how the oracles take them."""
-    options = bench.options
-    own = bench.settings.oracle
+    options = runs.options
+    own = runs.settings.oracle
     oracles = [own, *(PartSpec(name=name) for name in options["oracles"] if name != own.name)]
-    dataset = open_data(bench.spec(bench.models[0]))
-    rows: list[Row] = []
+    dataset = open_data(runs.spec(runs.models[0]))
+    rows: list[StudyRow] = []
     last: dict[str, dict[str, Estimate]] = {}
     for oracle in oracles:
-        readings = _readings(bench, oracle, dataset)
+        readings = _readings(runs, oracle, dataset)
         for (attack, step), reading in readings.items():
             values = estimate(
-                {name: torch.tensor(each).numpy() for name, each in reading.items()}, _STATISTICS, seed=bench.settings.seed
+                {name: torch.tensor(each).numpy() for name, each in reading.items()}, _STATISTICS, seed=runs.settings.seed
             )
-            rows.append(Row((oracle.name, attack, str(step)), values))
+            rows.append(StudyRow((oracle.name, attack, str(step)), values))
             last[oracle.name] = values
     title = f"Towards the next class, radius {options['epsilon']:g}"
     return Findings(
-        (Table(title, ("oracle", "attack", "steps"), tuple(rows)),), tuple(_pushed(name, each) for name, each in last.items())
+        (StudyTable(title, ("oracle", "attack", "steps"), tuple(rows)),),
+        tuple(_pushed(name, each) for name, each in last.items()),
     )
 
 
-def _pushed(name: str, values: dict[str, Estimate]) -> Check:
+def _pushed(name: str, values: dict[str, Estimate]) -> Claim:
     found = values["accepts the label %"]
     seen = values["sees the target %"].value
     text = f"{found.value:.1f} % ({found.low:.1f} to {found.high:.1f}) still accepted, {seen:.1f} % seen as the target"
-    return Check(
-        f"{name}: withstands the longest attack on half of the pictures or more", _above(found, 50), text, required=False
-    )
+    return Claim(f"{name}: withstands the longest attack on half of the images or more", _above(found, 50), text, required=False)
 
 
 def _above(found: Estimate, bar: float) -> bool | None:
@@ -74,23 +72,23 @@ def _above(found: Estimate, bar: float) -> bool | None:
     return True if found.low >= bar else False if found.high < bar else None
 
 
-def _readings(bench: Bench, asked: PartSpec, dataset: Dataset) -> dict[tuple[str, int], Reading]:
-    oracle = to_device(registry.create("oracle", asked.name, asked.options), bench.settings.device).bind(dataset.classes)
+def _readings(runs: Runs, asked: PartSpec, dataset: Dataset) -> dict[tuple[str, int], Reading]:
+    oracle = to_device(registry.create("oracle", asked.name, asked.options), runs.settings.device).bind(dataset.classes)
     if not isinstance(oracle, ScoringOracle):
         raise UsageError(f"oracle-attack: {asked.name} gives no probabilities to climb; attack one that does, such as clip:")
-    options, device = bench.options, bench.settings.device
+    options, device = runs.options, runs.settings.device
     wanted = sorted({int(step) for step in options["steps"]})
     readings: dict[tuple[str, int], Reading] = {}
     size = int(options["size"]) or None
-    with bench.counting(f"attacking {asked.name}", len(dataset)) as watch:
-        for pictures, labels in _batches(dataset, size, device):
+    with runs.counting(f"attacking {asked.name}", len(dataset)) as watch:
+        for images, labels in _batches(dataset, size, device):
             targets = (labels + 1) % len(dataset.classes)
-            _read(readings, ("none", 0), oracle, pictures, labels, targets)
+            _read(readings, ("none", 0), oracle, images, labels, targets)
             epsilon = float(options["epsilon"])
-            _read(readings, ("fgsm", 1), oracle, _step(oracle, pictures, pictures, targets, epsilon, epsilon), labels, targets)
-            moved = pictures
+            _read(readings, ("fgsm", 1), oracle, _step(oracle, images, images, targets, epsilon, epsilon), labels, targets)
+            moved = images
             for step in range(1, max(wanted, default=0) + 1):
-                moved = _step(oracle, moved, pictures, targets, float(options["step"]), epsilon)
+                moved = _step(oracle, moved, images, targets, float(options["step"]), epsilon)
                 if step in wanted:
                     _read(readings, ("pgd", step), oracle, moved, labels, targets)
             watch(len(labels))
@@ -137,17 +135,18 @@ def _read(
 def _batches(dataset: Dataset, size: int | None, device: str) -> Iterator[tuple[Tensor, Tensor]]:
     samples = iter(dataset)
     while some := list(islice(samples, BATCH)):
-        pictures = [dataset.load(sample, size) for sample in some]
-        if len({picture.shape for picture in pictures}) > 1:
-            raise UsageError("oracle-attack: the pictures have different sizes; bring them to one, as in --set size=224")
-        yield torch.stack(pictures).to(device), torch.tensor([sample.label for sample in some], device=device)
+        images = [dataset.load(sample, size) for sample in some]
+        if len({image.shape for image in images}) > 1:
+            raise UsageError("oracle-attack: the images have different sizes; bring them to one, as in --set size=224")
+        yield torch.stack(images).to(device), torch.tensor([sample.label for sample in some], device=device)
 
 
-STUDY = Study(
-    name="oracle-attack",
-    published="Table 15 (CLIP against a robust XCiT-L12)",
-    run=run,
-    models=("lab:narrow",),
-    images=64,
-    options={"oracles": ("classifier:lab:adversarial",), "steps": (1, 5, 20), "step": 1 / 255, "epsilon": 8 / 255, "size": 0},
-)
+STUDIES = {
+    "oracle-attack": Study(
+        "oracle-attack",
+        "Table 15 (CLIP against a robust XCiT-L12)",
+        run,
+        images=64,
+        options={"oracles": (), "steps": (1, 5, 20), "step": 1 / 255, "epsilon": 8 / 255, "size": 0},
+    )
+}

@@ -1,7 +1,7 @@
-"""Another oracle in the loop and on the same pictures: agreement, and classes that look easy because they are rejected more.
+"""Another oracle in the loop and on the same images: agreement, and classes that look easy because they are rejected more.
 
-The oracle ends a climb when it no longer sees the class. A class that it gives up early keeps only pictures that hardly
-changed, and so looks robust: the paper's primates (Table 13). The study sets each class's FMR against how often the oracle
+The oracle ends a climb when it no longer sees the class. A class that it gives up early keeps only images that hardly
+changed, and so looks robust: the paper's primates (StudyTable 13). The study sets each class's FMR against how often the oracle
 stopped it, warns where the two go together, and gives FMR with classes weighted as in the source images, FMR over the
 climbs that nobody stopped, and the bounds from the oracle's audit.
 """
@@ -35,9 +35,8 @@ from counterfoil.metrics.estimate import (
 from counterfoil.metrics.fmr import scores
 from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.metrics.significance import order_agreement
-from counterfoil.studies.bench import Bench
-from counterfoil.studies.contract import Study
-from counterfoil.studies.findings import Check, Findings, Row, Table
+from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable
+from counterfoil.studies.runs import Runs
 
 _SHOWN = ("SA", "VR", "PA", "FMR", "FMR_matched", "steps")
 
@@ -53,35 +52,37 @@ _UNSTOPPED = Ratio(
 )
 
 
-def run(bench: Bench) -> Findings:
-    """Every model under every oracle, the oracles on each other's pictures, and the classes."""
-    own = bench.settings.oracle
-    oracles = [own, *(PartSpec(name=name) for name in bench.options["oracles"] if name != own.name)]
-    seed = bench.settings.seed
-    runs = {(oracle.name, model.name): bench.run(model, oracle=oracle) for oracle in oracles for model in bench.models}
-    found = {key: read_outcomes(each) for key, each in runs.items()}
-    loops, fixes, classes, checks = [], [], [], []
+def run(runs: Runs) -> Findings:
+    """Every model under every oracle, the oracles on each other's images, and the classes."""
+    own = runs.settings.oracle
+    oracles = [own, *(PartSpec(name=name) for name in runs.options["oracles"] if name != own.name)]
+    seed = runs.settings.seed
+    made = {(oracle.name, model.name): runs.make(model, oracle=oracle) for oracle in oracles for model in runs.models}
+    found = {key: read_outcomes(each) for key, each in made.items()}
+    loops, fixes, classes, claims = [], [], [], []
     for (oracle, model), outcomes in found.items():
         values = scores(outcomes, seed=seed)
-        ended = ended_by_oracle(runs[oracle, model], outcomes.keys)
-        loops.append(Row((oracle, model), {name: values[name] for name in _SHOWN}))
+        ended = ended_by_oracle(made[oracle, model], outcomes.keys)
+        loops.append(StudyRow((oracle, model), {name: values[name] for name in _SHOWN}))
         bounds = {name: Estimate.from_dict(audit(outcomes, seed=seed)[name]) for name in ("lost", "FMR_lost", "FMR_kept")}
-        fixes.append(Row((oracle, model), {"FMR": values["FMR"], **corrected(outcomes, ended, seed=seed), **bounds}))
-        classes += [Row((oracle, model, name), each) for name, each in by_class(outcomes, ended, seed=seed).items()]
-        checks.append(_warning(oracle, model, rejection_bias(outcomes, ended, seed=seed)))
+        fixes.append(StudyRow((oracle, model), {"FMR": values["FMR"], **corrected(outcomes, ended, seed=seed), **bounds}))
+        classes += [StudyRow((oracle, model, name), each) for name, each in by_class(outcomes, ended, seed=seed).items()]
+        claims.append(_warning(oracle, model, rejection_bias(outcomes, ended, seed=seed)))
     shared = [
-        Row((made.name, judge.name, model.name), _agreement(found[made.name, model.name], bench.judged(run, judge), seed=seed))
-        for made, judge in permutations(oracles, 2)
-        for model in bench.models
-        for run in [runs[made.name, model.name]]
+        StudyRow(
+            (one.name, other.name, model.name),
+            _agreement(found[one.name, model.name], runs.judge(made[one.name, model.name], other), seed=seed),
+        )
+        for one, other in permutations(oracles, 2)
+        for model in runs.models
     ]
     tables = (
-        Table("Each oracle in the loop", ("oracle", "model"), tuple(loops)),
-        Table("The pictures of one oracle's runs, judged by another", ("made under", "judged by", "model"), tuple(shared)),
-        Table("By class: climbs the oracle stopped, and FMR", ("oracle", "model", "class"), tuple(classes)),
-        Table("FMR, corrected and bounded", ("oracle", "model"), tuple(fixes)),
+        StudyTable("Each oracle in the loop", ("oracle", "model"), tuple(loops)),
+        StudyTable("The images of one oracle's runs, judged by another", ("made under", "judged by", "model"), tuple(shared)),
+        StudyTable("By class: climbs the oracle stopped, and FMR", ("oracle", "model", "class"), tuple(classes)),
+        StudyTable("FMR, corrected and bounded", ("oracle", "model"), tuple(fixes)),
     )
-    return Findings(tables if shared else (tables[0], *tables[2:]), tuple(checks))
+    return Findings(tables if shared else (tables[0], *tables[2:]), tuple(claims))
 
 
 def by_class(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> dict[str, dict[str, Estimate]]:
@@ -197,7 +198,7 @@ def _columns(outcomes: Outcomes, ended: Ended) -> dict[str, NDArray[Any]]:
 
 
 def _agreement(own: Outcomes, other: Outcomes, *, seed: int) -> dict[str, Estimate]:
-    """How often the second accepts what the first accepted, in made pictures and in source images, and FMR by its word."""
+    """How often the second accepts what the first accepted, in made images and in source images, and FMR by its word."""
     accepted = own.validated == YES
     asked, clean = accepted & (other.validated >= NO), (own.oracle_clean >= NO) & (other.oracle_clean >= NO)
     columns = {
@@ -206,7 +207,7 @@ def _agreement(own: Outcomes, other: Outcomes, *, seed: int) -> dict[str, Estima
         "clean": clean,
         "clean_same": clean & (own.oracle_clean == other.oracle_clean),
     }
-    none = "no picture that both judged"
+    none = "no image that both judged"
     statistics = {
         "agree on made": Share("made_same", "made", none),
         "agree on source images": Share("clean_same", "clean", none),
@@ -216,21 +217,23 @@ def _agreement(own: Outcomes, other: Outcomes, *, seed: int) -> dict[str, Estima
     return {**estimate(columns, statistics, seed=seed), "FMR by the first": before, "FMR by the second": found["FMR"]}
 
 
-def _warning(oracle: str, model: str, tau: Estimate) -> Check:
+def _warning(oracle: str, model: str, tau: Estimate) -> Claim:
     """Whether FMR of this model may be the oracle's doing."""
     claim = f"{model} under {oracle}: classes that the oracle stops more do not look easier"
     if tau.value is None or tau.low is None:
-        return Check(claim, None, f"undefined: {tau.note}", required=False)
+        return Claim(claim, None, f"undefined: {tau.note}", required=False)
     text = f"Kendall's tau {tau.value:.2f} ({tau.low:.2f} to {tau.high:.2f}) over {tau.n} classes".replace("-", "−")
     holds = False if tau.low > 0 else True if (tau.high or 0) < 0 else None
     advice = "; read the corrected FMR" if tau.value > 0 else ""
-    return Check(claim, holds, text + advice, required=False)
+    return Claim(claim, holds, text + advice, required=False)
 
 
-STUDY = Study(
-    name="oracles",
-    published="Table 13's primates, and section 5's discussion of the oracle; the paper swaps none",
-    run=run,
-    models=("lab:narrow", "lab:augmented"),
-    options={"oracles": ("classifier:lab:diverse",)},
-)
+STUDIES = {
+    "oracles": Study(
+        "oracles",
+        "Table 13's primates, and section 5's discussion of the oracle; the paper swaps none",
+        run,
+        least_models=1,
+        options={"oracles": ()},
+    )
+}

@@ -1,30 +1,28 @@
-"""Runs studies and writes down what they found, one JSON file each."""
+"""Runs studies, writes what they found, one JSON file each, and sums up what must hold where the truth is known."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from counterfoil import studies
-from counterfoil.core.errors import BadSpec, CounterfoilError, UsageError
+from counterfoil.core.errors import BadSpec, CounterfoilError
 from counterfoil.engine.transfers import settle
 from counterfoil.store.files import write_whole, writing
-from counterfoil.studies.bench import Bench, Settings, settings_for
-from counterfoil.studies.contract import Study
-from counterfoil.studies.findings import Findings
-from counterfoil.studies.wording import lines
+from counterfoil.studies.base import Findings, Study, StudySettings, aligned
+from counterfoil.studies.runs import Runs
 
 
 @dataclass(frozen=True)
-class Report:
+class StudyReport:
     """What one study found, on what, and what it cost."""
 
     study: Study
-    settings: Settings
+    settings: StudySettings
     findings: Findings
     seconds: float
     cpu_seconds: float
@@ -34,22 +32,26 @@ class Report:
         """The study's name."""
         return self.study.name
 
+    @property
+    def failed(self) -> list[str]:
+        """The claims that must hold where the truth is known and were not shown to; elsewhere nothing must."""
+        if not self.settings.known:
+            return []
+        return [each.claim for each in self.findings.claims if each.required and each.holds is not True]
+
     def lines(self) -> Iterator[str]:
-        """For people."""
-        yield from lines(
-            self.findings,
-            title=f"{self.study.name}: {studies.NAMES[self.study.name]}",
-            published=self.study.published,
-        )
-        yield ""
-        yield f"{self.seconds:.0f} s, {self.cpu_seconds:.0f} s of processor time"
+        """Yield the report as text."""
+        yield f"{self.name}: {studies.NAMES[self.name]}"
+        yield f"published counterpart: {self.study.published}"
+        yield from self.findings.lines()
+        yield f"\n{self.seconds:.0f} s, {self.cpu_seconds:.0f} s of CPU time"
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is written; times are left out, so that the same study gives the same bytes."""
+        """Return the report as it is written; times are left out, so that the same study gives the same bytes."""
         settings = self.settings
         return {
-            "study": self.study.name,
-            "shows": studies.NAMES[self.study.name],
+            "study": self.name,
+            "shows": studies.NAMES[self.name],
             "published": self.study.published,
             "models": [part.model_dump() for part in settings.models],
             **{role: getattr(settings, role).model_dump() for role in ("data", "generator", "oracle")},
@@ -58,86 +60,115 @@ class Report:
             "seed": settings.seed,
             "search": dict(settings.search),
             "options": dict(settings.options),
-            "on_the_lab": settings.on_the_lab,
+            "known": settings.known,
             **self.findings.to_dict(),
         }
 
-    @property
-    def failed(self) -> list[str]:
-        """The claims that have to hold on the lab and were not shown to; elsewhere nothing has to."""
-        if not self.settings.on_the_lab:
-            return []
-        return [each.claim for each in self.findings.checks if each.required and each.holds is not True]
-
 
 @dataclass(frozen=True)
-class Failed:
+class FailedStudy:
     """A study that could not be run, and why."""
 
     name: str
     problem: str
 
     def lines(self) -> Iterator[str]:
-        """Return the problem as text."""
+        """Yield the problem as text."""
         yield f"{self.name}: could not be run"
         yield self.problem
 
 
-Outcome = Report | Failed
-
-
-def run_all(names: Sequence[str], base: Settings, bench: Bench | None = None) -> Iterator[Outcome]:
-    """Run several studies that share their runs; one that fails does not keep the others from running."""
-    bench = bench or Bench(base)
-    for name in names:
-        try:
-            yield run(name, base, bench)
-        except CounterfoilError as error:
-            yield Failed(name, str(error))
-
-
-def run(name: str, base: Settings, bench: Bench | None = None) -> Report:
+def run(name: str, base: StudySettings, runs: Runs | None = None) -> StudyReport:
     """Run one study and write NAME.json into its folder."""
     study = studies.load(name)
-    settings = settings_for(_checked(study, base), models=study.models, images=study.images, options=study.options)
-    if len(settings.models) < study.least_models:
-        raise UsageError(f"{name}: takes {study.least_models} models or more, got {len(settings.models)}; repeat --model")
-    names = [model.name for model in settings.models]
-    if len(set(names)) < len(names):
-        raise UsageError(f"{name}: {max(names, key=names.count)} is given twice; a model has nothing to differ from itself in")
-    bench = (bench or Bench(settings)).under(settings)
+    settings = replace(base, options=_checked(study, base.options)).completed(study)
+    runs = (runs or Runs(settings)).under(settings)
     began, worked = time.monotonic(), time.process_time()
-    findings = study.run(bench)
+    findings = study.run(runs)
     settle(settings.device)
-    report = Report(study, settings, findings, time.monotonic() - began, time.process_time() - worked)
+    report = StudyReport(study, settings, findings, time.monotonic() - began, time.process_time() - worked)
     write(settings.folder / f"{name}.json", report.to_dict())
     return report
 
 
-def _checked(study: Study, base: Settings) -> Settings:
-    """Without the options that belong to other studies, as when all are run; a lone study's must be its own."""
-    unknown = [key for key in base.options if key not in study.options]
+def run_all(names: Sequence[str], base: StudySettings, runs: Runs | None = None) -> Iterator[StudyReport | FailedStudy]:
+    """Run several studies that share their runs; one that fails does not keep the others from running."""
+    runs = runs or Runs(base)
+    for name in names:
+        try:
+            yield run(name, base, runs)
+        except CounterfoilError as error:
+            yield FailedStudy(name, str(error))
+
+
+def _checked(study: Study, given: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = [key for key in given if key not in study.options]
     if unknown:
         known = ", ".join(study.options) or "none of its own"
         raise BadSpec(f"--set {unknown[0]}: {study.name} has no such option; it has {known}, and those of a run's search")
-    return replace(base, options={key: _like(study.options[key], key, value) for key, value in base.options.items()})
+    return {key: _like(study.options[key], key, value) for key, value in given.items()}
 
 
 def _like(default: Any, key: str, value: Any) -> Any:
-    """An option's value in the kind of its default."""
-    if isinstance(default, tuple):
-        items = value if isinstance(value, list | tuple) else str(value).split(",")
-        kind = type(default[0])
-        try:
-            return tuple(kind(item) for item in items)
-        except (TypeError, ValueError):
-            raise BadSpec(
-                f"--set {key}={value!r}: takes a list of {kind.__name__}, as in {key}={','.join(map(str, default))}"
-            ) from None
+    """Convert an option's value to the type of its default."""
     try:
-        return type(default)(value)
+        if not isinstance(default, tuple):
+            return type(default)(value) if default is not None else value
+        kind = type(default[0]) if default else str
+        return tuple(kind(item) for item in (value if isinstance(value, list | tuple) else str(value).split(",")))
     except (TypeError, ValueError):
-        raise BadSpec(f"--set {key}={value!r}: takes a {type(default).__name__}, as in {key}={default}") from None
+        wanted = f"a list of {kind.__name__}" if isinstance(default, tuple) else f"a {type(default).__name__}"
+        example = ",".join(map(str, default)) if isinstance(default, tuple) else default
+        raise BadSpec(f"--set {key}={value!r}: takes {wanted}, as in {key}={example}") from None
+
+
+@dataclass(frozen=True)
+class SummaryLine:
+    """One requirement of one study."""
+
+    study: str
+    requirement: str
+    answer: str
+    evidence: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is missing here."""
+        return self.answer in ("holds", "reported", "not tested")
+
+
+def summary(outcomes: Mapping[str, StudyReport | FailedStudy], names: Sequence[str]) -> list[SummaryLine]:
+    """Return what must hold, study by study in the order of `names`; those without an outcome were not tested."""
+    return [line for name in names for line in _summary_of(name, outcomes.get(name))]
+
+
+def _summary_of(name: str, outcome: StudyReport | FailedStudy | None) -> Iterator[SummaryLine]:
+    if outcome is None:
+        yield SummaryLine(name, "", "not tested")
+    elif isinstance(outcome, FailedStudy):
+        yield SummaryLine(name, "", "FAILED", outcome.problem)
+    else:
+        required = [each for each in outcome.findings.claims if each.required] if outcome.settings.known else []
+        if not required:
+            yield SummaryLine(name, "nothing is required; its numbers are above", "reported")
+        for each in required:
+            yield SummaryLine(
+                name, each.claim, {True: "holds", False: "DOES NOT HOLD", None: "not shown"}[each.holds], each.evidence
+            )
+
+
+def summary_text(lines: Sequence[SummaryLine]) -> Iterator[str]:
+    """Yield the summary as a table; a study's name stands once."""
+    rows = [["study", "what must hold", "answer", ""]]
+    for place, each in enumerate(lines):
+        again = place and lines[place - 1].study == each.study
+        rows.append(["" if again else each.study, each.requirement, each.answer, each.evidence])
+    yield from aligned(rows)
+
+
+def write_summary(path: Path, seed: int, lines: Sequence[SummaryLine]) -> None:
+    """Write the summary as JSON."""
+    write(path, {"seed": seed, "studies": [asdict(each) for each in lines]})
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

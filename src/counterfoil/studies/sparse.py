@@ -24,10 +24,8 @@ from counterfoil.metrics.outcomes import Outcomes, read_outcomes
 from counterfoil.parts.generators.sparse import SparseGenerator
 from counterfoil.parts.generators.sparse import mask as masks
 from counterfoil.protocols.assembly import Assembly, assemble
-from counterfoil.studies.bench import Bench
-from counterfoil.studies.contract import Study
-from counterfoil.studies.findings import Check, Findings, Row, Table
-from counterfoil.studies.measured import difference
+from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, difference, within, world
+from counterfoil.studies.runs import Runs
 from counterfoil.studies.sparse_fit.cells import CellSettings, fit_cells
 from counterfoil.studies.sparse_fit.fit import Fitted, Settings, fit
 from counterfoil.studies.sparse_fit.latents import labelled, pairs
@@ -40,58 +38,58 @@ _TIMED = 8  # images
 _TIMED_ON_A_GPU = 256  # images, two times as many as are under way
 
 
-def run(bench: Bench) -> Findings:
+def run(runs: Runs) -> Findings:
     """Fit a mask for every model, and run it with and without."""
-    fitted_rows, rows, checks, notes = [], [], [], []
-    seed = bench.settings.seed
-    for model in bench.models:
-        fitted, file = _fitted(bench, model)
-        window, costs = _costs(bench, model, file)
-        dense = read_outcomes(bench.run(model))
-        sparse = read_outcomes(bench.run(model, search={"mask": str(file)}))
-        fitted_rows.append(Row((model.name,), {"sparsity": _exact(fitted.mask), "test score": fitted.score, **costs}))
+    fitted_rows, rows, claims, notes = [], [], [], []
+    seed, distance = runs.settings.seed, float(runs.options["distance"])
+    for model in runs.models:
+        fitted, file = _fitted(runs, model)
+        window, costs = _costs(runs, model, file)
+        dense = read_outcomes(runs.make(model))
+        sparse = read_outcomes(runs.make(model, search={"mask": str(file)}))
+        fitted_rows.append(StudyRow((model.name,), {"sparsity": _exact(fitted.mask), "test score": fitted.score, **costs}))
         rows += [_row(model.name, "all", dense, seed=seed), _row(model.name, "kept", sparse, seed=seed)]
         lost = difference(sparse, dense, seed=seed)
-        rows.append(Row((model.name, "kept less all"), {"FMR": lost}))
+        rows.append(StudyRow((model.name, "kept less all"), {"FMR": lost}))
         found = (
             _tells(model.name, fitted),
             _saves(model.name, costs["time of a climb"]),
-            _near(model.name, lost, float(bench.options["distance"])),
+            within(f"{model.name}: FMR under the mask is within {distance:g} points of FMR without", lost, distance),
         )
         # Scattered dimensions, the answer to the paper's question, are reported only.
-        checks += [replace(each, required=bench.options["question"] == "class") for each in found]
+        claims += [replace(each, required=runs.options["question"] == "class") for each in found]
         notes.append(
             f"{file}: {int(fitted.mask.kept.sum())} of {fitted.mask.kept.numel()} dimensions, for --mask; window: {window}"
         )
     tables = (
-        Table("The mask", ("model",), tuple(fitted_rows)),
-        Table("The search over all dimensions and over the kept ones", ("model", "dimensions"), tuple(rows)),
+        StudyTable("The mask", ("model",), tuple(fitted_rows)),
+        StudyTable("The search over all dimensions and over the kept ones", ("model", "dimensions"), tuple(rows)),
     )
-    return Findings(tables, tuple(checks), tuple(notes))
+    return Findings(tables, tuple(claims), tuple(notes))
 
 
-def _fitted(bench: Bench, model: PartSpec) -> tuple[Fitted, Path]:
+def _fitted(runs: Runs, model: PartSpec) -> tuple[Fitted, Path]:
     """A mask, and where it lies."""
-    options, question = bench.options, str(bench.options["question"])
+    options, question = runs.options, str(runs.options["question"])
     if question not in get_args(Question):
         raise UsageError(f"sparse: question={question!r}: one of {', '.join(get_args(Question))}")
     count = int(options["fitting_images"])
-    spec = bench.spec(model, data=_fitting_data(bench, count), images=count)
-    with bench.counting(f"latents of {model.name}", count) as watch:
+    spec = runs.spec(model, data=_fitting_data(runs, count), images=count)
+    with runs.counting(f"latents of {model.name}", count) as watch:
         assembly = assemble(spec)
-        fitted = _by_class(bench, assembly, watch) if question == "class" else _by_change(bench, assembly, watch)
+        fitted = _by_class(runs, assembly, watch) if question == "class" else _by_change(runs, assembly, watch)
     # Named by what it keeps: runs are found again by their specification, and that names the mask by its file.
-    return fitted, masks.save(fitted.mask, bench.folder / "masks" / f"{default_folder(spec).name}-{fitted.mask.sha256[:8]}")
+    return fitted, masks.save(fitted.mask, runs.folder / "masks" / f"{default_folder(spec).name}-{fitted.mask.sha256[:8]}")
 
 
-def _by_class(bench: Bench, assembly: Assembly, watch: Callable[[int], None]) -> Fitted:
+def _by_class(runs: Runs, assembly: Assembly, watch: Callable[[int], None]) -> Fitted:
     latents, labels = labelled(assembly, watch=watch)
-    window, halo = float(bench.options["window"]), int(bench.options["halo"])
-    return fit_cells(latents, labels, CellSettings(window=window, halo=halo, seed=bench.settings.seed))
+    window, halo = float(runs.options["window"]), int(runs.options["halo"])
+    return fit_cells(latents, labels, CellSettings(window=window, halo=halo, seed=runs.settings.seed))
 
 
-def _by_change(bench: Bench, assembly: Assembly, watch: Callable[[int], None]) -> Fitted:
-    options = bench.options
+def _by_change(runs: Runs, assembly: Assembly, watch: Callable[[int], None]) -> Fitted:
+    options = runs.options
     original, perturbed = pairs(assembly, compared=options["compared"], watch=watch)
     settings = Settings(
         regularisation=None if options["regularisation"] is None else float(options["regularisation"]),
@@ -99,7 +97,7 @@ def _by_change(bench: Bench, assembly: Assembly, watch: Callable[[int], None]) -
         sparsity=float(options["sparsity"]),
         standardise=bool(options["standardise"]),
         matched=bool(options["matched"]),
-        seed=bench.settings.seed,
+        seed=runs.settings.seed,
     )
     fitted = fit(original, perturbed, settings)
     if not bool(fitted.mask.kept.any()):
@@ -110,16 +108,16 @@ def _by_change(bench: Bench, assembly: Assembly, watch: Callable[[int], None]) -
     return fitted
 
 
-def _costs(bench: Bench, model: PartSpec, file: Path) -> tuple[str, dict[str, Estimate]]:
+def _costs(runs: Runs, model: PartSpec, file: Path) -> tuple[str, dict[str, Estimate]]:
     """The window in words, and what the search costs with the mask in per cent of what it costs without."""
-    masked = assemble(bench.spec(model, images=_TIMED, search={"mask": str(file)}))
+    masked = assemble(runs.spec(model, images=_TIMED, search={"mask": str(file)}))
     generator, device = masked.generator, torch.device(masked.spec.device)
     assert isinstance(generator, SparseGenerator)
     images = torch.stack([job.image for job in _jobs(masked)]).to(device)
     found = measure(generator, masked.model, images, oracle=masked.oracle)
     if device.type == "cuda":
         count = _TIMED_ON_A_GPU
-        whole = assemble(bench.spec(model, images=count))
+        whole = assemble(runs.spec(model, images=count))
         seconds = climbs([whole.engine(), masked.engine()], _jobs(whole))
         costs = {"time of a climb": _per_cent(np.quantile(seconds[:, 1] / seconds[:, 0], (0.25, 0.5, 0.75)), count)}
     else:
@@ -146,54 +144,43 @@ def _per_cent(shares: Iterable[float], count: int) -> Estimate:
     return Estimate(middle, low, high, count, "per cent of the whole decoder's: median and quartiles")
 
 
-def _fitting_data(bench: Bench, count: int) -> PartSpec:
-    """The lab's tuning garments, or what was given, or as published the tested images themselves."""
-    given, tested = str(bench.options["fitting_data"]), bench.settings.data
-    if given:
-        return PartSpec(name=given if ":" in given else f"folder:{given}")
-    if tested.name.startswith("lab:"):
-        return PartSpec(name=tested.name, options={**tested.options, "split": "tune", "count": count})
-    return tested
+def _fitting_data(runs: Runs, count: int) -> PartSpec:
+    """Return other images of a known world, or what was given, or as published the tested images themselves."""
+    given, settings = str(runs.options["fitting_data"]), runs.settings
+    known = world()
+    if not given and (known is None or not known.has(settings.data)):
+        return settings.data
+    return settings.other_images(count, given=given, use="fitting_data")
 
 
-def _row(model: str, which: str, outcomes: Outcomes, *, seed: int) -> Row:
+def _row(model: str, which: str, outcomes: Outcomes, *, seed: int) -> StudyRow:
     found = scores(outcomes, seed=seed)
-    return Row((model, which), {name: found[name] for name in _SHOWN if name in found})
+    return StudyRow((model, which), {name: found[name] for name in _SHOWN if name in found})
 
 
 def _exact(mask: masks.Mask) -> Estimate:
     return Estimate(mask.sparsity, mask.sparsity, mask.sparsity, mask.kept.numel(), "counted, so the interval has no width")
 
 
-def _tells(model: str, fitted: Fitted) -> Check:
+def _tells(model: str, fitted: Fitted) -> Claim:
     score, chance = fitted.score, fitted.chance
     assert score.value is not None and score.low is not None and score.high is not None
     holds = True if score.low > chance else False if score.high < chance else None
     evidence = f"{score.value:.1f} % ({score.low:.1f} to {score.high:.1f}), chance is {chance:.1f} %"
-    return Check(f"{model}: the kept dimensions answer the question for latents not seen", holds, evidence)
+    return Claim(f"{model}: the kept dimensions answer the question for latents not seen", holds, evidence)
 
 
-def _near(model: str, lost: Estimate, distance: float) -> Check:
-    claim = f"{model}: FMR under the mask is within {distance:g} points of FMR without"
-    if lost.value is None or lost.low is None or lost.high is None:
-        return Check(claim, None, f"undefined: {lost.note}")
-    inside, outside = max(-lost.low, lost.high) < distance, max(-lost.high, lost.low) > distance  # the whole interval
-    holds = True if inside else False if outside else None
-    return Check(claim, holds, f"{lost.value:+.1f} points ({lost.low:+.1f} to {lost.high:+.1f})".replace("-", "−"))
-
-
-def _saves(model: str, time: Estimate) -> Check:
+def _saves(model: str, time: Estimate) -> Claim:
     assert time.value is not None and time.low is not None and time.high is not None
     holds = True if time.high < 100 else False if time.low > 100 else None
     evidence = f"{time.value:.1f} % of the time (quartiles {time.low:.1f} to {time.high:.1f}); published are 87.3 % and 77.8 %"
-    return Check(f"{model}: the mask saves time", holds, evidence)
+    return Claim(f"{model}: the mask saves time", holds, evidence)
 
 
-STUDY = Study(
+_STUDY = Study(
     name="sparse",
     published="Tables 11 and 12",
     run=run,
-    models=("lab:narrow",),
     options={
         "distance": 15.0,
         "question": "class",
@@ -209,3 +196,4 @@ STUDY = Study(
         "compared": "published",
     },
 )
+STUDIES = {"sparse": _STUDY}

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bench.table1 import models, run, train
+from bench.table1 import models, train
 from safetensors.torch import save_file
+from tests.cli.stored import call
 
 from counterfoil.core.errors import BadWeights
 from counterfoil.store import open_run
@@ -56,7 +57,6 @@ def test_a_row_is_trained_run_and_printed_beside_the_published_one(
 ) -> None:
     data = digits(tmp_path)
     monkeypatch.setattr(models, "WEIGHTS", tmp_path / "weights")
-    monkeypatch.setattr(run, "HERE", str(tmp_path / "weights"))
     monkeypatch.setattr(models.lenet, "__defaults__", (str(tmp_path / "weights" / "lenet.safetensors"),))
     monkeypatch.setattr(models.mnist_judge, "__defaults__", (str(tmp_path / "weights" / "mnist-judge.safetensors"),))
     for name, count, batch in (("lenet", 60, 32), ("mnist-judge", 40, 20), ("mnist-vq", 60, 6)):
@@ -69,12 +69,20 @@ def test_a_row_is_trained_run_and_printed_beside_the_published_one(
     said = capsys.readouterr().out
     assert "lenet: 100.00 % of 20 test images right" in said
     assert "mnist-vq: PSNR" in said
-    arguments = ["run", "--mnist", str(data), "--images", "10", "--budget", "2", "--out", str(tmp_path / "runs")]
-    monkeypatch.setattr("sys.argv", arguments)
-    run.main()
-    table = capsys.readouterr().out
+    here = "python:bench.table1.models"
+    given = {
+        "data.root": data,
+        "models.LeNet": f"{here}:lenet",
+        "generator": f"autoencoder:{tmp_path / 'weights' / 'mnist-vq'}",
+        "oracle": f"classifier:{here}:mnist_judge",
+        "search.budget": 2,
+    }
+    settings = [part for key, value in given.items() for part in ("--set", f"MNIST.{key}={value}")]
+    code, table = call("study", "fmr/1", "--run", "--images", 10, "--out", tmp_path / "out", *settings)
+    assert code == 0, table
     line = next(each for each in table.splitlines() if each.startswith("MNIST"))
     assert line.split()[1:5] == ["LeNet", "99.09", "27.78", "28.04"]
-    scores = open_run(tmp_path / "runs" / "lenet").scores
-    assert f"{scores['SA'].value:.1f} (" in line
+    (made,) = (tmp_path / "out" / "runs").iterdir()
+    assert f"{open_run(made).scores['SA'].value:.1f} (" in line
     assert "oracle classifier:python:bench.table1.models:mnist_judge (published: " in table
+    assert "CIFAR-10: not run for lack of CIFAR-10.generator, CIFAR-10.oracle, CIFAR-10.models.ResNet18" in table

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import plan, results
 from bench.page import page
+
+from bench import plan, results
 
 
 def test_a_page_is_made_of_what_was_kept(tmp_path: Path) -> None:

@@ -65,7 +65,6 @@ def test_kernels_are_compared_pass_by_pass() -> None:
     from types import SimpleNamespace
 
     from bench import fmr_kernels
-
     from counterfoil.parts.fast import plain
 
     passes = {name: getattr(plain, name) for name in ("moments", "coefficients", "slopes", "slope_coefficients", "apply", "back")}

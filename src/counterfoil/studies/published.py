@@ -1,0 +1,358 @@
+"""Published tables as data: read them, print them with runs next to the published rows, and run those whose parts are given.
+
+The two never share a column, and every run states what its set-up does differently. Where a paper gives two values for one thing,
+both are kept.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from counterfoil.core.errors import BadSpec, UsageError
+from counterfoil.core.records import Estimate
+from counterfoil.core.spec import part
+from counterfoil.core.spec.base import Data, Part, Strict
+from counterfoil.core.tables import parse_yaml, read_text
+from counterfoil.metrics.fmr import scores
+from counterfoil.metrics.outcomes import Outcomes, model_names, part_name, read_outcomes
+from counterfoil.metrics.significance import kendall
+from counterfoil.metrics.verdicts import interval_text
+from counterfoil.store import Run
+
+if TYPE_CHECKING:
+    from counterfoil.studies.base import StudySettings
+    from counterfoil.studies.runs import Runs
+
+Cell = str | float
+PAPERS = Path(__file__).parent / "papers"
+KINDS = ("models", "generators", "transfer", "classes")
+
+_SAME_PARTS = {
+    "oracle": ("clip-vit-base-patch32", "vit-b-32/openai", "vit-b-32-quickgelu/openai"),
+    "generator": ("vqgan_imagenet_f16_16384", "imagenet-f16-16384"),
+}
+"""Names that the published parts have here."""
+_WORDING = "an image of {class}"
+
+
+class OtherValue(Strict):
+    """Another value that the same paper gives for the same thing."""
+
+    row: int
+    column: str
+    value: float
+    where: str
+
+
+class RunSetup(Strict):
+    """How the rows of one data set are run; what is None must be given."""
+
+    data: Data | None = None
+    models: Mapping[str, Part | None] = Field(default_factory=dict)
+    generator: Part | None = None
+    oracle: Part | None = None
+    search: Mapping[str, Any] = Field(default_factory=dict)
+
+
+class PaperTable(Strict):
+    """One published table."""
+
+    title: str
+    kind: Literal["models", "generators", "transfer", "classes", "facts"]
+    """What a row is about; `facts` if no run has such rows."""
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    also: tuple[OtherValue, ...] = ()
+    notes: tuple[str, ...] = ()
+    setup: Mapping[str, str] = Field(default_factory=dict)
+    """As the paper states it for this table."""
+    study: str | None = None
+    run: Mapping[str, RunSetup] = Field(default_factory=dict)
+    number: int = 0
+    authors: str = ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns that say what a row is about."""
+        return tuple(column for column, cell in zip(self.columns, self.rows[0], strict=True) if isinstance(cell, str))
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The columns that hold values."""
+        return tuple(column for column in self.columns if column not in self.labels)
+
+    def row(self, place: int) -> dict[str, Cell]:
+        """Return a row by the names of its columns."""
+        return dict(zip(self.columns, self.rows[place], strict=True))
+
+
+def names() -> list[str]:
+    """Return the published tables that come with the package, as in fmr/6."""
+    papers = sorted(path.parent.name for path in PAPERS.glob("*/paper.yaml"))
+    return [f"{paper}/{number}" for paper in papers for number in sorted(_numbers(paper))]
+
+
+def _numbers(paper: str) -> list[int]:
+    return [int(each.name[5:-5]) for each in (PAPERS / paper).glob("table*.yaml")]
+
+
+@cache
+def load(name: str) -> PaperTable:
+    """Return a table by name, as in fmr/6, or from a YAML file of the same form."""
+    if name.endswith((".yaml", ".yml")):
+        return _parse(Path(name), {})
+    paper, _, number = name.partition("/")
+    folder = PAPERS / paper
+    if not (folder / "paper.yaml").is_file() or not number.isdecimal() or int(number) not in _numbers(paper):
+        raise UsageError(f"{name}: no such table; there are {names()[0]} to {names()[-1]}")
+    about = parse_yaml(read_text(folder / "paper.yaml"), what=paper)
+    return _parse(folder / f"table{int(number):02d}.yaml", {"number": int(number), **about})
+
+
+def _parse(path: Path, about: Mapping[str, Any]) -> PaperTable:
+    values = parse_yaml(read_text(path), what=str(path))
+    if not isinstance(values, dict) or not values.get("rows"):
+        raise BadSpec(f"{path}: a published table has title, kind, columns and rows")
+    setup = {**about.get("setup", {}), **values.get("setup", {})}
+    try:
+        known = {key: about[key] for key in ("number", "authors") if key in about}
+        return PaperTable.model_validate({**values, **known, "setup": setup})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadSpec(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One row of a run: what it is about, its values, what differs, and the published labels a user gave it."""
+
+    labels: Mapping[str, str]
+    values: Mapping[str, Estimate]
+    differs: tuple[str, ...]
+    named: Mapping[str, str]
+
+
+def rows_of(run: Run, table: PaperTable, published: Mapping[str, str] | str = "") -> Iterator[RunRow]:
+    """Yield the rows that a run has for a table of this kind.
+
+    `published` gives the published names of models, by their names here; a plain name is that of the run's own model.
+    """
+    own = part_name(run.spec.get("model"))
+    common = {"data": part_name(run.spec.get("data")), "generator": part_name(run.spec.get("generator"))}
+    differs = tuple(_departures(run, table))
+    known = {own: published} if isinstance(published, str) and published else dict(published or {})
+    for name in model_names(run) if table.kind == "transfer" else [own]:
+        outcomes = read_outcomes(run, model=name)
+        for group, some in _groups(outcomes, table):
+            labels = {**common, "made against": own, "model": name, "class": group}
+            named = {column: known[labels[column]] for column in ("made against", "model") if labels[column] in known}
+            yield RunRow(labels, scores(some, seed=int(run.spec.get("seed", 0))), differs, named)
+
+
+def _groups(outcomes: Outcomes, table: PaperTable) -> Iterator[tuple[str, Outcomes]]:
+    if table.kind == "classes":
+        for label, name in outcomes.class_names.items():
+            yield name, outcomes.take(outcomes.label == label)
+    yield "all", outcomes
+
+
+def _departures(run: Run, table: PaperTable) -> Iterator[str]:
+    """Yield each departure from the published set-up; the data is left to the row, as tables have several."""
+    setup = table.setup
+    for role in ("oracle", "generator"):
+        name = part_name(run.spec.get(role))
+        if (role, table.kind) != ("generator", "generators") and not any(each in name.lower() for each in _SAME_PARTS[role]):
+            yield f"{role} {name} (published: {setup.get(role, 'not stated')})"
+    oracle = run.spec.get("oracle")
+    given = oracle.get("options", {}).get("templates", ()) if isinstance(oracle, Mapping) else ()
+    templates = [given] if isinstance(given, str) else list(given)
+    if templates and [each.replace("{}", "{class}") for each in templates] != [_WORDING]:
+        yield f"oracle asked {', '.join(map(repr, templates))} (published: {_WORDING!r})"
+    search = run.spec.get("search", {})
+    step = setup.get("step", "not stated")
+    if "step" in search and (f"{search['step']:g}", search.get("unit")) != (step.split(",")[0], "absolute"):
+        yield f"step {search['step']:g}, unit {search.get('unit', 'scale')} (published: {step})"
+    if "budget" in search and str(search["budget"]) != setup.get("budget"):
+        yield f"budget of {search['budget']} steps (published: {setup.get('budget', 'not stated')})"
+    if "norm" in search:
+        yield f"gradient normalised by {search['norm']} (published: {setup.get('norm', 'not stated')})"
+    size = run.provenance.get("size")
+    if size is not None and str(size) != setup.get("size"):
+        yield f"images of {size} px (published: {setup.get('size', 'not stated')})"
+
+
+def same_words(published: str, ours: str) -> bool:
+    """Tell whether a name here contains all the words of a published one, or all of them as one: `CIFAR10` is CIFAR-10."""
+    return set(_words(published)) <= set(_words(ours)) or "".join(_words(published)) in _words(ours)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.lower())
+
+
+Line = tuple[list[str], list[str], list[str], str]
+"""Labels of a row, published values, our values, and the marks of what differs."""
+
+
+def print_table(table: PaperTable, ours: Sequence[RunRow] = ()) -> Iterator[str]:
+    """Yield the published rows, and next to each the row of ours with the same labels; what differs is lettered below."""
+    yield f"Table {table.number}: {table.title}" if table.number else table.title
+    if table.authors:
+        yield f"published by {table.authors}"
+    yield ""
+    placed, other = _placed(table, ours)
+    marks: dict[str, str] = {}
+    body = [_line(table, place, placed.get(place), marks) for place in range(len(table.rows))]
+    body += [_line(table, None, row, marks) for row in other]
+    yield from _grid(table, body, with_ours=bool(ours))
+    yield from _below(table, marks)
+
+
+def _placed(table: PaperTable, ours: Sequence[RunRow]) -> tuple[dict[int, RunRow], list[RunRow]]:
+    """Find the published row of each of ours; the rest, and a second one for the same place, follow below."""
+    placed: dict[int, RunRow] = {}
+    other: list[RunRow] = []
+    published = list(dict.fromkeys(str(table.row(place).get("model", "")) for place in range(len(table.rows))))
+    for row in ours:
+        if (meant := row.named.get("model", published[0])).lower() not in map(str.lower, published):
+            raise UsageError(f"{meant!r}: no such row in Table {table.number}; it has {', '.join(published)}")
+        places = [place for place in range(len(table.rows)) if _matches(table.row(place), row)]
+        if len(places) > 1:  # the same model on several data sets
+            places = [place for place in places if same_words(str(table.row(place)["data"]), row.labels["data"])]
+        if len(places) == 1 and places[0] not in placed:
+            placed[places[0]] = row
+        else:
+            other.append(row)
+    return placed, other
+
+
+def _matches(published: dict[str, Cell], row: RunRow) -> bool:
+    for column in ("model", "made against", "generator", "class"):
+        wanted = str(published.get(column, ""))
+        if column in row.named and column in published:
+            if wanted.lower() != row.named[column].lower():
+                return False
+        elif (column in published or column == "model") and not same_words(wanted, row.labels[column]):
+            return False
+    return True
+
+
+def _line(table: PaperTable, place: int | None, row: RunRow | None, marks: dict[str, str]) -> Line:
+    published = {} if place is None else table.row(place)
+    about = [str(published[column]) if published else (row.labels[column] if row else "") for column in table.labels]
+    values = ["–" if place is None else _published(table, place, column) for column in table.numbers]
+    if row is None:
+        return about, values, [""] * len(table.numbers), ""
+    found = ["–" if (each := row.values.get(column)) is None else interval_text(each) for column in table.numbers]
+    differs = [f"data {row.labels['data']}, {row.values['SA'].n} images (published: {published.get('data', 'none such')})"]
+    for column in ("model", "made against") if published else ():
+        if column in published and not same_words(str(published[column]), row.labels[column]):
+            differs.append(f"{column} {row.labels[column]} (published: {published[column]})")
+    return about, values, found, " ".join(_mark(marks, text) for text in (*differs, *row.differs))
+
+
+def _published(table: PaperTable, place: int, column: str) -> str:
+    index = table.columns.index(column)
+    digits = max(len(str(row[index]).partition(".")[2]) for row in table.rows)  # YAML drops zeros at the end
+    star = "*" * any(each.row == place and each.column == column for each in table.also)
+    return f"{float(table.rows[place][index]):.{digits}f}{star}"
+
+
+def _mark(marks: dict[str, str], text: str) -> str:
+    if text not in marks:
+        letters = (first + second for first in ("", *string.ascii_lowercase) for second in string.ascii_lowercase)
+        marks[text] = next(letter for letter in letters if letter not in marks.values())
+    return marks[text]
+
+
+def _grid(table: PaperTable, body: list[Line], *, with_ours: bool) -> Iterator[str]:
+    """Yield aligned columns, under one heading for the published values and one for ours."""
+    about, numbers = len(table.labels), len(table.numbers)
+    heads = [*table.labels, *table.numbers, *(table.numbers if with_ours else []), *(["differs"] if with_ours else [])]
+    rows = [[*labels, *published, *([*ours, differs] if with_ours else [])] for labels, published, ours, differs in body]
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
+    start = sum(widths[:about]) + 2 * about
+    middle = start + sum(widths[about : about + numbers]) + 2 * numbers
+    yield f"{'':<{start}}{'published':<{middle - start}}{'our runs (95 % interval)' if with_ours else ''}".rstrip()
+    for row in (heads, *rows):
+        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _below(table: PaperTable, marks: dict[str, str]) -> Iterator[str]:
+    """Yield contradictions, notes, agreement of the published orders, and what differs."""
+    if table.also:
+        yield "\n* the paper has other values too:"
+        for each in table.also:
+            about = ", ".join(str(table.row(each.row)[label]) for label in table.labels)
+            yield f"  {about}: {each.column} {each.value:g} in {each.where}"
+    yield from (f"\n{note}" for note in table.notes)
+    if table.kind == "generators":
+        yield from _published_agreement(table)
+    if marks:
+        yield "\nOur runs differ from the published ones; the numbers are not for the same test:"
+        yield from (f"  {letter}  {text}" for text, letter in marks.items())
+
+
+def _published_agreement(table: PaperTable) -> Iterator[str]:
+    rows = [table.row(place) for place in range(len(table.rows))]
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        values.setdefault(str(row["generator"]), []).append(float(row["FMR"]))
+    yield "\nKendall's tau between the published orders of models, by FMR (no intervals: the paper gives no counts):"
+    for one, two in combinations(values, 2):
+        yield f"  {one} against {two}: {float(kendall(np.array(values[one]), np.array(values[two]))):.2f}"
+
+
+def with_parts(table: PaperTable, assignments: Sequence[str]) -> PaperTable:
+    """Return the table with parts that a user gives, as in `MNIST.models.LeNet=NAME` and `MNIST.data.root=FOLDER`."""
+    run = {label: setup.model_dump() for label, setup in table.run.items()}
+    for assignment in assignments:
+        ((key, value),) = part("", [assignment]).options.items()
+        label = next((label for label in run if key.startswith(f"{label}.")), "")
+        inner = key[len(label) + 1 :].split(".")
+        if not label or inner[0] not in RunSetup.model_fields:
+            raise UsageError(f"--set {key}: write DATA.KEY=VALUE, as in {next(iter(run), 'DATA')}.generator=NAME")
+        at = run[label]
+        for step in inner[:-1]:
+            at = at[step] if at.get(step) is not None else at.setdefault(step, {})
+            at = at.get("options", at)
+        at[inner[-1]] = value
+    try:
+        return PaperTable.model_validate({**table.model_dump(), "run": run})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"--set {'.'.join(map(str, first['loc'][1:]))}: {first['msg'].lower()}") from None
+
+
+def run_table(table: PaperTable, base: StudySettings, runs: Runs) -> tuple[list[RunRow], list[str]]:
+    """Run the rows whose parts are all given; return them, and a line about each of the others."""
+    rows: list[RunRow] = []
+    missing: list[str] = []
+    for label, setup in table.run.items():
+        shared = {"data": setup.data, "generator": setup.generator, "oracle": setup.oracle}
+        lacking = [f"{label}.{role}" for role, each in shared.items() if each is None]
+        given = {name: each for name, each in setup.models.items() if each is not None}
+        lost = [f"{label}.models.{name}" for name in setup.models if name not in given]
+        if lacking or lost:
+            missing.append(f"{label}: not run for lack of {', '.join([*lacking, *lost])}; give each by --set KEY=NAME")
+        if lacking:
+            continue
+        own = runs.under(replace(base, **shared, search={**setup.search, **base.search}))  # type: ignore[arg-type]
+        published = {each.name: name for name, each in given.items()}
+        targets = list(given.values())[: 1 if table.kind == "transfer" else None]
+        for model in targets:
+            run = own.make(model)
+            for other in given.values() if table.kind == "transfer" else ():
+                own.score(run, other)
+            rows += rows_of(run, table, published)
+    return rows, missing

@@ -1,0 +1,241 @@
+"""The published tables: copied right, as far as their own arithmetic can say, printed with runs next to them, and run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from counterfoil import store
+from counterfoil.core.errors import CounterfoilError, UsageError
+from counterfoil.studies import published
+from counterfoil.studies.published import same_words
+from tests.cli.stored import call, stored
+from tests.studies.conftest import MODEL, OTHER
+
+
+def rows(number: int) -> list[dict]:
+    table = published.load(f"fmr/{number}")
+    return [table.row(place) for place in range(len(table.rows))]
+
+
+def test_all_fifteen_tables_are_there_and_rectangular() -> None:
+    assert published.names() == [f"fmr/{number}" for number in range(1, 16)]
+    for table in map(published.load, published.names()):
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert table.labels
+        assert table.numbers or table.number == 4
+        for column in zip(*table.rows, strict=True):
+            assert len({isinstance(cell, str) for cell in column}) == 1
+        for each in table.also:
+            assert each.value != table.row(each.row)[each.column]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_fmr_is_pa_over_sa(number: int) -> None:
+    for row in rows(number):
+        assert row["FMR"] == pytest.approx(100 * row["PA"] / row["SA"], abs=0.011), row
+
+
+def test_table_three_has_the_sa_of_table_two_and_its_vqgan_column() -> None:
+    second = {row["model"]: row for row in rows(2)}
+    for row in rows(3):
+        assert row["FMR"] == pytest.approx(100 * row["PA"] / second[row["model"]]["SA"], abs=0.011), row
+        if row["generator"] == "VQGAN":
+            assert (row["PA"], row["FMR"]) == (second[row["model"]]["PA"], second[row["model"]]["FMR"])
+    assert len(rows(3)) == 35
+
+
+def test_the_nine_class_row_is_the_run_with_the_large_step() -> None:
+    """Pooled over accepted images, Table 13 gives Table 1's PA and FMR; Table 14 gives another FMR."""
+    classes = [row for row in rows(13) if row["class"] != "all"]
+    accepted = sum(row["VR"] for row in classes)
+    pooled = sum(row["SA"] * row["FMR"] / 100 * row["VR"] for row in classes) / accepted
+    first = next(row for row in rows(1) if row["data"] == "9-class ImageNet")
+    assert first["PA"] == pytest.approx(pooled, abs=0.01)
+    assert first["FMR"] == rows(13)[-1]["FMR"] != rows(14)[-1]["FMR"]
+    assert [each.value for each in published.load("fmr/1").also if each.row == 2] == [rows(14)[-1]["FMR"]]
+
+
+def test_table_fourteens_mean_needs_the_value_from_the_text() -> None:
+    classes = [row["FMR"] for row in rows(14) if row["class"] != "all"]
+    printed, text = rows(14)[5]["FMR"], 28.11
+    assert sum(classes) / 9 == pytest.approx(23.83, abs=0.005)
+    assert (sum(classes) - printed + text) / 9 == pytest.approx(rows(14)[-1]["FMR"], abs=0.005)
+
+
+def test_one_saving_is_of_time_and_the_other_of_speed() -> None:
+    nine, imagenet = rows(12)
+    assert nine["saving % as printed"] == pytest.approx(100 * (1 - nine["sparse s"] / nine["dense s"]), abs=0.05)
+    assert imagenet["saving % as printed"] == pytest.approx(100 * (imagenet["dense s"] / imagenet["sparse s"] - 1), abs=0.05)
+    assert published.load("fmr/12").also[0].value == pytest.approx(
+        100 * (1 - imagenet["sparse s"] / imagenet["dense s"]), abs=0.05
+    )
+
+
+def test_every_value_for_the_cifar_model_is_named_where_one_of_them_stands() -> None:
+    values = {54.88, 54.17, 57.79, 57.80}
+    assert {each.value for each in published.load("fmr/1").also if each.row == 1} == values - {54.88}
+    assert {each.value for each in published.load("fmr/6").also} == values - {54.17}
+
+
+def test_no_such_table() -> None:
+    with pytest.raises(UsageError, match="there are fmr/1 to fmr/15"):
+        published.load("fmr/16")
+
+
+@pytest.mark.parametrize(
+    ("published", "ours", "same"),
+    [
+        ("ResNet50", "timm:resnet50.a1_in1k", True),
+        ("CIFAR-10", "torchvision-data:CIFAR10", True),
+        ("CIFAR-10", "torchvision-data:CIFAR100", False),
+        ("MNIST", "torchvision-data:FashionMNIST", False),
+    ],
+)
+def test_names_are_the_same_in_other_spellings(published: str, ours: str, same: bool) -> None:
+    assert same_words(published, ours) is same
+
+
+@pytest.mark.parametrize("number", range(1, 16))
+def test_every_table_prints_by_itself(number: int) -> None:
+    code, output = call("study", f"fmr/{number}")
+    assert code == 0
+    assert output.startswith(f"Table {number}: ")
+    assert "our runs" not in output
+
+
+def test_values_that_contradict_each_other_are_all_shown() -> None:
+    output = call("study", "fmr/1")[1]
+    assert "30.28*" in output
+    for value in ("54.88*", "54.17", "57.8 ", "57.79", "23.94"):
+        assert value in output
+
+
+def test_a_run_stands_beside_the_row_it_is_meant_for_and_says_what_differs(tmp_path: Path) -> None:
+    path = stored(tmp_path / "a", "timm:lenet")
+    values = store.open_run(path).results
+    code, output = call("study", "fmr/1", path)
+    assert code == 0
+    row = next(line for line in output.splitlines() if line.startswith("MNIST"))
+    assert row.split()[1:5] == ["LeNet", "99.09", "27.78", "28.04"]
+    assert f"{values['SA']['value']:.1f} ({values['SA']['low']:.1f} to {values['SA']['high']:.1f})" in row
+    differences = (
+        "data lab:wardrobe, 60 images",
+        "oracle o",
+        "generator lab:vqgan",
+        "step 0.01, unit scale",
+        "budget of 3 steps",
+        "gradient normalised by l2",
+        "images of 64 px",
+    )
+    for mark, said in zip(row.split()[-7:], differences, strict=True):
+        assert f"  {mark}  {said} (published: " in output
+    assert "model timm:lenet (published" not in output
+
+
+def test_a_run_may_be_put_beside_a_row_by_name(tmp_path: Path) -> None:
+    path = stored(tmp_path / "a")
+    output = call("study", "fmr/1", f"Swin={path}")[1]
+    row = next(line for line in output.splitlines() if " Swin " in line)
+    assert row.count(" to ") == 3
+    assert "model lab:narrow (published: Swin)" in output
+    code, complaint = call("study", "fmr/1", f"Swan={path}")
+    assert code == 2
+    assert "'Swan': no such row in Table 1; it has LeNet" in complaint
+
+
+def test_a_run_of_no_published_model_gets_a_row_of_its_own(tmp_path: Path) -> None:
+    lines = call("study", "fmr/1", stored(tmp_path / "a"), stored(tmp_path / "b", "timm:resnet18"))[1].splitlines()
+    for name in ("lab:narrow", "timm:resnet18"):  # there are two ResNet18, on data that this run has not seen
+        row = next(line for line in lines if line.split()[1:2] == [name])
+        assert row.split()[2:5] == ["–", "–", "–"]
+    assert sum(" to " in line for line in lines) == 2
+
+
+def test_tables_by_class_and_by_scored_model(tmp_path: Path) -> None:
+    path = stored(tmp_path / "a", "timm:resnet18")
+    output = call("study", "fmr/13", path)[1]
+    assert next(line for line in output.splitlines() if " Cat " in line).count(" to ") == 3  # the run has cats
+    assert next(line for line in output.splitlines() if " all " in line).count(" to ") == 3
+    assert sum(" to " in line and "timm:resnet18  ant" in line for line in output.splitlines()) == 1
+    output = call("study", "fmr/8", path)[1]
+    assert "timm:resnet18  timm:resnet18" in output
+
+
+def test_wrong_use(tmp_path: Path) -> None:
+    assert call("study", "fmr/16") == (2, call("study", "fmr/16")[1])
+    assert "there are fmr/1 to fmr/15" in call("study", "fmr/16")[1]
+    code, complaint = call("study", "fmr/12", stored(tmp_path / "a"))
+    assert (code, "leave the runs out" in complaint) == (2, True)
+    assert call("study", "fmr/1", tmp_path / "nowhere")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("templates", "departs"),
+    [
+        ("an image of {}", False),
+        ("an image of {class}", False),
+        (["an image of {class}"], False),
+        ("a photo of a {class}", True),
+        (["a photo of a {class}", "a {class}"], True),
+    ],
+)
+def test_the_papers_own_prompt_is_no_departure_and_others_are_printed_whole(
+    tmp_path: Path, templates: object, departs: bool
+) -> None:
+    path = stored(tmp_path / "a", "timm:lenet", oracle={"name": "o", "options": {"templates": templates}})
+    output = call("study", "fmr/1", path)[1]
+    assert ("oracle asked" in output) is departs
+    if departs:
+        assert "oracle asked 'a photo of a {class}'" in output
+
+
+def test_a_table_of_ones_own_is_printed_and_run(tiny: object, tmp_path: Path) -> None:
+    """Rows whose parts are given run; what the others lack is named."""
+    file = tmp_path / "mine.yaml"
+    values = {
+        "title": "Mine",
+        "kind": "transfer",
+        "columns": ["data", "made against", "model", "SA", "FMR"],
+        "rows": [["toys", "one", "one", 90.0, 40.0], ["toys", "one", "two", 91.0, 50.0]],
+        "run": {
+            "toys": {
+                "data": tiny.data.name,
+                "models": {"one": None, "two": None, "three": None},
+                "generator": {"name": "pixels:l2", "epsilon": 0.2},
+                "oracle": "daylight:",
+                "search": {"budget": 2, "step": 0.05},
+            },
+            "real": {"data": None, "models": {"one": MODEL}},
+        },
+    }
+    file.write_text(yaml.safe_dump(values))
+    out = ("--out", tmp_path / "out", "--images", 8)
+    assert call("study", file)[1].splitlines()[0] == "Mine"
+    code, output = call("study", file, "--run", "--set", f"toys.models.one={MODEL}", "--set", f"toys.models.two={OTHER}", *out)
+    assert code == 0
+    lines = [line for line in output.splitlines() if line.startswith("toys  ")]
+    assert [line.count(" to ") for line in lines] == [2, 2]
+    assert "toys: not run for lack of toys.models.three" in output
+    assert "real: not run for lack of real.data, real.generator, real.oracle" in output
+    assert len(list((tmp_path / "out" / "runs").iterdir())) == 1
+    assert "write DATA.KEY=VALUE" in call("study", file, "--run", "--set", "seed=1", *out)[1]
+    assert "no set-up to run; run 'counterfoil study fgsm-start'" in call("study", "fmr/7", "--run")[1]
+
+
+def test_without_a_name_studies_and_tables_are_listed() -> None:
+    code, output = call("study")
+    assert code == 0
+    assert {"variants", "surrogates", "fmr/1", "fmr/15"} <= {line.split()[0] for line in output.splitlines()}
+
+
+@pytest.mark.parametrize(
+    "content", ["[", "title: x", "{title: x, kind: nothing, columns: [a], rows: [[1]]}", "a: " + "[" * 5000], ids=range(4)
+)
+def test_a_file_that_is_no_table_is_one_line(tmp_path: Path, content: str) -> None:
+    (tmp_path / "t.yaml").write_text(content)
+    with pytest.raises(CounterfoilError) as caught:
+        published.load(str(tmp_path / "t.yaml"))
+    assert "\n" not in str(caught.value)
