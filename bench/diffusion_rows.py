@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from bench import stable_diffusion as sd
 from bench.plain_diffusion import PlainEditor
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench import stable_diffusion as sd
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 from counterfoil.parts.editors import ddim
 from counterfoil.parts.editors.null_text import Fitting, NullText
 from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
 from counterfoil.parts.editors.schedule import Schedule
 from counterfoil.parts.editors.settings import Settings
-from counterfoil.parts.painters.pipelines import PipelinePainter
+from counterfoil.parts.painters.diffusers import DiffusersOptions, PipelinePainter
 from counterfoil.testing import pictures
 
 GUIDANCE = 7.5
@@ -113,12 +113,12 @@ class Painting:
 
     def painter(self, *, compiled: bool) -> tuple[Row, Callable[[], object]]:
         """Ours, as it is on the device by default; and two steps of it, to be profiled."""
-        settings = {"num_inference_steps": 2, "guidance_scale": GUIDANCE}
-        painter = PipelinePainter(sd.pipeline(fresh(self.parts)), settings, compiled=compiled).to(self.scale.device)
+        options = DiffusersOptions(steps=2, guidance=GUIDANCE, compiled=compiled)
+        painter = PipelinePainter(sd.pipeline(fresh(self.parts)), options).to(self.scale.device)
         prompts, seeds = [sd.CAPTION] * painter.batch, torch.arange(painter.batch)
 
         def work(steps: int) -> None:
-            painter.settings["num_inference_steps"] = steps
+            painter.options = replace(options, steps=steps)
             painter.paint(prompts, seeds)
 
         warm, _ = self.watch(lambda: work(2))

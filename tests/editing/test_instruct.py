@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from diffusers import StableDiffusionImg2ImgPipeline, StableDiffusionInstructPix2PixPipeline, StableDiffusionPipeline
+from safetensors.torch import load_file, save_file
 
 from counterfoil.core.errors import BadPart, BadSpec, BadWeights
 from counterfoil.parts import registry
@@ -105,5 +106,11 @@ def test_pipelines_are_found_by_name(tmp_path: Path) -> None:
     part = registry.create("editor", f"instruct:{tmp_path / 'told'}", {"sweep": 1.5, "steps": 2})
     assert part.sweep == ("image_guidance_scale=1.5",)
     assert registry.create("editor", f"instruct:{tmp_path / 'plain'}", {"sweep": [0.5]}).sweep == ("strength=0.5",)
-    with pytest.raises(BadWeights, match="cannot be loaded"):
+    with pytest.raises(BadWeights, match=r"has no model_index\.json"):
         registry.create("editor", f"instruct:{tmp_path}")
+    file = tmp_path / "told" / "unet" / "diffusion_pytorch_model.safetensors"
+    state = load_file(file)
+    del state["conv_in.weight"]
+    save_file(state, file, metadata={"format": "pt"})
+    with pytest.raises(BadWeights, match=r"1 missing keys, conv_in\.weight among them"):
+        registry.create("editor", f"instruct:{tmp_path / 'told'}")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadSpec, UnknownName
 from counterfoil.parts import images
-from counterfoil.parts.contracts import Generator, Painter, Sample
+from counterfoil.parts.contracts import Generator, Sample, Trait
 from counterfoil.parts.editors.factory import p2p
 from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
 from counterfoil.parts.encoders import clip as encoders
@@ -28,7 +28,7 @@ from counterfoil.parts.generators.diffusion.unets import diffusion
 from counterfoil.parts.models.module import ModuleModel
 from counterfoil.parts.models.timm_models import timm_model
 from counterfoil.parts.oracles.scoring import AcceptanceRule, ClipOptions, ZeroShotOracle, clip_oracle
-from counterfoil.parts.painters.pipelines import diffusers_painter
+from counterfoil.parts.painters.diffusers import DiffusersOptions, PipelinePainter, diffusers_painter, made_for
 from counterfoil_lab.captions import captions, parse
 from counterfoil_lab.drawing.render import render
 from counterfoil_lab.world import FACTORS, GARMENTS, Garments, Scenes, sample, shipped
@@ -60,8 +60,12 @@ class ScenePainter:
         shapes = [self._shape(GARMENTS[row["garment"]], int(seed)) for row, seed in zip(rows, seeds, strict=True)]
         return render(Scenes(factors, torch.tensor(shapes), seeds), self._garments)[0]
 
+    def describe(self) -> list[Trait]:
+        """The size of the images, and the prompts it can paint."""
+        return [Trait("images", "64×64", "the lab"), *made_for(MADE_FOR)]
+
     def provenance(self) -> dict[str, str]:
-        """Which garments it has."""
+        """The garments it has."""
         return {"garments": f"split {self._split}"}
 
     @cached_property
@@ -90,6 +94,7 @@ GENERATORS: dict[str, tuple[Callable[..., Any], str]] = {
     "kl": (autoencoder, "diffusion/vae"),
     "ddpm": (diffusion, "ddpm"),
 }
+MADE_FOR = "sentences about the lab's garments"
 BLOCK = 64  # scenes drawn at a time
 BLOCKS = 4  # blocks kept
 
@@ -136,7 +141,7 @@ def painter(
     guidance: float = 5.0,
     scheduler: str | None = "DPMSolverMultistepScheduler",
     batch: int | None = None,
-) -> Painter:
+) -> PipelinePainter | ScenePainter:
     """The lab's painters for sentences of its grammar: lab:diffusion, and lab:scenes, the world itself, drawn exactly.
 
     The options are those of lab:diffusion. `scheduler: null` takes the one the weights come with, DDIM, which needs more
@@ -145,7 +150,9 @@ def painter(
     if known(name, ("diffusion", "scenes")) == "scenes":
         return ScenePainter()
     folder = str(WEIGHTS / "diffusion")
-    return diffusers_painter(folder, steps=steps, guidance=guidance, scheduler=scheduler, batch=batch)
+    made = diffusers_painter(folder, DiffusersOptions(steps=steps, guidance=guidance, scheduler=scheduler, batch=batch))
+    made.made_for = MADE_FOR
+    return made
 
 
 def encoder(name: str) -> TransformersEncoder:

@@ -1,4 +1,4 @@
-"""Calls of models, oracles and generators: an exception names the part, and an answer that breaks its contract is refused.
+"""Calls of models, oracles, generators and painters: an exception names the part, a broken contract is refused.
 
 Checks of shapes and dtypes read nothing back from a GPU. Values are checked where they are read anyway: `check_verdict`.
 """
@@ -6,7 +6,7 @@ Checks of shapes and dtypes read nothing back from a GPU. Values are checked whe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart, CounterfoilError, RunFailed, one_line
-from counterfoil.parts.contracts import Oracle
+from counterfoil.parts.contracts import FilteredPainter, Oracle, Painted, Painter
 
+FLAT = 1.5 / 255  # an image whose values lie closer together than this shows nothing
 NOT_FINITE = "the oracle's scores are not finite; check its weights and precision"
 NO_GRADIENT = (
     "passes no gradient to the images: it runs without gradients, detaches its input or rounds it; "
@@ -83,6 +84,33 @@ def gradient_of(loss: Tensor, leaf: Tensor, images: Tensor) -> Tensor:
         guilty = "the generator passes no gradient to what it moves" if not images.requires_grad else f"the model {NO_GRADIENT}"
         raise BadPart(guilty)
     return found
+
+
+def paint(painter: Painter, prompts: Sequence[str], seeds: Tensor, *, part: str = "the painter") -> Painted:
+    """Ask any painter, and check the shape of its answer."""
+    with naming(part):
+        if isinstance(painter, FilteredPainter):
+            painted = painter.paint_filtered(prompts, seeds)
+        else:
+            painted = Painted(painter.paint(prompts, seeds), (None,) * len(prompts))
+    shape = tuple(getattr(painted.images, "shape", ()))
+    if len(shape) != 4 or shape[:2] != (len(prompts), 3) or len(painted.flagged) != len(prompts):
+        raise BadPart(f"{part} gives {shape or type(painted.images).__name__} for {len(prompts)} prompts; give (N, 3, H, W)")
+    return painted
+
+
+def painting_fault(image: Tensor, *, flagged: bool | None = None) -> str:
+    """Why a painted image cannot be used, or nothing.  # (3, H, W)"""
+    if flagged:
+        return "withheld by the painter's safety filter"
+    if not torch.isfinite(image).all():
+        return "the painter gave values that are not finite; try another precision"
+    low, high = (float(value) for value in torch.aminmax(image))
+    if low < -1e-3 or high > 1 + 1e-3:
+        return f"the painter gave values from {low:.3g} to {high:.3g}, outside [0, 1]"
+    if high - low < FLAT:
+        return "the painter gave a black image" if high < FLAT else "the painter gave an image of one colour"
+    return ""
 
 
 def _rows(values: Any, shape: tuple[int, ...], what: str, part: str, device: torch.device | None = None) -> Tensor:

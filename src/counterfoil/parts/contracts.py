@@ -235,6 +235,23 @@ class Painter(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Painted:
+    """Painted images, with the verdict of the painter's own safety filter on each: None where it has no filter."""
+
+    images: Tensor  # (N, 3, H, W) in [0, 1]
+    flagged: tuple[bool | None, ...]
+
+
+@runtime_checkable
+class FilteredPainter(Painter, Protocol):
+    """A painter with a safety filter."""
+
+    def paint_filtered(self, prompts: Sequence[str], seeds: Tensor) -> Painted:
+        """One image per prompt, with the filter's verdict."""
+        ...
+
+
 @runtime_checkable
 class Embedder(Protocol):
     """Embeds images and words into one space: all that protocols need of an encoder."""

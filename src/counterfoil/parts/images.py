@@ -56,16 +56,25 @@ class Readable(Protocol):
     def read_bytes(self) -> bytes: ...
 
 
-def read(source: str | Path | bytes | Readable, size: int | None = None, *, name: str | None = None) -> Tensor:
-    """A picture as a tensor; with `size`, the centre square at that side, antialiased.  # → (3, H, W)
+def read(
+    source: str | Path | bytes | Readable,
+    size: int | None = None,
+    *,
+    name: str | None = None,
+    max_side: int | None = None,
+) -> Tensor:
+    """An image as a tensor; with `size`, the centre square at that side, antialiased.  # → (3, H, W)
 
-    `source` is a path or a file's content; `name` is what errors call it.
+    `source` is a path or a file's content; `name` is what errors call it. Beyond `max_side` the header is refused.
     """
     name = name or ("picture" if isinstance(source, bytes) else str(source))
     try:
         if not isinstance(source, str | Path | bytes):
             source = source.read_bytes()
         with _quiet_pillow(), Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as picture:
+            if max_side is not None and max(picture.size) > max_side:
+                width, height = picture.size
+                raise BadImage(f"{name}: {width}×{height} pixels, where at most {max_side}×{max_side} are taken")
             pixels = _decode(picture, name, size)
     except BadImage:
         raise

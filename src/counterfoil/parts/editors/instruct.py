@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import json
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Any
@@ -17,17 +16,21 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart, BadSpec
-from counterfoil.parts import diffusers_loading, weights
+from counterfoil.core.tables import read_json
+from counterfoil.parts import weights
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal
+from counterfoil.parts.diffusers_loading import INDEX
 from counterfoil.parts.editors import rows
 from counterfoil.parts.editors.answers import answered
 from counterfoil.parts.editors.diffusion import PRECISIONS, plain_tokens
 from counterfoil.parts.editors.settings import shares
 from counterfoil.parts.fast import cards
 from counterfoil.parts.fast.pipelines import BY_DEVICE, HastenedPipeline
+from counterfoil.parts.pipelines import load_pipeline, open_pipeline
 
 KNOBS = {"strength": (0.5, 0.6, 0.7, 0.8), "image_guidance_scale": (1.2, 1.5, 1.8)}
 """What the sweep turns in pipelines that repaint, and in those that are told what to change."""
+WANTED = "an image-to-image pipeline"
 _LONGEST_ELSEWHERE = 512  # tokens of pipelines that do not say how many they read
 
 
@@ -204,17 +207,8 @@ def _own_size(pipeline: Any) -> int | None:
 
 def _load(name: str, *, dtype: torch.dtype, revision: str | None) -> Any:
     from diffusers import AutoPipelineForImage2Image, DiffusionPipeline
-    from huggingface_hub import hf_hub_download
 
-    folder = weights.local_folder(name)
-    options: dict[str, Any] = {"torch_dtype": dtype, "use_safetensors": True, **({"revision": revision} if revision else {})}
-    with diffusers_loading.loading(f"instruct:{name}", folder, wanted="an image-to-image pipeline"):
-        index = folder / diffusers_loading.INDEX if folder else hf_hub_download(name, diffusers_loading.INDEX, revision=revision)
-        with open(index, encoding="utf-8") as file:
-            told = "Pix2Pix" in str(json.load(file).get("_class_name"))
-        loader = DiffusionPipeline if told else AutoPipelineForImage2Image
-        pipeline = loader.from_pretrained(str(folder or name), **options)
-    for part in pipeline.components.values():
-        if isinstance(part, torch.nn.Module):
-            part.to(dtype).eval().requires_grad_(False)  # weights may be stored in half precision
-    return pipeline
+    folder, _ = open_pipeline(f"instruct:{name}", name, wanted=WANTED, revision=revision)
+    takes_instructions = "Pix2Pix" in str(read_json(folder / INDEX).get("_class_name"))
+    loader = DiffusionPipeline if takes_instructions else AutoPipelineForImage2Image
+    return load_pipeline(loader, f"instruct:{name}", str(folder), wanted=WANTED, dtype=dtype)

@@ -12,7 +12,7 @@ from counterfoil.metrics.look_tables import answers_table, looks_table
 from counterfoil.metrics.mining import Candidate, Look, select
 from counterfoil.metrics.mining.duplicates import embedding_hash, perceptual_hash
 from counterfoil.parts import images
-from counterfoil.parts.painters.painted import fault, paint
+from counterfoil.parts.calls import paint, painting_fault
 from counterfoil.protocols.imagenet_d.bench import Bench
 from counterfoil.protocols.workbench import picture
 from counterfoil.store.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
@@ -197,7 +197,7 @@ def candidates(
 
 
 def _painting(stages: Stages, image: torch.Tensor, flagged: bool | None, values: dict[str, Any]) -> Made:
-    problem = fault(image, flagged=flagged)
+    problem = painting_fault(image, flagged=flagged)
     if problem:
         return turned_away("withheld" if flagged else "unusable", problem, nsfw=flagged, **values)
     return Made({**_kept(stages, image), "nsfw": flagged, **values})

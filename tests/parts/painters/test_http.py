@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from counterfoil.core.errors import RunFailed
 from counterfoil.parts import images, registry
-from counterfoil.parts.painters.painted import paint
+from counterfoil.parts.calls import paint
 from counterfoil.testing import check_painter
 from tests.parts.endpoint import Endpoint, served
 
@@ -83,3 +85,16 @@ def test_an_endpoint_that_breaks_stops_the_run_so_that_it_can_go_on(spoiled: Any
         with pytest.raises(RunFailed, match="resumes once the endpoint is back") as caught:
             painter.paint(PROMPTS, SEEDS)
         assert "\n" not in str(caught.value)
+
+
+def test_an_image_larger_than_asked_for_is_refused_by_its_header() -> None:
+    side = 13_300  # one bit per pixel: a few kilobytes of PNG, two gigabytes of numbers
+    file = io.BytesIO()
+    Image.new("1", (side, side)).save(file, "PNG")
+    huge = base64.b64encode(file.getvalue()).decode()
+    with served() as endpoint:
+        answering(endpoint, lambda number, answer: {"images": [huge]})
+        for options, most in (({}, 4096), ({"size": 64}, 64)):
+            painter = registry.create("painter", endpoint.url, {"retries": 0, **options})
+            with pytest.raises(RunFailed, match=f"13300×13300 pixels, where at most {most}×{most} are taken"):
+                painter.paint(PROMPTS[:1], SEEDS[:1])

@@ -1,18 +1,21 @@
-"""Painters over diffusers pipelines: the lab's, and small random ones of other families saved as the hub keeps them."""
+"""Painters over diffusers pipelines: the lab's, and small random ones of other families saved as on the hub."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from counterfoil.core.errors import BadPart, BadWeights
 from counterfoil.parts import registry
-from counterfoil.parts.painters.painted import fault, paint
-from counterfoil.parts.painters.pipelines import PipelinePainter, diffusers_painter
+from counterfoil.parts.calls import paint, painting_fault
+from counterfoil.parts.contracts import describe
+from counterfoil.parts.painters.diffusers import DiffusersOptions, PipelinePainter, diffusers_painter
 from counterfoil.testing import check_painter
 from counterfoil_lab.parts import WEIGHTS
 
@@ -32,7 +35,7 @@ def lab() -> PipelinePainter:
     return painter
 
 
-def test_a_picture_hangs_on_its_prompt_and_seed_alone(lab: PipelinePainter) -> None:
+def test_an_image_depends_on_its_prompt_and_seed_alone(lab: PipelinePainter) -> None:
     together = lab.paint(PROMPTS, SEEDS)
     assert together.shape == (3, 3, 64, 64) and float(together.min()) >= 0 and float(together.max()) <= 1
     alone = torch.cat([lab.paint([text], seed[None]) for text, seed in zip(PROMPTS[::-1], SEEDS.flip(0), strict=True)])
@@ -45,7 +48,7 @@ def test_it_keeps_the_contract(lab: PipelinePainter) -> None:
 
 
 def test_a_batch_is_filled_up_so_that_its_size_never_shows(lab: PipelinePainter) -> None:
-    two = PipelinePainter(lab.pipeline, {"num_inference_steps": 2, "guidance_scale": 5.0}, batch=2)
+    two = PipelinePainter(lab.pipeline, DiffusersOptions(steps=2, guidance=5.0, batch=2))
     assert torch.equal(two.paint(PROMPTS, SEEDS)[2], two.paint(PROMPTS[2:], SEEDS[2:])[0])
 
 
@@ -67,13 +70,13 @@ def test_memory_that_runs_out_is_survived_by_smaller_batches(lab: PipelinePainte
             return lab.pipeline(prompt=prompt, generator=generator, output_type=output_type, num_inference_steps=1)
 
     small = Small()
-    painter = PipelinePainter(small, {}, batch=8)
+    painter = PipelinePainter(small, DiffusersOptions(batch=8))
     found = painter.paint(PROMPTS, SEEDS)
     assert small.asked == [8, 4, 2, 2] and painter.batch == 2
-    assert torch.equal(found, PipelinePainter(lab.pipeline, {"num_inference_steps": 1}, batch=2).paint(PROMPTS, SEEDS))
+    assert torch.equal(found, PipelinePainter(lab.pipeline, DiffusersOptions(steps=1, batch=2)).paint(PROMPTS, SEEDS))
 
 
-def test_the_filters_word_is_recorded(lab: PipelinePainter) -> None:
+def test_the_filters_verdict_is_recorded(lab: PipelinePainter) -> None:
     class Filtered:
         def __init__(self, inner: Any) -> None:
             self.inner = inner
@@ -87,10 +90,11 @@ def test_the_filters_word_is_recorded(lab: PipelinePainter) -> None:
             found.nsfw_content_detected = ["dress" in text for text in prompt]
             return found
 
-    painted = paint(PipelinePainter(Filtered(lab.pipeline), {}), PROMPTS, SEEDS)
+    painted = paint(PipelinePainter(Filtered(lab.pipeline)), PROMPTS, SEEDS)
     assert painted.flagged == (True, False, False)
     assert paint(lab, PROMPTS[:1], SEEDS[:1]).flagged == (None,)  # the lab's has no filter, which is not the same as a pass
-    assert "safety filter" in fault(painted.images[0], flagged=True) and not fault(painted.images[1], flagged=False)
+    assert "safety filter" in painting_fault(painted.images[0], flagged=True)
+    assert not painting_fault(painted.images[1], flagged=False)
 
 
 def test_provenance_names_weights_and_settings(lab: PipelinePainter) -> None:
@@ -207,15 +211,36 @@ def guarded(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("bar", "flagged"), [(-2.0, True), (2.0, False)])
 def test_a_real_safety_filter_is_recorded_and_what_it_withholds_is_counted(guarded: Path, bar: float, flagged: bool) -> None:
-    painter = diffusers_painter(str(guarded), steps=1)
+    painter = diffusers_painter(str(guarded), DiffusersOptions(steps=1))
     weights = painter.pipeline.safety_checker
     weights.concept_embeds_weights.data.fill_(bar)  # a cosine is never below −1, nor above 2
     weights.special_care_embeds_weights.data.fill_(2.0)
     painted = paint(painter, PROMPTS[:1], SEEDS[:1])
     assert painted.flagged == (flagged,)
-    assert ("safety filter" in fault(painted.images[0], flagged=painted.flagged[0])) == flagged
+    assert ("safety filter" in painting_fault(painted.images[0], flagged=painted.flagged[0])) == flagged
     assert (float(painted.images.max()) == 0) == flagged  # the pipeline hands out black in its place
-    assert paint(diffusers_painter(str(guarded), steps=1, safety="off"), PROMPTS[:1], SEEDS[:1]).flagged == (None,)
+    assert paint(diffusers_painter(str(guarded), DiffusersOptions(steps=1, safety="off")), PROMPTS[:1], SEEDS[:1]).flagged == (
+        None,
+    )
+
+
+def test_a_pipeline_that_lacks_weights_is_refused(tmp_path: Path) -> None:
+    shutil.copytree(WEIGHTS / "diffusion", tmp_path / "lab")
+    file = tmp_path / "lab" / "unet" / "diffusion_pytorch_model.safetensors"
+    state = load_file(file)
+    del state["mid_block.attentions.0.norm.weight"]
+    save_file(state, file, metadata={"format": "pt"})
+    with pytest.raises(BadWeights, match=r"1 missing keys, mid_block\.attentions\.0\.norm\.weight among them") as caught:
+        diffusers_painter(str(tmp_path / "lab"), DiffusersOptions())
+    assert "\n" not in str(caught.value)
+
+
+def test_it_says_what_it_is_made_for(lab: PipelinePainter) -> None:
+    traits = {trait.what: trait for trait in describe(lab)}
+    assert traits["images"].value == "64×64"
+    assert traits["safety filter"].value == "none"
+    assert "garments" in traits["made for"].caution
+    assert [trait.what for trait in describe(PipelinePainter(lab.pipeline))] == ["images", "safety filter"]
 
 
 def test_what_cannot_be_loaded_is_said_in_one_line(tmp_path: Path) -> None:
@@ -225,7 +250,7 @@ def test_what_cannot_be_loaded_is_said_in_one_line(tmp_path: Path) -> None:
     (broken / "model_index.json").write_text(json.dumps({"_class_name": "NoSuchPipeline", "_diffusers_version": "0.40"}))
     for place, kind in ((tmp_path / "empty", BadWeights), (broken, BadWeights), ("", BadPart)):
         with pytest.raises(kind) as caught:
-            diffusers_painter(str(place))
+            diffusers_painter(str(place), DiffusersOptions())
         assert "\n" not in str(caught.value)
     with pytest.raises(BadPart, match="no scheduler"):
         registry.create("painter", "lab:diffusion", {"scheduler": "NoSuchScheduler"})
@@ -234,13 +259,13 @@ def test_what_cannot_be_loaded_is_said_in_one_line(tmp_path: Path) -> None:
 def test_only_safetensors_are_read(tmp_path: Path) -> None:
     xl().save_pretrained(tmp_path, safe_serialization=False)
     with pytest.raises(BadWeights):
-        diffusers_painter(str(tmp_path))
+        diffusers_painter(str(tmp_path), DiffusersOptions())
 
 
-def test_faults_of_pictures() -> None:
+def test_faults_of_paintings() -> None:
     good = torch.rand(3, 8, 8)
-    assert fault(good) == ""
-    assert "black" in fault(torch.zeros(3, 8, 8))
-    assert "one colour" in fault(torch.full((3, 8, 8), 0.5))
-    assert "not finite" in fault(good * float("nan"))
-    assert "outside" in fault(good * 3)
+    assert painting_fault(good) == ""
+    assert "black" in painting_fault(torch.zeros(3, 8, 8))
+    assert "one colour" in painting_fault(torch.full((3, 8, 8), 0.5))
+    assert "not finite" in painting_fault(good * float("nan"))
+    assert "outside" in painting_fault(good * 3)
