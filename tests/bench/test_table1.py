@@ -83,6 +83,6 @@ def test_a_row_is_trained_run_and_printed_beside_the_published_one(
     line = next(each for each in table.splitlines() if each.startswith("MNIST"))
     assert line.split()[1:5] == ["LeNet", "99.09", "27.78", "28.04"]
     (made,) = (tmp_path / "out" / "runs").iterdir()
-    assert f"{open_run(made).scores['SA'].value:.1f} (" in line
+    assert f"{(open_run(made).results or {})['SA']['value']:.1f} (" in line
     assert "oracle classifier:python:bench.table1.models:mnist_judge (published: " in table
     assert "CIFAR-10: not run for lack of CIFAR-10.generator, CIFAR-10.oracle, CIFAR-10.models.ResNet18" in table

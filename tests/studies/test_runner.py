@@ -65,6 +65,6 @@ def test_the_command_for_all_exits_with_one_if_a_study_fails(tmp_path: Path, mon
     result = CliRunner().invoke(app, ["study", "all", "--only", "greyscale", "--out", str(tmp_path)])
     assert result.exit_code == 1
     assert "FAILED" in result.output and "the disk is full" in result.output
-    assert "not shown: 1 of what has to hold" in result.output
+    assert "not shown: 1 of what must hold" in result.output
     written = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["studies"]
     assert [each["answer"] for each in written].count("not tested") == len(studies.NAMES) - 1
