@@ -29,8 +29,8 @@ from bench.results import add_keep, checked, command
 from counterfoil import protocols, store
 from counterfoil.core import spec as specs
 from counterfoil.engine.scheduler import CPU_TILE
-from counterfoil.metrics.columns import YES
-from counterfoil.metrics.outcomes import read_outcomes
+from counterfoil.metrics.answers import YES
+from counterfoil.metrics.fmr import read_outcomes
 from counterfoil.protocols.fmr.running import Progress
 from counterfoil.protocols.ray.execution import Execution
 

@@ -21,12 +21,12 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from bench import reference
 from numpy.typing import NDArray
 from scipy.stats import kstest
 
+from bench import reference
 from counterfoil.metrics.estimate import RESAMPLES, Difference, Resamples, Statistic, estimate_one
-from counterfoil.metrics.measures import MEASURES
+from counterfoil.metrics.fmr import MEASURES
 from counterfoil.metrics.significance import sign_flip
 
 LOW, HIGH = 93, 97

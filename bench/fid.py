@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torchvision.transforms.functional import gaussian_blur
 
-from counterfoil.metrics.frechet import Moments, frechet
 from counterfoil.parts import images
 from counterfoil.parts.encoders import torchscript
+from counterfoil.protocols.lance.realism import frechet
 
 BLURS = (0.0, 1.0, 2.0, 4.0)  # standard deviation in pixels
 BATCH = 8
@@ -35,20 +36,20 @@ def main() -> None:
     paths = sorted(path for path in given.photos.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))[: given.limit]
     network = torchscript.load(given.features, scale=given.scale, shift=given.shift)
     plain = measured(network, paths, 0.0)
-    print(f"{plain.count} photos, {len(plain.mean())} features")
+    print(f"{len(plain)} photos, {plain.shape[1]} features")
     for blur in BLURS:
         distance, note = frechet(plain, plain if blur == 0 else measured(network, paths, blur))
         print(f"blurred by {blur:g} pixels: {distance:8.2f}   {note}", flush=True)
 
 
 @torch.no_grad()
-def measured(network: torchscript.ScriptFeatures, paths: list[Path], blur: float) -> Moments:
-    """Mean and covariance of the photos' features."""
-    moments = Moments()
+def measured(network: torchscript.ScriptFeatures, paths: list[Path], blur: float) -> np.ndarray:
+    """The photos' features, one row each."""
+    rows = []
     for start in range(0, len(paths), BATCH):
         for path_features in network.embed_images(torch.stack([read(path, blur) for path in paths[start : start + BATCH]])):
-            moments.add(path_features.double().numpy())
-    return moments
+            rows.append(path_features.double().numpy())
+    return np.array(rows)
 
 
 def read(path: Path, blur: float) -> Tensor:

@@ -24,8 +24,7 @@ from pathlib import Path
 from scipy.stats import fisher_exact
 
 from counterfoil import protocols, store
-from counterfoil.metrics.imagenet_d import table_text
-from counterfoil.metrics.p_values import p_text
+from counterfoil.metrics.tables import p_text
 from counterfoil.report.export import export
 from counterfoil_lab.checker import faithfulness
 from counterfoil_lab.demo import CONTROL
@@ -43,7 +42,7 @@ def main() -> None:
     shutil.rmtree(given.out.with_name(given.out.name + "-set"), ignore_errors=True)
     export(run, given.out.with_name(given.out.name + "-set"), licence="MIT")
     minutes = (time.monotonic() - begun) / 60
-    print(table_text(run.results or {}), "\n")
+    print(protocols.get("imagenet-d").text(run.results or {}), "\n")
     held = [*_transfer(run), *_faithful(run), _planted(run)]
     if fresh:
         held.append(_claim(minutes <= MINUTES, f"prompts to set in {minutes:.1f} minutes, at most {MINUTES:.0f}"))

@@ -22,7 +22,7 @@ from lab.training.edit_faithfulness import Outcome, by_factor, outcome, readings
 from counterfoil import protocols
 from counterfoil.core import spec
 from counterfoil.metrics.lance import lance_results
-from counterfoil.metrics.lance_table import chance, text
+from counterfoil.metrics.tables import p_text
 from counterfoil.parts import images
 from counterfoil.store import Run
 from counterfoil.store.stages import Progress
@@ -56,7 +56,7 @@ def main() -> None:
     run = timed(protocols.parse(values), given.out)
     results = {model: lance_results(run, model=model) for model in MODELS}
     for model, found in results.items():
-        print(f"\n{model}\n{text(found)}")
+        print(f"\n{model}\n{protocols.get('lance').text(found)}")
     faithfulness(run)
     verdicts = list(judged(results))
     print()
@@ -105,7 +105,7 @@ def judged(results: dict[str, dict[str, Any]]) -> Any:
         own = found["factors"].get(factor, {"p_adjusted": 1.0})
         largest = (found["largest"] or {}).get("factor")
         yield largest == factor, f"{model}: largest drop is {largest}, planted is {factor}"
-        yield own["p_adjusted"] <= LEVEL, f"{model}: the drop of {factor} is beyond chance, p = {chance(own['p_adjusted'])}"
+        yield own["p_adjusted"] <= LEVEL, f"{model}: the drop of {factor} is beyond chance, p = {p_text(own['p_adjusted'])}"
         heads = [_is_planted(entry, planted) for entry in found["bias"][:3]]
         yield bool(heads) and all(heads), f"{model}: {sum(heads)} of the first {len(heads)} biases are planted pairs"
         sure = [_is_planted(entry, planted) for entry in found["bias"] if entry["p_adjusted"] <= LEVEL]

@@ -15,7 +15,7 @@ from counterfoil.cli.results import show
 from counterfoil.core.errors import BadSpec, UsageError
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.estimate import estimate
-from counterfoil.metrics.measures import LANCE
+from counterfoil.metrics.lance import MEASURES
 from counterfoil.parts.contracts import Proposals
 from counterfoil.protocols import rescoring
 from counterfoil.protocols.lance import lance
@@ -76,8 +76,8 @@ def test_gate_takes_bars_by_factor(run):
 def test_a_number_is_the_one_that_the_results_have_under_its_name(run):
     results, rows = results_of(run, model=PICKY), lance.observe(run, model=PICKY)
     assert results["SA"]["value"] != results["accuracy_source"]["value"] != results["accuracy_edited"]["value"]
-    for name, each in LANCE.items():
-        found = estimate(rows.columns, {name: each.statistic}, clusters=rows.source)[name]
+    for name, each in MEASURES.items():
+        found = estimate(rows.columns, {name: each.statistic}, clusters=rows.cluster)[name]
         assert (found.value, found.n) == (pytest.approx(results[name]["value"]), results[name]["n"]), name
     background = results["factors"]["background"]["drop"]
     said = invoke("gate", str(run.path), "--model", PICKY, "--max", "drop=-99", "--max", "drop.background=-99").output
@@ -135,7 +135,7 @@ def test_edits_of_other_words_are_not_paired(run, tmp_path):
     mine, theirs = ({(trial.trial_id, trial.prompt) for trial in each.trials if trial.image} for each in (run, other))
     assert 0 < len(mine & theirs) < len(theirs)
     assert f"4 source images and {len(mine & theirs)} edits of them" in said
-    assert f"{len(theirs - mine)} more pictures of" in said
+    assert f"{len(theirs - mine)} more images of" in said
 
 
 def test_a_run_of_an_unknown_protocol_is_refused(run, tmp_path):

@@ -55,9 +55,9 @@ def test_a_surrogate_is_judged_on_what_was_painted(mined: Run) -> None:
 def test_models_are_compared_on_the_set_and_surrogates_are_not(mined: Run) -> None:
     assert imagenet_d.models(mined, scored=True) == ["fake:unseen", "fake:shortcut", "fake:good"]
     code, output = call("compare", mined.path)
-    assert code == 0 and output.startswith("3 models, paired by 69 pictures of 23 prompts\n")
+    assert code == 0 and output.startswith("3 models, paired by 69 images of 23 prompts\n")
     assert "fake:good" in output and "fake:a" not in output
-    assert "exact sign-flip test on pictures that count for both, those of one prompt together" in output
+    assert "exact sign-flip test on images that count for both, those of one prompt together" in output
     assert "McNemar" not in output and "the order by accuracy_painted" in output
 
 
@@ -162,7 +162,7 @@ def test_a_gate_says_what_becomes_of_pictures_that_are_undecided(tmp_path: Path)
         rows.add(verdicts=[Verdict(trial_id, "made", "unsure", None, 0.0, -1) for trial_id in kept[1:]])
         rows.add(verdicts=[Verdict(kept[0], "made", "unsure", True, 0.0, -1)])
     said = call(*bar, "--oracle", "unsure")[1]
-    assert f"note  {len(kept) - 1} pictures undecided by unsure, counted as if they showed their object" in said
+    assert f"note  {len(kept) - 1} images undecided by unsure, counted as if they showed their object" in said
     with run.appending() as rows:
         rows.add(verdicts=[Verdict(trial_id, "made", "human", True, 1.0, -1) for trial_id in kept[1:]])
-    assert "note  1 picture undecided by people, counted in accuracy_painted alone" in call(*bar)[1]
+    assert "note  1 image undecided by people, counted in accuracy_painted alone" in call(*bar)[1]

@@ -19,8 +19,7 @@ from counterfoil.cli.compare import compare
 from counterfoil.cli.gate import gate
 from counterfoil.core.errors import BadData, UsageError
 from counterfoil.core.records import Trial, Verdict
-from counterfoil.metrics.imagenet_d import table_text
-from counterfoil.metrics.imagenet_d_transfer import BIAS
+from counterfoil.metrics.imagenet_d import BIAS
 from counterfoil.parts import images, registry
 from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.reading import write_report
@@ -134,7 +133,7 @@ def test_a_surrogate_that_is_tested_on_the_set_is_marked_as_one(run: store.Run, 
         "fake:good": "unseen",
     }
     assert later.results["accuracy"]["value"] == 100  # of the model that took no part
-    assert BIAS in table_text(later.results)
+    assert BIAS in protocols.of(later).text(later.results)
     assert "Selection bias" in write_report([later], tmp_path / "report").read_text()
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from counterfoil.metrics.columns import ABSENT
-from counterfoil.metrics.outcomes import Outcomes
+from counterfoil.metrics import comparison, gate
+from counterfoil.metrics.answers import ABSENT
+from counterfoil.metrics.fmr import MEASURES, Outcomes, observations_of
+from counterfoil.metrics.observations import Measure, Observations
+
+SA = MEASURES["SA"]
 
 
 def outcomes(
@@ -59,3 +64,34 @@ def drawn(count: int, seed: int, *, clean: float = 0.8, kept: float = 0.6, accep
         validated=(draw.random(count) < accepted).astype(int).tolist(),
         **more,  # type: ignore[arg-type]
     )
+
+
+def observed(found: Outcomes | Observations) -> Observations:
+    """Outcomes in the form that comparisons take."""
+    return observations_of(found) if isinstance(found, Outcomes) else found
+
+
+def compare(contenders: Mapping[str, Outcomes], measures: Sequence[Measure], **options: Any) -> comparison.Comparison:
+    """Compare models by their outcomes."""
+    return comparison.compare({name: observed(each) for name, each in contenders.items()}, measures, clean=SA, **options)
+
+
+def agreement_across(settings: Mapping[str, Mapping[str, Outcomes]], *given: Any, **options: Any) -> Any:
+    """Tau between settings, from outcomes."""
+    found = {name: {model: observed(each) for model, each in group.items()} for name, group in settings.items()}
+    return comparison.agreement_across(found, *given, **options)
+
+
+def check_bars(found: Outcomes | Observations, bars: Sequence[gate.Bar], **options: Any) -> list[gate.Check]:
+    """Bars over outcomes."""
+    return gate.check_bars(observed(found), bars, **options)
+
+
+def check_against(one: Outcomes, two: Outcomes, about: Sequence[Any], **options: Any) -> list[gate.Check]:
+    """A baseline, from outcomes."""
+    return gate.check_against(observed(one), observed(two), about, **options)
+
+
+def parse_bar(text: str, sense: gate.Sense) -> gate.Bar:
+    """A bar on a number of FMR."""
+    return gate.parse_bar(text, sense, MEASURES)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from counterfoil.metrics.arms import against_random
+from counterfoil.metrics.fmr import against_random
 from counterfoil.metrics.significance import mcnemar
 from tests.metrics.made import outcomes
 

@@ -8,8 +8,7 @@ import random
 
 import pytest
 
-from counterfoil.metrics.audit import MEANINGS, audit
-from counterfoil.metrics.fmr import fmr_results
+from counterfoil.metrics.fmr import AUDIT_MEANINGS, audit, fmr_results
 from tests.metrics.made import outcomes
 
 
@@ -26,7 +25,7 @@ def test_its_numbers_agree_with_loops() -> None:
         "clean_accuracy": sum(seen) / 90, "lost": 1 - sum(accepted) / 90, "PA_kept": sum(kept) / 90, "PA_lost": sum(lost) / 90,
         "FMR_kept": sum(kept) / sum(clean), "FMR_lost": sum(lost) / sum(clean),
     }  # fmt: skip
-    assert set(wanted) == set(MEANINGS)
+    assert set(wanted) == set(AUDIT_MEANINGS)
     for name, value in wanted.items():
         assert found[name]["value"] == pytest.approx(100 * value), name
         assert found[name]["n"] == 90
@@ -58,7 +57,7 @@ def test_where_nothing_is_lost_the_bounds_are_pa_itself() -> None:
 def test_degenerate_cases_have_reasons_and_no_nan(made: object, notes: dict[str, str]) -> None:
     found = audit(made)  # type: ignore[arg-type]
     assert "NaN" not in json.dumps(found)
-    for name in MEANINGS:
+    for name in AUDIT_MEANINGS:
         if name in notes:
             assert found[name]["value"] is None
             assert notes[name] in found[name]["note"]

@@ -7,7 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from counterfoil.metrics.bias import dealt_out, grouped, named, parted
+from counterfoil.metrics.bias import _entry, grouped, named, parted, permutation_test
+from counterfoil.metrics.lance import Pairs
 
 
 def test_the_test_is_the_share_of_ways_to_deal_out_each_sources_values():
@@ -18,15 +19,15 @@ def test_the_test_is_the_share_of_ways_to_deal_out_each_sources_values():
     for first, second, third in product(range(3), range(3), range(3)):  # the third source gives two of three
         ways.append(values[0:3][first] + values[3:6][second] + values[6:9].sum() - values[6:9][third])
     exact = np.mean(np.array(ways) >= values[inside].sum() - 1e-9)
-    assert dealt_out(values, inside, sources) == pytest.approx(exact, abs=0.01)
+    assert permutation_test(values, inside, sources) == pytest.approx(exact, abs=0.01)
 
 
 def test_a_group_that_moves_more_in_every_source_is_no_chance():
     sources = np.repeat(np.arange(8), 5)
     inside = np.tile([True, False, False, False, False], 8)
     values = np.where(inside, 50.0, 1.0) + np.random.default_rng(1).random(40)
-    assert dealt_out(values, inside, sources) < 1e-4
-    assert dealt_out(values, ~inside, sources) > 0.99
+    assert permutation_test(values, inside, sources) < 1e-4
+    assert permutation_test(values, ~inside, sources) > 0.99
 
 
 def test_sources_that_are_hard_by_themselves_prove_nothing():
@@ -34,14 +35,14 @@ def test_sources_that_are_hard_by_themselves_prove_nothing():
     values = np.where(sources < 3, 90.0, 1.0)  # whatever the edit
     inside = np.zeros(24, dtype=bool)
     inside[[0, 4, 8]] = True
-    assert dealt_out(values, inside, sources) == 1.0
-    assert dealt_out(values, np.ones(24, dtype=bool), sources) == 1.0
+    assert permutation_test(values, inside, sources) == 1.0
+    assert permutation_test(values, np.ones(24, dtype=bool), sources) == 1.0
 
 
 def test_the_test_keeps_its_level():
     generator = np.random.default_rng(3)
     sources, inside = np.repeat(np.arange(10), 5), np.tile([True, False, False, False, False], 10)
-    low = [dealt_out(generator.random(50), inside, sources, draws=2000) <= 0.05 for _ in range(200)]
+    low = [permutation_test(generator.random(50), inside, sources, draws=2000) <= 0.05 for _ in range(200)]
     assert 0.01 <= np.mean(low) <= 0.10
 
 
@@ -72,3 +73,41 @@ def test_an_edit_is_named_by_the_words_that_changed(caption, prompt, name):
     before, removed, added, after = parted(caption, prompt)
     assert " ".join(filter(None, (before, removed, after))) == caption
     assert " ".join(filter(None, (before, added, after))) == prompt
+
+
+def test_a_p_value_can_be_as_small_as_many_groups_need():
+    """With 100,000 draws it could not fall below 1e-5, so that among 5,000 groups nothing could be significant."""
+    sources = np.repeat(np.arange(12), 5)
+    inside = np.tile([True, False, False, False, False], 12)
+    values = np.where(inside, 50.0, 1.0) + np.random.default_rng(1).random(60)
+    p = permutation_test(values, inside, sources, draws=2000)
+    exact = (1 / 5) ** 12
+    assert 0.999 * exact <= p < 1e-7
+
+
+def test_the_bound_of_a_small_p_value_is_never_below_the_exact_one():
+    generator = np.random.default_rng(5)
+    for _ in range(20):
+        values, sources = generator.random(9), np.repeat(np.arange(3), 3)
+        inside = np.zeros(9, dtype=bool)
+        inside[[int(values[:3].argmax()), 3 + int(values[3:6].argmax()), 6 + int(values[6:].argmax())]] = True
+        assert permutation_test(values, inside, sources, draws=1) >= (1 / 3) ** 3 - 1e-12
+
+
+def test_a_groups_name_factor_and_examples_are_of_one_kind():
+    """Its tag was the majority's factor, its name that of the nearest edit, its examples the most sensitive of any."""
+    rows = 12
+    factor = np.array(["adjective"] * 8 + ["background"] * 4)
+    prompts = np.array([f"a boot {each} {at}" for at, each in enumerate(factor)])
+    said = np.ones(rows, dtype=np.int8)
+    found = Pairs(
+        model="m", oracle="o", classes=("boot",), image=np.arange(rows), ids=np.array([f"{at}" for at in range(rows)]),
+        label=np.zeros(rows, dtype=int), factor=factor, caption=np.array(["a boot"] * rows), prompt=prompts, value=prompts,
+        accepted=said, clean_correct=said, reconstruction_correct=said, made_correct=said,
+        clean_truth=np.ones(rows), made_truth=np.where(factor == "background", 0.1, 0.9),
+    )  # fmt: skip
+    directions = np.where(factor == "background", 0.0, 1e-3)[:, None] + np.zeros((rows, 2))  # those in the middle: background
+    entry = _entry(found, np.arange(rows), np.arange(rows), directions, seed=0, at=0)
+    assert entry["factor"] == "adjective" and "adjective" in entry["name"] and entry["of_factor"] == 8
+    assert all(factor[int(each)] == "adjective" for each in entry["examples"])
+    assert entry["sensitivity"]["low"] <= entry["sensitivity"]["value"] <= entry["sensitivity"]["high"]

@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 
 from counterfoil.core.errors import UsageError
-from counterfoil.metrics.comparison import Comparison, agreement_across, compare
-from counterfoil.metrics.measures import MEASURES, measure
-from counterfoil.metrics.verdicts import lines
-from tests.metrics.made import drawn, outcomes
+from counterfoil.metrics.comparison import Comparison, lines
+from counterfoil.metrics.fmr import MEASURES, fmr_results
+from counterfoil.metrics.observations import find_measure
+from tests.metrics.made import agreement_across, compare, drawn, outcomes
 
 ALL = [MEASURES[name] for name in ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched")]
 
@@ -62,7 +62,7 @@ def test_differences_of_ratios_agree_with_scipys_paired_bootstrap() -> None:
         pytest.approx(wanted.high, abs=0.6),
     )
     assert wanted.high - wanted.low > 6
-    assert pair.told_apart(0.05)
+    assert pair.significant(0.05)
 
 
 def test_pairing_narrows_what_chance_can_explain() -> None:
@@ -73,7 +73,7 @@ def test_pairing_narrows_what_chance_can_explain() -> None:
     ranking = compared(one=one, two=two).rankings[1]
     first, second = ranking.values["one"], ranking.values["two"]
     assert first.low < second.high
-    assert ranking.pairs[0].told_apart(0.05)
+    assert ranking.pairs[0].significant(0.05)
 
 
 def test_holm_corrects_over_the_pairs_of_a_measure() -> None:
@@ -94,7 +94,7 @@ def test_a_drop_ranks_the_smaller_first() -> None:
     )
 
 
-def test_identical_models_cannot_be_told_apart() -> None:
+def test_identical_models_cannot_be_significant() -> None:
     one = drawn(60, 0)
     found = compared(one=one, two=one)
     for ranking in found.rankings:
@@ -125,7 +125,7 @@ def test_where_there_is_nothing_to_compare_it_says_why(one: object, two: object,
 
 def test_one_image_is_compared_and_cannot_show_anything() -> None:
     found = compared(one=outcomes([1], [1]), two=outcomes([1], [0]))
-    assert not any(pair.told_apart(0.05) for ranking in found.rankings for pair in ranking.pairs)
+    assert not any(pair.significant(0.05) for ranking in found.rankings for pair in ranking.pairs)
     assert "nan" not in text(found).lower()
 
 
@@ -159,6 +159,22 @@ def test_orders_under_two_settings_agree_where_the_models_are_far_apart() -> Non
 
 
 def test_measures_are_found_in_any_case_and_near_misses_named() -> None:
-    assert measure("fmr_MATCHED").name == "FMR_matched"
+    assert find_measure("fmr_MATCHED", MEASURES).name == "FMR_matched"
     with pytest.raises(UsageError, match=r"no number called 'dorp'; did you mean 'drop'\?"):
-        measure("dorp")
+        find_measure("dorp", MEASURES)
+
+
+def test_a_models_value_is_that_of_its_own_run_in_any_company_and_order() -> None:
+    """FMR_matched of one run was 4.63–18.60 in its results, 4.5–18.6 in `compare A B` and 4.5–18.7 in `compare B A`."""
+    one, two, three = drawn(80, 0), drawn(80, 1), drawn(80, 2)
+    own = fmr_results(one)["FMR_matched"]
+    for company in ({"one": one, "two": two}, {"two": two, "one": one}, {"three": three, "two": two, "one": one}):
+        found = compare(company, [MEASURES["FMR_matched"]], resamples=300).rankings[0].values["one"]
+        assert found.to_dict() == own
+
+
+def test_tied_models_have_no_tau() -> None:
+    """A tau of −1.00 (−1.00 to 1.00) for two models that cannot be told apart says nothing."""
+    found = compare({"one": drawn(60, 0), "two": drawn(60, 1)}, [MEASURES["PA"]], resamples=500)
+    assert found.rankings[0].agreement.value is None
+    assert "undefined: no two models can be told apart" in text(found)

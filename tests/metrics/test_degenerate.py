@@ -10,18 +10,12 @@ from typing import Any
 
 import pytest
 
-from counterfoil.metrics.arms import against_random
-from counterfoil.metrics.audit import audit
-from counterfoil.metrics.comparison import agreement_across, compare
-from counterfoil.metrics.fmr import fmr_results
-from counterfoil.metrics.gate import check_against, check_bars, parse_bar
-from counterfoil.metrics.measures import MEASURES
-from counterfoil.metrics.outcomes import Outcomes
-from counterfoil.metrics.surrogates import mined
-from counterfoil.metrics.transfer import pooled, transfer
-from counterfoil.metrics.verdicts import lines
+from counterfoil.metrics.comparison import lines
+from counterfoil.metrics.fmr import MEASURES, Outcomes, against_random, audit, fmr_results
+from counterfoil.metrics.transfer import transfer
 from counterfoil.studies.oracles import by_class, corrected, rejection_bias
-from tests.metrics.made import outcomes
+from counterfoil.studies.pooling import mined, pooled
+from tests.metrics.made import agreement_across, check_against, check_bars, compare, outcomes, parse_bar
 
 CASES: dict[str, Outcomes] = {
     "SA of zero": outcomes([0] * 6, [0] * 6, label=[0, 0, 1, 1, 2, 2]),
@@ -92,7 +86,7 @@ def test_identical_models_cannot_be_told_apart_and_say_so(name: str) -> None:
             told(asdict(pair))
             assert pair.difference.value in (0, None)
             assert pair.p is None or pair.p > 0.5
-            assert not pair.told_apart(0.05)
+            assert not pair.significant(0.05)
         if ranking.agreement is not None:
             told(asdict(ranking.agreement))
     text = "\n".join(lines(found))

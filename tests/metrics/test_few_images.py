@@ -6,18 +6,15 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from bench import few_images
 
+from bench import few_images
 from counterfoil.core.records import Estimate
 from counterfoil.metrics import estimate as estimates
-from counterfoil.metrics.comparison import compare
-from counterfoil.metrics.fmr import scores
-from counterfoil.metrics.gate import check_against, check_bars, parse_bar
-from counterfoil.metrics.imagenet_d_text import value_text
-from counterfoil.metrics.measures import MEASURES
-from counterfoil.metrics.table import row
-from counterfoil.metrics.verdicts import interval_text, lines
-from tests.metrics.made import outcomes
+from counterfoil.metrics.comparison import lines
+from counterfoil.metrics.fmr import MEASURES, scores
+from counterfoil.metrics.tables import estimate_text, text_of
+from counterfoil.protocols.fmr.page import tables
+from tests.metrics.made import check_against, check_bars, compare, outcomes, parse_bar
 
 RATIOS = ("FMR", "FMR_matched")
 
@@ -76,10 +73,9 @@ def test_bounds_rise_with_the_pictures_that_stay_right(right: int) -> None:
 def test_a_ratio_without_an_interval_is_told_and_passes_no_gate() -> None:
     three = outcomes([1] * 3, [1, 1, 0])
     note = "too few images for an interval, 3 where 5 are needed"
-    assert interval_text(scores(three)["FMR"], unit=" %") == f"66.7 % ({note})"
-    assert value_text(scores(three)["FMR"].to_dict()) == "66.7 (no interval)"  # in the tables of painted sets
-    shown = row("FMR", scores(three)["FMR"])
-    assert (shown.value, shown.interval) == ("66.7 %", "–") and note in shown.meaning
+    assert estimate_text(scores(three)["FMR"], unit=" %") == f"66.7 % ({note})"
+    shown = text_of(tables({"FMR": scores(three)["FMR"].to_dict()}))
+    assert f"66.7 % ({note})" in shown
     bar = parse_bar("fmr=50", "min")
     refused = check_bars(three, [bar])[0]
     assert not refused.passed and note in refused.answer

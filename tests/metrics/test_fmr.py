@@ -15,10 +15,10 @@ import pytest
 from counterfoil import store
 from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Ending, Prediction, Trial, Verdict
-from counterfoil.metrics import table
-from counterfoil.metrics.columns import ABSENT, NO, OPEN, YES
-from counterfoil.metrics.fmr import fmr_results
-from counterfoil.metrics.outcomes import read_outcomes
+from counterfoil.metrics.answers import ABSENT, NO, OPEN, YES
+from counterfoil.metrics.fmr import MEANINGS, fmr_results, read_outcomes
+from counterfoil.metrics.tables import cell_text, text_of
+from counterfoil.protocols.fmr.page import tables
 from counterfoil.store import Run
 
 SPEC: dict[str, Any] = {"model": {"name": "m"}, "oracle": {"name": "o"}, "search": {"budget": 3}}
@@ -214,9 +214,7 @@ def test_degenerate_runs_give_reasons_and_never_nan(tmp_path: Path, images: list
     for name, reason in undefined.items():
         assert results[name]["value"] is None
         assert reason in results[name]["note"]
-    assert table.text(results)
-    if not undefined:
-        assert all(row.value != "–" for row in table.rows(results))
+    assert ("undefined" in text_of(tables(results))) == bool(undefined)
 
 
 def test_parts_and_order_leave_no_trace_in_the_results(tmp_path: Path) -> None:
@@ -317,12 +315,18 @@ def test_a_path_longer_than_the_budget_says_is_kept_whole(tmp_path: Path) -> Non
 
 def test_the_table_has_a_row_an_estimate_with_its_meaning(tmp_path: Path) -> None:
     results = fmr_results(stored(tmp_path, [image(f"{n}", path="yn" if n % 2 else "yy") for n in range(8)]))
-    rows = {row.name: row for row in table.rows(results)}
-    assert set(rows) == set(table.MEANINGS) == {name for name in results if "value" in results[name]}
-    assert (rows["PA"].value, rows["PA"].n) == ("50.0 %", "8")
-    assert rows["steps"].value == "1.0"
-    assert rows["PA_random"].value == "–"
-    assert rows["PA_random"].meaning == "undefined: no random control, or the oracle accepted none of it"
-    lines = table.text(results).splitlines()
-    assert len(lines) == len(rows) + 1
-    assert lines[0].split() == ["value", "95", "%", "interval", "n"]
+    found = tables(results)[0]
+    rows = {row[0]: [cell_text(*pair) for pair in zip(row, found.columns, strict=True)] for row in found.rows}
+    assert set(rows) == set(MEANINGS) == {name for name in results if "value" in results[name]}
+    assert rows["PA"][1].startswith("50.0 % (") and rows["PA"][2] == "8"
+    assert rows["steps"][1].startswith("1.0 (")
+    assert rows["PA_random"][1] == "undefined: no random control, or the oracle accepted none of it"
+    assert len(text_of([found]).splitlines()) == len(rows) + 1
+
+
+def test_images_that_kept_no_step_are_counted_beside_pa(tmp_path: Path) -> None:
+    """Their reconstruction is what PA scores, so a reader must know how many there are."""
+    images = [image(f"{n}", path="y" if n < 3 else "yn") for n in range(8)]
+    results = fmr_results(stored(tmp_path, images))
+    assert results["counts"]["unmoved"] == 3 and results["PA"]["n"] == 8
+    assert "3 of them kept no step" in text_of(tables(results))

@@ -10,11 +10,9 @@ import pytest
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.estimate import estimate
-from counterfoil.metrics.fmr import columns_of
-from counterfoil.metrics.gate import Bar, Check, check_against, check_bars, parse_bar
-from counterfoil.metrics.junit import junit
-from counterfoil.metrics.measures import MEASURES
-from tests.metrics.made import drawn, outcomes
+from counterfoil.metrics.fmr import MEASURES, columns_of
+from counterfoil.metrics.gate import Bar, Check, junit
+from tests.metrics.made import check_against, check_bars, drawn, outcomes, parse_bar
 
 RUN = drawn(200, 0, kept=0.75, label=[number % 3 for number in range(200)])
 SA, FMR, DROP = (MEASURES[name] for name in ("SA", "FMR", "drop"))

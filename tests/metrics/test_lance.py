@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.columns import NO, YES
-from counterfoil.metrics.lance import MEANINGS, by_factor, drop_test, largest_drop
-from counterfoil.metrics.lance_table import text
-from counterfoil.metrics.pairs import Pairs
+from counterfoil.metrics.answers import NO, YES
+from counterfoil.metrics.lance import MEANINGS, Pairs, by_factor, drop_p_value, largest_drop, per_class
+from counterfoil.metrics.tables import text_of
+from counterfoil.protocols.lance.page import tables
 
 
 def pairs(image, factor, clean, made, *, before=None, after=None, label=None):
@@ -43,8 +45,8 @@ def test_drop_and_sensitivity_are_means_over_pairs():
 def test_edits_of_one_source_count_as_one_in_the_test():
     alone = pairs(range(8), ["domain"] * 8, [YES] * 8, [NO] * 8)
     together = pairs([0] * 8, ["domain"] * 8, [YES] * 8, [NO] * 8)
-    assert drop_test(alone) == pytest.approx(2 / 2**8)
-    assert drop_test(together) == 1.0
+    assert drop_p_value(alone) == pytest.approx(2 / 2**8)
+    assert drop_p_value(together) == 1.0
 
 
 def test_edits_of_one_source_widen_the_interval():
@@ -61,9 +63,9 @@ def test_the_sensitivity_of_one_source_has_no_interval_and_the_table_says_so():
     found = factors["domain"]["sensitivity"]
     assert found["value"] == pytest.approx(60) and found["low"] is found["high"] is None
     plain = Estimate(50.0, 40.0, 60.0, 9).to_dict()
-    said = text({**dict.fromkeys(MEANINGS, plain), "sensitivity": found, "factors": factors})
+    said = text_of(tables({**dict.fromkeys(MEANINGS, plain), "sensitivity": found, "factors": factors}))
     row = next(line for line in said.splitlines() if line.startswith("sensitivity"))
-    assert "60.0  " in row and "–" in row and row.endswith("(no interval from one source image or prompt alone)")
+    assert "60.0 points (no interval from one source image or prompt alone)" in row
 
 
 def test_p_values_are_corrected_for_the_number_of_factors():
@@ -83,9 +85,14 @@ def test_the_largest_drop_is_named_with_its_lead():
     assert found["p"] < 0.001
     same = largest_drop(pairs(rows, factor, [YES] * 60, ([NO] * 3 + [YES] * 27) * 2))
     assert same["p"] > 0.1
+    factors = by_factor(pairs(rows, factor, [YES] * 60, [NO] * 60))
     plain = dict.fromkeys(MEANINGS, Estimate(50.0, 40.0, 60.0, 9).to_dict())
-    assert "largest drop: background, 60.0 points" in text({**plain, "factors": {}, "largest": found})
-    assert f"{same['factor']}, as large as that of {same['next']}" in text({**plain, "factors": {}, "largest": same})
+    assert "largest drop: background, 60.0 points" in text_of(tables({**plain, "factors": factors, "largest": found}))
+    alike = text_of(tables({**plain, "factors": factors, "largest": same}))
+    assert f"{same['factor']}, as large as that of {same['next']}" in alike
+    none = largest_drop(pairs(rows, factor, [YES] * 60, [YES] * 60))
+    assert none is None  # every drop is 0: no factor is the largest
+    assert "no factor costs the model accuracy" in text_of(tables({**plain, "factors": factors, "largest": none}))
 
 
 def test_of_two_equal_factors_chance_rarely_makes_one_lead():
@@ -101,3 +108,11 @@ def test_no_pairs_no_factors():
     empty = pairs([], [], [], [])
     assert by_factor(empty) == {}
     assert largest_drop(empty) is None
+
+
+def test_two_classes_of_one_name_are_two_classes():
+    """A crane that lifts and a crane that flies: the one took the other's place."""
+    found = pairs([0, 1, 2, 3], ["domain"] * 4, [YES] * 4, [NO, NO, YES, YES], label=[0, 0, 1, 1])
+    twins = per_class(replace(found, classes=("crane", "crane")))
+    assert {name: entry["edits"] for name, entry in twins.items()} == {"crane (0)": 2, "crane (1)": 2}
+    assert [entry["drop"]["value"] for entry in twins.values()] == [100, 0]

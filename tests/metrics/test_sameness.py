@@ -10,7 +10,7 @@ import pytest
 from counterfoil import store
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Arm, Trial
-from counterfoil.metrics.sameness import check_sources, differences, differences_in_sources
+from counterfoil.metrics.same_test import check_sources, differences, differences_in_sources
 from counterfoil.store import Run
 
 ONE, TWO = "1" * 64, "2" * 64

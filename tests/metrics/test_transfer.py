@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from counterfoil import store
-from counterfoil.metrics.transfer import lines, pooled, transfer, transfer_of
+from counterfoil.metrics.transfer import tables_of, transfer, transfer_of
+from counterfoil.studies.pooling import pooled
 from tests.cli.stored import stored
 from tests.metrics.made import outcomes
 
@@ -58,8 +59,7 @@ def test_runs_on_disk_and_models_scored_on_them(tmp_path: Path) -> None:
     assert (matrix.rows, matrix.columns) == (("m1", "m2"), ("m1", "m2"))
     again = matrix.cell("m1", "m2")
     assert again is not None and again.values["spared"].value == 0
-    text = list(lines(matrix))
-    assert text[2].split()[1:3] == ["not", "scored"]
+    assert tables_of(matrix, ["FMR"])[0].rows[1][1] == "not scored"
     assert matrix.to_dict()["cells"][0]["made_against"] == "m1"
     assert np.isfinite(matrix.to_dict()["cells"][0]["FMR"]["value"])
 

@@ -10,8 +10,7 @@ import pytest
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.core.spec.imagenet_d import MiningSpec
-from counterfoil.metrics.mining import Candidate, Look, select
-from counterfoil.metrics.mining.duplicates import distance, embedding_hash, perceptual_hash
+from counterfoil.metrics.mining import Candidate, Look, distance, embedding_hash, perceptual_hash, select
 
 NAMES = ("a", "b", "c")
 

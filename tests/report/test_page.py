@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.core.records import Prediction, Verdict
-from counterfoil.metrics.table import MEANINGS
+from counterfoil.metrics.fmr import MEANINGS
 from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run, open_run
 from counterfoil.store.later import Asked, record

@@ -116,7 +116,6 @@ def imagenet_d_spec(images: int = PAINTED) -> Any:
 def _imagenet_d(images: int | None, out: Path) -> None:
     """Paint images, mine those that four classifiers misread, test four others on them and export the set."""
     from counterfoil.core.progress import watching
-    from counterfoil.metrics.imagenet_d import table_text
     from counterfoil.protocols.reading import write_report
     from counterfoil.report.export import export
     from counterfoil_lab.checker import faithfulness
@@ -125,7 +124,7 @@ def _imagenet_d(images: int | None, out: Path) -> None:
     echo("the lab's CLIP still sees the garment. Is that set hard for four classifiers that took no part?\n")
     with watching("lab:diffusion") as (watch, tell):
         run = protocols.run(imagenet_d_spec(images or PAINTED), out / "imagenet-d", watch=watch, tell=tell)
-    echo(table_text(run.results or {}))
+    echo(protocols.get("imagenet-d").text(run.results or {}))
     echo("\nPainted images that show what their prompt asked for, by the lab's attribute checker, before mining (in per cent)")
     for found in faithfulness(run, run.trials):
         echo(
@@ -162,7 +161,7 @@ def _cell(estimate: Mapping[str, Any] | None) -> str:
 
 def _shortcut(model: str, results: Mapping[str, Any]) -> list[str]:
     """Name the factor that costs a model most, and the class-level biases found."""
-    from counterfoil.metrics.p_values import p_is
+    from counterfoil.metrics.tables import p_is
 
     factors, largest = results["factors"], results["largest"]
     sure = [name for name, entry in factors.items() if entry["p_adjusted"] <= 0.01 and (entry["drop"]["value"] or 0) > 0]
@@ -171,9 +170,8 @@ def _shortcut(model: str, results: Mapping[str, Any]) -> list[str]:
     lead = f"; more than the next: {p_is(largest['p'])}" if "p" in largest else ""
     lines = [f"{model}: {largest['factor']} costs most ({p_is(factors[largest['factor']]['p_adjusted'])}{lead})"]
     for entry in results["bias"][:BIASES]:
-        lines.append(
-            f"    {entry['class']}: {entry['name']} (sensitivity {entry['sensitivity']:.0f}, {p_is(entry['p_adjusted'])})"
-        )
+        moved = f"sensitivity {entry['sensitivity']['value']:.0f}, {p_is(entry['p_adjusted'])}"
+        lines.append(f"    {entry['class']}: {entry['name']} ({moved})")
     return lines
 
 

@@ -91,7 +91,7 @@ def _one(run: Path, entries: list[Entry], model: str | None) -> Entry:
 def check(files: Annotated[list[Path], typer.Argument(metavar="RESULT.json...", help="Result files.")]) -> None:
     """Say whether results fit the schema, and whether their numbers follow from their answers."""
     from counterfoil.core.records import Estimate
-    from counterfoil.metrics.verdicts import interval_text
+    from counterfoil.metrics.tables import estimate_text
     from counterfoil.report.board import read_entry
 
     problems = 0
@@ -102,7 +102,7 @@ def check(files: Annotated[list[Path], typer.Argument(metavar="RESULT.json...", 
             problems += 1
             echo(f"counterfoil: {error}", err=True)
         else:
-            fmr = interval_text(Estimate.from_dict(entry.numbers["FMR"].model_dump()))
+            fmr = estimate_text(Estimate.from_dict(entry.numbers["FMR"].model_dump()))
             echo(f"{path}: fits; {entry.model.name}, {len(entry.answers.images)} images, FMR {fmr}")
     if problems:
         raise typer.Exit(1)

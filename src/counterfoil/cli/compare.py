@@ -9,16 +9,15 @@ import typer
 
 from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
-from counterfoil.metrics.comparison import agreement_across
-from counterfoil.metrics.comparison import compare as compare_outcomes
-from counterfoil.metrics.measures import Measure, measure
-from counterfoil.metrics.outcomes import part_name
-from counterfoil.metrics.rows import Rows
-from counterfoil.metrics.sameness import check_sources, differences
+from counterfoil.core.naming import part_name
+from counterfoil.metrics.comparison import agreement_across, lines
+from counterfoil.metrics.comparison import compare as compare_models
+from counterfoil.metrics.observations import Measure, Observations, find_measure
+from counterfoil.metrics.same_test import check_sources, differences
+from counterfoil.metrics.tables import tau_text, text_of
 from counterfoil.metrics.transfer import MEANINGS as CELLS
-from counterfoil.metrics.transfer import lines as transfer_lines
+from counterfoil.metrics.transfer import tables_of as transfer_tables
 from counterfoil.metrics.transfer import transfer_of
-from counterfoil.metrics.verdicts import lines, tau_text
 from counterfoil.protocols.base import Protocol
 from counterfoil.protocols.reading import measures_of, protocol_of
 from counterfoil.store import Run, open_run
@@ -44,7 +43,7 @@ def compare(
     """
     opened = [open_run(path) for path in runs]
     protocol, known = protocol_of(opened), measures_of(opened)
-    measures = [measure(name, known) for name in metric or protocol.compared if metric or name in known]
+    measures = [find_measure(name, known) for name in metric or protocol.compared if metric or name in known]
     if transfer:
         return _print_transfer(opened, [each.name for each in measures] if metric else ["FMR"])
     contenders = _contenders(protocol, opened, scored=scored)
@@ -59,7 +58,7 @@ def compare(
         echo(f"Not finished, so that only the images done so far count: {', '.join(begun)}.\n")
     for remark in protocol.remarks(opened, {label: each.model for label, each in contenders.items()}):
         echo(f"{remark}\n")
-    for line in lines(compare_outcomes(contenders, measures, alpha=alpha)):
+    for line in lines(compare_models(contenders, measures, clean=protocol.measures[protocol.clean], alpha=alpha)):
         echo(line)
     for line in _orders(protocol, opened, measures):
         echo(line)
@@ -71,16 +70,13 @@ def _print_transfer(runs: list[Run], names: list[str]) -> None:
     if unknown:
         raise UsageError(f"--transfer: a cell has no {unknown[0]}; it has {', '.join(CELLS)}")
     matrix = transfer_of(runs)
-    for name in [*names, "harm"]:
-        echo(f"{name}: {CELLS[name]}, 95 % intervals")
-        for line in transfer_lines(matrix, name):
-            echo(f"  {line}")
+    echo(text_of(transfer_tables(matrix, [*names, "harm"])))
 
 
-def _contenders(protocol: Protocol, runs: list[Run], *, scored: bool) -> dict[str, Rows]:
+def _contenders(protocol: Protocol, runs: list[Run], *, scored: bool) -> dict[str, Observations]:
     """The rows to compare, under names that tell them apart: the model, with its run's folder or path where needed."""
     found = [(run, name) for run in runs for name in protocol.models(run, scored=scored)]
-    named: dict[str, Rows] = {}
+    named: dict[str, Observations] = {}
     for run, name in found:
         twice = sum(other == name for _, other in found) > 1
         folders = sum(each.path.resolve().name == run.path.resolve().name for each, other in found if other == name)
@@ -95,7 +91,7 @@ def _orders(protocol: Protocol, runs: list[Run], measures: list[Measure]) -> lis
     """Whether the models' order holds from one generator, or oracle, to another, where the runs can say so."""
     found: list[str] = []
     for role in ("generator", "oracle"):
-        settings: dict[str, dict[str, Rows]] = {}
+        settings: dict[str, dict[str, Observations]] = {}
         for run in runs:
             for name in protocol.models(run):
                 settings.setdefault(part_name(run.spec.get(role)), {})[name] = protocol.observe(run, model=name)

@@ -10,10 +10,9 @@ import typer
 from counterfoil import protocols
 from counterfoil.cli.output import echo, output
 from counterfoil.core.errors import UsageError
-from counterfoil.metrics.gate import MARGIN, check_against, check_bars, parse_bar
-from counterfoil.metrics.junit import junit
-from counterfoil.metrics.rows import Rows
-from counterfoil.metrics.sameness import check_sources, differences
+from counterfoil.metrics.gate import MARGIN, check_against, check_bars, junit, parse_bar
+from counterfoil.metrics.observations import Observations
+from counterfoil.metrics.same_test import check_sources, differences
 from counterfoil.store import Run, open_run
 from counterfoil.store.files import canonical
 
@@ -64,7 +63,7 @@ def gate(
     rows = protocol.observe(opened, model=model, oracle=oracle)
     if why := protocol.unfair(opened, rows.model, [bar.measure.name for bar in bars] or protocol.held):
         raise UsageError(f"{run}: {why}")
-    checks = check_bars(rows, bars, alpha=alpha, point=point, seed=int(opened.spec.get("seed", 0)))
+    checks = check_bars(rows, bars, alpha=alpha, point=point)
     undecided = {"run": rows.undecided}
     if against is not None:
         theirs = _baseline(opened, _finished(against), model=model, oracle=oracle)
@@ -92,7 +91,7 @@ def _finished(path: Path) -> Run:
     return run
 
 
-def _baseline(run: Run, baseline: Run, *, model: str | None, oracle: str | None) -> Rows:
+def _baseline(run: Run, baseline: Run, *, model: str | None, oracle: str | None) -> Observations:
     """The rows of the baseline. Only for the same test."""
     unlike = differences([run, baseline])
     if unlike:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path, PurePath
+from typing import Any
 
 from counterfoil.core.nested import dotted
 from counterfoil.core.spec.base import FREE, RunSpec
@@ -19,6 +21,11 @@ def default_folder(spec: RunSpec) -> Path:
     code = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:8]
     name = re.sub(r"[^A-Za-z0-9.]+", "-", spec.subject).strip("-")[-40:]
     return Path("runs") / f"{spec.protocol}-{name}-{code}"
+
+
+def part_name(part: Any) -> str:
+    """A part's name in a specification: `timm:resnet50`, or under `name` beside its options."""
+    return str(part.get("name", "")) if isinstance(part, Mapping) else str(part or "")
 
 
 def short_name(name: str) -> str:

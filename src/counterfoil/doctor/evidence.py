@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from scipy.stats import wilcoxon
 from torch import Tensor
 
-from counterfoil.metrics.p_values import p_is
+from counterfoil.metrics.tables import p_is
 
 TEMPERATURES = torch.logspace(-2.5, 1.5, 49)
 

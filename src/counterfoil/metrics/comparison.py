@@ -1,9 +1,9 @@
-"""Models set against each other on the source images they have in common.
+"""Compare models with paired tests, and order them as far as the images they have in common allow.
 
 Shares (accuracies, acceptance) are compared by McNemar's exact test on the images for which both models have an answer, or,
 where several of these are of one source image or prompt, by exchanging the two models' answers for all of them together;
 ratios, means and drops by a bootstrap that draws a source image for all models at once. P-values are corrected for the number
-of pairs by Holm's method, measure by measure. Intervals are for each difference by itself.
+of pairs by Holm's method, measure by measure. Each model's value is that of its own run; differences are drawn jointly.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from numpy.typing import NDArray
 
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import LEVEL, Estimate
-from counterfoil.metrics.estimate import Difference, Resamples, Share, Statistic, estimate, estimate_one
-from counterfoil.metrics.measures import CLEAN, Measure
-from counterfoil.metrics.outcomes import Outcomes
-from counterfoil.metrics.rows import WORDS, Rows, rows_of
+from counterfoil.metrics.estimate import Difference, Resamples, Share, Statistic, estimate_one
+from counterfoil.metrics.observations import Measure, Observations
 from counterfoil.metrics.significance import holm, mcnemar, order_agreement, rank_ranges, sign_flip
+from counterfoil.metrics.tables import Cell, Column, Table, as_text, counted, tau_text
 
 RESAMPLES = 10_000
 """More than a single interval needs: corrected for many pairs, small p-values have to be told from smaller ones."""
 
+PAIRS = 15
+"""Pairs listed at most; of more, those of neighbours in the order."""
+
 
 @dataclass(frozen=True)
-class Pair:
+class ModelPair:
     """Two models on one measure."""
 
     first: str
@@ -42,7 +44,7 @@ class Pair:
     only_first: int | None = None  # images that only the first gets right, for shares
     only_second: int | None = None
 
-    def told_apart(self, alpha: float) -> bool:
+    def significant(self, alpha: float) -> bool:
         """Whether the images show that the two differ."""
         return self.adjusted is not None and self.adjusted <= alpha
 
@@ -63,10 +65,14 @@ class Ranking:
 
     measure: Measure
     values: Mapping[str, Estimate]
-    pairs: tuple[Pair, ...]
-    ranks: Mapping[str, tuple[int, int]]  # best and worst rank that the pairs told apart leave open
-    agreement: Estimate | None  # Kendall's tau with the order by `clean`; None for that itself, and where there is none
-    clean: str  # the accuracy without any of it: SA, or of a painted set that before anything was chosen
+    pairs: tuple[ModelPair, ...]
+    ranks: Mapping[str, tuple[int, int]]  # best and worst rank that the significant pairs leave open
+    agreement: Estimate | None  # Kendall's tau with the order by the clean measure, where there is another
+    clean: str
+
+    def rank(self, name: str) -> str:
+        """A model's place for people: `2`, or `2–4` where that is open."""
+        return rank_text(self.ranks[name])
 
 
 @dataclass(frozen=True)
@@ -74,37 +80,59 @@ class Comparison:
     """What can be said of the models together."""
 
     names: tuple[str, ...]
-    images: int  # in common; of LANCE, sources and edits
+    images: int  # rows in common
     extent: str  # the same in words
     row: str  # what one of them is called
-    left_out: Mapping[str, int]  # images of each that another lacks
+    left_out: Mapping[str, int]  # rows of each that another lacks
     alpha: float
     rankings: tuple[Ranking, ...]
 
 
 def compare(
-    contenders: Mapping[str, Outcomes | Rows],
+    contenders: Mapping[str, Observations],
     measures: Sequence[Measure],
     *,
+    clean: Measure | None = None,
     alpha: float = 0.05,
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Comparison:
-    """Set two or more models against each other, by name."""
+    """Compare two or more models by name; `clean` is the measure whose order others are set against."""
     paired = Paired(contenders, seed=seed, resamples=resamples)
+    first = paired.rows[0]
     return Comparison(
         names=tuple(contenders),
         images=len(paired.keys),
-        extent=paired.rows[0].extent,
-        row=paired.words.row,
+        extent=first.extent,
+        row=first.row,
         left_out={name: len(each) - len(paired.keys) for name, each in contenders.items()},
         alpha=alpha,
-        rankings=tuple(_ranking(paired, each, alpha) for each in measures),
+        rankings=tuple(_ranking(paired, each, clean, alpha) for each in measures),
     )
 
 
-def shared_keys(contenders: Mapping[str, Outcomes | Rows]) -> NDArray[np.uint64]:
-    """The source images that all have; UsageError if there are none."""
+def agreement_across(
+    settings: Mapping[str, Mapping[str, Observations]], measure: Measure, *, seed: int = 0, resamples: int = RESAMPLES
+) -> dict[tuple[str, str], Estimate]:
+    """Kendall's tau between the models' orders under each two settings, from `{setting: {model: observations}}`.
+
+    A source image is drawn for all models and settings at once, so that a hard image is hard in both orders.
+    """
+    models = [sorted(each) for each in settings.values()]
+    if any(each != models[0] for each in models):
+        unlike = sorted({name for some in models for name in some if not all(name in each for each in models)})
+        raise UsageError(f"{', '.join(unlike)}: not tested under every setting; orders of other models cannot be compared")
+    named = {f"{setting}, {model}": each for setting, group in settings.items() for model, each in group.items()}
+    paired = Paired(named, seed=seed, resamples=resamples)
+    found = {}
+    for one, two in combinations(settings, 2):
+        orders = ([paired.of(measure, f"{setting}, {model}") for model in models[0]] for setting in (one, two))
+        found[one, two] = order_agreement(paired.drawn, *orders)
+    return found
+
+
+def shared_keys(contenders: Mapping[str, Observations]) -> NDArray[np.uint64]:
+    """The rows that all have, by their keys; UsageError if there are none."""
     keys = reduce(np.intersect1d, [each.keys for each in contenders.values()])
     if not len(keys):
         if empty := [name for name, each in contenders.items() if not len(each)]:
@@ -114,16 +142,14 @@ def shared_keys(contenders: Mapping[str, Outcomes | Rows]) -> NDArray[np.uint64]
 
 
 class Paired:
-    """The images that all contenders have, and resamples of them."""
+    """The rows that all contenders have, and resamples of them."""
 
-    def __init__(self, contenders: Mapping[str, Outcomes | Rows], *, seed: int = 0, resamples: int = RESAMPLES) -> None:
+    def __init__(self, contenders: Mapping[str, Observations], *, seed: int = 0, resamples: int = RESAMPLES) -> None:
         if len(contenders) < 2:
             raise UsageError(f"a comparison needs two models, got {', '.join(contenders) or 'none'}; name another run")
         self.names = list(contenders)
         self.keys = shared_keys(contenders)
-        self.rows = [rows_of(each).take(np.isin(each.keys, self.keys)) for each in contenders.values()]
-        self.protocol = self.rows[0].protocol
-        self.words = WORDS[self.protocol]
+        self.rows = [each.take(np.isin(each.keys, self.keys)) for each in contenders.values()]
         self.columns: dict[str, NDArray[Any]] = {
             self.prefix(name) + column: values
             for name, each in zip(self.names, self.rows, strict=True)
@@ -131,17 +157,16 @@ class Paired:
         }
         self._seed, self._resamples = seed, resamples
         # Of one set of edits: whichever contender says which of them have a source in common says it for all.
-        self.source = next((each.source for each in self.rows if each.source is not None), None)
+        self.cluster = next((each.cluster for each in self.rows if each.cluster is not None), None)
         self.drawn = self.resample(self.columns)
 
     def prefix(self, name: str) -> str:
         """What a contender's columns begin with."""
         return f"{self.names.index(name)} "
 
-    def alone(self, measure: Measure, name: str) -> Estimate:
-        """One contender's own number, drawn from its columns alone: the same in any company and order."""
-        own = self.rows[self.names.index(name)]
-        return estimate(own.columns, {"": measure.statistic}, clusters=own.source, seed=own.seed)[""]
+    def own(self, name: str) -> Observations:
+        """One contender's shared rows."""
+        return self.rows[self.names.index(name)]
 
     def of(self, measure: Measure, name: str) -> Statistic:
         """The measure of one contender."""
@@ -149,91 +174,145 @@ class Paired:
 
     def several(self, share: Share) -> bool:
         """Whether more than one row of a source image counts for the share."""
-        if self.source is None:
+        if self.cluster is None:
             return False
         counting = (self.columns[share.prefixed(self.prefix(name)).whole] for name in self.names)
-        return any(np.bincount(self.source[rows]).max(initial=0) > 1 for rows in counting)
+        return any(np.bincount(self.cluster[rows]).max(initial=0) > 1 for rows in counting)
 
     def resample(self, columns: Mapping[str, NDArray[Any]]) -> Resamples:
-        """Resamples of the shared images with these columns."""
-        return Resamples(columns, clusters=self.source, seed=self._seed, resamples=self._resamples)
+        """Resamples of the shared rows with these columns."""
+        return Resamples(columns, clusters=self.cluster, seed=self._seed, resamples=self._resamples)
 
 
-def agreement_across(
-    settings: Mapping[str, Mapping[str, Outcomes | Rows]], measure: Measure, *, seed: int = 0, resamples: int = RESAMPLES
-) -> dict[tuple[str, str], Estimate]:
-    """Kendall's tau between the orders under each two settings, from `{setting: {model: outcomes}}`.
+def pair_of(paired: Paired, measure: Measure, first: str, second: str, *, level: float = LEVEL) -> ModelPair:
+    """Compare two of the contenders on one measure, not yet corrected for others."""
+    if isinstance(measure.statistic, Share):
+        return _paired_shares(paired, measure.statistic, first, second, level)
+    difference = Difference(paired.of(measure, first), paired.of(measure, second))
+    found = estimate_one(paired.drawn, difference, level=level)
+    p = None if found.value is None else paired.drawn.p_value(difference)
+    return ModelPair(first, second, found, p, None, "paired bootstrap")
 
-    A source image is drawn for all models and settings at once, so that a hard image is hard in both orders.
-    """
-    models = [sorted(each) for each in settings.values()]
-    if any(each != models[0] for each in models):
-        unlike = sorted({name for some in models for name in some if not all(name in each for each in models)})
-        raise UsageError(f"{', '.join(unlike)}: not tested under every setting; orders of other models cannot be compared")
-    paired = Paired(
-        {f"{setting}, {model}": each for setting, group in settings.items() for model, each in group.items()},
-        seed=seed,
-        resamples=resamples,
-    )
-    found = {}
-    for one, two in combinations(settings, 2):
-        orders = ([paired.of(measure, f"{setting}, {model}") for model in models[0]] for setting in (one, two))
-        found[one, two] = order_agreement(paired.drawn, *orders)
+
+def conclusion(pair: ModelPair, measure: Measure, *, alpha: float, row: str = "image") -> str:
+    """What the images show of two models, in plain words."""
+    if pair.adjusted is None:
+        return "nothing to compare"
+    if pair.significant(alpha):
+        return f"{pair.higher} is higher" if measure.higher_is_better else f"{pair.lower} is lower"
+    if pair.only_first == pair.only_second == 0:
+        return "cannot tell apart: the same answer on every " + row
+    return "cannot tell apart"
+
+
+def rank_text(rank: tuple[int, int]) -> str:
+    """A place for people: `2`, or `2–4` where that is open."""
+    best, worst = rank
+    return str(best) if best == worst else f"{best}–{worst}"
+
+
+def lines(comparison: Comparison) -> list[str]:
+    """The whole comparison for the terminal."""
+    found = [f"{len(comparison.names)} models, paired by {comparison.extent}"]
+    found += [f"  {line}" for line in left_out_lines(comparison)]
+    for values, pairs in tables_of(comparison):
+        found += ["", *as_text(values), *as_text(pairs, indent="  ")]
     return found
 
 
-def _ranking(paired: Paired, measure: Measure, alpha: float) -> Ranking:
-    values = {name: paired.alone(measure, name) for name in paired.names}
+def left_out_lines(comparison: Comparison) -> list[str]:
+    """The models of which rows are left out."""
+    return [
+        f"{count} more {comparison.row}s of {name} are left out, as another has no answer for them"
+        for name, count in comparison.left_out.items()
+        if count
+    ]
+
+
+def tables_of(comparison: Comparison) -> list[tuple[Table, Table]]:
+    """For each measure the models in their order, and their differences."""
+    return [(_values_table(each), _pairs_table(each, comparison)) for each in comparison.rankings]
+
+
+def _values_table(ranking: Ranking) -> Table:
+    measure = ranking.measure
+    direction = "" if measure.higher_is_better else "; less is better"
+    columns = [
+        Column("rank", "rank"), Column("model", "text"),
+        Column("value (95 % interval)", unit=measure.unit), Column("n"),
+    ]  # fmt: skip
+    rows: list[list[Cell]] = [[ranking.rank(name), name, found, str(found.n)] for name, found in ranking.values.items()]
+    return Table(columns, rows, title=f"{measure.name}: {measure.meaning}{direction}")
+
+
+def _pairs_table(ranking: Ranking, comparison: Comparison) -> Table:
+    measure, shown = ranking.measure, _near(ranking)
+    corrected = f", corrected for {len(ranking.pairs)} pairs" if len(ranking.pairs) > 1 else ""
+    counted_pairs = any(each.only_first is not None for each in ranking.pairs)
+    columns = [
+        Column("pair", "text"), Column("difference (95 % interval)", unit=measure.difference_unit, sign=True),
+        *([Column("only one : only other", "text")] if counted_pairs else []), Column("p", "p"), Column("conclusion", "text"),
+    ]  # fmt: skip
+    rows: list[list[Cell]] = []
+    for pair in shown:
+        counts: list[Cell] = ["" if pair.only_first is None else f"{pair.only_first} : {pair.only_second}"]
+        p: Cell = "" if pair.adjusted is None else pair.adjusted
+        end = conclusion(pair, measure, alpha=comparison.alpha, row=comparison.row)
+        rows.append([f"{pair.first} − {pair.second}", pair.difference, *(counts if counted_pairs else []), p, end])
+    hidden = len(ranking.pairs) - len(shown)
+    notes = [f"({counted(hidden, 'pair')} that are not neighbours are not listed)"] if hidden else []
+    if ranking.agreement is not None:
+        notes.append(f"Kendall's tau with the order by {ranking.clean}: {tau_text(ranking.agreement)}")
+    return Table(columns, rows, title=f"differences ({ranking.pairs[0].test}{corrected}):", notes=notes)
+
+
+def _near(ranking: Ranking) -> Sequence[ModelPair]:
+    if len(ranking.pairs) <= PAIRS:
+        return ranking.pairs
+    order = list(ranking.values)
+    return [each for each in ranking.pairs if order.index(each.second) - order.index(each.first) == 1]
+
+
+def _ranking(paired: Paired, measure: Measure, clean: Measure | None, alpha: float) -> Ranking:
+    values = {name: paired.own(name).estimate(measure) for name in paired.names}
     sign = -1 if measure.higher_is_better else 1
     order = sorted(values, key=lambda name: (values[name].value is None, sign * (values[name].value or 0)))
     found = [pair_of(paired, measure, *two) for two in combinations(order, 2)]
-    known = [each.p for each in found if each.p is not None]
-    corrected = iter(holm(known))
+    corrected = iter(holm([each.p for each in found if each.p is not None]))
     pairs = tuple(each if each.p is None else replace(each, adjusted=next(corrected)) for each in found)
-    apart = [(each.higher, each.lower) for each in pairs if each.told_apart(alpha)]
+    apart = [(each.higher, each.lower) for each in pairs if each.significant(alpha)]
     beaten = apart if measure.higher_is_better else [(low, high) for high, low in apart]
     return Ranking(
         measure=measure,
         values={name: values[name] for name in order},
         pairs=pairs,
         ranks=rank_ranges(order, beaten),
-        agreement=_with_clean_order(paired, measure),
-        clean=CLEAN[paired.protocol].name,
+        agreement=_with_clean_order(paired, measure, clean),
+        clean=clean.name if clean else "",
     )
 
 
-def pair_of(paired: Paired, measure: Measure, first: str, second: str, *, level: float = LEVEL) -> Pair:
-    """Two of the contenders on one measure, not yet corrected for others."""
-    if isinstance(measure.statistic, Share):
-        return _paired_shares(paired, measure.statistic, first, second, level)
-    difference = Difference(paired.of(measure, first), paired.of(measure, second))
-    found = estimate_one(paired.drawn, difference, level=level)
-    p = None if found.value is None else paired.drawn.p_value(difference)
-    return Pair(first, second, found, p, None, "paired bootstrap")
-
-
-def _paired_shares(paired: Paired, share: Share, first: str, second: str, level: float) -> Pair:
-    """On the images that count for both, where each answer has its counterpart."""
+def _paired_shares(paired: Paired, share: Share, first: str, second: str, level: float) -> ModelPair:
+    """On the rows that count for both, where each answer has its counterpart."""
     one, two = (share.prefixed(paired.prefix(name)) for name in (first, second))
     both = paired.columns[one.whole] & paired.columns[two.whole]
     right_one, right_two = both & paired.columns[one.part], both & paired.columns[two.part]
     drawn = paired.resample({"both": both, "first": right_one, "second": right_two})
-    row, group = paired.words
+    row, group = paired.rows[0].row, paired.rows[0].cluster_of
     none = f"no {row} that counts for both"
     found = estimate_one(drawn, Difference(Share("first", "both", none), Share("second", "both", none)), level=level)
     only_first, only_second = int(np.count_nonzero(right_one & ~right_two)), int(np.count_nonzero(right_two & ~right_one))
-    if paired.source is not None and paired.several(share):
+    if paired.cluster is not None and paired.several(share):
         # Edits of one source are not independent: exchange a source's answers together.
         test = f"exact sign-flip test on {row}s that count for both, those of one {group} together"
-        p = sign_flip(np.bincount(paired.source, right_one.astype(float) - right_two.astype(float)).astype(int))
+        p = sign_flip(np.bincount(paired.cluster, right_one.astype(float) - right_two.astype(float)).astype(int))
     else:
         test, p = f"McNemar's exact test on {row}s that count for both", mcnemar(only_first, only_second)
-    return Pair(first, second, found, None if found.value is None else p, None, test, only_first, only_second)
+    return ModelPair(first, second, found, None if found.value is None else p, None, test, only_first, only_second)
 
 
-def _with_clean_order(paired: Paired, measure: Measure) -> Estimate | None:
-    accuracy = CLEAN[paired.protocol]
-    if measure == accuracy or any(term.whole not in paired.rows[0].columns for term in accuracy.statistic.terms):
+def _with_clean_order(paired: Paired, measure: Measure, clean: Measure | None) -> Estimate | None:
+    if clean is None or measure == clean or not paired.rows[0].has(clean):
         return None
-    clean, other = ([paired.of(each, name) for name in paired.names] for each in (accuracy, measure))
-    return order_agreement(paired.drawn, clean, other, opposed=not measure.higher_is_better)
+    orders = ([paired.of(each, name) for name in paired.names] for each in (clean, measure))
+    return order_agreement(paired.drawn, *orders, opposed=not measure.higher_is_better)

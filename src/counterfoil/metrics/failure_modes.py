@@ -1,13 +1,13 @@
-"""Sorts a classifier's mistakes by what in the picture they follow.
+"""Failure modes: what in the image a classifier's mistakes follow.
 
 A mistake is *named* by the nuisance when the class it names and the nuisance share a word that the truth does not have: a boot
-on a beach taken for "sandbar, beach". It is *pulled* by the nuisance when, among pictures of other objects, the classifier
+on a beach taken for "sandbar, beach". It is *pulled* by the nuisance when, among images of other objects, the classifier
 gives this same answer far more often with this nuisance than with the others of its kind: Fisher's exact test, one-sided, over
-prompts, as several pictures of one object and nuisance have one voice; corrected by Holm over all pairs of nuisance and answer
+prompts, as several images of one object and nuisance have one voice; corrected by Holm over all pairs of nuisance and answer
 of the kind, also those that do not occur; and at least two different objects taken for it. The first needs a classifier that
 knows such classes, the second does not. Everything else is *other*.
 
-The pull is measured on all painted pictures and not on what mining kept, which was chosen by its mistakes.
+The pull is measured on all painted images and not on what mining kept, which was chosen by its mistakes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
-from counterfoil.metrics.significance import holm
+from counterfoil.metrics.estimate import Share, estimate
+from counterfoil.metrics.imagenet_d import ELSE, Flags, Paintings
+from counterfoil.metrics.significance import holm, stored_p
 
 OTHER = "other"
 LEVEL = 0.01
+PULLS = 20  # listed
 _SHORTEST = 4  # letters a word must have to say something
 _ENDINGS = ("ness", "ings", "ing", "ed", "es", "s", "y")
 
@@ -36,10 +40,35 @@ class Pull:
     kind: str
     nuisance: str
     answer: str
-    times: int  # pictures of other objects that it takes for `answer`
-    among: int  # pictures of other objects with this nuisance
+    times: int  # images of other objects that it takes for `answer`
+    among: int  # images of other objects with this nuisance
     elsewhere: float  # how often it gives that answer with the other nuisances of the kind, in per cent
     p: float  # corrected for all pairs of the kind
+
+
+def failure_modes(paintings: Paintings, model: str, final: Flags, *, seed: tuple[int, ...] = (0,)) -> dict[str, Any]:
+    """Count the mistakes that follow the nuisance, on what was painted and on what was kept, and name the strongest pulls."""
+    answers, names = paintings.models[model], paintings.class_names
+    rows = np.flatnonzero(paintings.base & answers.known)
+    truth = [str(names[at]) for at in rows]
+    # An answer counts by class: another of the several names of the right class is no mistake.
+    said = [right if answers.right[at] else str(answers.named[at]) or ELSE for right, at in zip(truth, rows, strict=True)]
+    modes, pulls = sort_mistakes(truth, said, list(paintings.kind[rows]), list(paintings.nuisance[rows]))
+    kinds = [*sorted(set(paintings.kind) - {""}), OTHER]
+    entry: dict[str, Any] = {}
+    for where, inside in (("painted", np.ones(len(rows), dtype=bool)), ("mined", final[rows])):
+        wrong = inside & (modes != "")
+        columns = {"wrong": wrong, **{kind: wrong & (modes == kind) for kind in kinds}}
+        columns["driven"] = wrong & (modes != OTHER)
+        shares = {kind: Share(kind, "wrong", "no mistakes") for kind in [*kinds, "driven"]}
+        found = estimate(columns, shares, seed=(*seed, 3), clusters=paintings.clusters[rows])
+        entry[where] = {
+            "mistakes": int(wrong.sum()),
+            "pictures": int(inside.sum()),
+            **{kind: {"times": int(columns[kind].sum()), "share": found[kind].to_dict()} for kind in [*kinds, "driven"]},
+        }
+    entry["pulls"] = [{**asdict(pull), "p": stored_p(pull.p)} for pull in pulls[:PULLS]]
+    return entry
 
 
 def sort_mistakes(
@@ -73,7 +102,7 @@ def names_nuisance(answer: str, nuisance: str, truth: str) -> bool:
 
 
 def _pulls_of(kind: str, rows: list[tuple[str, str, str]], level: float) -> list[Pull]:
-    said: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)  # by nuisance and object: what its pictures are taken for
+    said: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)  # by nuisance and object: what its images are taken for
     for truth, answer, nuisance in rows:
         said[nuisance, truth][answer] += 1
     # Pictures of one prompt are no more independent than it: they have one voice, that of most of them.
@@ -101,13 +130,13 @@ def _pulls_of(kind: str, rows: list[tuple[str, str, str]], level: float) -> list
 
 
 def _of_most(answers: Counter[str]) -> str:
-    """What more than half of the pictures are taken for; nothing where they differ."""
+    """What more than half of the images are taken for; nothing where they differ."""
     answer, times = answers.most_common(1)[0]
     return answer if 2 * times > answers.total() else ""
 
 
 def _pull(kind: str, nuisance: str, answer: str, said: Mapping[tuple[str, str], Counter[str]], p: float) -> Pull:
-    """The pull in pictures of other objects."""
+    """The pull in images of other objects."""
     times, among, elsewhere, rest = 0, 0, 0, 0
     for (place, truth), answers in said.items():
         if truth != answer and place == nuisance:

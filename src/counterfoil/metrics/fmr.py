@@ -1,31 +1,49 @@
-"""The numbers of the FMR protocol (foundation-model-oriented robustness).
+"""FMR's numbers: what became of each source image, accuracies with their controls, the oracle's audit, accuracy by step.
 
-SA is the accuracy on the source images, PA that on the pictures made of them, FMR = PA / SA. As published, SA is taken over
-all images and PA over those whose picture the oracle accepts; the accepted ones are easier, so FMR can exceed 100 though
+SA is the accuracy on the source images, PA that on the images made of them, FMR = PA / SA. As published, SA is taken over
+all images and PA over those whose made image the oracle accepts; the accepted ones are easier, so FMR can exceed 100 though
 nothing was gained. FMR_matched takes both over the accepted images. Two controls say what of a loss is not the search's
 doing: PA_reconstruction, what the generator breaks by itself, and PA_random, what steps of equal length break in random
 directions.
+
+An oracle accepts an image when it accepts what was made of it. Algorithm 1 keeps only such images, so for the run's own oracle
+this is the same as accepting the plain reconstruction. An oracle that was asked later, or a person, has seen only what was
+kept and is asked about that; where nothing was made there is nothing to accept.
+
+The audit bounds what rejected images hide: `kept`, where the model's answer on the source image stands (Algorithm 1 itself puts
+the source image in the place of the made one), and `lost`, where every such image counts as wrong. Both are taken over all
+decided images, SA too. The bounds hold as long as making an image turns no wrong answer into a right one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from counterfoil.core.errors import BadRun, UsageError
+from counterfoil.core.naming import part_name
 from counterfoil.core.records import LEVEL, Estimate
-from counterfoil.metrics.arms import against_random
-from counterfoil.metrics.audit import audit
-from counterfoil.metrics.columns import NO, OPEN, YES
-from counterfoil.metrics.estimate import RESAMPLES, Mean, Ratio, Share, Statistic, estimate
-from counterfoil.metrics.outcomes import Outcomes, read_outcomes
+from counterfoil.metrics.answers import ABSENT, NO, OPEN, YES, Codes, models_of, read_answers
+from counterfoil.metrics.estimate import RESAMPLES, Difference, Mean, Ratio, Seed, Share, Statistic, estimate
+from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column, class_names
+from counterfoil.metrics.significance import mcnemar, stored_p
 from counterfoil.store import Run
+from counterfoil.store.files import key_of
+
+ARMS = ("guided", "random")
 
 _NONE = "no readable image that the model was asked about"
 _NONE_ACCEPTED = "the oracle accepted no image"
 _NO_CONTROL = "no random control, or the oracle accepted none of it"
 _ALL_WRONG = "SA is 0: there is no accuracy to keep a share of"
+_UNDECIDED = "no image the oracle has decided on"
 
 _SA = Share("clean_right", "clean", _NONE)
 _PA = Share("made_right", "made", _NONE_ACCEPTED)
@@ -38,7 +56,7 @@ STATISTICS: dict[str, Statistic] = {
     "FMR": Ratio(_PA, _SA, _ALL_WRONG),
     "SA_matched": _SA_MATCHED,
     "FMR_matched": Ratio(Share("matched_made_right", "matched", _NONE_ACCEPTED), _SA_MATCHED, _ALL_WRONG),
-    "VR": Share("accepted", "judged", "no image the oracle has decided on"),
+    "VR": Share("accepted", "judged", _UNDECIDED),
     "PA_reconstruction": Share("reconstruction_right", "reconstruction", _NONE_ACCEPTED),
     "PA_random": _PA_RANDOM,
     "FMR_random": Ratio(_PA_RANDOM, _SA, _ALL_WRONG),
@@ -47,9 +65,178 @@ STATISTICS: dict[str, Statistic] = {
 }
 """Every estimate of the protocol; per class the same."""
 
+MEANINGS = {
+    "SA": "accuracy on the source images",
+    "PA": "accuracy on the images made against the model, where the oracle accepts them",
+    "FMR": "PA as a share of SA, as published",
+    "SA_matched": "accuracy on the source images whose made image the oracle accepts",
+    "FMR_matched": "PA as a share of SA on the same images",
+    "VR": "share of images whose made image the oracle accepts",
+    "PA_reconstruction": "control: accuracy on the generator's plain reconstruction of the same images",
+    "PA_random": "control: accuracy after steps of equal length in random directions",
+    "FMR_random": "control: PA_random as a share of SA",
+    "steps": "steps taken before the oracle or the budget ended it",
+    "steps_random": "the same for random directions",
+}
+"""The sentence for each number, in the order people read them."""
+
+MEASURES: Mapping[str, Measure] = {
+    **{name: Measure(name, each, MEANINGS[name]) for name, each in STATISTICS.items()},
+    "drop": Measure("drop", Difference(_SA, _PA), "SA less PA", higher_is_better=False),
+    "drop_matched": Measure(
+        "drop_matched",
+        Difference(_SA_MATCHED, _PA),
+        "accuracy lost on the images whose made image the oracle accepts",
+        higher_is_better=False,
+    ),
+}
+"""Everything in a run's results, and the accuracy drops, published and matched as FMR is."""
+
+_CLEAN_ACCURACY = Share("oracle_right", "oracle_asked", "the oracle was not asked about source images")
+_KEPT = Share("right_if_kept", "decided", _UNDECIDED)
+_LOST = Share("right_if_lost", "decided", _UNDECIDED)
+_DECIDED = Share("clean_right", "decided", _UNDECIDED)
+_AUDIT: dict[str, Statistic] = {
+    "clean_accuracy": _CLEAN_ACCURACY,
+    "lost": Share("rejected", "judged", _UNDECIDED),
+    "PA_kept": _KEPT,
+    "PA_lost": _LOST,
+    "FMR_kept": Ratio(_KEPT, _DECIDED, _ALL_WRONG),
+    "FMR_lost": Ratio(_LOST, _DECIDED, _ALL_WRONG),
+}
+_AUDIT_PER_CLASS: dict[str, Statistic] = {
+    "clean_accuracy": _CLEAN_ACCURACY,
+    "acceptance": Share("accepted", "judged", _UNDECIDED),
+}
+AUDIT_MEANINGS = {
+    "clean_accuracy": "how often the oracle sees the label in the source image",
+    "lost": "share of images that the oracle rejected: the plain reconstruction or, judging later, the made image",
+    "FMR_lost": "FMR over the same images, if a lost one counts as wrong: the lower bound",
+    "FMR_kept": "FMR over the same images, if a lost one keeps its answer: the upper bound",
+    "PA_lost": "PA over all images, if a lost one counts as wrong",
+    "PA_kept": "PA over all images, if a lost one keeps the model's answer on its source image",
+}
+
+_NONE_IN_BOTH = "no image that the oracle accepts in both arms"
+_FOUND = Difference(Share("random_right", "both", _NONE_IN_BOTH), Share("guided_right", "both", _NONE_IN_BOTH))
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """One row per readable source image of a search, in the order of `keys`, for one model and one oracle."""
+
+    model: str
+    oracle: str
+    classes: tuple[str, ...]
+    skipped: int  # images that could not be read; they have no row
+    endings: Mapping[str, Mapping[str, int]]  # number of trials of each arm by how they ended
+    keys: NDArray[np.uint64]  # eight bytes that stand for the image id, to pair runs by
+    label: NDArray[np.int64]
+    clean_correct: Codes
+    reconstruction_correct: Codes
+    oracle_clean: Codes  # whether the oracle sees the label in the source image itself
+    validated: Codes  # whether the oracle accepts; OPEN while it abstains
+    made_correct: Codes
+    steps: NDArray[np.int64]  # moves kept
+    path_correct: Codes  # (n, budget + 1): right after 0, 1, 2, … steps, the last kept image carried forward
+    random_validated: Codes  # the same for the control; ABSENT throughout if it was not run
+    random_made_correct: Codes
+    random_steps: NDArray[np.int64]
+    random_path_correct: Codes
+    source: NDArray[np.int64] | None = None  # which rows have a source image in common, where one can have several
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def pending(self) -> int:
+        """The number of images whose made image the oracle has not decided on."""
+        return int(np.count_nonzero(self.validated == OPEN))
+
+    @property
+    def class_names(self) -> dict[int, str]:
+        """The names of the classes that have an image, by their number."""
+        return class_names(self.classes, self.label)
+
+    def take(self, rows: NDArray[Any]) -> Outcomes:
+        """The same for some of the rows."""
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
+        return replace(self, **{name: value[rows] for name, value in columns.items() if isinstance(value, np.ndarray)})
+
+
+def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = None) -> Outcomes:
+    """Read what became of each image for a model and an oracle; by default those the run was made with."""
+    if (protocol := run.spec.get("protocol", "fmr")) != "fmr":
+        raise UsageError(f"{run.path}: a run of protocol {protocol!r}, in which nothing is searched for; give a run of fmr")
+    own_model, own_oracle = part_name(run.spec.get("model")), part_name(run.spec.get("oracle"))
+    model, oracle = model or own_model, oracle or own_oracle
+    arms, endings, skipped = _read_trials(run)
+    guided = arms["guided"].sort_by([("image_id", "ascending")])
+    ids = guided["image_id"]
+    predictions = read_answers(run, "predictions", model)
+    verdicts = read_answers(run, "verdicts", oracle)
+    if len(ids) and not len(predictions):
+        raise BadRun(_nobody(run, "predictions", "model", model))
+    if len(ids) and not len(verdicts) and oracle != own_oracle:
+        raise BadRun(_nobody(run, "verdicts", "oracle", oracle))
+    images = ids.combine_chunks() if len(ids) else pa.array([], pa.string())
+    width = _path_width(run, arms)
+    columns: dict[str, Any] = {}
+    for prefix, name in (("", "guided"), ("random_", "random")):
+        trials = arms[name]
+        places = np.asarray(pc.fill_null(pc.index_in(images, value_set=trials["image_id"].combine_chunks()), -1), dtype=np.int64)
+        made = _in_order(np.asarray(pc.not_equal(trials["ending"], "unvalidated")).astype(np.int8), places)
+        keys = pc.binary_join_element_wise(images, name, "#")
+        word = verdicts.codes(keys, "made")
+        if oracle == own_oracle:  # it saw the reconstruction first, and a climb goes on only from what it accepts
+            word = np.where(word == ABSENT, verdicts.codes(images, "reconstruction"), word)
+            word = np.where(word == ABSENT, YES, word)
+        word = np.where(word == ABSENT, OPEN, word)
+        path = _in_order(_paths(trials, width), places)
+        columns[f"{prefix}validated"] = np.where(made == YES, word, made).astype(np.int8)
+        columns[f"{prefix}made_correct"] = predictions.codes(keys, "made")
+        columns[f"{prefix}steps"] = _in_order(np.asarray(trials["steps"], dtype=np.int64), places)
+        columns[f"{prefix}path_correct"] = path if model == own_model else path[:, :0]  # only the run's model was followed
+    return Outcomes(
+        model=model,
+        oracle=oracle,
+        classes=tuple(run.classes),
+        skipped=skipped,
+        endings=endings,
+        keys=np.array([key_of(each) for each in images.to_pylist()], dtype=np.uint64),
+        label=np.asarray(guided["label"], dtype=np.int64),
+        clean_correct=predictions.codes(images, "clean"),
+        reconstruction_correct=predictions.codes(images, "reconstruction"),
+        oracle_clean=verdicts.codes(images, "clean"),
+        **columns,
+    )
+
+
+def observe(run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
+    """Read a run as one row per source image, with the numbers that stand in its results."""
+    seed = int(run.spec.get("seed", 0))
+    stored = run.results if model in (None, part_name(run.spec.get("model"))) and oracle is None else None
+    found = observations_of(read_outcomes(run, model=model, oracle=oracle), seed=seed)
+    kept = {name: Estimate.from_dict(stored[name]) for name in STATISTICS if name in stored} if stored else {}
+    return replace(found, estimates=kept)
+
+
+def observations_of(outcomes: Outcomes, *, seed: Seed = 0) -> Observations:
+    """Outcomes in the form that comparisons read."""
+    return Observations(
+        model=outcomes.model,
+        oracle=outcomes.oracle,
+        keys=outcomes.keys,
+        columns=columns_of(outcomes),
+        groups={"class": class_column(outcomes.classes, outcomes.label)},
+        cluster=outcomes.source,
+        undecided=Undecided(outcomes.pending, "image", outcomes.oracle, "in SA alone"),
+        seed=seed,
+    )
+
 
 def fmr_results(source: Run | Outcomes, seed: int = 0, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
-    """The content of `results.json`, for a run or for outcomes read from one."""
+    """Compute the content of `results.json`, for a run or for outcomes read from one."""
     outcomes = source if isinstance(source, Outcomes) else read_outcomes(source, model=model, oracle=oracle)
     audited = audit(outcomes, seed=seed)
     return {
@@ -65,8 +252,8 @@ def fmr_results(source: Run | Outcomes, seed: int = 0, *, model: str | None = No
     }
 
 
-def scores(outcomes: Outcomes, *, seed: int | tuple[int, ...] = 0) -> dict[str, Estimate]:
-    """All statistics over the given images, from the same resamples."""
+def scores(outcomes: Outcomes, *, seed: Seed = 0) -> dict[str, Estimate]:
+    """Estimate all statistics over the given images, from the same resamples."""
     return estimate(columns_of(outcomes), STATISTICS, seed=seed)
 
 
@@ -92,7 +279,7 @@ def curve(outcomes: Outcomes, *, seed: int = 0) -> list[dict[str, Any]]:
 
 
 def per_class(outcomes: Outcomes, *, seed: int = 0) -> dict[str, Any]:
-    """All statistics for each class that has a readable image, with how many it has."""
+    """All statistics for each class that has a readable image, with its number of images."""
     entries: dict[str, Any] = {}
     for label, name in outcomes.class_names.items():
         rows = outcomes.take(outcomes.label == label)
@@ -101,13 +288,14 @@ def per_class(outcomes: Outcomes, *, seed: int = 0) -> dict[str, Any]:
 
 
 def counts(outcomes: Outcomes) -> dict[str, Any]:
-    """How many images went which way."""
+    """Count images by what became of them."""
     accepted = outcomes.validated == YES
     return {
         "images": len(outcomes) + outcomes.skipped,
         "readable": len(outcomes),
         "skipped": outcomes.skipped,
         "validated": int(np.count_nonzero(accepted)),
+        "unmoved": int(np.count_nonzero(accepted & (outcomes.steps == 0))),
         "rejected": int(np.count_nonzero(outcomes.validated == NO)),
         "pending": outcomes.pending,
         "unscored": int(np.count_nonzero((outcomes.clean_correct < NO) | (accepted & (outcomes.made_correct < NO)))),
@@ -116,7 +304,7 @@ def counts(outcomes: Outcomes) -> dict[str, Any]:
 
 
 def columns_of(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
-    """One row an image: zeros and ones, and steps, whose sums the statistics are made of."""
+    """One row per image: zeros and ones, and steps, whose sums the statistics are made of."""
     accepted, random_accepted = outcomes.validated == YES, outcomes.random_validated == YES
     clean = outcomes.clean_correct >= NO
     made = accepted & (outcomes.made_correct >= NO)
@@ -143,5 +331,103 @@ def columns_of(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
     }
 
 
-def _plain(estimates: dict[str, Estimate]) -> dict[str, Any]:
+def audit(outcomes: Outcomes, *, seed: int = 0) -> dict[str, Any]:
+    """The oracle under audit: its accuracy on source images, and FMR with the images it rejected."""
+    columns = _audit_columns(outcomes)
+    found = estimate(columns, _AUDIT, seed=(seed, 4))
+    classes = {}
+    for label, name in outcomes.class_names.items():
+        rows = {column: values[outcomes.label == label] for column, values in columns.items()}
+        classes[name] = _plain(estimate(rows, _AUDIT_PER_CLASS, seed=(seed, 5, label)))
+    return {**_plain(found), "per_class": classes}
+
+
+def against_random(outcomes: Outcomes, *, seed: int = 0) -> dict[str, Any]:
+    """Points of accuracy that guided steps take beyond random ones, over the images accepted in both arms, and the p-value.
+
+    Both arms start from the same images, so they are compared image by image (McNemar's exact test). Two intervals taken
+    each by itself can overlap though the images leave no doubt.
+    """
+    both = (outcomes.validated == YES) & (outcomes.random_validated == YES)
+    both &= (outcomes.made_correct >= NO) & (outcomes.random_made_correct >= NO)
+    guided, random = both & (outcomes.made_correct == YES), both & (outcomes.random_made_correct == YES)
+    columns = {"both": both, "guided_right": guided, "random_right": random}
+    found = estimate(columns, {"found": _FOUND}, seed=(seed, 3))["found"]
+    p = mcnemar(int(np.count_nonzero(random & ~guided)), int(np.count_nonzero(guided & ~random)))
+    return {**found.to_dict(), "p": None if found.value is None else stored_p(p)}
+
+
+def ended_by_oracle(run: Run, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Whether the oracle's rejection of a step ended the guided climb of each image, in the order of `keys`."""
+    ended: set[int] = set()
+    for batch in run.table("trials", columns=["image_id", "arm", "ending"]):
+        rows = batch.filter(pc.and_(pc.equal(batch.column(1), "guided"), pc.equal(batch.column(2), "oracle")))
+        ended |= {key_of(image_id) for image_id in rows.column(0).to_pylist()}
+    return np.isin(keys, np.array(sorted(ended), dtype=np.uint64))
+
+
+def _audit_columns(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
+    accepted, rejected = outcomes.validated == YES, outcomes.validated == NO
+    known = accepted & (outcomes.made_correct >= NO)
+    decided = (outcomes.clean_correct >= NO) & (known | rejected)
+    clean_right = decided & (outcomes.clean_correct == YES)
+    made_right = decided & known & (outcomes.made_correct == YES)
+    return {
+        "oracle_asked": outcomes.oracle_clean >= NO,
+        "oracle_right": outcomes.oracle_clean == YES,
+        "judged": accepted | rejected,
+        "accepted": accepted,
+        "rejected": rejected,
+        "decided": decided,
+        "clean_right": clean_right,
+        "right_if_lost": made_right,
+        "right_if_kept": made_right | (clean_right & rejected),
+    }
+
+
+def _read_trials(run: Run) -> tuple[dict[str, pa.Table], dict[str, dict[str, int]], int]:
+    """The readable trials by arm, how the trials of each arm ended, and the number of images that could not be read."""
+    trials = run.table("trials", columns=["image_id", "arm", "label", "ending", "steps", "path_predicted"]).read_all()
+    endings = {arm: Counter[str]() for arm in ARMS}
+    arms = {}
+    for arm in ARMS:
+        own = trials.filter(pc.equal(trials["arm"], arm))
+        endings[arm] = Counter(own["ending"].to_pylist())
+        arms[arm] = own.filter(pc.not_equal(own["ending"], "skipped"))
+    return arms, {arm: dict(sorted(each.items())) for arm, each in endings.items()}, endings["guided"]["skipped"]
+
+
+def _path_width(run: Run, arms: Mapping[str, pa.Table]) -> int:
+    """Steps that a path can have, and one for the reconstruction."""
+    longest = [pc.max(pc.list_value_length(each["path_predicted"])).as_py() or 0 for each in arms.values()]
+    return max(int(run.spec.get("search", {}).get("budget", 0)) + 1, *longest)
+
+
+def _paths(trials: pa.Table, width: int) -> Codes:
+    """Whether the model is right after each step, the last answer carried forward; ABSENT where there is none."""
+    if not trials.num_rows:
+        return np.zeros((0, width), dtype=np.int8)
+    paths = trials["path_predicted"].combine_chunks()
+    lengths = np.asarray(pc.list_value_length(paths), dtype=np.int64)
+    right = np.asarray(pc.list_flatten(paths)) == np.repeat(np.asarray(trials["label"]), lengths)
+    right = np.append(right.astype(np.int8), np.int8(ABSENT))
+    starts = np.cumsum(lengths) - lengths
+    places = starts[:, None] + np.minimum(np.arange(width), lengths[:, None] - 1)
+    return np.asarray(np.where(lengths[:, None] > 0, right[places], ABSENT), dtype=np.int8)
+
+
+def _in_order(column: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:
+    """The column in the order of `places`, ABSENT where one is −1."""
+    if not len(column):
+        return np.full((len(places), *column.shape[1:]), ABSENT, dtype=column.dtype)
+    known = (places >= 0).reshape(-1, *[1] * (column.ndim - 1))
+    return np.asarray(np.where(known, column[places], ABSENT), dtype=column.dtype)
+
+
+def _nobody(run: Run, table: Any, column: str, asked: str) -> str:
+    known = ", ".join(models_of(run, table)) or "nobody"
+    return f"{run.path}: no {table} by {column} {asked!r}; there are some by {known}"
+
+
+def _plain(estimates: Mapping[str, Estimate]) -> dict[str, Any]:
     return {name: each.to_dict() for name, each in estimates.items()}

@@ -9,24 +9,20 @@ measures, and the answer says which loss would have been found.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from xml.etree import ElementTree
 
-import numpy as np
 from scipy.special import ndtr, ndtri
 
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import LEVEL, Estimate
-from counterfoil.metrics.comparison import Pair, Paired, pair_of
-from counterfoil.metrics.estimate import Resamples, estimate_one
-from counterfoil.metrics.measures import MEASURES, Measure, measure
-from counterfoil.metrics.outcomes import Outcomes
-from counterfoil.metrics.p_values import p_is
-from counterfoil.metrics.rows import WORDS, Rows, counted, rows_of
+from counterfoil.metrics.comparison import ModelPair, Paired, pair_of
+from counterfoil.metrics.estimate import estimate_one
+from counterfoil.metrics.observations import Measure, Observations, find_measure
 from counterfoil.metrics.significance import holm
-from counterfoil.metrics.verdicts import interval_text
+from counterfoil.metrics.tables import counted, estimate_text, minus, p_is
 
 Sense = Literal["min", "max"]
 
@@ -69,11 +65,11 @@ class Check:
         return {"asked": self.asked, "passed": self.passed, "answer": self.answer, **self.found.to_dict()}
 
 
-def parse_bar(text: str, sense: Sense, known: Mapping[str, Measure] = MEASURES) -> Bar:
+def parse_bar(text: str, sense: Sense, known: Mapping[str, Measure]) -> Bar:
     """`fmr=60`, or `fmr.dog=40` for the images of one class; `known` are the numbers that there are."""
     name, equals, bound = text.partition("=")
     title, _, group = name.strip().partition(".")
-    found = measure(title, known)
+    found = find_measure(title, known)
     try:
         bar = Bar(sense, found, float(bound), group)
     except ValueError:
@@ -85,17 +81,14 @@ def parse_bar(text: str, sense: Sense, known: Mapping[str, Measure] = MEASURES) 
     return bar
 
 
-def check_bars(
-    outcomes: Outcomes | Rows, bars: Sequence[Bar], *, alpha: float = 0.05, point: bool = False, seed: int = 0
-) -> list[Check]:
-    """Whether a run clears each of the bars."""
-    rows = rows_of(outcomes)
-    return [_check(_group(rows, bar), bar, alpha=alpha, point=point, seed=seed) for bar in bars]
+def check_bars(run: Observations, bars: Sequence[Bar], *, alpha: float = 0.05, point: bool = False) -> list[Check]:
+    """Check that a run clears each of the bars."""
+    return [_check(_group(run, bar), bar, alpha=alpha, point=point) for bar in bars]
 
 
 def check_against(
-    outcomes: Outcomes | Rows,
-    baseline: Outcomes | Rows,
+    run: Observations,
+    baseline: Observations,
     about: Sequence[Bar | Measure],
     *,
     alpha: float = 0.05,
@@ -109,10 +102,9 @@ def check_against(
     level = 1 - alpha if margin is None else 1 - 2 * alpha
     measures, pairs = [], []
     for each in about:
-        grouped = each if isinstance(each, Bar) else Bar("min", each, 0.0)
-        both = {_OURS: _group(rows_of(outcomes), grouped), _THEIRS: _group(rows_of(baseline), grouped)}
-        paired = Paired(both, seed=seed)
-        measures.append(replace(grouped.measure, name=grouped.name))
+        bar = each if isinstance(each, Bar) else Bar("min", each, 0.0)
+        paired = Paired({_OURS: _group(run, bar), _THEIRS: _group(baseline, bar)}, seed=seed)
+        measures.append(replace(bar.measure, name=bar.name))
         pairs.append(pair_of(paired, measures[-1], _OURS, _THEIRS, level=level))
     if margin is not None:  # all must pass, so no correction
         return [_close(pair, each, margin, alpha) for pair, each in zip(pairs, measures, strict=True)]
@@ -122,31 +114,38 @@ def check_against(
     return [_not_worse(pair, each, alpha, tests) for pair, each in zip(pairs, measures, strict=True)]
 
 
-def _group(rows: Rows, bar: Bar) -> Rows:
-    """The images the bar is about."""
-    if not bar.group:
-        return rows
-    if rows.factor is not None:
-        named = np.array([str(factor).lower() == bar.group.lower() for factor in rows.factor], dtype=bool)
-        if named.any():
-            return rows.take(named)
-    labels = {name.lower(): label for label, name in rows.class_names.items()}
-    if bar.group.lower() not in labels:
-        near = difflib.get_close_matches(bar.group.lower(), labels, n=1)
-        hint = f"did you mean {rows.class_names[labels[near[0]]]!r}?" if near else f"it has {', '.join(labels)}"
-        raise UsageError(f"{bar.name}: the run has no images of a class {bar.group!r}; {hint}")
-    return rows.take(rows.label == labels[bar.group.lower()])
+def junit(checks: Sequence[Check], *, subject: str, notes: Sequence[str] = ()) -> bytes:
+    """An XML file with a test case a check, and what is to be known of all of them."""
+    failures = sum(not each.passed for each in checks)
+    root = ElementTree.Element("testsuites")
+    counts = {"tests": str(len(checks)), "failures": str(failures), "errors": "0", "skipped": "0"}
+    suite = ElementTree.SubElement(root, "testsuite", {"name": f"counterfoil gate {subject}", **counts})
+    for check in checks:
+        case = ElementTree.SubElement(suite, "testcase", classname="counterfoil.gate", name=check.asked)
+        if not check.passed:
+            ElementTree.SubElement(case, "failure", message=check.answer, type="gate").text = f"{check.asked}: {check.answer}"
+        else:
+            ElementTree.SubElement(case, "system-out").text = check.answer
+    if notes:
+        ElementTree.SubElement(suite, "system-out").text = "\n".join(notes)
+    ElementTree.indent(root)
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document + b"\n"
 
 
-def _check(rows: Rows, bar: Bar, *, alpha: float, point: bool, seed: int) -> Check:
-    drawn = Resamples(rows.columns, seed=seed, clusters=rows.source)
+def _group(run: Observations, bar: Bar) -> Observations:
+    """The rows the bar is about."""
+    return run.group(bar.group, of=bar.name) if bar.group else run
+
+
+def _check(rows: Observations, bar: Bar, *, alpha: float, point: bool) -> Check:
+    drawn = rows.resamples()
     found = estimate_one(drawn, bar.measure.statistic, level=1 - 2 * alpha)
     if found.value is None:
         return Check(str(bar), False, f"undefined: {found.note}", found)
     unit, minimum = bar.measure.unit, bar.sense == "min"
     clears = found.value >= bar.bound if minimum else found.value <= bar.bound
-    groups = bar.measure.statistic.rests_on(drawn.clusters)
-    value = f"{_signed(found.value)}{unit} ({_number(found, groups, rows.protocol)})"
+    value = f"{_signed(found.value)}{unit} ({_number(found, bar.measure.statistic.rests_on(drawn.clusters), rows.cluster_of)})"
     if point:
         return Check(str(bar), clears, f"{value}, by its value alone", found)
     if found.low is None or found.high is None:
@@ -159,27 +158,27 @@ def _check(rows: Rows, bar: Bar, *, alpha: float, point: bool, seed: int) -> Che
     return Check(str(bar), shown, f"{value}, {sure}", found)
 
 
-def _number(found: Estimate, groups: int, protocol: str) -> str:
-    """How many rows a number averages over and, where they are fewer, of how many source images or prompts."""
-    return f"n {found.n}" if groups >= found.n else f"n {found.n}, of {counted(groups, WORDS[protocol].group)}"
+def _number(found: Estimate, clusters: int, noun: str) -> str:
+    """The number of rows a value averages over and, where they are fewer, of how many source images or prompts."""
+    return f"n {found.n}" if clusters >= found.n else f"n {found.n}, of {counted(clusters, noun)}"
 
 
 def _signed(value: float) -> str:
     """With the minus sign that intervals have."""
-    return f"{value:.1f}".replace("-", "−")
+    return minus(f"{value:.1f}")
 
 
-def _difference(pair: Pair, measure: Measure) -> str:
-    return f"{interval_text(pair.difference, sign=True, unit=measure.difference_unit)}, n {pair.difference.n}"
+def _difference(pair: ModelPair, measure: Measure) -> str:
+    return f"{estimate_text(pair.difference, sign=True, unit=measure.difference_unit)}, n {pair.difference.n}"
 
 
-def _not_worse(pair: Pair, measure: Measure, alpha: float, tests: int) -> Check:
+def _not_worse(pair: ModelPair, measure: Measure, alpha: float, tests: int) -> Check:
     asked = f"{measure.name} no worse than the baseline"
     if pair.adjusted is None:
         return Check(asked, False, f"undefined: {pair.difference.note}", pair.difference)
     corrected = f" (Holm, {tests} measures)" if tests > 1 else ""
     difference = f"{_difference(pair, measure)}, {p_is(pair.adjusted)}{corrected}"
-    if not pair.told_apart(alpha):
+    if not pair.significant(alpha):
         return Check(
             asked, True, f"cannot be told apart from it: {difference}{_would_find(pair, alpha / tests)}", pair.difference
         )
@@ -187,7 +186,7 @@ def _not_worse(pair: Pair, measure: Measure, alpha: float, tests: int) -> Check:
     return Check(asked, better, f"{'better' if better else 'worse'}: {difference}", pair.difference)
 
 
-def _would_find(pair: Pair, alpha: float) -> str:
+def _would_find(pair: ModelPair, alpha: float) -> str:
     """The loss that these images would show most of the time, from the interval's width."""
     if not (error := pair.difference.width / (2 * ndtri((1 + LEVEL) / 2))):
         return ""
@@ -195,7 +194,7 @@ def _would_find(pair: Pair, alpha: float) -> str:
     return f"; a loss of {loss:.1f} points would be found {100 * _POWER:g} times in 100"
 
 
-def _close(pair: Pair, measure: Measure, margin: float, alpha: float) -> Check:
+def _close(pair: ModelPair, measure: Measure, margin: float, alpha: float) -> Check:
     asked = f"{measure.name} at most {margin:g}{measure.difference_unit} worse than the baseline"
     found, difference = pair.difference, _difference(pair, measure)
     if found.low is None or found.high is None:

@@ -61,6 +61,11 @@ def holm(p_values: Sequence[float], *, among: int | None = None) -> list[float]:
     return adjusted
 
 
+def stored_p(p: float) -> float:
+    """A p-value as results hold it, to six decimals: never 0."""
+    return max(p, 1e-6)
+
+
 def kendall(one: Sequence[float] | Floats, two: Sequence[float] | Floats) -> float:
     """Kendall's tau-b of two score lists; NaN where one of them holds a single value throughout."""
     signs = [(np.sign(one[i] - one[j]), np.sign(two[i] - two[j])) for i, j in combinations(range(len(one)), 2)]

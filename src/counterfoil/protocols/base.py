@@ -16,8 +16,8 @@ from counterfoil.core.spec.base import RunSpec
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
-    from counterfoil.metrics.measures import Measure
-    from counterfoil.metrics.rows import Rows
+    from counterfoil.metrics.observations import Measure, Observations
+    from counterfoil.metrics.tables import Table
     from counterfoil.protocols.assembly import Given
     from counterfoil.protocols.ray.execution import Execution
     from counterfoil.report.cautions import Caution
@@ -42,6 +42,8 @@ class Protocol(ABC):
     """The measures that `compare` prints unless others are named."""
     held: ClassVar[Sequence[str]]
     """The measures that `gate` holds against a baseline where no bar names one."""
+    clean: ClassVar[str]
+    """The measure of images that nothing was done to; the order of models by other measures is set against its own."""
 
     # Making images
 
@@ -85,14 +87,15 @@ class Protocol(ABC):
         """Compute the content of `results.json` from the answers of a model and an oracle, by default the run's own."""
 
     @abstractmethod
-    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Rows:
+    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
         """Read what a model did on each of a run's images, in the form that comparisons and gates take."""
 
     def models(self, run: Run, *, scored: bool = False) -> list[str]:
         """List the tested models: the run's own, then, with `scored`, those that answered later."""
-        from counterfoil.metrics.outcomes import model_names, part_name
+        from counterfoil.core.naming import part_name
+        from counterfoil.metrics.answers import models_of
 
-        return model_names(run) if scored else [part_name(run.spec.get("model"))]
+        return models_of(run) if scored else [part_name(run.spec.get("model"))]
 
     def remarks(self, runs: Sequence[Run], models: Mapping[str, str]) -> list[str]:
         """Say what a reader must know before a comparison; `models` are the models' names by what they are called there."""
@@ -103,8 +106,14 @@ class Protocol(ABC):
         return ""
 
     @abstractmethod
+    def tables(self, results: Mapping[str, Any]) -> list[Table]:
+        """Put results into tables, those for the terminal's summary first."""
+
     def text(self, results: Mapping[str, Any]) -> str:
-        """Print results as a table."""
+        """Print results for the terminal."""
+        from counterfoil.metrics.tables import text_of
+
+        return text_of(self.tables(results))
 
     @abstractmethod
     def extent(self, counts: Mapping[str, Any]) -> str:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil import protocols, store
 from counterfoil.core.errors import UsageError
+from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.outcomes import part_name
 from counterfoil.store.later import append_to
 
 if TYPE_CHECKING:
-    from counterfoil.metrics.measures import Measure
+    from counterfoil.metrics.observations import Measure
     from counterfoil.protocols.base import Protocol
     from counterfoil.store.later import Appender
 

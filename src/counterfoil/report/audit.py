@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from counterfoil.metrics.audit import MEANINGS
+from counterfoil.metrics.fmr import AUDIT_MEANINGS
 from counterfoil.report.charts.rows import rows
 from counterfoil.report.charts.svg import Figure
 from counterfoil.report.numbers import Number, number
@@ -95,5 +95,5 @@ def by_class(results: Mapping[str, Any] | None, name: str) -> Number:
 
 
 def _sentence(key: str) -> str:
-    meaning = MEANINGS[key]
+    meaning = AUDIT_MEANINGS[key]
     return f"{meaning[0].upper()}{meaning[1:]}"

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from counterfoil.core.errors import UsageError
 from counterfoil.core.naming import short_name
 from counterfoil.metrics.comparison import compare
-from counterfoil.metrics.measures import MEASURES
-from counterfoil.metrics.outcomes import read_outcomes
-from counterfoil.metrics.sameness import differences, differences_in_data, differences_in_sources
+from counterfoil.metrics.fmr import MEASURES, observe
+from counterfoil.metrics.same_test import differences, differences_in_data, differences_in_sources
 from counterfoil.report.cautions import Caution
 from counterfoil.report.collect import Collected, part_name
 from counterfoil.report.numbers import number
@@ -77,7 +76,7 @@ def order(runs: Sequence[Collected]) -> Order:
     if len(finished) < 2:
         return Order()
     try:
-        ranking = compare({run.label: read_outcomes(run.run) for run in finished}, [MEASURES[MEASURE]]).rankings[0]
+        ranking = compare({run.label: observe(run.run) for run in finished}, [MEASURES[MEASURE]]).rankings[0]
     except UsageError:
         return Order("These runs have no source image in common, so they cannot be compared image by image.")
     found = {run.label: number(run.results, MEASURE) for run in finished}
@@ -88,7 +87,7 @@ def order(runs: Sequence[Collected]) -> Order:
         return Order(f"By matched FMR, all keep the same share of their accuracy ({found[most].text}\u00a0%).", ranks)
     text = f"By matched FMR, {most} keeps the largest share of its accuracy ({found[most].text}\u00a0%)"
     text += f" and {least} the smallest ({found[least].text}\u00a0%)."
-    alike = [f"{each.first} and {each.second}" for each in ranking.pairs if not each.told_apart(ALPHA)]
+    alike = [f"{each.first} and {each.second}" for each in ranking.pairs if not each.significant(ALPHA)]
     if not alike:
         return Order(f"{text} Compared image by image, all of them can be told apart.", ranks)
     if len(alike) == len(ranking.pairs):

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil.core.errors import BadRun
-from counterfoil.metrics.fmr import scores
-from counterfoil.metrics.outcomes import read_outcomes
+from counterfoil.metrics.fmr import read_outcomes, scores
 from counterfoil.report.collect import Collected
 from counterfoil.store.later import asked_of
 

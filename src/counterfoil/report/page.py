@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from jinja2 import Environment
 
 from counterfoil.core.naming import short_name
-from counterfoil.metrics.table import unit
+from counterfoil.metrics.observations import unit_of
 from counterfoil.report import audit, comparison, later, making, outcomes, transfer, wording
 from counterfoil.report.cautions import Caution, cautions
 from counterfoil.report.charts import classes, forest, ladder, rates, steps
@@ -198,7 +198,9 @@ def _cautions(page: Page) -> list[Caution]:
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """The templates, with the helpers they share."""
-    return templates_of("counterfoil.report", sentence=wording.sentence, unit=unit, count=count, number=number, decimal=decimal)
+    return templates_of(
+        "counterfoil.report", sentence=wording.sentence, unit=unit_of, count=count, number=number, decimal=decimal
+    )
 
 
 def program_version() -> str:

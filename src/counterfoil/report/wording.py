@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from counterfoil.metrics.table import MEANINGS
+from counterfoil.metrics.fmr import MEANINGS
 
 TITLES: Final = {
     "FMR": "FMR, as published",

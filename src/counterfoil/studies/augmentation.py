@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from counterfoil.core.errors import UsageError
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.outcomes import Outcomes, read_outcomes
+from counterfoil.metrics.fmr import Outcomes, read_outcomes
 from counterfoil.parts import images, registry
 from counterfoil.parts import labels as names
 from counterfoil.parts.contracts import Model

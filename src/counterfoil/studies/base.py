@@ -18,10 +18,8 @@ from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.core.spec.base import Data, Part, Strict
 from counterfoil.metrics.comparison import Paired, pair_of
-from counterfoil.metrics.fmr import scores
-from counterfoil.metrics.measures import MEASURES
-from counterfoil.metrics.outcomes import Outcomes
-from counterfoil.metrics.verdicts import interval_text
+from counterfoil.metrics.fmr import MEASURES, Outcomes, observations_of, scores
+from counterfoil.metrics.tables import estimate_text
 
 if TYPE_CHECKING:
     from counterfoil.studies.runs import Runs
@@ -225,7 +223,7 @@ def row(about: Sequence[str], outcomes: Outcomes, names: Sequence[str] = USUAL, 
 
 def difference(first: Outcomes, second: Outcomes, measure: str = "FMR", *, seed: int = 0) -> Estimate:
     """Return by how much the first exceeds the second, paired by source image."""
-    paired = Paired({"first": first, "second": second}, seed=seed)
+    paired = Paired({"first": observations_of(first), "second": observations_of(second)}, seed=seed)
     return pair_of(paired, MEASURES[measure], "first", "second").difference
 
 
@@ -234,7 +232,7 @@ def apart(claim: str, higher: Estimate, lower: Estimate, *, required: bool = Tru
     if higher.value is None or lower.value is None:
         missing = higher if higher.value is None else lower
         return Claim(claim, None, f"undefined: {missing.note}", required)
-    evidence = f"{interval_text(higher, unit=unit)} against {interval_text(lower, unit=unit)}"
+    evidence = f"{estimate_text(higher, unit=unit)} against {estimate_text(lower, unit=unit)}"
     if higher.low is None or higher.high is None or lower.low is None or lower.high is None:
         return Claim(claim, None, evidence, required)
     holds = True if higher.low > lower.high else False if higher.high < lower.low else None
@@ -243,7 +241,7 @@ def apart(claim: str, higher: Estimate, lower: Estimate, *, required: bool = Tru
 
 def positive(claim: str, found: Estimate, *, required: bool = True, unit: str = " points") -> Claim:
     """Claim that a difference is above zero, shown by an interval that leaves zero out."""
-    evidence = interval_text(found, sign=True, unit=unit)
+    evidence = estimate_text(found, sign=True, unit=unit)
     if found.low is None or found.high is None:
         return Claim(claim, None, evidence, required)
     holds = True if found.low > 0 else False if found.high < 0 else None

@@ -9,12 +9,11 @@ from typing import Any
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.comparison import agreement_across
-from counterfoil.metrics.measures import MEASURES
-from counterfoil.metrics.outcomes import Outcomes, read_outcomes
-from counterfoil.metrics.surrogates import mined
-from counterfoil.metrics.transfer import pooled, transfer
-from counterfoil.metrics.verdicts import interval_text
+from counterfoil.metrics.fmr import MEASURES, Outcomes, observations_of, read_outcomes
+from counterfoil.metrics.tables import estimate_text
+from counterfoil.metrics.transfer import transfer
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, apart, difference, positive, row, world
+from counterfoil.studies.pooling import mined, pooled
 from counterfoil.studies.runs import Runs
 
 Scored = Mapping[str, Mapping[str, Outcomes]]
@@ -90,7 +89,7 @@ def _between(generator: str, ordered: list[StudyRow]) -> Iterator[str]:
         inside = min(low.value, high.value) <= middle.value <= max(low.value, high.value)
         place = "between the two" if inside else "below both" if middle.value < low.value else "above both"
         ends = f"{ordered[0].about[1]} {low.value:.1f} and {ordered[-1].about[1]} {high.value:.1f}"
-        yield f"{generator}: {each.about[1]} falls {place} in FMR: {interval_text(middle)}; {ends}"
+        yield f"{generator}: {each.about[1]} falls {place} in FMR: {estimate_text(middle)}; {ends}"
 
 
 def run_transfer(runs: Runs) -> Findings:
@@ -123,7 +122,8 @@ def run_generators(runs: Runs) -> Findings:
         generator = own if name == own.name else PartSpec(name=name)
         found[name] = {model.name: read_outcomes(runs.make(model, generator=generator)) for model in runs.models}
     rows = [row((name, model), each, seed=seed) for name, group in found.items() for model, each in group.items()]
-    taus = agreement_across(found, MEASURES["FMR"], seed=seed)
+    observed = {name: {model: observations_of(each) for model, each in group.items()} for name, group in found.items()}
+    taus = agreement_across(observed, MEASURES["FMR"], seed=seed)
     agreement = StudyTable(
         "Kendall's tau between the orders of models by FMR",
         ("generator", "and"),

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.audit import audit
-from counterfoil.metrics.columns import NO, YES, ended_by_oracle
+from counterfoil.metrics.answers import NO, YES
 from counterfoil.metrics.estimate import (
     Floats,
     Mean,
@@ -32,8 +31,7 @@ from counterfoil.metrics.estimate import (
     estimate,
     few_to_divide_by,
 )
-from counterfoil.metrics.fmr import scores
-from counterfoil.metrics.outcomes import Outcomes, read_outcomes
+from counterfoil.metrics.fmr import Outcomes, audit, ended_by_oracle, read_outcomes, scores
 from counterfoil.metrics.significance import order_agreement
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable
 from counterfoil.studies.runs import Runs

@@ -19,14 +19,15 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from counterfoil.core.errors import BadSpec, UsageError
+from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import part
 from counterfoil.core.spec.base import Data, Part, Strict
 from counterfoil.core.tables import parse_yaml, read_text
-from counterfoil.metrics.fmr import scores
-from counterfoil.metrics.outcomes import Outcomes, model_names, part_name, read_outcomes
+from counterfoil.metrics.answers import models_of
+from counterfoil.metrics.fmr import Outcomes, read_outcomes, scores
 from counterfoil.metrics.significance import kendall
-from counterfoil.metrics.verdicts import interval_text
+from counterfoil.metrics.tables import estimate_text
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def rows_of(run: Run, table: PaperTable, published: Mapping[str, str] | str = ""
     common = {"data": part_name(run.spec.get("data")), "generator": part_name(run.spec.get("generator"))}
     differs = tuple(_departures(run, table))
     known = {own: published} if isinstance(published, str) and published else dict(published or {})
-    for name in model_names(run) if table.kind == "transfer" else [own]:
+    for name in models_of(run) if table.kind == "transfer" else [own]:
         outcomes = read_outcomes(run, model=name)
         for group, some in _groups(outcomes, table):
             labels = {**common, "made against": own, "model": name, "class": group}
@@ -253,7 +254,7 @@ def _line(table: PaperTable, place: int | None, row: RunRow | None, marks: dict[
     values = ["–" if place is None else _published(table, place, column) for column in table.numbers]
     if row is None:
         return about, values, [""] * len(table.numbers), ""
-    found = ["–" if (each := row.values.get(column)) is None else interval_text(each) for column in table.numbers]
+    found = ["–" if (each := row.values.get(column)) is None else estimate_text(each) for column in table.numbers]
     differs = [f"data {row.labels['data']}, {row.values['SA'].n} images (published: {published.get('data', 'none such')})"]
     for column in ("model", "made against") if published else ():
         if column in published and not same_words(str(published[column]), row.labels[column]):

@@ -21,10 +21,9 @@ from torch import Tensor
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.columns import NO, YES
+from counterfoil.metrics.answers import NO, YES
 from counterfoil.metrics.estimate import Difference, Ratio, Share, Statistic, estimate
-from counterfoil.metrics.fmr import scores
-from counterfoil.metrics.outcomes import Outcomes, read_outcomes
+from counterfoil.metrics.fmr import Outcomes, read_outcomes, scores
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, Model, Sample, provenance_of, to_device
 from counterfoil.parts.labels import Aliases

@@ -19,8 +19,7 @@ from counterfoil.core.naming import default_folder
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.engine.scheduler import Engine, Job
-from counterfoil.metrics.fmr import scores
-from counterfoil.metrics.outcomes import Outcomes, read_outcomes
+from counterfoil.metrics.fmr import Outcomes, read_outcomes, scores
 from counterfoil.parts.generators.sparse import SparseGenerator
 from counterfoil.parts.generators.sparse import mask as masks
 from counterfoil.protocols.assembly import Assembly, assemble

@@ -13,7 +13,7 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment
 
-from counterfoil.metrics.table import unit
+from counterfoil.metrics.observations import unit_of
 from counterfoil.report.templating import templates_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _static() -> Mapping[str, tuple[bytes, str]]:
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     environment = templates_of("counterfoil.web", static=_address)
-    environment.filters.update({"path": _path, "number": number, "count": "{:,}".format, "unit": unit})
+    environment.filters.update({"path": _path, "number": number, "count": "{:,}".format, "unit": unit_of})
     return environment
 
 

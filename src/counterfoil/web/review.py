@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session as Transaction
 
 from counterfoil.core.errors import BadData, BadRun, UsageError
 from counterfoil.core.lots import lot
+from counterfoil.core.naming import part_name
 from counterfoil.core.records import Trial, Verdict
 from counterfoil.core.tables import read_table
-from counterfoil.metrics.outcomes import part_name
 from counterfoil.store import Run
 from counterfoil.web.database import CastVote, Invited, Review, ReviewItem, now
 

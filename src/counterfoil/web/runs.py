@@ -17,8 +17,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from counterfoil import protocols
 from counterfoil.core.errors import BadRun, CounterfoilError
+from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.outcomes import part_name
 from counterfoil.protocols.reading import Run, open_run, results_of
 from counterfoil.store import ImageFile, Images, runfile
 from counterfoil.store.chunks import RESULTS, Chunk, Contents, Damaged, manifest_path, numbers, read_chunk

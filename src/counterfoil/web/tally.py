@@ -11,9 +11,9 @@ from typing import Any, Literal, cast
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session as Transaction
 
+from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate, Picture, Verdict
 from counterfoil.metrics.agreement import Agreement, agreement
-from counterfoil.metrics.outcomes import part_name
 from counterfoil.protocols.reading import Run
 from counterfoil.store.files import write_whole
 from counterfoil.store.later import HUMAN, REVIEW, by_people

@@ -12,9 +12,7 @@ from counterfoil import protocols, store
 from counterfoil.core.errors import BadData, BadRun, BadSpec, LabelMismatch, RunFailed
 from counterfoil.core.records import Verdict
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.imagenet_d import results, table_text
-from counterfoil.metrics.imagenet_d_columns import read_paintings
-from counterfoil.metrics.imagenet_d_transfer import BIAS
+from counterfoil.metrics.imagenet_d import BIAS, read_paintings, results
 from counterfoil.metrics.significance import holm
 from counterfoil.parts.images import png
 from counterfoil.protocols import rescoring
@@ -71,7 +69,7 @@ def test_drops_are_tested_for_models_that_took_no_part_and_corrected_for_their_n
     assert models["fake:a"]["p"] is None  # by construction, so there is nothing to test
     rows = run.results["leave_one_out"]
     assert [row["p_adjusted"] for row in rows] == pytest.approx(holm([row["p"] for row in rows]), abs=1e-5)
-    assert table_text(run.results).count("corrected for their number (Holm)") == 2
+    assert imagenet_d.text(run.results).count("corrected for their number (Holm)") == 2
 
 
 def test_the_mean_of_one_model_is_as_sure_as_that_model(run: store.Run) -> None:
@@ -89,12 +87,12 @@ def test_leaving_a_surrogate_out_shows_what_the_others_chose(run: store.Run) -> 
     assert rows["fake:a"]["kept"] == FOREST_AND_SNOW + 12
     assert rows["fake:a"]["mined"]["value"] == pytest.approx(100 * 12 / 33)
     assert [point["surrogates"] for point in run.results["by_number"]] == [0, 1, 2]
-    accuracy = [point["accuracy"] for point in run.results["by_number"]]
+    accuracy = [point["accuracy"]["value"] for point in run.results["by_number"]]
     assert accuracy == sorted(accuracy, reverse=True)
 
 
 def test_every_table_with_a_surrogate_says_so(run: store.Run) -> None:
-    blocks = table_text(run.results).split("\n\n")
+    blocks = imagenet_d.text(run.results).split("\n\n")
     tables = [block for block in blocks if "surrogate *" in block or "left out *" in block]
     assert len(tables) == 2 and all(BIAS in block for block in tables)
 
@@ -260,7 +258,7 @@ def test_a_model_that_was_scored_on_some_pictures_alone_has_no_part_in_the_mean(
 
 def test_a_run_of_which_nothing_is_kept_prints_its_numbers(tmp_path: Path) -> None:
     run = protocols.run(spec(), tmp_path / "run", given=given(a=SquareModel(), b=SquareModel()))
-    assert run.results["counts"]["kept"] == 0 and "took no part" in table_text(run.results)
+    assert run.results["counts"]["kept"] == 0 and "took no part" in imagenet_d.text(run.results)
 
 
 def test_pictures_of_a_folder_are_independent_of_each_other(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,8 @@ from counterfoil.protocols.base import Protocol
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
-    from counterfoil.metrics.measures import Measure
-    from counterfoil.metrics.rows import Rows
+    from counterfoil.metrics.observations import Measure, Observations
+    from counterfoil.metrics.tables import Table
     from counterfoil.report.cautions import Caution
 
 
@@ -26,6 +25,7 @@ class Fmr(Protocol):
     spec = FmrSpec
     compared = ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched")
     held = ("SA", "FMR")
+    clean = "SA"
 
     def run(self, spec: FmrSpec, out: Path, *, stage: str | None = None, **options: Any) -> Run:
         """Run a specification into the directory `out`, or resume it."""
@@ -58,7 +58,7 @@ class Fmr(Protocol):
     @property
     def measures(self) -> Mapping[str, Measure]:
         """Everything in a run's results, and the accuracy drops."""
-        from counterfoil.metrics.measures import MEASURES
+        from counterfoil.metrics.fmr import MEASURES
 
         return MEASURES
 
@@ -68,18 +68,17 @@ class Fmr(Protocol):
 
         return fmr_results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
 
-    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Rows:
+    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
         """Read one row per source image."""
-        from counterfoil.metrics.outcomes import read_outcomes
-        from counterfoil.metrics.rows import rows_of
+        from counterfoil.metrics.fmr import observe
 
-        return replace(rows_of(read_outcomes(run, model=model, oracle=oracle)), seed=int(run.spec.get("seed", 0)))
+        return observe(run, model=model, oracle=oracle)
 
-    def text(self, results: Mapping[str, Any]) -> str:
-        """Print results as a table."""
-        from counterfoil.metrics.table import text
+    def tables(self, results: Mapping[str, Any]) -> list[Table]:
+        """Put results into tables."""
+        from counterfoil.protocols.fmr.page import tables
 
-        return text(results)
+        return tables(results)
 
     def extent(self, counts: Mapping[str, Any]) -> str:
         """Count the images and those that the oracle accepted."""

@@ -16,8 +16,8 @@ from counterfoil.protocols.base import Protocol
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
-    from counterfoil.metrics.measures import Measure
-    from counterfoil.metrics.rows import Rows
+    from counterfoil.metrics.observations import Measure, Observations
+    from counterfoil.metrics.tables import Table
 
 
 class ImagenetD(Protocol):
@@ -28,6 +28,7 @@ class ImagenetD(Protocol):
     spec = ImagenetDSpec
     compared = ("accuracy", "accuracy_painted", "drop")
     held = ("accuracy",)
+    clean = "accuracy_painted"
 
     def run(self, spec: ImagenetDSpec, out: Path, **options: Any) -> Run:
         """Run a specification into the directory `out`, or resume it; with `stage`, only as far as that one."""
@@ -55,9 +56,9 @@ class ImagenetD(Protocol):
     @property
     def measures(self) -> Mapping[str, Measure]:
         """The accuracies of one model on the set and on all that was painted."""
-        from counterfoil.metrics.measures import PAINTED
+        from counterfoil.metrics.imagenet_d import MEASURES
 
-        return PAINTED
+        return MEASURES
 
     def measures_of(self, run: Run) -> Mapping[str, Measure]:
         """A set that was made before has the accuracy on it alone."""
@@ -69,26 +70,25 @@ class ImagenetD(Protocol):
 
         return results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
 
-    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Rows:
+    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
         """Read one row per painted image that shows its object."""
-        from counterfoil.metrics.imagenet_d_rows import rows_of_paintings
+        from counterfoil.metrics.imagenet_d import observe
 
-        return rows_of_paintings(run, model=model, oracle=oracle)
+        return observe(run, model=model, oracle=oracle)
 
     def models(self, run: Run, *, scored: bool = False) -> list[str]:
         """List classifiers and vision-language models that took no part in choosing the set."""
-        from counterfoil.metrics.imagenet_d_columns import surrogates_of
-        from counterfoil.metrics.imagenet_d_rows import tested
-        from counterfoil.metrics.outcomes import model_names
+        from counterfoil.metrics.answers import models_of
+        from counterfoil.metrics.imagenet_d import surrogates_of, tested
 
         own = tested(run)
-        others = [name for name in model_names(run) if name not in (*own, *surrogates_of(run))] if scored else []
+        others = [name for name in models_of(run) if name not in (*own, *surrogates_of(run))] if scored else []
         return [*own, *others]
 
     def remarks(self, runs: Sequence[Run], models: Mapping[str, str]) -> list[str]:
         """Name models that the set was made against, and those that were asked an easier question."""
-        from counterfoil.metrics.imagenet_d_columns import chats_of, surrogates_of
-        from counterfoil.metrics.outcomes import part_name
+        from counterfoil.core.naming import part_name
+        from counterfoil.metrics.imagenet_d import chats_of, surrogates_of
 
         asked = {*models.values(), *(part_name(part) for run in runs for part in run.spec.get("models") or ())}
         unfair = sorted({name for run in runs for name in surrogates_of(run)} & asked)
@@ -105,7 +105,7 @@ class ImagenetD(Protocol):
 
     def unfair(self, run: Run, model: str, measures: Sequence[str]) -> str:
         """Refuse a model on a set that its own mistakes chose; what was painted before that is fair."""
-        from counterfoil.metrics.imagenet_d_columns import surrogates_of
+        from counterfoil.metrics.imagenet_d import surrogates_of
 
         chosen = [name for name in measures if name != "accuracy_painted"]
         if not chosen or model not in surrogates_of(run):
@@ -115,11 +115,11 @@ class ImagenetD(Protocol):
             f"by construction and its {chosen[0]} says nothing of it; gate it by accuracy_painted, or on another set"
         )
 
-    def text(self, results: Mapping[str, Any]) -> str:
-        """Print results as a table."""
-        from counterfoil.metrics.imagenet_d import table_text
+    def tables(self, results: Mapping[str, Any]) -> list[Table]:
+        """Put results into tables."""
+        from counterfoil.protocols.imagenet_d.page import tables
 
-        return table_text(results)
+        return tables(results)
 
     def extent(self, counts: Mapping[str, Any]) -> str:
         """Count the images and those in the set."""

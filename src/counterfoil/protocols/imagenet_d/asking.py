@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from counterfoil.core.lots import lot
-from counterfoil.metrics.look_tables import answers_table
+from counterfoil.metrics.imagenet_d import answers_table
 from counterfoil.parts import imagenet
 from counterfoil.protocols.imagenet_d.bench import Bench
 from counterfoil.protocols.imagenet_d.questions import Question, ask

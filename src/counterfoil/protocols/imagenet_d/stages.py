@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from counterfoil.core.errors import BadData, BadImage
-from counterfoil.metrics.look_tables import answers_table, looks_table
-from counterfoil.metrics.mining import Candidate, Look, select
-from counterfoil.metrics.mining.duplicates import embedding_hash, perceptual_hash
+from counterfoil.metrics.imagenet_d import answers_table, looks_table
+from counterfoil.metrics.mining import Candidate, Look, embedding_hash, perceptual_hash, select
 from counterfoil.parts import images
 from counterfoil.parts.calls import paint, painting_fault
 from counterfoil.protocols.imagenet_d.bench import Bench

@@ -11,8 +11,8 @@ from counterfoil.protocols.base import Protocol
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
-    from counterfoil.metrics.measures import Measure
-    from counterfoil.metrics.rows import Rows
+    from counterfoil.metrics.observations import Measure, Observations
+    from counterfoil.metrics.tables import Table
 
 
 class Lance(Protocol):
@@ -23,6 +23,7 @@ class Lance(Protocol):
     spec = LanceSpec
     compared = ("SA", "accuracy_edited", "drop", "sensitivity")
     held = ("SA", "drop")
+    clean = "SA"
 
     def run(self, spec: LanceSpec, out: Path, **options: Any) -> Run:
         """Run a specification into the directory `out`, or resume it; with `stage`, only as far as that one."""
@@ -45,9 +46,9 @@ class Lance(Protocol):
     @property
     def measures(self) -> Mapping[str, Measure]:
         """Everything in a run's results; drops and sensitivities are the better the smaller they are."""
-        from counterfoil.metrics.measures import LANCE
+        from counterfoil.metrics.lance import MEASURES
 
-        return LANCE
+        return MEASURES
 
     def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
         """Compute accuracies, drops and sensitivity, by factor and class."""
@@ -55,17 +56,17 @@ class Lance(Protocol):
 
         return lance_results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
 
-    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Rows:
+    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
         """Read one row per source image and one per edit of it."""
-        from counterfoil.metrics.lance_rows import rows_of_pairs
+        from counterfoil.metrics.lance import observe
 
-        return rows_of_pairs(run, model=model, oracle=oracle)
+        return observe(run, model=model, oracle=oracle)
 
-    def text(self, results: Mapping[str, Any]) -> str:
-        """Print results as a table."""
-        from counterfoil.metrics.lance_table import text
+    def tables(self, results: Mapping[str, Any]) -> list[Table]:
+        """Put results into tables."""
+        from counterfoil.protocols.lance.page import tables
 
-        return text(results)
+        return tables(results)
 
     def extent(self, counts: Mapping[str, Any]) -> str:
         """Count the images and the edits that the oracle accepted."""

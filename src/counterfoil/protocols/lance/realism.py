@@ -8,10 +8,13 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from counterfoil.metrics.frechet import Moments, frechet
+from counterfoil.core.records import Estimate
+from counterfoil.metrics.estimate import Mean, estimate
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import to_device
 from counterfoil.protocols.lance.bench import Bench
@@ -21,6 +24,9 @@ from counterfoil.protocols.lance.trials import Tables
 from counterfoil.protocols.workbench import picture
 from counterfoil.store.stages import Item, Made, Stages, Table
 from counterfoil.store.stages.table import digest
+
+ENOUGH = 25
+"""Images per feature from which the distance's bias is small; the 50,000 of FID are 24 for each of Inception's features."""
 
 
 def describe(bench: Bench, stages: Stages, tables: Tables) -> Table:
@@ -56,19 +62,20 @@ def _distance(bench: Bench, stages: Stages, tables: Tables) -> dict[str, Any]:
     """Fréchet distance between the source pictures that have an accepted edit and the accepted edits."""
     named = bench.spec.realism.features
     extract = _features(bench)
-    sources, made = Moments(), Moments()
     pairs = list(_pairs(tables))  # names alone
-    for moments, names in ((sources, dict.fromkeys(name for name, _ in pairs)), (made, [name for _, name in pairs])):
-        left = iter(names)
+    features = []
+    for names in (dict.fromkeys(name for name, _ in pairs), [name for _, name in pairs]):
+        left, rows = iter(names), []
         while some := list(islice(left, bench.tile)):
-            for row in extract([picture(stages, name) for name in some]):
-                moments.add(row)
+            rows += list(extract([picture(stages, name) for name in some]))
+        features.append(np.array(rows, dtype=np.float64))
+    sources, made = features
     value, note = frechet(sources, made)
     return {
         "frechet": value,
         "frechet_note": note,
         "frechet_features": named.name if named is not None else f"{bench.spec.encoder.name} (stands in for Inception)",
-        "frechet_pictures": [sources.count, made.count],
+        "frechet_pictures": [len(sources), len(made)],
     }
 
 
@@ -99,9 +106,36 @@ def _perplexity(bench: Bench, tables: Tables) -> dict[str, Any]:
     captions = list(dict.fromkeys(row["caption"] for row in rows))
     found = {"captions": model.of(captions), "edits": model.of([row["edited"] for row in rows])}
     means = {key: _geometric([value for value in values if value > 0 and math.isfinite(value)]) for key, values in found.items()}
-    return {"perplexity_captions": means["captions"], "perplexity_edits": means["edits"], "perplexity_model": name}
+    return {
+        "perplexity_captions": means["captions"].to_dict(),
+        "perplexity_edits": means["edits"].to_dict(),
+        "perplexity_model": name,
+    }
 
 
-def _geometric(values: Sequence[float]) -> float | None:
-    """The geometric mean: the perplexity of a text as a whole is one too."""
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else None
+def frechet(one: NDArray[np.float64], two: NDArray[np.float64]) -> tuple[float | None, str]:
+    """|m₁ − m₂|² + tr(C₁ + C₂ − 2 (C₁ C₂)^½) of two sets of features, and what to know about it.  # (N, D), (M, D)
+
+    It has no interval: what few images do to it is no spread but a bias upwards, so only sets of equal size compare.
+    """
+    fewest = min(len(one), len(two))
+    if fewest < 2:
+        return None, f"too few images: {len(one)} and {len(two)}"
+    first, second = (np.atleast_2d(np.cov(each, rowvar=False)) for each in (one, two))
+    # The root's trace is the sum of the roots of C₁ C₂'s eigenvalues, which are those of C₁^½ C₂ C₁^½.
+    values, vectors = np.linalg.eigh(first)
+    half = (vectors * np.sqrt(np.clip(values, 0, None))) @ vectors.T
+    shared = np.sqrt(np.clip(np.linalg.eigvalsh(half @ second @ half), 0, None)).sum()
+    apart = one.mean(axis=0) - two.mean(axis=0)
+    distance = float(apart @ apart + np.trace(first) + np.trace(second) - 2 * shared)
+    dimensions = one.shape[1]
+    note = f"{fewest} images for {dimensions} features: biased upwards" if fewest < ENOUGH * dimensions else ""
+    return max(distance, 0.0), note
+
+
+def _geometric(values: Sequence[float]) -> Estimate:
+    """The geometric mean, with an interval over texts: the perplexity of a text as a whole is one too."""
+    columns = {"log": np.log(values), "texts": np.ones(len(values))} if values else {"log": np.zeros(0), "texts": np.zeros(0)}
+    found = estimate(columns, {"": Mean("log", "texts", "no text with a perplexity")})[""]
+    low, high = (None if bound is None else math.exp(bound) for bound in (found.low, found.high))
+    return Estimate(None if found.value is None else math.exp(found.value), low, high, found.n, found.note)

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.metrics.columns import ABSENT, NO, OPEN, YES, Said
+from counterfoil.metrics.answers import ABSENT, NO, OPEN, YES, Codes
 from counterfoil.metrics.estimate import estimate
-from counterfoil.metrics.fmr import STATISTICS, columns_of
-from counterfoil.metrics.outcomes import Outcomes
+from counterfoil.metrics.fmr import STATISTICS, Outcomes, columns_of
 from counterfoil.report.board.entry import NUMBERS, Answers, Number
 from counterfoil.store.files import key_of
 
@@ -71,6 +70,6 @@ def letters(said: NDArray[np.int8]) -> str:
     return "".join("1" if each == YES else "0" if each == NO else "-" for each in said.tolist())
 
 
-def _said(letters: str) -> Said:
+def _said(letters: str) -> Codes:
     codes = np.frombuffer(letters.encode("ascii"), dtype=np.uint8)
     return np.select([codes == ord("1"), codes == ord("0")], [YES, NO], ABSENT).astype(np.int8)

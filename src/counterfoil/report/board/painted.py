@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from counterfoil.metrics.columns import ABSENT
-from counterfoil.metrics.imagenet_d_columns import Paintings, Said, read_paintings, surrogates_of
+from counterfoil.metrics.answers import ABSENT
+from counterfoil.metrics.imagenet_d import ModelAnswers, Paintings, read_paintings, surrogates_of
 from counterfoil.report.board.answers import letters, numbers_of
 from counterfoil.report.board.entry import Answers, Entry, Model
 from counterfoil.report.board.runs import taken
@@ -43,7 +43,7 @@ def painted_entries(run: Run) -> list[Entry]:
     return found
 
 
-def _answers(paintings: Paintings, said: Said, pixels: dict[str, str]) -> Answers:
+def _answers(paintings: Paintings, said: ModelAnswers, pixels: dict[str, str]) -> Answers:
     """What one model said of the painted pictures that show their object, and which of them are in the set."""
     rows = np.flatnonzero(paintings.base)
     keys = [f"{key_of(chr(0).join((paintings.ids[at], pixels[paintings.ids[at]]))):016x}" for at in rows]

@@ -12,8 +12,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from counterfoil.core.errors import BadRun, UsageError
-from counterfoil.metrics.outcomes import model_names, part_name, read_outcomes
-from counterfoil.metrics.sameness import described
+from counterfoil.core.naming import part_name
+from counterfoil.metrics.answers import models_of
+from counterfoil.metrics.fmr import read_outcomes
+from counterfoil.metrics.same_test import test_settings
 from counterfoil.report.board.answers import numbers_of, pack
 from counterfoil.report.board.entry import NUMBERS, Answers, Entry, Model, Number, Speed, Test
 from counterfoil.report.making import command, repeatable
@@ -38,7 +40,7 @@ def entries_of(run: Run, *, scored: bool = False) -> list[Entry]:
         return painted_entries(run)
     own = part_name(run.spec.get("model"))
     pixels = _pixels(run)
-    names = model_names(run) if scored else [own]
+    names = models_of(run) if scored else [own]
     return [_entry(run, name, own=own, fixed=scored, pixels=pixels) for name in names]
 
 
@@ -83,7 +85,7 @@ def _model(run: Run, name: str, own: str) -> Model:
 
 def taken(run: Run, *, against: str = "", surrogates: Sequence[str] = ()) -> Test:
     """What the run put models to; which models those are is no part of it."""
-    settings = {key: value for key, value in described(run).items() if key not in _NOT_THE_TEST and value is not None}
+    settings = {key: value for key, value in test_settings(run).items() if key not in _NOT_THE_TEST and value is not None}
     names = json.dumps(list(run.classes), ensure_ascii=False).encode("utf-8", "replace")
     return Test(
         settings=settings,

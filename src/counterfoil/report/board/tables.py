@@ -10,7 +10,7 @@ import numpy as np
 
 from counterfoil.core.errors import UsageError
 from counterfoil.metrics.comparison import compare
-from counterfoil.metrics.measures import MEASURES
+from counterfoil.metrics.fmr import MEASURES, observations_of
 from counterfoil.report.board.answers import unpack
 from counterfoil.report.board.entry import Entry, Test
 from counterfoil.report.numbers import Number, number
@@ -90,7 +90,7 @@ def _table(entries: Sequence[Entry], reports: Mapping[str, str], weights: Mappin
     if len(named) == 1:
         note = "One result by itself has no rank."
     else:
-        outcomes = {label: unpack(entry.answers) for label, entry in named.items()}
+        outcomes = {label: observations_of(unpack(entry.answers)) for label, entry in named.items()}
         shared = len(_common(entries))
         if not shared:
             note = "These results have no image in common, so they cannot be ranked."

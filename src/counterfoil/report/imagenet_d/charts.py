@@ -84,7 +84,7 @@ def by_number(points: Sequence[Mapping[str, Any]], *, name: str) -> Figure | Non
         for value in range(0, 101, 25):
             parts.append(line(box.left, up(value), box.plot_right, up(value), "grid"))
             parts.append(label(str(value), box.left - 8, up(value) + 4, anchor="end", kind="faint"))
-        places = [(across(point["surrogates"]), up(point["accuracy"])) for point in known]
+        places = [(across(point["surrogates"]), up(point["accuracy"]["value"])) for point in known]
         parts.append(tag("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places), class_="curve guided", fill="none"))
         for point, (x, y) in zip(known, places, strict=True):
             parts.append(line(x, up(point["lowest"]), x, up(point["highest"]), "whisker guided"))
@@ -93,7 +93,7 @@ def by_number(points: Sequence[Mapping[str, Any]], *, name: str) -> Figure | Non
         parts.append(label("surrogates", (box.left + box.plot_right) / 2, box.height - 8, anchor="middle", kind="faint"))
         return drawing(box, *parts)
 
-    spoken = "; ".join(f"{point['surrogates']}: {decimal(point['accuracy'])}" for point in known)
+    spoken = "; ".join(f"{point['surrogates']}: {decimal(point['accuracy']['value'])}" for point in known)
     return figure(
         name,
         "Accuracy by the number of surrogates",
@@ -102,10 +102,20 @@ def by_number(points: Sequence[Mapping[str, Any]], *, name: str) -> Figure | Non
         draw=draw,
         head=("surrogates", "accuracy", "lowest", "highest", "kept on average"),
         rows=[
-            (str(p["surrogates"]), decimal(p["accuracy"]), decimal(p["lowest"]), decimal(p["highest"]), f"{p['kept']:.0f}")
+            (
+                str(p["surrogates"]),
+                decimal(p["accuracy"]["value"]),
+                decimal(p["lowest"]),
+                decimal(p["highest"]),
+                f"{p['kept']:.0f}",
+            )
             for p in known
         ],
     )
+
+
+def _spread(point: Mapping[str, Any]) -> tuple[float, float, float]:
+    return point["accuracy"]["value"], point["lowest"], point["highest"]
 
 
 def failures(models: Sequence[tuple[str, Any]], kinds: Sequence[str], *, name: str) -> Figure | None:

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterfoil.core.records import Trial
-from counterfoil.metrics.imagenet_d import results
-from counterfoil.metrics.imagenet_d_columns import HUMAN, chats_of
-from counterfoil.metrics.imagenet_d_text import in_order
+from counterfoil.metrics.imagenet_d import chats_of, in_order, results
 from counterfoil.report.cautions import Caution, about_parts, about_pictures
 from counterfoil.report.collect import answer_name
 from counterfoil.report.making import text
 from counterfoil.report.numbers import count
 from counterfoil.report.pictures import Album, Stored
 from counterfoil.store import Run
+from counterfoil.store.later import HUMAN
 
 UNREAD = "neither choice"
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from counterfoil.metrics.imagenet_d_text import TEST
-from counterfoil.metrics.outcomes import part_name
-from counterfoil.metrics.p_values import p_text
+from counterfoil.core.naming import part_name
+from counterfoil.metrics.tables import p_text
 from counterfoil.report import browse
 from counterfoil.report.charts.svg import Figure
 from counterfoil.report.folder import STYLES, copy_static, prepare, write_pages, writing
@@ -19,6 +18,7 @@ from counterfoil.report.pictures import Album
 from counterfoil.report.tables import write_tables
 from counterfoil.store import Run
 
+TEST = "p: bootstrap of whole prompts, that the drop is zero; of several models corrected for their number (Holm)"
 PICTURES = 120  # of the gallery, of those asked for
 TABLES = (("prompts", "prompts, one a line"), ("paintings", "what was painted"), ("mined", "what was kept, and why not"))
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from counterfoil.core.records import Prediction, Trial, Verdict
+from counterfoil.metrics.answers import models_of
 from counterfoil.metrics.bias import parted
 from counterfoil.metrics.lance import lance_results
-from counterfoil.metrics.outcomes import model_names
-from counterfoil.metrics.pairs import last_word
 from counterfoil.report.cautions import GENERATOR_COST, Caution, about_parts, about_pictures
 from counterfoil.report.collect import answer_name, part_name
 from counterfoil.report.lance.charts import STAGES
@@ -109,7 +108,7 @@ class Content:
 def tested(run: Run) -> list[str]:
     """The models that were asked about a run's pictures, its own first."""
     own = part_name(run, "model")
-    return [own, *(name for name in model_names(run) if name != own)] if run.results is not None else [own]
+    return [own, *(name for name in models_of(run) if name != own)] if run.results is not None else [own]
 
 
 def collect(run: Run, album: Album, *, model: str, number: int, label: str, pictures: int) -> Content:
@@ -153,7 +152,11 @@ def _pairs(run: Run, album: Album, model: str, wanted: set[str]) -> dict[str, Pa
     for each in run.predictions(model):
         if each.trial_id in wanted or (each.picture == "clean" and each.trial_id.rpartition("#")[0] in images):
             said[each.trial_id if each.picture == "made" else each.trial_id.rpartition("#")[0], each.picture] = each
-    judged = last_word(each for each in run.verdicts(oracle) if each.picture == "made" and each.trial_id in wanted)
+    judged: dict[tuple[str, str], Verdict] = {}
+    for verdict in run.verdicts(oracle):
+        key = (verdict.trial_id, verdict.picture)
+        if verdict.picture == "made" and verdict.trial_id in wanted and (verdict.keeps_label is not None or key not in judged):
+            judged[key] = verdict
 
     found = {}
     for trial in run.trials:

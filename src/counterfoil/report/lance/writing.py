@@ -8,7 +8,7 @@ from pathlib import Path
 
 from counterfoil.core.spec.lance import FACTORS
 from counterfoil.metrics.lance import MEANINGS
-from counterfoil.metrics.p_values import p_text
+from counterfoil.metrics.tables import p_text
 from counterfoil.parts.language.caption_checks import REASONS
 from counterfoil.protocols.lance.quality.rule import CHECKS
 from counterfoil.report import browse, making

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from counterfoil.core.errors import UsageError
-from counterfoil.metrics.surrogates import mined
+from counterfoil.studies.pooling import mined
 from tests.metrics.made import outcomes
 
 
@@ -33,6 +33,6 @@ def test_models_that_fail_together_make_mined_pictures_harder() -> None:
 
 def test_nothing_left_is_said_and_two_models_are_too_few() -> None:
     found = mined({"a": row(a=[1, 1], b=[1, 1], c=[1, 1])})  # type: ignore[dict-item]
-    assert (found[1].accuracy.value, found[1].accuracy.note) == (None, "no picture that all of them miss")
+    assert (found[1].accuracy.value, found[1].accuracy.note) == (None, "no image that all of them miss")
     with pytest.raises(UsageError, match="needs three models"):
         mined({"a": row(a=[1], b=[1])})  # type: ignore[dict-item]

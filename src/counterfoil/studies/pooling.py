@@ -1,7 +1,8 @@
-"""How many models have to miss a picture before others miss it too.
+"""Numbers pooled over models: accuracy by the number of surrogates, and harm over all cells of a transfer matrix.
 
-A picture is kept when all of k surrogates get it wrong. Accuracy on the kept pictures is taken for models that took no part:
-not among the surrogates, and not the one the picture was made against. All choices of k surrogates count alike.
+An image is kept when all of k surrogates get it wrong. Accuracy on the kept images is taken for models that took no part:
+not among the surrogates, and not the one the image was made against. All choices of k surrogates count alike. Intervals are
+about other images; the models are taken as they are.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.columns import NO, YES
+from counterfoil.metrics.answers import NO, YES
 from counterfoil.metrics.estimate import Difference, Share, Statistic, estimate
-from counterfoil.metrics.outcomes import Outcomes
+from counterfoil.metrics.fmr import Outcomes
+from counterfoil.metrics.transfer import HARM, harmed
 
-_NONE = "no picture that all of them miss"
+_NONE = "no image that all of them miss"
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,15 @@ class Mined:
     """What k surrogates leave."""
 
     surrogates: int
-    accuracy: Estimate  # of models that took no part, on the pictures that are kept
-    kept: Estimate  # share of pictures
+    accuracy: Estimate  # of models that took no part, on the images that are kept
+    kept: Estimate  # share of images
     gain: Estimate | None  # points of accuracy less than with one surrogate fewer
 
 
 def mined(scored: Mapping[str, Mapping[str, Outcomes]], *, most: int | None = None, seed: int = 0) -> list[Mined]:
     """The numbers for 0, 1, 2, … surrogates, from `{made against: {model: outcomes}}`.
 
-    A source image is drawn with all its pictures and all choices of surrogates; n counts source images.
+    A source image is drawn with all its images and all choices of surrogates; n counts source images.
     """
     models = sorted({model for row in scored.values() for model in row})
     if len(models) < 3:
@@ -54,7 +56,7 @@ def mined(scored: Mapping[str, Mapping[str, Outcomes]], *, most: int | None = No
     statistics: dict[str, Statistic] = {}
     for count in counts:
         statistics[f"{count} accuracy"] = accuracy[count]
-        statistics[f"{count} share"] = Share(f"{count} kept", f"{count} all", "no accepted picture")
+        statistics[f"{count} share"] = Share(f"{count} kept", f"{count} all", "no accepted image")
     statistics |= {f"{after} gain": Difference(accuracy[before], accuracy[after]) for before, after in pairwise(counts)}
     clusters = np.concatenate(keys)
     found = estimate(joined, statistics, seed=seed, clusters=clusters)
@@ -77,7 +79,7 @@ def _keys(row: Mapping[str, Outcomes]) -> NDArray[np.uint64]:
 def _answers(
     row: Mapping[str, Outcomes], keys: NDArray[np.uint64]
 ) -> tuple[dict[str, NDArray[np.bool_]], dict[str, NDArray[np.bool_]]]:
-    """By model, whether it is right about each made picture, and whether it was asked and the oracle accepted it."""
+    """By model, whether it is right about each made image, and whether it was asked and the oracle accepted it."""
     for outcomes in row.values():
         assert np.array_equal(outcomes.keys, keys), "all outcomes of a row are of one run"
     known = {name: (each.validated == YES) & (each.made_correct >= NO) for name, each in row.items()}
@@ -87,7 +89,7 @@ def _answers(
 def _tally(
     against: str, right: Mapping[str, NDArray[np.bool_]], known: Mapping[str, NDArray[np.bool_]], models: list[str], count: int
 ) -> dict[str, NDArray[np.int64]]:
-    """Summed over choices of surrogates and models that took no part, one row a picture."""
+    """Summed over choices of surrogates and models that took no part, one row a image."""
     size = len(next(iter(known.values())))
     total = {name: np.zeros(size, dtype=np.int64) for name in ("all", "kept", "right")}
     for chosen in combinations([name for name in models if name in known], count):
@@ -102,3 +104,23 @@ def _tally(
                 total["kept"] += missed & known[other]
                 total["right"] += missed & right[other]
     return total
+
+
+def pooled(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> dict[str, Estimate]:
+    """Harm over all cells of a matrix: to the models that images were made against, to the others, and the difference.
+
+    A source image stands in many cells, and is drawn with all of them.
+    """
+    columns: dict[str, list[NDArray[Any]]] = {}
+    keys: list[NDArray[np.uint64]] = []
+    for against, row in scored.items():
+        for model, outcomes in row.items():
+            keys.append(outcomes.keys)
+            for side in ("own", "other"):
+                counted = side == ("own" if model == against else "other")
+                for name, column in harmed(outcomes).items():
+                    columns.setdefault(f"{side} {name}", []).append(column & counted)
+    own, other = HARM.prefixed("own "), HARM.prefixed("other ")
+    statistics: dict[str, Statistic] = {"own": own, "others": other, "spared": Difference(own, other)}
+    joined = {name: np.concatenate(parts) for name, parts in columns.items()}
+    return estimate(joined, statistics, seed=seed, clusters=np.concatenate(keys))

@@ -29,7 +29,7 @@ def differences(runs: Sequence[Run]) -> list[str]:
     """
     hashes = {run.provenance.get("data") for run in runs}
     moved = {"data.name"} if len(hashes) == 1 and None not in hashes else set()
-    return _unlike([{key: value for key, value in described(run).items() if key not in moved} for run in runs])
+    return _unlike([{key: value for key, value in test_settings(run).items() if key not in moved} for run in runs])
 
 
 def differences_in_data(runs: Sequence[Run]) -> list[str]:
@@ -72,7 +72,7 @@ def _other_sources(runs: Sequence[Run]) -> tuple[int, int]:
     return sum(len({each[image_id] for each in hashes}) > 1 for image_id in known), len(known)
 
 
-def described(run: Run) -> dict[str, Any]:
+def test_settings(run: Run) -> dict[str, Any]:
     """Everything that makes it the test it is, by dotted key."""
     spec = {key: value for key, value in dotted(run.spec) if not any(key == each or key.startswith(f"{each}.") for each in _FREE)}
     return {**spec, **_hashes(run), "picture size": run.provenance.get("size"), "classes": list(run.classes)}
