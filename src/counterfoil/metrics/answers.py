@@ -59,7 +59,7 @@ class Answers:
 
 def read_answers(run: Run, table: Literal["predictions", "verdicts"], who: str, extra: Sequence[str] = ()) -> Answers:
     """Read what one model or oracle answered, in one pass over a run's table."""
-    return read_all(run, table, extra, who=who).get(who) or Answers(_last(run.table(table, columns=[]).read_all(), table, extra))
+    return read_all(run, table, extra, who=who).get(who) or Answers(_nothing(extra))
 
 
 def read_all(
@@ -85,9 +85,6 @@ def models_of(run: Run, table: Literal["predictions", "verdicts"] = "predictions
 
 def _last(rows: pa.Table, table: str, extra: Sequence[str]) -> pa.Table:
     """One row per key and picture: the last that answers or, where none does, an abstention."""
-    if not rows.num_rows:
-        fields: list[tuple[str, Any]] = [("key", pa.string()), ("picture", pa.string()), ("answer", pa.bool_())]
-        return pa.schema([*fields, *((name, pa.float64()) for name in extra)]).empty_table()
     trial, picture, answer = rows["trial_id"], rows["picture"], rows[_COLUMNS[table][1]]
     image = pc.replace_substring_regex(trial, pattern="#[^#]*$", replacement="")
     key = pc.if_else(pc.equal(picture, "made"), trial, image)
@@ -98,6 +95,11 @@ def _last(rows: pa.Table, table: str, extra: Sequence[str]) -> pa.Table:
     last = pc.coalesce(found["answered_max"], found["place_max"])
     columns = {"key": found["key"], "picture": found["picture"], "answer": answer.take(last)}
     return pa.table({**columns, **{name: rows[name].take(last) for name in extra}}).sort_by([("key", "ascending")])
+
+
+def _nothing(extra: Sequence[str]) -> pa.Table:
+    fields: list[tuple[str, Any]] = [("key", pa.string()), ("picture", pa.string()), ("answer", pa.bool_())]
+    return pa.schema([*fields, *((name, pa.float64()) for name in extra)]).empty_table()
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
