@@ -38,6 +38,15 @@ def test_a_full_grid_names_every_pair_in_english() -> None:
     assert texts[6] in ("a striped red mug", "a striped orange mug")
 
 
+@pytest.mark.parametrize(
+    ("thing", "prompt"),
+    [("hourglass", "an hourglass"), ("unicycle", "a unicycle"), ("ukulele", "a ukulele"), ("8-ball", "an 8-ball")],
+)
+def test_articles_go_by_sound(thing: str, prompt: str) -> None:
+    values = {"objects": [thing, "mug"], "nuisances": {"place": {"words": ["at sea"], "templates": ["{a} {object} {nuisance}"]}}}
+    assert next(iter(read_grid(values).prompts())).text == f"{prompt} at sea"
+
+
 def test_a_prompt_does_not_hang_on_what_else_is_sampled() -> None:
     whole = {prompt.prompt_id: prompt for prompt in read_grid(small(images=2)).prompts(5)}
     some = list(read_grid(small(images=2, sampling="random", count=7)).prompts(5))

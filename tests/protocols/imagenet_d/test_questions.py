@@ -97,7 +97,7 @@ def test_an_endpoint_is_asked_with_the_picture_and_may_break(tmp_path: Path) -> 
         endpoint.answer = answer  # type: ignore[method-assign]
         chat = registry.create("chat", endpoint.url, {"model": "m", "retries": 0})
         parts = given(chat=chat)
-        with pytest.raises(RunFailed, match="goes on once the endpoint is in order"):
+        with pytest.raises(RunFailed, match="resumes once the endpoint is back"):
             protocols.run(spec(chats=["fake:chat"], engine={"batch": 2}), tmp_path / "run", given=parts)
         assert seen[0]["model"] == "m" and seen[0]["messages"][0]["content"][0]["image_url"]["url"].startswith(
             "data:image/png;base64,"

@@ -17,6 +17,8 @@ from counterfoil.protocols.imagenet_d.stages import count
 from counterfoil.protocols.workbench import picture
 from counterfoil.store.stages import Blobs, Item, Items, Made, Row, Stages, Table
 
+VERSION = 2  # raised when answers are read in another way, so that they are read again
+
 
 def ask_all(bench: Bench, stages: Stages, final: Table, looks: Mapping[str, Table]) -> dict[str, Table]:
     """What vision-language models answer about the pictures that were kept: the truth or the hardest wrong name."""
@@ -39,7 +41,7 @@ def ask_all(bench: Bench, stages: Stages, final: Table, looks: Mapping[str, Tabl
             return [Made(said) for said in ask(chat, pictures, asked, settings, kin=_kin(bench))]
 
         with bench.placed(chat):
-            fixed = bench.settings(named, chat, text=settings.text, both_orders=settings.both_orders)
+            fixed = bench.settings(named, chat, text=settings.text, both_orders=settings.both_orders, version=VERSION)
             total = count(final)
             tables[named.name] = stages.map(
                 answers_table(named.name), Items(items, total=total), work, settings=fixed, parallel=True

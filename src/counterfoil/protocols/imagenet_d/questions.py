@@ -1,10 +1,18 @@
-"""Two-choice questions to vision-language models, and what their answers come to."""
+"""Two-choice questions to vision-language models, and how their free answers are read.
+
+What is read, the first that decides: a letter or place ("B", "the second one"); what follows a marker such as "Answer:"; the
+one choice that is named and not denied; the short form of a name. An answer that names both without choosing, or none of
+them, or declines, stays unread: it is never guessed at.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from torch import Tensor
@@ -12,9 +20,13 @@ from torch import Tensor
 from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.core.spec.imagenet_d import QuestionSpec
 from counterfoil.parts.contracts import Chat
-from counterfoil.protocols.imagenet_d.answers import read_answer
+from counterfoil.parts.language.english import noun_forms
 
 Order = Literal["shuffled", "truth-first"]
+Names = Sequence[Sequence[str]]
+"""For each of the two choices the names it goes by, the one it was asked under first."""
+
+MAX_ANSWER = 2_000  # characters of an answer that are read
 
 
 @dataclass(frozen=True)
@@ -27,7 +39,7 @@ class Question:
 
     @classmethod
     def drawn(cls, truth: str, wrong: str, image_id: str, *, order: Order, seed: int) -> Question:
-        """With the order drawn by the picture's id, or the truth first."""
+        """A question in the order drawn by the image's id, or with the truth first."""
         coin = hashlib.blake2b(f"{seed}\0{image_id}\0order".encode(), digest_size=1).digest()[0] % 2 == 0
         return cls(truth, wrong, order == "truth-first" or coin)
 
@@ -37,19 +49,19 @@ class Question:
         return Question(self.truth, self.wrong, not self.truth_first)
 
     def text(self, template: str) -> str:
-        """What the model is asked."""
+        """The question in words."""
         first, second = (self.truth, self.wrong) if self.truth_first else (self.wrong, self.truth)
         return template.replace("{first}", first).replace("{second}", second)
 
     def read(self, answer: str, kin: Mapping[str, Sequence[str]]) -> bool | None:
-        """Whether the answer is the truth; None where it means neither choice."""
+        """True if the answer is the truth, None where it means neither choice."""
         names = [(name, *kin.get(name, ())) for name in (self.truth, self.wrong)]
         chosen = read_answer(answer, names if self.truth_first else names[::-1])
         return None if chosen is None else (chosen == 0) == self.truth_first
 
 
 def check_question(text: str) -> None:
-    """Refuse a question without its two places."""
+    """Refuse a question that lacks one of its two places."""
     for slot in ("{first}", "{second}"):
         if slot not in text:
             raise BadSpec(f"questions.text: {text!r} has no place for {slot}; write both {{first}} and {{second}}")
@@ -57,28 +69,220 @@ def check_question(text: str) -> None:
 
 def ask(
     chat: Chat,
-    pictures: Sequence[Tensor],
+    images: Sequence[Tensor],
     questions: Sequence[Question],
     settings: QuestionSpec,
     *,
     kin: Mapping[str, Sequence[str]],
 ) -> list[dict[str, Any]]:
-    """One entry a picture: the answer and whether it is right, and the same for the other order if that is asked too."""
+    """One entry per image: the answer and whether it is right, and the same for the other order if that is asked too."""
     asked = [question.text(settings.text) for question in questions]
-    said = _answers(chat, pictures, asked)
+    answers = _answers(chat, images, asked)
     found: list[dict[str, Any]] = []
-    for question, answer in zip(questions, said, strict=True):
+    for question, answer in zip(questions, answers, strict=True):
         found.append({"question": question.text(settings.text), "answer": answer, "right": question.read(answer, kin)})
     if settings.both_orders:
         turned = [question.turned for question in questions]
-        again = _answers(chat, pictures, [question.text(settings.text) for question in turned])
+        again = _answers(chat, images, [question.text(settings.text) for question in turned])
         for entry, question, answer in zip(found, turned, again, strict=True):
             entry |= {"answer_turned": answer, "right_turned": question.read(answer, kin)}
     return found
 
 
-def _answers(chat: Chat, pictures: Sequence[Tensor], questions: Sequence[str]) -> list[str]:
-    said = chat.answer(pictures, questions)
-    if len(said) != len(questions):
-        raise BadPart(f"the model gave {len(said)} answers to {len(questions)} questions")
-    return [str(each) for each in said]
+def _answers(chat: Chat, images: Sequence[Tensor], questions: Sequence[str]) -> list[str]:
+    answers = chat.answer(images, questions)
+    if len(answers) != len(questions):
+        raise BadPart(f"the model gave {len(answers)} answers to {len(questions)} questions")
+    return [str(each)[:MAX_ANSWER] for each in answers]
+
+
+# Reading an answer
+
+_OPTION, _ONE = r"(?:option|choice|answer|number)?\s*[(\[]?\s*", r"(?: one| option| choice| object)?"
+_PLACES = (
+    rf"{_OPTION}(?:a|1)\s*[)\].:]?|(?:the )?(?:first|former|1st){_ONE}",
+    rf"{_OPTION}(?:b|2)\s*[)\].:]?|(?:the )?(?:second|latter|last|2nd){_ONE}",
+)
+_LETTERED = (r"^[(\[]?(?:a|1)\s?[)\].:]", r"^[(\[]?(?:b|2)\s?[)\].:]")
+_SIGNS = "\"'“”„«»‹›「」『』《》*.,;:!?。，！？、…¿¡()[] \n\t"
+_MARKER = re.compile(
+    r"(?:final answer|answer|antwort|respuesta|reponse|risposta|resposta|main object|main subject|答案|回答)"
+    r"(?: in (?:the|this) (?:image|picture|photo))?(?: is| es| est| ist)?\s*[:：\-]?\s*"
+)
+_DENIED_BEFORE = re.compile(
+    r"(?:\bnot|n't|\bno|\bnever|\bnor|\bneither|\brather than|\binstead of|\bexcept|\bthan|\bunlike|\bwithout)"
+    r"(?: (?:a|an|the|any|be|it|is|really|actually|look|looks|like|seem|to|show|shows|see|just|quite|mistaken|for|pair|of))*\s*"
+    r"[\"'“«„「]?$"
+)
+_RESEMBLES_BEFORE = re.compile(
+    r"(?:looks?|looking|seems?|resembles?|resembling|similar|mistaken|shaped|reminiscent|painted|decorated|styled)"
+    r"(?: (?:a|an|the|like|to|of|as|for|bit|somewhat|at|first|glance|sight|kind|sort|in|pair))*\s*[\"'“«„「]?$"
+)
+_DENIED_AFTER = re.compile(
+    r"^[\"'”»“」]?(?: (?:is|are|was|does|do|can|could))?"
+    r"(?:n't| not| absent| cannot)(?! only)|^[\"'”»“」]? (?:is|are) (?:missing|nowhere)"
+)
+_DECLINES = re.compile(
+    r"\b(?:neither|none of (?:the|these|them)|unable to|impossible to (?:tell|say)|hard to (?:tell|say)|could be either"
+    r"|either one|(?:can ?not|can't) (?:determine|tell|say|decide|answer|identify)|not (?:sure|certain|clear) (?:whether|if))\b"
+)
+
+
+def read_answer(answer: str, names: Names) -> int | None:
+    """The choice that an answer means, 0 or 1; None where it means neither or cannot be told."""
+    text = plain(answer[:MAX_ANSWER])
+    bare = text.strip(_SIGNS)
+    if not bare:
+        return None
+    for choice, pattern in enumerate(_PLACES):
+        if re.fullmatch(rf"(?:it is |it's |i choose |i pick |my answer is |the answer is |answer: ?)?(?:{pattern})", bare):
+            return choice
+    found = mentions(text, names)
+    if not found:
+        return _by_place(text) if not (short := mentions(text, heads(names))) else _decided(text, short)
+    return _decided(text, found)
+
+
+def _decided(text: str, found: list[Mention]) -> int | None:
+    if len({mention.choice for mention in found}) == 1:
+        return _unless_denied(text, found)
+    marked = _after_marker(text, found)
+    if marked is not None:
+        return marked
+    if _DECLINES.search(text):
+        return None
+    left = {mention.choice for mention in found if not _denied(text, mention)}
+    if len(left) == 1:
+        return left.pop()
+    firm = {mention.choice for mention in found if not _denied(text, mention) and not _likened(text, mention)}
+    if len(firm) == 1:
+        return firm.pop()
+    return _lettered(text)
+
+
+def _unless_denied(text: str, found: list[Mention]) -> int | None:
+    """The one choice that is named, unless every mention of it is denied or the answer declines."""
+    if all(_denied(text, mention) for mention in found) or _DECLINES.search(text):
+        return None
+    return found[0].choice
+
+
+def _denied(text: str, mention: Mention) -> bool:
+    return bool(_DENIED_BEFORE.search(_clause_before(text, mention)) or _DENIED_AFTER.search(text[mention.end :]))
+
+
+def _likened(text: str, mention: Mention) -> bool:
+    return bool(_RESEMBLES_BEFORE.search(_clause_before(text, mention)))
+
+
+def _clause_before(text: str, mention: Mention) -> str:
+    return re.split(r"[.;:!?。！？]", text[: mention.start])[-1]
+
+
+def _after_marker(text: str, found: list[Mention]) -> int | None:
+    """What is named right behind the last marker."""
+    places = [match.end() for match in _MARKER.finditer(text)]
+    for place in reversed(places):
+        rest = text[place:].lstrip(_SIGNS)
+        at = len(text) - len(rest)
+        near = [mention for mention in found if at <= mention.start <= at + len("a pair of ")]
+        said = {mention.choice for mention in found if mention.start >= at and not _denied(text, mention)}
+        if near and not _denied(text, near[0]) and (len(said) == 1 or (near[0].start == at and _alone(text, near[0]))):
+            return near[0].choice
+        for choice, pattern in enumerate(_LETTERED):
+            if re.match(pattern, rest) or rest.strip(_SIGNS) in ("ab"[choice], "12"[choice]):
+                return choice
+    return None
+
+
+def _alone(text: str, mention: Mention) -> bool:
+    """Whether a sentence ends with the mention."""
+    return not text[mention.end :].strip() or text[mention.end :].lstrip("\"'”»」*")[:1] in ".!\n。！"
+
+
+def _lettered(text: str) -> int | None:
+    """The letter an answer opens with, as in "B) teapot, since a mug has no spout"."""
+    for choice, pattern in enumerate(_LETTERED):
+        if re.match(pattern, text.lstrip("\"'*“ ")):
+            return choice
+    return None
+
+
+def _by_place(text: str) -> int | None:
+    """An answer that names neither but says which: "Option B, because …", "The second one is right"."""
+    if _DECLINES.search(text):
+        return None
+    said = set()
+    for choice, (letter, place) in enumerate((("a|1", "first|former"), ("b|2", "second|latter"))):
+        if re.search(
+            rf"\b(?:option|choice|answer(?: is)?:?) [(\[]?(?:{letter})\b|\bthe (?:{place}) (?:one|option|choice|object)\b", text
+        ):
+            said.add(choice)
+    if not said and (opening := _lettered(text)) is not None:
+        return opening
+    return said.pop() if len(said) == 1 else None
+
+
+# Names in a sentence
+
+_APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'"})
+_EDGE_BEFORE, _EDGE_AFTER = r"(?<![a-z0-9])", r"(?:'s)?(?![a-z0-9])"  # plain letters: other scripts may stand right beside a name
+
+
+@dataclass(frozen=True)
+class Mention:
+    """A place where a sentence names one of the choices."""
+
+    choice: int
+    start: int
+    end: int
+
+
+def plain(text: str) -> str:
+    """The text without accents, capitals, hyphens and underscores; every other sign stays where it is."""
+    folded = unicodedata.normalize("NFKD", text.translate(_APOSTROPHES)).casefold()
+    letters = (letter for letter in folded if not unicodedata.combining(letter))
+    return re.sub(r"[\s\-_‐‑–]+", " ", "".join(letters)).strip()
+
+
+def mentions(text: str, names: Sequence[Sequence[str]]) -> list[Mention]:
+    """Mentions of the choices in a plain text, in order. A longer name is not also a mention of one inside it."""
+    found: list[Mention] = []
+    taken = bytearray(len(text))
+    patterns = [(choice, name) for choice, each in enumerate(names) for name in each if plain(name)]
+    for choice, name in sorted(patterns, key=lambda pair: -len(plain(pair[1]))):
+        for match in _pattern(name).finditer(text):
+            if not any(taken[match.start() : match.end()]):
+                taken[match.start() : match.end()] = bytes([1]) * (match.end() - match.start())
+                found.append(Mention(choice, match.start(), match.end()))
+    return sorted(found, key=lambda mention: mention.start)
+
+
+def heads(names: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Short forms of each choice, where they tell the choices apart: "mouse" for "computer mouse"."""
+    short = [{_head(plain(name)) for name in each} - {plain(name) for name in each} for each in names]
+    words = [{word for name in each for word in plain(name).split()} for each in names]
+    return [
+        sorted(head for head in own if not any(head in other for at, other in enumerate(words) if at != place))
+        for place, own in enumerate(short)
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _pattern(name: str) -> re.Pattern[str]:
+    forms = {form for form in noun_forms(plain(name)) if form}
+    spaced = (_spaced(form) for form in sorted(forms, key=len, reverse=True))
+    return re.compile(f"{_EDGE_BEFORE}(?:{'|'.join(spaced)}){_EDGE_AFTER}")
+
+
+def _spaced(form: str) -> str:
+    """A pattern that takes "tea pot" for "teapot" and "paintbrush" for "paint brush"; short words have to be as they are."""
+    letters = form.replace(" ", "")
+    if " " not in form and len(letters) < 6:
+        return re.escape(form)
+    return " ?".join(re.escape(letter) for letter in letters)
+
+
+def _head(name: str) -> str:
+    words = name.partition(" of ")[0].split()
+    return words[-1] if words else name

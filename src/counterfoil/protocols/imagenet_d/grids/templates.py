@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from string import Formatter
 
 from counterfoil.core.errors import BadSpec
+from counterfoil.parts.language.english import article
 
 NEEDED = ("object", "nuisance")
 ARTICLE = "a"
@@ -31,11 +31,10 @@ def check_template(template: str, *, fillers: Collection[str], what: str) -> lis
 
 
 def filled(template: str, values: Mapping[str, str], *, lead: str = "") -> str:
-    """The sentence. `{a}` becomes `lead` or, without one, a or an by the letter that follows."""
+    """The sentence. `{a}` becomes `lead` or, without one, a or an by the sound that follows."""
     text = template.format_map({**values, ARTICLE: _MARK})
     text = " ".join(text.replace(_MARK, f" {_MARK} ").split())
     while _MARK in text:
         before, _, after = text.partition(_MARK)
-        article = lead or ("an" if re.match(r"\s*[aeiouAEIOU]", after) else "a")
-        text = f"{before}{article}{after}"
+        text = f"{before}{lead or article(after)}{after}"
     return text

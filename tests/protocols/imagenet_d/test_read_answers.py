@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.protocols.imagenet_d.answers import read_answer
+from counterfoil.protocols.imagenet_d.questions import MAX_ANSWER, mentions, plain, read_answer
 
 MUG, TEAPOT, UNREAD = 0, 1, None
 NAMES = (("mug", "coffee mug"), ("teapot",))
@@ -102,3 +102,20 @@ def test_names_of_several_words_and_their_kin(answer: str, names: tuple[tuple[st
 
 def test_there_are_enough_styles() -> None:
     assert len(STYLES) >= 50 and len({answer for answer, _ in STYLES}) == len(STYLES)
+
+
+def test_only_the_beginning_of_a_long_answer_is_read() -> None:
+    assert read_answer("mug " * 20_000, NAMES) == MUG
+    assert read_answer("mug " + "and so on " * 300_000 + "rather a teapot, not a mug", NAMES) == MUG
+    assert read_answer("x " * MAX_ANSWER + "teapot", NAMES) is UNREAD
+
+
+def test_the_work_on_an_answer_grows_with_its_length() -> None:
+    text = plain("mug teapot " * 2_000)
+    assert len(mentions(text, NAMES)) == 4_000
+
+
+def test_irregular_plurals_are_names_too() -> None:
+    assert read_answer("a pile of strawberries", (("strawberry",), ("teapot",))) == 0
+    assert read_answer("two buses", (("bus",), ("tub",))) == 0
+    assert read_answer("tubes", (("tub",), ("vase",))) is UNREAD
