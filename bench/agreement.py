@@ -28,13 +28,13 @@ from bench.results import add_keep, checked, command
 
 from counterfoil import protocols, store
 from counterfoil.core import spec as specs
-from counterfoil.engine.scheduler import CPU_TILE
+from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.metrics.answers import YES
 from counterfoil.metrics.fmr import read_outcomes
 from counterfoil.protocols.fmr.running import Progress
 from counterfoil.protocols.ray.execution import Execution
 
-GPU_TILE = 64
+GPU_BATCH = 64
 HERE, RAY = Execution(threads=1), Execution("ray", 1, threads=1)
 
 Way = Callable[[specs.FmrSpec, Path], store.Run]
@@ -45,7 +45,7 @@ def plain(spec: specs.FmrSpec, out: Path) -> store.Run:
 
 
 def fewer_slots(spec: specs.FmrSpec, out: Path) -> store.Run:
-    engine = spec.engine.model_copy(update={"slots": spec.engine.tile})
+    engine = spec.engine.model_copy(update={"slots": spec.engine.batch_size})
     return protocols.run(spec.model_copy(update={"engine": engine}), out, execution=HERE)
 
 
@@ -83,7 +83,7 @@ WAYS: dict[str, Way] = {
 
 def spec_of(precision: str, asked: argparse.Namespace) -> specs.FmrSpec:
     numbers, _, compiled = precision.partition(" ")
-    tile = CPU_TILE if asked.device == "cpu" else GPU_TILE
+    tile = CPU_BATCH if asked.device == "cpu" else GPU_BATCH
     return protocols.parse(
         {
             "model": f"lab:{asked.model}",
@@ -96,7 +96,7 @@ def spec_of(precision: str, asked: argparse.Namespace) -> specs.FmrSpec:
             "engine": {
                 "precision": numbers,
                 "compile": bool(compiled),
-                "tile": tile,
+                "batch_size": tile,
                 "slots": 2 * tile,
                 "chunk_images": max(asked.images // 16, 1),
             },

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from counterfoil.engine.transfers import settle
+from counterfoil.engine.device import synchronize
 
 KINDS = {  # by what a kernel's name contains, the first that fits
     "norm and SiLU (own kernels)": (
@@ -29,10 +29,10 @@ KINDS = {  # by what a kernel's name contains, the first that fits
 
 
 def timed(work: Callable[[], object], device: str) -> float:
-    settle(device)
+    synchronize(device)
     began = time.perf_counter()
     work()
-    settle(device)
+    synchronize(device)
     return time.perf_counter() - began
 
 

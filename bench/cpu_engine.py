@@ -26,12 +26,12 @@ from bench import fmr_setup
 from counterfoil import protocols
 from counterfoil.core.process import keep_freed_memory
 from counterfoil.core.spec import EngineSpec, SearchSpec
+from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.guidance import StepLength
-from counterfoil.engine.scheduler import CPU_TILE, Engine
-from counterfoil.engine.step import Ascent
-from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.engine.scheduler import CPU_BATCH, Engine
+from counterfoil.engine.step import Step
+from counterfoil.parts.weights import modules_of
 from counterfoil.protocols.assembly import assemble
-from counterfoil.protocols.independence import modules_of
 
 CPU = torch.device("cpu")
 LOOP = "loop, one image at a time, float32"
@@ -51,7 +51,7 @@ def lab(images: int, budget: int) -> tuple[int, Makers]:
     oracle: Any = fmr_setup.Agreeing(assembly.oracle)  # type: ignore[arg-type]
     given = fmr_setup.Parts(assembly.model, assembly.generator, oracle, assembly.size)  # type: ignore[arg-type]
     jobs = list(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None))
-    search = SearchSpec(budget=budget, control=False)
+    search = SearchSpec(budget=budget, control="none")
 
     def by_engine(precision: Any) -> Work:
         how = {"layout": EngineSpec(precision=precision), "acceleration": Acceleration(precision)}
@@ -72,10 +72,10 @@ def vqgan(*, small: bool) -> tuple[int, Makers]:
 
     def by_engine(precision: Any) -> Work:
         acceleration = Acceleration(precision)
-        ascent = Ascent(given.model, given.generator, given.oracle, columns=range(1000), device=CPU, acceleration=acceleration)
+        ascent = Step(given.model, given.generator, given.oracle, columns=range(1000), device=CPU, acceleration=acceleration)
 
         def iterate() -> None:
-            outcome = ascent.step(state, labels, climbing=True, names=[job.image_id])
+            outcome = ascent.run(state, labels, gradient=True, names=[job.image_id])
             assert outcome.gradient is not None
             outcome.gradient()
             outcome.looks()
@@ -157,7 +157,7 @@ def instructions() -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", type=int, default=CPU_TILE)
+    parser.add_argument("--images", type=int, default=CPU_BATCH)
     parser.add_argument("--budget", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--parts", default="passes,lab,vqgan")

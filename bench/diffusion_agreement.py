@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from counterfoil.engine.fast import Acceleration
 from counterfoil.parts.fast import unets
-from counterfoil.parts.fast.settings import Acceleration
 
 
 def agreement(unet: nn.Module, *, device: str) -> dict[str, float]:
@@ -18,7 +18,7 @@ def agreement(unet: nn.Module, *, device: str) -> dict[str, float]:
     chance = torch.Generator().manual_seed(0)
     latents = torch.randn(2, config.in_channels, config.sample_size, config.sample_size, generator=chance).to(device)
     words = torch.randn(2, 8, config.cross_attention_dim, generator=chance).to(device)
-    with Acceleration().numbers(torch.device(device)):
+    with Acceleration().computing(torch.device(device)):
         exact = _answer(unet, latents, words)
         found: dict[str, float] = {}
         for name, kind, fused in (

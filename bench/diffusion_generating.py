@@ -6,13 +6,12 @@ import copy
 from typing import Any
 
 import torch
-from bench import stable_diffusion as sd
 from bench.diffusion_rows import Row, Scale, counted, row
 from bench.plain_diffusion import climb
 from torch import Tensor
 
-from counterfoil.parts.fast.compiling import Compiled
-from counterfoil.parts.fast.settings import Acceleration
+from bench import stable_diffusion as sd
+from counterfoil.engine.fast import Acceleration, Compiled
 from counterfoil.parts.generators.diffusion.generator import Denoising, DiffusionGenerator
 from counterfoil.parts.generators.diffusion.process import Process
 from counterfoil.parts.generators.diffusion.unets import UNetDenoiser
@@ -64,10 +63,10 @@ class Generating:
         some, labels = pictures(count, self.scale.side).to(device), torch.zeros(count, dtype=torch.long, device=device)
 
         def work(levels: int) -> None:
-            with how.numbers(device, half=False):
+            with how.computing(device, low=False):
                 state = generator.start(some, labels, torch.arange(count, device=device))
             for _ in range(levels):
-                with how.numbers(device):
+                with how.computing(device):
                     leaf = state["noisy"].detach().requires_grad_()
                     (slope,) = torch.autograd.grad(self._loss(render({**state, "noisy": leaf})), leaf)
                     state = generator.step(state, 0.01 * slope.sign())

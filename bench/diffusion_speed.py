@@ -25,12 +25,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from bench import stable_diffusion as sd
 from bench.card import matmul_limit
 from bench.diffusion_agreement import agreement
 from bench.diffusion_generating import Generating
 from bench.diffusion_rows import Editing, Painting, Row, Scale
 from bench.results import add_keep, command, keep
+
+from bench import stable_diffusion as sd
 
 FULL_SIZE = "Painter and editor: Stable Diffusion 1.4's architecture at 512 px, 50 steps; generator: DDPM's at 256 px, ten levels"
 ANSWERS = "answers: the fused UNet from its own, relative"

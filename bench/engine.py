@@ -50,7 +50,7 @@ def main() -> None:
             "oracle": given.oracle,
             "data": given.data,
             "limit": given.images,
-            "search": {"budget": given.budget, "control": False},
+            "search": {"budget": given.budget, "control": "none"},
         }
     )
     assembly = assemble(spec)

@@ -22,8 +22,8 @@ from bench.results import add_keep, command, keep
 from torch import Tensor
 from torch.nn.grad import conv2d_input
 
+from counterfoil.engine.fast import Acceleration
 from counterfoil.parts.fast import codes, fused, layers, plain
-from counterfoil.parts.fast.settings import Acceleration
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter cannot multiply matrices in bfloat16
@@ -231,7 +231,7 @@ def main() -> None:
     torch.backends.cudnn.benchmark = True
     rows: list[Row] = []
     with torch.no_grad():
-        with Acceleration().numbers(torch.device(DEVICE)):  # float32 is not to be TF32 here
+        with Acceleration().computing(torch.device(DEVICE)):  # float32 is not to be TF32 here
             apart = agreement()
         print("relative difference from plain PyTorch:")
         for (kind, name), difference in apart.items():

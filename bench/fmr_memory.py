@@ -20,8 +20,8 @@ from bench.results import add_keep, command, keep
 
 from counterfoil.core.errors import RunFailed
 from counterfoil.core.spec import EngineSpec, SearchSpec
+from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.scheduler import Engine
-from counterfoil.parts.fast.settings import Acceleration
 
 GIB = 2**30
 STEPS = 3
@@ -32,7 +32,7 @@ def tried(given: Any, images: int, free: float, layout: EngineSpec) -> dict[str,
     clear("cuda")
     ballast = torch.empty(max(int(torch.cuda.mem_get_info()[0] - free * GIB), 0), dtype=torch.uint8, device="cuda")
     engine = Engine(
-        given.model, given.generator, given.oracle, columns=list(range(1000)), search=SearchSpec(budget=STEPS, control=False),
+        given.model, given.generator, given.oracle, columns=list(range(1000)), search=SearchSpec(budget=STEPS, control="none"),
         layout=layout, device="cuda", acceleration=Acceleration("bf16", fused=True, graphs=True),
     )  # fmt: skip
     began = time.perf_counter()
@@ -44,8 +44,8 @@ def tried(given: Any, images: int, free: float, layout: EngineSpec) -> dict[str,
     took = time.perf_counter() - began
     del ballast
     return {
-        "free GiB": free, "asked": layout.tile or "what fits", "tile at the end": engine.tile,
-        "recomputes": engine.ascent.acceleration.recompute, "seconds": round(took, 1), "ended": ended,
+        "free GiB": free, "asked": layout.batch_size or "what fits", "tile at the end": engine.batch_size,
+        "seconds": round(took, 1), "ended": ended,
     }  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def main() -> None:
     given = parts("cuda", small=False)
     rows = []
     for free in asked.free:
-        for layout in (EngineSpec(precision="bf16"), EngineSpec(precision="bf16", slots=128, tile=64)):
+        for layout in (EngineSpec(precision="bf16"), EngineSpec(precision="bf16", slots=128, batch_size=64)):
             rows.append(tried(given, asked.images, free, layout))
             print("  ".join(f"{name} {value}" for name, value in rows[-1].items()), flush=True)
     if asked.keep:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from counterfoil.core.spec import SearchSpec
 from counterfoil.engine.guidance import StepLength
-from counterfoil.engine.scheduler import EightBits, Job
+from counterfoil.engine.scheduler import Job
+from counterfoil.engine.step import RoundTo8Bits
 from counterfoil.parts.contracts import State, Verdicts
 from counterfoil.parts.encoders.clip import TransformersEncoder
 from counterfoil.parts.generators.latent import LatentGenerator
@@ -123,10 +124,10 @@ def iteration(given: Parts, state: State, labels: Tensor, length: StepLength) ->
     """One step of that loop: where it leads, and which of the pictures are still seen as their class.  # (N,) of bool"""
     model, generator, oracle = given.model, given.generator, given.oracle
     leaf = state[generator.moving].detach().requires_grad_()
-    pictures = EightBits.apply(generator.render({**state, generator.moving: leaf}))
+    pictures = RoundTo8Bits.apply(generator.render({**state, generator.moving: leaf}))
     loss = F.cross_entropy(model.logits(pictures), labels, reduction="sum")
     gradient = torch.autograd.grad(loss, leaf)[0]
     with torch.no_grad():
-        state = generator.step(state, length.fit(gradient, state["scale"]))
-        pictures = EightBits.apply(generator.render(state))
+        state = generator.step(state, length.scale_to_step(gradient, state["scale"]))
+        pictures = RoundTo8Bits.apply(generator.render(state))
         return state, oracle.judge(pictures, labels).keeps_label != 0

@@ -20,22 +20,20 @@ from bench.fmr_setup import Parts, jobs, loop, parts
 from bench.results import add_keep, command, keep
 
 from counterfoil.core.spec import EngineSpec, SearchSpec
-from counterfoil.engine.memory import GPU_TILE
+from counterfoil.engine.device import GPU_BATCH
+from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.scheduler import Engine
 from counterfoil.parts.fast.decoder import build
-from counterfoil.parts.fast.settings import Acceleration
 
 GFLOP = 530  # an image and iteration, forward and backward, one rendering
 ENGINE = {
     "engine float32": Acceleration(),
-    "engine tf32": Acceleration("tf32"),
     "engine bf16": Acceleration("bf16"),
     "engine bf16 compiled": Acceleration("bf16", compile=True),
     "engine bf16 fused": Acceleration("bf16", fused=True),
     "engine bf16 fused graphs": Acceleration("bf16", fused=True, graphs=True),
     "engine bf16 fused compiled": Acceleration("bf16", fused=True, compile=True),
     "engine bf16 fused compiled graphs": Acceleration("bf16", fused=True, compile=True, graphs=True),
-    "engine tf32 fused compiled graphs": Acceleration("tf32", fused=True, compile=True, graphs=True),
 }
 LOOPS = {"one image at a time float32": (1, False), "batches of 32 tf32": (32, True)}
 
@@ -53,18 +51,18 @@ def run_loop(given: Parts, name: str, asked: argparse.Namespace) -> dict[str, An
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     count = 2 if batch == 1 else batch
     iterations = min(asked.iterations, 10) if batch == 1 else asked.iterations  # they take the same time each
-    search = SearchSpec(budget=iterations, control=False)
+    search = SearchSpec(budget=iterations, control="none")
     work = jobs(count, given.size)
-    loop(given, work[:batch], SearchSpec(budget=1, control=False), batch=batch, device=asked.device)
+    loop(given, work[:batch], SearchSpec(budget=1, control="none"), batch=batch, device=asked.device)
     seconds = timed(lambda: loop(given, work, search, batch=batch, device=asked.device), asked.device)
     return figures(seconds, count, iterations, asked.device)
 
 
 def engine_of(given: Parts, name: str, asked: argparse.Namespace, slots: int) -> Engine:
-    search = SearchSpec(budget=asked.iterations, control=False)
+    search = SearchSpec(budget=asked.iterations, control="none")
     return Engine(
         given.model, given.generator, given.oracle, columns=list(range(1000)), search=search,
-        layout=EngineSpec(slots=slots, tile=min(asked.tile, slots)), device=asked.device, acceleration=ENGINE[name],
+        layout=EngineSpec(slots=slots, batch_size=min(asked.tile, slots)), device=asked.device, acceleration=ENGINE[name],
     )  # fmt: skip
 
 
@@ -73,7 +71,7 @@ def run_engine(given: Parts, name: str, asked: argparse.Namespace) -> tuple[dict
     slots = asked.slots if ENGINE[name].precision == "bf16" or not plain else min(asked.slots, 32)
     iterations = asked.iterations if ENGINE[name].compile else min(asked.iterations, 20)
     engine = engine_of(given, name, asked, slots)
-    engine.search = SearchSpec(budget=3, control=False)
+    engine.search = SearchSpec(budget=3, control="none")
     began = time.perf_counter()
     try:
         list(engine.run(jobs(slots, given.size)))
@@ -82,22 +80,22 @@ def run_engine(given: Parts, name: str, asked: argparse.Namespace) -> tuple[dict
     except Exception as error:
         print(f"  {name}: not pipelined, as that failed: {error!r}"[:400], flush=True)
         engine = engine_of(given, name, asked, slots)
-        engine.search, engine.pipelined = SearchSpec(budget=3, control=False), False
+        engine.search, engine.pipelined = SearchSpec(budget=3, control="none"), False
         list(engine.run(jobs(slots, given.size)))
     settle(asked.device)
     warm = time.perf_counter() - began
-    engine.search = SearchSpec(budget=iterations, control=False)
+    engine.search = SearchSpec(budget=iterations, control="none")
     work = jobs(slots * (1 if plain else asked.rounds), given.size)
     seconds = timed(lambda: list(engine.run(work)), asked.device)
     found = figures(seconds, len(work), iterations, asked.device)
-    return {**found, "slots": slots, "tile": engine.tile, "pipelined": engine.pipelined, "warm_up_seconds": warm}, engine
+    return {**found, "slots": slots, "tile": engine.batch_size, "pipelined": engine.pipelined, "warm_up_seconds": warm}, engine
 
 
 def agreement(given: Parts, device: str) -> dict[str, float]:
     """How far pictures and gradients of the fused decoder are from those of the network in float32, relative to their size."""
     codes = torch.randn(2, given.generator.autoencoder.network.post_quant_conv.in_channels, 16, 16, device=device)
     answers = {}
-    with Acceleration().numbers(torch.device(device)):
+    with Acceleration().computing(torch.device(device)):
         network = given.generator.autoencoder.network
         ways = {"network": network.decode, "float32": build(network, torch.float32), "bf16": build(network, torch.bfloat16)}
         for name, decode in ways.items():
@@ -118,8 +116,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rows", default="all", help="parts of rows' names, separated by commas, or all")
     parser.add_argument("--iterations", type=int, default=50)
-    parser.add_argument("--slots", type=int, default=2 * GPU_TILE)
-    parser.add_argument("--tile", type=int, default=GPU_TILE)
+    parser.add_argument("--slots", type=int, default=2 * GPU_BATCH)
+    parser.add_argument("--tile", type=int, default=GPU_BATCH)
     parser.add_argument("--rounds", type=int, default=1, help="times the slots are filled in a timed run")
     parser.add_argument("--profile", default="engine bf16 fused compiled graphs", help="the row that is profiled, or none")
     parser.add_argument("--small", action="store_true", help="tiny networks, to rehearse")
@@ -176,8 +174,8 @@ def about(limit: float, asked: argparse.Namespace) -> str:
 
 def profiled(engine: Engine, given: Parts, slots: int) -> dict[str, Any]:
     """Where the time of a few steps goes."""
-    engine.search = SearchSpec(budget=5, control=False)
-    return profile(lambda: list(engine.run(jobs(slots, given.size))), steps=6 * -(-slots // engine.tile))
+    engine.search = SearchSpec(budget=5, control="none")
+    return profile(lambda: list(engine.run(jobs(slots, given.size))), steps=6 * -(-slots // engine.batch_size))
 
 
 if __name__ == "__main__":

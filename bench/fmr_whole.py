@@ -30,7 +30,7 @@ from PIL import Image
 
 from counterfoil import protocols
 from counterfoil.core.spec import FmrSpec
-from counterfoil.engine.memory import GPU_TILE
+from counterfoil.engine.device import GPU_BATCH
 from counterfoil.parts.datasets.folder import FolderDataset
 from counterfoil.protocols.assembly import Given, assemble
 from counterfoil.store import layout as store_layout
@@ -60,8 +60,8 @@ def spec_of(asked: argparse.Namespace, *, control: bool, iterations: int) -> Fmr
         {
             **{role: f"bench:{role}" for role in ("model", "data", "generator", "oracle")},
             "device": asked.device,
-            "search": {"budget": iterations, "control": control},
-            "engine": {"tile": asked.slots // 2, "slots": asked.slots, "compile": asked.compile or None},
+            "search": {"budget": iterations, "control": "path" if control else "none"},
+            "engine": {"batch_size": asked.slots // 2, "slots": asked.slots, "compile": asked.compile or None},
         }
     )
 
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--images", type=int, nargs=2, default=[256, 768], help="of a short run and of a long one")
     parser.add_argument("--iterations", type=int, default=50)
-    parser.add_argument("--slots", type=int, default=2 * GPU_TILE)
+    parser.add_argument("--slots", type=int, default=2 * GPU_BATCH)
     parser.add_argument("--control", choices=ARMS, default="both", help="time runs with the control arm, without it, or both")
     parser.add_argument("--compile", action="store_true", help="as a run of many images does")
     parser.add_argument("--small", action="store_true", help="tiny networks, to rehearse")

@@ -1,4 +1,4 @@
-"""What lower precision does to the science: FMR and VR on the lab in bf16 and TF32 against float32, and image by image.
+"""What lower precision does to the science: FMR and VR on the lab in bf16 against float32, and image by image.
 
     python -m bench.precision [--device cuda] [--images 600] [--ways rounding,bf16] [--tile 512] [--at-once 4] [--keep NAME]
 
@@ -37,8 +37,8 @@ from bench.results import add_keep, command, keep
 
 from counterfoil import protocols
 from counterfoil.core.spec import EngineSpec, FmrSpec
-from counterfoil.engine.scheduler import CPU_TILE, Engine, Finished, Job
-from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.engine.fast import Acceleration
+from counterfoil.engine.scheduler import CPU_BATCH, Engine, Job, SearchResult
 from counterfoil.protocols.assembly import Assembly, assemble
 
 FLOAT32 = "float32"
@@ -47,12 +47,11 @@ BF16 = "all bf16 against all float32"
 WAYS = {
     "rounding": Acceleration(fused=True),
     OTHER_TILES: Acceleration(),
-    "tf32": Acceleration("tf32", fused=True, graphs=True),
     "bf16": Acceleration("bf16", fused=True, graphs=True),
     "bf16 compiled": Acceleration("bf16", fused=True, compile=True, graphs=True),
 }
 LIMIT = 0.5  # points of FMR or VR that bf16 may make
-GPU_TILE = 512
+GPU_BATCH = 512
 RESAMPLES = 2000
 
 
@@ -83,17 +82,17 @@ class Runs:
 
     def about(self, way: str) -> dict[str, Any]:
         """Images so far, the tile as it is now, which an engine short of memory halves, and seconds, compiling included."""
-        return {"images": len(self.found[way]), "tile": self.engines[way].tile, "seconds": round(self.seconds[way], 1)}
+        return {"images": len(self.found[way]), "tile": self.engines[way].batch_size, "seconds": round(self.seconds[way], 1)}
 
 
 def _engine(assembly: Assembly, how: Acceleration, tile: int) -> Engine:
     return Engine(
         assembly.model, assembly.generator, assembly.oracle, columns=assembly.columns, search=assembly.spec.search,
-        layout=EngineSpec(tile=tile, slots=2 * tile), device=assembly.spec.device, acceleration=how,
+        layout=EngineSpec(batch_size=tile, slots=2 * tile), device=assembly.spec.device, acceleration=how,
     )  # fmt: skip
 
 
-def outcome(done: Finished) -> Outcome:
+def outcome(done: SearchResult) -> Outcome:
     climb = done.climbs[0]
     validated = climb.ending != "unvalidated"
     return Outcome(done.clean.correct, validated, validated and climb.kept[-1].correct, climb.steps)
@@ -153,7 +152,7 @@ def compared(generator: str, model: str, asked: argparse.Namespace) -> Iterator[
             "device": asked.device,
             "data": {"name": "lab:wardrobe", "count": asked.images},
             "engine": {"precision": "float32"},
-            "search": {"budget": asked.budget, "control": False},
+            "search": {"budget": asked.budget, "control": "none"},
         }
     )
     assembly = assemble(spec)
@@ -237,13 +236,15 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=10)
     parser.add_argument("--generators", default="vqgan,kl")
     parser.add_argument("--models", default="diverse,narrow")
-    parser.add_argument("--ways", default="rounding,bf16", help=f"of {', '.join(WAYS)}; tf32 is a GPU's")
-    parser.add_argument("--tile", type=int, help=f"images a call; {GPU_TILE} on a GPU, {CPU_TILE} on a CPU; twice as many slots")
+    parser.add_argument("--ways", default="rounding,bf16", help=f"of {', '.join(WAYS)}")
+    parser.add_argument(
+        "--tile", type=int, help=f"images a call; {GPU_BATCH} on a GPU, {CPU_BATCH} on a CPU; twice as many slots"
+    )
     parser.add_argument("--at-once", type=int, default=1, help="pairs of a generator and a model that run at a time")
     parser.add_argument("--block", type=int, help="images that go through all ways before others; eight tiles")
     add_keep(parser)
     asked = parser.parse_args()
-    asked.tile = asked.tile or (GPU_TILE if asked.device.startswith("cuda") else CPU_TILE)
+    asked.tile = asked.tile or (GPU_BATCH if asked.device.startswith("cuda") else CPU_BATCH)
     asked.block = asked.block or 8 * asked.tile
     if unknown := [way for way in asked.ways.split(",") if way not in WAYS]:
         sys.exit(f"--ways: no way is called {unknown[0]!r}; there are {', '.join(WAYS)}")

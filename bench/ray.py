@@ -32,7 +32,7 @@ from bench.results import add_keep, command, keep
 
 from counterfoil import protocols, store
 from counterfoil.core import spec as specs
-from counterfoil.engine.scheduler import CPU_TILE
+from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.protocols.fmr.running import Progress
 from counterfoil.protocols.ray.execution import Execution
 
@@ -147,7 +147,7 @@ def _ended(spec: specs.FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple
         if slow:
             holder.join()
     took = seen[-1][1] - seen[0][1]
-    return took, took / seen[-1][0] * CPU_TILE  # a worker on a processor has a tile of slots
+    return took, took / seen[-1][0] * CPU_BATCH  # a worker on a processor has a tile of slots
 
 
 def _workers(title: str = "ClimbWorker") -> list[psutil.Process]:

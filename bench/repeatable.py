@@ -19,7 +19,7 @@ from bench.card import clear, settle, timed
 from bench.results import add_keep, checked, command
 from torch import Tensor
 
-from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.engine.fast import Acceleration
 from counterfoil.parts.models.inputs import IMAGENET_MEAN, IMAGENET_STD
 from counterfoil.parts.models.module import ModuleModel
 from counterfoil.parts.models.preprocessing import Preprocessing
@@ -43,7 +43,7 @@ def model_of(name: str, device: str) -> ModuleModel:
 
 def asked_once(model: ModuleModel, pictures: Tensor, labels: Tensor, how: Acceleration) -> tuple[Tensor, Tensor]:
     leaf = pictures.clone().requires_grad_()
-    with how.numbers(pictures.device), how.gradients():
+    with how.computing(pictures.device), how.deterministic_attention():
         logits = model.logits(leaf).float()
         (gradient,) = torch.autograd.grad(F.cross_entropy(logits, labels, reduction="sum"), leaf)
     return logits.detach(), gradient

@@ -16,7 +16,7 @@ import torch
 from bench.results import keep
 
 from counterfoil.core.process import keep_freed_memory
-from counterfoil.engine.transfers import settle
+from counterfoil.engine.device import synchronize
 from counterfoil_lab.drawing.render import render
 from counterfoil_lab.world import Garments, sample, shipped
 
@@ -26,11 +26,11 @@ ALONE = 64  # scenes that are drawn one at a time: they take the same time each
 def drawn(garments: Garments, count: int, batch: int, device: str) -> float:
     """Scenes a second."""
     _batch(garments, batch, 0, device)
-    settle(device)
+    synchronize(device)
     began = time.perf_counter()
     for at in range(0, count, batch):
         _batch(garments, batch, at, device)
-    settle(device)
+    synchronize(device)
     return count / (time.perf_counter() - began)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from counterfoil.core.spec import EngineSpec
-from counterfoil.engine.scheduler import Engine, Finished, Job
+from counterfoil.engine.scheduler import Engine, Job, SearchResult
 from counterfoil.testing import pictures
 from tests.fakes import TinyModel
 
@@ -17,12 +17,12 @@ def jobs(count: int = IMAGES) -> list[Job]:
     return [Job(f"image-{at}", image, at % 4, seed=1000 + at) for at, image in enumerate(pictures(count, 16))]
 
 
-def engine(generator, oracle, search, *, slots=7, tile=8, model=None, **settings) -> Engine:
-    layout = EngineSpec(slots=slots, tile=tile)
+def engine(generator, oracle, search, *, slots=7, batch_size=8, model=None, **settings) -> Engine:
+    layout = EngineSpec(slots=slots, batch_size=batch_size)
     return Engine(model or TinyModel(), generator, oracle, columns=COLUMNS, search=search, layout=layout, **settings)
 
 
-def climb(generator, oracle, search, *, order=None, pipelined=False, **settings) -> dict[str, Finished]:
+def climb(generator, oracle, search, *, order=None, pipelined=False, **settings) -> dict[str, SearchResult]:
     made = engine(generator, oracle, search, **settings)
     made.pipelined = pipelined
     work = jobs()

@@ -110,6 +110,27 @@ def random_steps(plain: Plain, image: Tensor, label: int, seed: int, search: Sea
     return Outcome("budget", search.budget, search.budget + 1, losses, kept)
 
 
+def random_line(plain: Plain, image: Tensor, label: int, seed: int, distances: list[float]) -> Outcome:
+    """The control at matched distance: along one random line, after each step as far from the start as `distances` say."""
+    state = plain.start(image, label, seed)
+    picture, loss, _, accepted, _ = plain.show(state, label)
+    if not accepted:
+        return Outcome("unvalidated", 0, 1, [], None)
+    kept, losses = picture, [loss]
+    moving = state[plain.generator.moving]
+    line = draw(moving[:1], [seed], [0], stream="line")
+    line = line / line.flatten().norm() * line.numel() ** 0.5
+    for step in range(1, len(distances)):
+        length = torch.tensor(distances[step] - distances[step - 1]) * state["scale"][0]
+        state = plain.move(state, (line * length).expand(moving.shape))
+        picture, loss, _, accepted, _ = plain.show(state, label)
+        if not accepted:
+            return Outcome("oracle", step - 1, step + 1, losses, kept)
+        kept = picture
+        losses.append(loss)
+    return Outcome("budget", len(distances) - 1, len(distances), losses, kept)
+
+
 def searched(plain: Plain, image: Tensor, label: int, seed: int, search: SearchSpec, queries: int) -> Outcome:
     """Random search: propose from where the image stands, keep what raises the loss, until steps or queries are spent.
 

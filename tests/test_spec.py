@@ -34,13 +34,14 @@ def test_what_is_written_reads_back_the_same():
     assert protocols.parse(parsed.model_dump(mode="json")) == parsed
 
 
-@pytest.mark.parametrize("generator", ["transforms:", {"name": "transforms:brightness"}, spec.PartSpec(name="transforms:")])
-def test_a_step_that_is_not_given_suits_what_moves(generator):
-    assert protocols.parse({**PARTS, "generator": generator}).search.step == 0.1
-    assert protocols.parse({**PARTS, "generator": generator, "search": {"budget": 3}}).search.step == 0.1
-    assert protocols.parse({**PARTS, "generator": generator, "search": {"step": 0.03}}).search.step == 0.03
-    assert protocols.parse(PARTS).search.step == 0.002
-    assert protocols.parse({**PARTS, "generator": "autoencoder:here"}).search.step == 0.03
+def test_a_step_that_is_not_given_is_left_to_the_generator():
+    assert protocols.parse(PARTS).search.step is None
+    assert protocols.parse({**PARTS, "search": {"step": 0.5}}).search.step == 0.5
+
+
+@pytest.mark.parametrize(("written", "control"), [(True, "path"), (False, "none"), ("distance", "distance"), ("none", "none")])
+def test_the_control_is_matched_by_path_by_distance_or_left_out(written, control):
+    assert protocols.parse({**PARTS, "search": {"control": written}}).search.control == control
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_specifications_that_cannot_resume_one_another_have_folders_of_their_own
     assert default_folder(one) != default_folder(other)
 
 
-@pytest.mark.parametrize("changes", [{"strict": True}, {"engine": {"tile": 3, "chunk_images": 5}}])
+@pytest.mark.parametrize("changes", [{"strict": True}, {"engine": {"batch_size": 3, "chunk_images": 5}}])
 def test_specifications_that_can_resume_one_another_share_a_folder(changes) -> None:
     assert default_folder(protocols.parse(PARTS)) == default_folder(protocols.parse({**PARTS, **changes}))
 
@@ -161,7 +162,7 @@ def test_precision_on_a_gpu_is_bf16_unless_given_and_is_written_down() -> None:
     values = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip"}
     assert protocols.parse(values).engine.precision == "float32"
     assert protocols.parse({**values, "device": "cuda:1"}).engine.precision == "bf16"
-    assert protocols.parse({**values, "device": "cuda", "engine": {"tile": 4}}).engine.precision == "bf16"
+    assert protocols.parse({**values, "device": "cuda", "engine": {"batch_size": 4}}).engine.precision == "bf16"
     assert protocols.parse({**values, "device": "cuda", "engine": {"precision": "float32"}}).engine.precision == "float32"
     assert protocols.parse({**values, "engine": {"precision": "bfloat16"}}).engine.precision == "bf16"
     assert protocols.parse(protocols.parse({**values, "device": "cuda"}).model_dump(mode="json")).engine.precision == "bf16"

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.spec import EngineSpec, SearchSpec
+from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.scheduler import Engine, Job
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import State
 from counterfoil.parts.fast import edges, submodels, windows
 from counterfoil.parts.fast.generators import hastened
-from counterfoil.parts.fast.settings import Acceleration
 from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.parts.generators.sparse import Mask, WindowedGenerator
 from counterfoil.parts.generators.sparse.box import Box
@@ -128,10 +128,10 @@ def test_the_engine_climbs_alike_with_and_without_fast_layers() -> None:
     for fused in (False, True):
         engine = Engine(
             TinyModel(), MAKES["lab:kl"](), CommandedOracle(), columns=range(3), search=SearchSpec(budget=2),
-            layout=EngineSpec(slots=2, tile=2), acceleration=Acceleration(fused=fused),
+            layout=EngineSpec(slots=2, batch_size=2), acceleration=Acceleration(fused=fused),
         )  # fmt: skip
-        assert engine.ascent.fused == fused
+        assert engine.step.fused == fused
         ends.append({done.job.image_id: done for done in engine.run(jobs)})
     for name, plain in ends[0].items():
-        for found, wanted in zip(ends[1][name].pictures, plain.pictures, strict=True):
+        for found, wanted in zip(ends[1][name].images, plain.images, strict=True):
             assert (found - wanted).abs().max() < 1.5 / 255

@@ -18,7 +18,7 @@ from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadSpec, UsageError
 from counterfoil.doctor import benchmark
 from counterfoil.doctor.benchmark import enough
-from counterfoil.engine.scheduler import CPU_TILE
+from counterfoil.engine.scheduler import CPU_BATCH
 from tests.worlds import arrays, values
 
 
@@ -73,9 +73,9 @@ def test_what_is_timed_fills_the_slots_of_a_gpu_several_times() -> None:
 
 
 def test_without_a_number_as_many_images_are_timed_as_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmark, "enough", lambda engine: 2 * engine.tile)
+    monkeypatch.setattr(benchmark, "enough", lambda engine: 2 * engine.batch_size)
     found = benchmark.measured(protocols.parse(values(f"tensors:{arrays(tmp_path / 'data.npz', 20)}")))
-    assert found.images == 2 * CPU_TILE and found.slots == 32
+    assert found.images == 2 * CPU_BATCH and found.slots == 32
     assert "16 timed" in lines(found, 1000)[0] and "fewer than its 32 slots" in lines(found, 1000)[1]
     full = replace(found, images=96)
     assert not any("slots" in line for line in lines(full, 1000))

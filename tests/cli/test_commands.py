@@ -54,7 +54,7 @@ def test_the_cost_is_what_a_run_without_rejections_takes(tmp_path, search):
             return super().logits(images)
 
     model, oracle = Counting(), CommandedOracle()
-    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 8)}", search=search, engine={"slots": 8, "tile": 8})
+    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 8)}", search=search, engine={"slots": 8, "batch_size": 8})
     assembly = assemble(chosen, Given({"model": model, "oracle": oracle}))
     climbs = list(assembly.engine().run(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)))
     expected = fmr.cost(chosen, 8)["model calls, at most"]

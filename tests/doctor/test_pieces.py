@@ -138,7 +138,7 @@ def test_speed_is_measured_with_the_numbers_of_the_run_on_what_fits(tmp_path):
     model, data = Tight(), f"tensors:{arrays(tmp_path / 'a.npz', 12)}"
     for precision, half in (("float32", False), ("bf16", True)):
         model.asked.clear()
-        assembly = assemble(spec(data, engine={"tile": 6, "precision": precision}), Given({"model": model}))
+        assembly = assemble(spec(data, engine={"batch_size": 6, "precision": precision}), Given({"model": model}))
         found = measure(assembly, handful(assembly, 12), climbs=True)
         assert min(found.model, found.climbing, found.rendering, found.oracle) > 0
         assert set(model.asked) == {(2, half)} and len(model.asked) == 4  # 6 and 3 do not fit; warmed up and timed, twice

@@ -9,8 +9,8 @@ import torch
 
 from counterfoil.core.errors import BadData, BadPart, CounterfoilError, RunFailed
 from counterfoil.core.spec import SearchSpec
+from counterfoil.engine.fast import Acceleration
 from counterfoil.parts.contracts import Verdicts
-from counterfoil.parts.fast.settings import Acceleration
 from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.testing import check_model, check_oracle
 from tests.climbs import climb, engine, jobs
@@ -126,7 +126,7 @@ def test_a_part_that_writes_into_its_input_changes_nothing_for_the_others(where)
     for name, done in found.items():
         assert torch.equal(done.reconstruction, plain[name].reconstruction)
         assert [look.score for look in done.climbs[1].kept] == [look.score for look in plain[name].climbs[1].kept]
-        assert torch.equal(done.pictures[1], plain[name].pictures[1])
+        assert torch.equal(done.images[1], plain[name].images[1])
     with pytest.raises(AssertionError, match="leaves the images"):
         check_oracle(Oracle(overwrite), list(CLASSES), size=16) if where == "oracle" else check_model(Model(overwrite))
 

@@ -195,10 +195,10 @@ def test_a_node_with_other_versions_or_weights_is_refused(other, message):
             ],
         ),
         (
-            [{"gpu": "NVIDIA H200", "tile": 128}, {"gpu": "NVIDIA H200", "tile": 64}],
+            [{"gpu": "NVIDIA H200", "batch_size": 128}, {"gpu": "NVIDIA H200", "batch_size": 64}],
             [
-                "workers differ in hardware, one has NVIDIA H200 with 128 images a call, that on node gpu-1 has NVIDIA H200 "
-                "with 64 images a call: so will their rounding",
+                "workers differ in hardware, one has NVIDIA H200 with 128 images per call, that on node gpu-1 has NVIDIA H200 "
+                "with 64 images per call: so will their rounding",
             ],
         ),
     ],

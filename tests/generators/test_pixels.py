@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
-from counterfoil.engine.guidance import GradientAscent, StepLength
+from counterfoil.engine.guidance import GradientAscent, Rows, StepLength
 from counterfoil.parts.contracts import State
 from counterfoil.parts.generators.pixels import PixelGenerator, pixels
 from counterfoil.testing import check_generator, pictures
@@ -29,7 +29,7 @@ def attack(generator: PixelGenerator, images: Tensor, *, length: StepLength, bud
         leaf = state["pixels"].detach().requires_grad_()
         loss = F.cross_entropy(model.logits(generator.render({**state, "pixels": leaf})), LABELS, reduction="sum")
         gradient = torch.autograd.grad(loss, leaf)[0]
-        signal = guide.direction(gradient, moving=leaf, scale=state["scale"], seeds=range(4), draws=[0] * 4)
+        signal = guide.direction(gradient, Rows(leaf, state["scale"], range(4), [0] * 4))
         state = generator.step(state, signal)
     return generator.render(state).detach()
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
-from counterfoil.engine.guidance import GradientAscent, RandomSteps, StepLength
+from counterfoil.engine.guidance import GradientAscent, RandomSteps, Rows, StepLength
 from counterfoil.parts.contracts import State
 from counterfoil.parts.generators import transforms as module
 from counterfoil.parts.generators.corruptions import COMMON, FAMILIES, GROUPS
@@ -38,9 +38,7 @@ def gradient_of(generator: TransformGenerator, state: State, loss: Loss) -> Tens
 def climb(generator: TransformGenerator, images: Tensor, loss: Loss, *, step: float, budget: int) -> State:
     state, guide = start(generator, images), GradientAscent(StepLength(step, "l2", "scale"))
     for _ in range(budget):
-        signal = guide.direction(
-            gradient_of(generator, state, loss), moving=state["severity"], scale=state["scale"], seeds=[], draws=[]
-        )
+        signal = guide.direction(gradient_of(generator, state, loss), Rows(state["severity"], state["scale"], [], []))
         state = generator.step(state, signal)
     return state
 
@@ -184,9 +182,7 @@ def test_random_steps_are_as_long_as_guided_ones(photos: Photos) -> None:
     length = StepLength(0.1, "l2", "scale")
     state = start(generator, images)
     for draw in range(5):
-        signal = RandomSteps(length).direction(
-            None, moving=state["severity"], scale=state["scale"], seeds=range(4), draws=[draw] * 4
-        )
+        signal = RandomSteps(length).direction(None, Rows(state["severity"], state["scale"], range(4), [draw] * 4))
         state = generator.step(state, signal)
     guided = climb(generator, images, brightness, step=0.1, budget=5)
     assert torch.allclose(state["severity"].sum(1), torch.full((4,), 0.5), atol=1e-5)

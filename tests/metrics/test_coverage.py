@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bench import coverage, reference
 from scipy.stats import binom, binomtest
 
+from bench import coverage, reference
 from counterfoil.metrics import lance
 from counterfoil.metrics.estimate import Resamples, Sums, estimate
 

@@ -14,7 +14,7 @@ from tests.worlds import spec
 torch.set_num_threads(1)
 data, out = sys.argv[1:]
 protocols.run(
-    spec(f"tensors:{data}", size=8, search={"budget": 1, "step": 0.5, "control": False}, engine={"slots": 64, "tile": 64}),
+    spec(f"tensors:{data}", size=8, search={"budget": 1, "step": 0.5, "control": False}, engine={"slots": 64, "batch_size": 64}),
     Path(out),
 )
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

@@ -22,8 +22,8 @@ from counterfoil.studies.sparse_fit.fit import Settings, fit
 from counterfoil.testing import check_generator, pictures
 from tests import reference
 from tests.climbs import COLUMNS, jobs
+from tests.engine.test_algorithm import assert_agrees
 from tests.fakes import CommandedOracle, TinyAutoencoder, TinyModel
-from tests.test_engine import assert_agrees
 from tests.worlds import FAKES, arrays
 
 
@@ -101,11 +101,12 @@ def test_the_masked_gradient_is_the_kept_part_of_the_whole_one():
 
 def test_the_engine_agrees_with_the_plain_algorithm_under_a_mask():
     generator, search = SparseGenerator(LatentGenerator(TinyAutoencoder()), some()), SearchSpec(budget=3, step=0.2)
-    engine = Engine(TinyModel(), generator, CommandedOracle(), columns=COLUMNS, search=search, layout=EngineSpec(slots=5, tile=8))
+    parts, layout = (TinyModel(), generator, CommandedOracle()), EngineSpec(slots=5, batch_size=8)
+    engine = Engine(*parts, columns=COLUMNS, search=search, layout=layout, keep_places=True)
     plain = reference.Plain(TinyModel(), generator, CommandedOracle(), COLUMNS, 8)
     for done in engine.run(jobs()):
         outcome = reference.guided(plain, done.job.image, done.job.label, done.job.seed, search)
-        assert_agrees(done.climbs[0], outcome, done.pictures[0])
+        assert_agrees(done.climbs[0], outcome, done.images[0])
         assert done.places[0].shape == (110,)
 
 
@@ -198,7 +199,7 @@ def test_the_study_finds_the_cells_of_the_classes_and_decodes_their_window(tmp_p
     (mask,) = (tmp_path / "masks").glob("*.safetensors")
     assert around(load(mask).kept.any(0)).area <= 8  # half of 4 × 4 cells
     (row,) = report.findings.tables[0].rows
-    assert {"test score", "time of a step", "time of a climb", "PSNR to the whole decoder"} <= set(row.values)
+    assert {"test score", "time of a climb", "PSNR to the whole decoder"} <= set(row.values)
     assert "of 4 × 4 cells" in report.findings.notes[0]
     told = [json.loads(file.read_text())["provenance"] for file in (tmp_path / "runs").glob("*/run.json")]
     assert sum(load(mask).sha256 in json.dumps(each) for each in told) == 1

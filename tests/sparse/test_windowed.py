@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import pytest
 import torch
 from torch import nn
 
-from counterfoil.engine.scheduler import Finished, Job
+from counterfoil.core.spec import EngineSpec, SearchSpec
+from counterfoil.doctor.similarity import psnr
+from counterfoil.engine.scheduler import Engine, Job
 from counterfoil.parts import registry
 from counterfoil.parts.generators.autoencoders import GaussianAutoencoder, TinyAutoencoder
 from counterfoil.parts.generators.latent import LatentGenerator
@@ -18,10 +18,10 @@ from counterfoil.parts.generators.sparse.submodel import CannotCrop, Submodel
 from counterfoil.parts.generators.vqgan.configuration import Architecture
 from counterfoil.parts.generators.vqgan.generator import GumbelVqganAutoencoder, VqganAutoencoder
 from counterfoil.parts.generators.vqgan.network import Vqgan
-from counterfoil.studies.sparse_fit.saving import in_turn, measure, psnr
+from counterfoil.studies.sparse import _psnr, time_in_turn
 from counterfoil.testing import check_generator, pictures
+from tests.fakes import CommandedOracle, TinyModel
 from tests.fakes import TinyAutoencoder as PlainModule
-from tests.fakes import TinyModel
 
 pytestmark = pytest.mark.xdist_group("windows")
 
@@ -217,27 +217,16 @@ def test_less_is_decoded():
     assert windowed.share == 0.25 and counts[1] < 0.45 * counts[0]
 
 
-def test_the_saving_is_measured_in_turns_with_the_whole_decoder():
+def test_engines_climb_in_turn_for_the_same_images_and_places_are_kept():
     inner, mask = MAKES["vqgan"]()
-    found = measure(WindowedGenerator(inner, mask), TinyModel(), pictures(2, 64), rounds=2)
-    assert found.dense.shape == found.sparse.shape == (2, 5) and (found.dense > 0).any() and found.psnr.shape == (2,)
-    low, middle, high = found.ratio(10)
-    assert 0 < low <= middle <= high
-
-
-def test_engines_climb_in_turn_for_the_same_images():
-    ran: list[tuple[str, int]] = []
-
-    class Noted:
-        device = torch.device("cpu")
-
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def run(self, jobs: Sequence[Job]) -> Iterator[Finished]:
-            ran.append((self.name, len(jobs)))
-            return iter(())
-
-    rounds = list(in_turn([Noted("whole"), Noted("masked")], [None] * 5, 2))  # type: ignore[list-item]
-    assert ran == 2 * [("whole", 5), ("masked", 5)]
-    assert [len(seconds) for seconds in rounds] == [2, 2]
+    parts, search = (TinyModel(), CommandedOracle()), SearchSpec(budget=1, control="none")
+    layout = EngineSpec(slots=2, batch_size=2)
+    engines = [
+        Engine(parts[0], each, parts[1], columns=[0, 1, 2, 3], search=search, layout=layout, keep_places=True)
+        for each in (inner, SparseGenerator(inner, mask))  # which decodes all of it, so only rounding to 8 bits is left
+    ]
+    work = [Job(f"image {at}", image, at, at) for at, image in enumerate(pictures(2, 64))]
+    seconds, results = time_in_turn(engines, work, rounds=1)
+    assert seconds.shape == (1, 2)
+    assert [result.places[0].shape for result in results] == [(int(mask.kept.sum()),)] * 2
+    assert all(_psnr(engines[1].step.given, result, "cpu") > 50 for result in results)

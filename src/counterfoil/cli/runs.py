@@ -12,7 +12,7 @@ from counterfoil import protocols
 from counterfoil.cli.output import echo
 from counterfoil.core import spec as specs
 from counterfoil.core.naming import default_folder
-from counterfoil.parts.fast import cards
+from counterfoil.parts.fast import dtypes
 from counterfoil.protocols.ray.execution import Execution
 
 Text = str | None
@@ -49,7 +49,7 @@ def run(
         ),
     ] = None,
     precision: Annotated[
-        Text, typer.Option(help="For fmr: float32 (the default on a CPU), tf32 or bf16 (the default on a GPU that has it).")
+        Text, typer.Option(help="For fmr: float32 (the default on a CPU) or bf16 (the default on a GPU that has it).")
     ] = None,
     compiled: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="For fmr: compile the parts; by default for long runs on a GPU.")
@@ -116,7 +116,9 @@ def read(file: Path | None) -> dict[str, Any]:
 def resolve(values: dict[str, Any], **asked: Any) -> tuple[Any, Execution]:
     """The specification that values come to, and where its work is to be done: by their `execution`, and what is `asked`."""
     execution = Execution.of(values.get("execution"), **asked)
-    return protocols.parse(cards.suited({key: value for key, value in values.items() if key != "execution"})), execution
+    return protocols.parse(
+        dtypes.with_supported_precision({key: value for key, value in values.items() if key != "execution"})
+    ), execution
 
 
 def _put(values: dict[str, Any], section: str, key: str, value: Any) -> None:

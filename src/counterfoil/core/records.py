@@ -53,6 +53,7 @@ class Trial:
     path_loss: tuple[float, ...] = ()  # the tested model's loss on the picture kept after 0, 1, 2, … steps
     path_predicted: tuple[int, ...] = ()  # its prediction there, in the run's classes; -1 for any other class
     path_score: tuple[float, ...] = ()  # the oracle's score for the label there
+    path_distance: tuple[float, ...] = ()  # how far what moves was from its start, root mean square in the generator's scale
     variant: str = ""  # which of several pictures made of the image
     factor: str = ""  # what was varied: background, adjective, material …
     value: str = ""  # what it was changed to, or set to

@@ -14,8 +14,8 @@ from counterfoil.core.errors import BadData
 from counterfoil.core.spec import FmrSpec, RunSpec
 from counterfoil.doctor.sample import handful
 from counterfoil.doctor.speed import measure
+from counterfoil.engine.device import synchronize
 from counterfoil.engine.scheduler import Engine, Job
-from counterfoil.engine.transfers import settle
 from counterfoil.parts.datasets.subset import take
 from counterfoil.protocols.assembly import assemble
 
@@ -73,16 +73,18 @@ def _climbing(spec: FmrSpec, images: int | None) -> Measured:
             raise BadData(f"{spec.data.name}: none of {count} pictures can be read")
         return jobs
 
-    for _ in engine.run(read(min(images or engine.tile, engine.tile))):  # on a GPU this also finds out how many slots fit
+    for _ in engine.run(
+        read(min(images or engine.batch_size, engine.batch_size))
+    ):  # on a GPU this also finds out how many slots fit
         pass
     jobs = read(images or enough(engine))
-    settle(spec.device)
+    synchronize(spec.device)
     began = time.perf_counter()
     finished = list(engine.run(jobs))
-    settle(spec.device)
+    synchronize(spec.device)
     seconds = (time.perf_counter() - began) / len(jobs)
-    few = handful(assembly, min(len(jobs), engine.tile))
-    alone = measure(assembly, few, climbs=engine.climbing, engine=engine)
+    few = handful(assembly, min(len(jobs), engine.batch_size))
+    alone = measure(assembly, few, climbs=engine.needs_gradient, engine=engine)
     guided = sum(one.climbs[0].queries for one in finished) / len(jobs)
     others = sum(climb.queries for one in finished for climb in one.climbs[1:]) / len(jobs)
     steps = guided if alone.climbing else 0.0

@@ -12,8 +12,8 @@ from counterfoil.core.errors import one_line
 from counterfoil.core.spec import SearchSpec
 from counterfoil.doctor.findings import Finding
 from counterfoil.doctor.sample import Handful
-from counterfoil.engine.guidance import GradientAscent, StepLength
-from counterfoil.engine.scheduler import EightBits
+from counterfoil.engine.guidance import StepLength
+from counterfoil.engine.step import RoundTo8Bits
 from counterfoil.parts.contracts import Generator, Model
 
 LENGTHS = (1e-4, 3e-4, 1e-3, 3e-3)  # of the difference, root-mean-square a pixel: below them rounding, above them curvature
@@ -96,7 +96,7 @@ def check_climb(model: Model, generator: Generator, few: Handful, search: Search
     leaf = state[generator.moving].detach().requires_grad_()
     try:
         with torch.enable_grad():
-            pictures = EightBits.apply(generator.render({**state, generator.moving: leaf}).float())
+            pictures = RoundTo8Bits.apply(generator.render({**state, generator.moving: leaf}).float())
             before = F.cross_entropy(model.logits(pictures).float(), some.truth, reduction="none")
             gradient = torch.autograd.grad(before.sum(), leaf)[0].float()
     except RuntimeError as error:
@@ -107,11 +107,10 @@ def check_climb(model: Model, generator: Generator, few: Handful, search: Search
         return {"through the generator": kind}, [
             _blocked(f"the gradient through the generator is {kind}", f"{len(flat)} pictures")
         ]
-    guidance = GradientAscent(StepLength(search.step, search.norm, search.unit))
+    length = StepLength(generator.step_size if search.step is None else search.step, search.norm, search.unit)
     with torch.no_grad():
-        nobody = [0] * len(flat)  # nothing is drawn
-        signal = guidance.direction(gradient, moving=leaf.detach(), scale=state["scale"], seeds=nobody, draws=nobody)
-        moved = EightBits.apply(generator.render(dict(generator.step(state, signal))).float())
+        signal = length.scale_to_step(gradient, state["scale"])
+        moved = RoundTo8Bits.apply(generator.render(dict(generator.step(state, signal))).float())
         after = F.cross_entropy(model.logits(moved).float(), some.truth, reduction="none")
     risen = (after > before).float().mean().item()
     rows = {"one step through the generator": f"raises the loss of {risen:.0%} of {len(flat)} pictures"}

@@ -8,7 +8,7 @@ from torch import Tensor
 from counterfoil.doctor.findings import Finding
 from counterfoil.doctor.sample import Handful, in_tiles, percent, share, verdicts
 from counterfoil.doctor.similarity import psnr, ssim
-from counterfoil.engine.scheduler import CPU_TILE
+from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.metrics.significance import mcnemar
 from counterfoil.parts.contracts import Generator, Model, Oracle
 
@@ -16,7 +16,7 @@ from counterfoil.parts.contracts import Generator, Model, Oracle
 def reconstructed(generator: Generator, few: Handful) -> Tensor:
     """The plain reconstructions, in 8 bits.  # → (N, 3, H, W)"""
     made = []
-    rows = CPU_TILE if few.images.device.type == "cpu" else 64
+    rows = CPU_BATCH if few.images.device.type == "cpu" else 64
     with torch.no_grad():
         for at in range(0, len(few), rows):
             part = few.rows(slice(at, at + rows))

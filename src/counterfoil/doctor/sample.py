@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadImage, RunFailed
 from counterfoil.core.records import Estimate
-from counterfoil.engine.scheduler import CPU_TILE
+from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.metrics.estimate import Share, estimate
 from counterfoil.parts import calls
 from counterfoil.parts.contracts import Oracle
@@ -59,14 +59,14 @@ def handful(assembly: Assembly, count: int) -> Handful:
 
 def in_tiles(answer: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     """The answers for many pictures, asked for a few at a time, without gradients."""
-    rows = CPU_TILE if images.device.type == "cpu" else 64
+    rows = CPU_BATCH if images.device.type == "cpu" else 64
     with torch.no_grad():
         return torch.cat([answer(part).float() for part in images.split(rows)])
 
 
 def verdicts(oracle: Oracle, images: Tensor, labels: Tensor) -> Tensor:
     """What the oracle says of many pictures, asked for a few at a time: 1 kept, 0 rejected, -1 abstains.  # → (N,)"""
-    rows = CPU_TILE if images.device.type == "cpu" else 64
+    rows = CPU_BATCH if images.device.type == "cpu" else 64
     with torch.no_grad():
         parts = zip(images.split(rows), labels.split(rows), strict=True)
         said = torch.cat([calls.verdicts_of(oracle.judge, some, truth) for some, truth in parts])  # (N, 3)

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from counterfoil.core.errors import RunFailed
 from counterfoil.doctor.sample import Handful
-from counterfoil.engine.scheduler import EightBits, Engine
-from counterfoil.engine.transfers import settle
+from counterfoil.engine.device import synchronize
+from counterfoil.engine.scheduler import Engine
+from counterfoil.engine.step import RoundTo8Bits
 from counterfoil.protocols.assembly import Assembly
 from counterfoil.protocols.fmr import fmr
 
@@ -36,7 +37,7 @@ def measure(assembly: Assembly, few: Handful, *, climbs: bool, engine: Engine | 
     They compute as the engine has them compute, but for compiler and graphs, which take their time before the first step.
     """
     engine = engine or assembly.engine()
-    rows = min(len(few), engine.tile)
+    rows = min(len(few), engine.batch_size)
     while True:
         try:
             return _measured(engine, few.rows(slice(0, rows)), climbs=climbs)
@@ -51,20 +52,20 @@ def measure(assembly: Assembly, few: Handful, *, climbs: bool, engine: Engine | 
 
 
 def _measured(engine: Engine, some: Handful, *, climbs: bool) -> Speed:
-    model, generator, oracle = engine.ascent.model, engine.ascent.generator, engine.ascent.oracle
-    numbers = engine.ascent.acceleration.numbers
-    with torch.no_grad(), numbers(engine.device, half=False):
+    model, generator, oracle = engine.step.model, engine.step.generator, engine.step.oracle
+    computing = engine.step.acceleration.computing
+    with torch.no_grad(), computing(engine.device, low=False):
         state = generator.start(some.images, some.labels, some.seeds)
 
     def climb() -> Tensor | None:
         leaf = state[generator.moving].detach().requires_grad_()
-        pictures = EightBits.apply(generator.render({**state, generator.moving: leaf}).float())
+        pictures = RoundTo8Bits.apply(generator.render({**state, generator.moving: leaf}).float())
         loss = F.cross_entropy(model.logits(pictures).float(), some.truth)
         return torch.autograd.grad(loss, leaf, allow_unused=True)[0]
 
     def seconds(work: Callable[[], object], *, slopes: bool = False) -> float:
         def once() -> None:
-            with torch.set_grad_enabled(slopes), numbers(engine.device):  # entered anew for each call, as in a run
+            with torch.set_grad_enabled(slopes), computing(engine.device):  # entered anew for each call, as in a run
                 work()
 
         return _seconds(once, engine.device) / len(some)
@@ -105,8 +106,8 @@ def duration(seconds: float) -> str:
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:
     work()
-    settle(device)
+    synchronize(device)
     began = time.perf_counter()
     work()
-    settle(device)
+    synchronize(device)
     return time.perf_counter() - began

@@ -10,7 +10,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from counterfoil.doctor.findings import Finding
 from counterfoil.doctor.sample import Handful
 from counterfoil.parts.contracts import Model
-from counterfoil.protocols.independence import modules_of
+from counterfoil.parts.weights import modules_of
 
 TOLERANCE = 0.01  # of the spread of the logits; kernels that round differently stay far below it
 _EVALUATION = "put the network into evaluation mode: module.eval(), and training=self.training in functional dropout"

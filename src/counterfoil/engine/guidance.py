@@ -1,4 +1,4 @@
-"""Where the next step goes: along the tested model's gradient, or in random directions of the same length.
+"""Where the next step goes: along the tested model's gradient, or in random directions.
 
 A direction has the shape of the tensor that moves and the length of one whole step. A random draw is a function of all bits of
 the row's own seed and of the draw's number, so it does not depend on the batch or the slot. It is made on the device. A draw
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.lots import lot
-from counterfoil.engine.transfers import sent
+from counterfoil.engine.device import send
 from counterfoil.parts.generators.draws import normal, uniform
 
 Norm = Literal["sign", "l2", "raw"]
@@ -24,7 +24,7 @@ Unit = Literal["scale", "absolute"]
 
 @dataclass(frozen=True)
 class StepLength:
-    """How long a step is.
+    """Length of a step.
 
     In unit `scale` a step is `step` times the generator's own scale for that image, root-mean-square over the coordinates,
     so that `sign` and `l2` steps have the same Euclidean length. In unit `absolute` it is `step` in the norm itself: a
@@ -35,7 +35,7 @@ class StepLength:
     norm: Norm
     unit: Unit
 
-    def fit(self, direction: Tensor, scale: Tensor) -> Tensor:
+    def scale_to_step(self, direction: Tensor, scale: Tensor) -> Tensor:
         """`direction` normalised and scaled to one step, row by row.  # (N, …), (N,)"""
         if self.norm == "sign":
             direction = direction.sign()
@@ -48,8 +48,19 @@ class StepLength:
         return self.step * direction
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Images that take a step: where they stand, and what their random draws depend on."""
+
+    moving: Tensor  # (N, …)
+    scale: Tensor  # (N,), the generator's natural length of a step of 1
+    seeds: Sequence[int]
+    draws: Sequence[int]  # numbers of the next draw
+    lengths: Sequence[float] = ()  # root mean square in the generator's scale, for steps at a given distance
+
+
 class Guidance(Protocol):
-    """Chooses directions. `climbs_only` says whether a move that does not raise the loss is taken back."""
+    """Chooses directions. `climbs_only` says whether a move that does not raise the loss is undone."""
 
     @property
     def needs_gradient(self) -> bool: ...
@@ -57,10 +68,8 @@ class Guidance(Protocol):
     @property
     def climbs_only(self) -> bool: ...
 
-    def direction(
-        self, gradient: Tensor | None, *, moving: Tensor, scale: Tensor, seeds: Sequence[int], draws: Sequence[int]
-    ) -> Tensor:
-        """One step for every row.  # moving, gradient: (N, …); scale: (N,)"""
+    def direction(self, gradient: Tensor | None, rows: Rows) -> Tensor:
+        """One step for every row.  # gradient: (N, …) → (N, …)"""
         ...
 
 
@@ -72,16 +81,14 @@ class GradientAscent:
     needs_gradient = True
     climbs_only = False
 
-    def direction(
-        self, gradient: Tensor | None, *, moving: Tensor, scale: Tensor, seeds: Sequence[int], draws: Sequence[int]
-    ) -> Tensor:
+    def direction(self, gradient: Tensor | None, rows: Rows) -> Tensor:
         assert gradient is not None
-        return self.length.fit(gradient, scale)
+        return self.length.scale_to_step(gradient, rows.scale)
 
 
 @dataclass(frozen=True)
 class RandomSteps:
-    """The control: as many steps as the guided arm takes, each as long, in a new random direction.
+    """Control at matched path: as many steps as the guided arm takes, each as long, in a new random direction.
 
     It matches the path, not the distance: random steps partly undo each other, so after ten it is 3.2 step lengths from the
     start, where the guided climb is 5.8.
@@ -95,13 +102,25 @@ class RandomSteps:
         """A raw gradient step is as long as the gradient, so the control has to know that length."""
         return self.length.norm == "raw"
 
-    def direction(
-        self, gradient: Tensor | None, *, moving: Tensor, scale: Tensor, seeds: Sequence[int], draws: Sequence[int]
-    ) -> Tensor:
-        noise = draw(moving, seeds, draws, stream="control")  # apart from that of a search
+    def direction(self, gradient: Tensor | None, rows: Rows) -> Tensor:
+        noise = draw(rows.moving, rows.seeds, rows.draws, stream="control")  # apart from that of a search
         if gradient is not None:
             noise = noise / _length(noise) * _length(gradient)
-        return self.length.fit(noise, scale)
+        return self.length.scale_to_step(noise, rows.scale)
+
+
+@dataclass(frozen=True)
+class RandomLine:
+    """Control at matched distance: one random line per image, on which step t ends as far away as the guided climb's step t."""
+
+    needs_gradient = False
+    climbs_only = False
+
+    def direction(self, gradient: Tensor | None, rows: Rows) -> Tensor:
+        line = draw(rows.moving, rows.seeds, [0] * len(rows.seeds), stream="line")
+        lengths = send(torch.tensor(list(rows.lengths), dtype=line.dtype), line.device)  # (N,)
+        each: float = line[0].numel() ** 0.5
+        return line / _length(line) * each * _column(lengths * rows.scale, line)
 
 
 @dataclass(frozen=True)
@@ -118,12 +137,10 @@ class RandomSearch:
     needs_gradient = False
     climbs_only = True
 
-    def direction(
-        self, gradient: Tensor | None, *, moving: Tensor, scale: Tensor, seeds: Sequence[int], draws: Sequence[int]
-    ) -> Tensor:
-        spatial = moving.dim() >= 4 and min(moving.shape[-2:]) >= 4
-        noise = draw_patch(moving, seeds, draws) if spatial else draw(moving, seeds, draws)
-        return self.length.fit(noise, scale)
+    def direction(self, gradient: Tensor | None, rows: Rows) -> Tensor:
+        spatial = rows.moving.dim() >= 4 and min(rows.moving.shape[-2:]) >= 4
+        noise = (draw_patch if spatial else draw)(rows.moving, rows.seeds, rows.draws)
+        return self.length.scale_to_step(noise, rows.scale)
 
 
 def draw(like: Tensor, seeds: Sequence[int], draws: Sequence[int], *, stream: str = "search") -> Tensor:
@@ -161,11 +178,11 @@ def _window(start: Tensor, share: Tensor, cells: Tensor, side: int) -> tuple[Ten
 def _keys(seeds: Sequence[int], draws: Sequence[int], stream: str, device: torch.device) -> Tensor:
     """One seed per draw.  # → (N,) int64"""
     keys = [lot(seed, abs(number), stream) % 2**63 for seed, number in zip(seeds, draws, strict=True)]
-    return sent(torch.tensor(keys), device)
+    return send(torch.tensor(keys), device)
 
 
 def _signs(draws: Sequence[int], like: Tensor) -> Tensor:
-    return _column(sent(torch.tensor([-1.0 if number < 0 else 1.0 for number in draws]), like.device), like)
+    return _column(send(torch.tensor([-1.0 if number < 0 else 1.0 for number in draws]), like.device), like)
 
 
 def _length(rows: Tensor) -> Tensor:

@@ -49,6 +49,8 @@ class Generator(Protocol):
     """Name of the state's tensor that is searched."""
     size: int | None
     """Side of the square images it works on, or None for any size."""
+    step_size: float
+    """Default length of a search step, in `state["scale"]`."""
 
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
         """The state whose rendering is the plain reconstruction of `images`.  # labels, seeds: (N,) int64"""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -35,6 +36,8 @@ PREFERRED = (
 """Names that weights have in a model's folder, the safest first."""
 
 _INSIDE = ("state_dict", "model_state_dict", "model", "ema", "state_dict_ema")  # where training scripts put the weights
+_DEEPEST = 6  # parts within parts that are looked into
+_NO_PARTS = (type, ModuleType, FunctionType, MethodType, Tensor, str, bytes)  # and what hangs on them is not theirs
 _WRAPPERS = ("module.", "_orig_mod.")  # what parallel training and compilation put before every name
 
 
@@ -118,6 +121,25 @@ def fingerprint(module: nn.Module) -> str:
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         total.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return total.hexdigest()
+
+
+def modules_of(part: Any) -> Iterator[nn.Module]:
+    """The torch modules a part holds, in itself or in the parts it is made of."""
+    seen: set[int] = set()
+    waiting: list[tuple[Any, int]] = [(part, 0)]
+    while waiting:
+        held, depth = waiting.pop()
+        if id(held) in seen or depth > _DEEPEST or isinstance(held, _NO_PARTS):
+            continue
+        seen.add(id(held))
+        if isinstance(held, nn.Module):
+            yield held
+        elif isinstance(held, list | tuple):
+            waiting.extend((each, depth) for each in held)
+        elif isinstance(held, dict):
+            waiting.extend((each, depth) for each in held.values())
+        elif hasattr(held, "__dict__"):
+            waiting.extend((each, depth + 1) for each in vars(held).values())
 
 
 def from_hub(repository: str, names: Sequence[str] = PREFERRED, *, revision: str | None = None) -> Path:

@@ -22,7 +22,7 @@ from counterfoil.parts import labels, registry
 from counterfoil.parts.contracts import Dataset, Generator, Model, Oracle, Sample, to_device
 from counterfoil.parts.datasets.excerpt import Excerpt, Listed
 from counterfoil.parts.datasets.subset import take
-from counterfoil.parts.fast.settings import check_precision
+from counterfoil.parts.fast.dtypes import check_precision
 from counterfoil.parts.generators.sparse.mask import load as load_mask
 from counterfoil.parts.generators.sparse.windowed import masked
 from counterfoil.protocols import independence
@@ -44,7 +44,7 @@ class Assembly:
     size: int
     caution: str | None = None  # why the oracle's word may not count, where that was forced
 
-    def engine(self, search: SearchSpec | None = None) -> Engine:
+    def engine(self, search: SearchSpec | None = None, *, keep_places: bool = False) -> Engine:
         """An engine over these parts."""
         return Engine(
             self.model,
@@ -56,6 +56,7 @@ class Assembly:
             device=self.spec.device,
             pixels=len(self.dataset) * self.size**2,
             classes=len(self.dataset.classes),
+            keep_places=keep_places,
         )
 
     def fitted_engine(self) -> Engine:
@@ -120,8 +121,16 @@ def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
         generator = masked(generator, load_mask(spec.search.mask))
     oracle: Oracle = part("oracle", spec.oracle).bind(dataset.classes)
     caution = independence.check(model, oracle, force=spec.force)
+    spec = with_step(spec, generator)
     size = size_of(spec, f"generator {spec.generator.name}", generator.size, model)
     return Assembly(spec, model, dataset, generator, oracle, columns, size, caution)
+
+
+def with_step(spec: FmrSpec, generator: Generator) -> FmrSpec:
+    """The specification with the generator's own step where none is given, so that a run says what it used."""
+    if spec.search.step is not None:
+        return spec
+    return spec.model_copy(update={"search": spec.search.model_copy(update={"step": float(generator.step_size)})})
 
 
 def open_data(spec: FmrSpec | LanceSpec, given: Given | None = None) -> Dataset:

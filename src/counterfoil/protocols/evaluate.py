@@ -18,11 +18,10 @@ from counterfoil.core.progress import watching
 from counterfoil.parts import contracts
 from counterfoil.parts.contracts import Dataset, provenance_of
 from counterfoil.parts.datasets.tensors import ArrayDataset
-from counterfoil.parts.fast import cards
+from counterfoil.parts.fast import dtypes
 from counterfoil.parts.models.module import ModuleModel
-from counterfoil.parts.weights import fingerprint
+from counterfoil.parts.weights import fingerprint, modules_of
 from counterfoil.protocols.assembly import Given
-from counterfoil.protocols.independence import modules_of
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.reading import Run
 
@@ -81,7 +80,7 @@ def evaluate(
             if key == "model":  # where a run has several models, by name
                 objects[values[key]] = value
     execution = Execution.of(values.pop("execution", None))
-    spec = protocols.parse(cards.suited(values))
+    spec = protocols.parse(dtypes.with_supported_precision(values))
     folder = Path(out) if out else default_folder(spec)
     with watching(spec.subject) as (watch, tell):
         return protocols.run(spec, folder, given=Given(objects), execution=execution, watch=watch, tell=tell)

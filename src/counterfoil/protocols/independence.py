@@ -7,23 +7,21 @@ one as well, so that a common trunk under two heads, or one network saved by two
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import FunctionType, MethodType, ModuleType
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts.contracts import provenance_of
+from counterfoil.parts.weights import modules_of
 
 SHARE = 0.05  # of the smaller one's weights; below it are fixed filters and tables that many networks have alike
 SMALLEST = 256  # values; smaller tensors may be equal by chance of their making
 MAKERS = ("generator", "editor", "painter")
 """The roles whose parts make pictures, some of them led by a network that also judges."""
 _LOOKED_AT = 64  # values of a tensor that are compared first
-_DEEPEST = 6  # parts within parts that are looked into
-_NO_PARTS = (type, ModuleType, FunctionType, MethodType, Tensor, str, bytes)  # and what hangs on them is not theirs
 
 
 def check(model: Any, oracle: Any, *, force: bool = False) -> str | None:
@@ -101,25 +99,6 @@ def _tensors(part: Any) -> list[Tensor]:
                 if not bool((flat == flat[0]).all()):
                     found[tensor.data_ptr()] = flat
     return list(found.values())
-
-
-def modules_of(part: Any) -> Iterator[nn.Module]:
-    """The torch modules a part holds, in itself or in the parts it is made of."""
-    seen: set[int] = set()
-    waiting: list[tuple[Any, int]] = [(part, 0)]
-    while waiting:
-        held, depth = waiting.pop()
-        if id(held) in seen or depth > _DEEPEST or isinstance(held, _NO_PARTS):
-            continue
-        seen.add(id(held))
-        if isinstance(held, nn.Module):
-            yield held
-        elif isinstance(held, list | tuple):
-            waiting.extend((each, depth) for each in held)
-        elif isinstance(held, dict):
-            waiting.extend((each, depth) for each in held.values())
-        elif hasattr(held, "__dict__"):
-            waiting.extend((each, depth + 1) for each in vars(held).values())
 
 
 def _mark(flat: Tensor) -> tuple[Any, ...]:

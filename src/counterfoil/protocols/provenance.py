@@ -43,7 +43,7 @@ def working(engine: Engine) -> dict[str, Any]:
     """What an engine came to by itself that the last digits depend on; on a processor they do not."""
     if engine.device.type == "cpu":
         return {}
-    return {"tile": engine.tile, "compiled": engine.ascent.acceleration.compile}
+    return {"batch_size": engine.batch_size, "compiled": engine.step.acceleration.compile}
 
 
 def describe(parts: Mapping[str, Any], spec: RunSpec, *, size: int, device: str) -> dict[str, Any]:

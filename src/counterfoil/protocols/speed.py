@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil.engine.transfers import settle
+from counterfoil.engine.device import synchronize
 from counterfoil.parts.contracts import Model
-from counterfoil.protocols.independence import modules_of
+from counterfoil.parts.weights import modules_of
 from counterfoil.store.files import canonical, write_whole, writing
 
 NAME = "speed.json"
@@ -49,10 +49,10 @@ def images_per_second(model: Model, pictures: Tensor, *, seconds: float = SECOND
     with torch.no_grad():
         model.logits(pictures)
         while len(times) < FEWEST or (sum(times) < seconds and len(times) < MOST):
-            settle(pictures.device)
+            synchronize(pictures.device)
             begun = time.perf_counter()
             model.logits(pictures)
-            settle(pictures.device)
+            synchronize(pictures.device)
             times.append(time.perf_counter() - begun)
     return len(pictures) / max(min(times), 1e-9)
 

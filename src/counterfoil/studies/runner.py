@@ -11,7 +11,7 @@ from typing import Any
 
 from counterfoil import studies
 from counterfoil.core.errors import BadSpec, CounterfoilError
-from counterfoil.engine.transfers import settle
+from counterfoil.engine.device import synchronize
 from counterfoil.store.files import write_whole, writing
 from counterfoil.studies.base import Findings, Study, StudySettings, aligned
 from counterfoil.studies.runs import Runs
@@ -85,7 +85,7 @@ def run(name: str, base: StudySettings, runs: Runs | None = None) -> StudyReport
     runs = (runs or Runs(settings)).under(settings)
     began, worked = time.monotonic(), time.process_time()
     findings = study.run(runs)
-    settle(settings.device)
+    synchronize(settings.device)
     report = StudyReport(study, settings, findings, time.monotonic() - began, time.process_time() - worked)
     write(settings.folder / f"{name}.json", report.to_dict())
     return report

@@ -78,7 +78,7 @@ class Runs:
             "limit": images,
             "seed": settings.seed,
             "device": settings.device,
-            "search": {"control": False, **settings.search, **changes.pop("search", {})},
+            "search": {"control": "none", **settings.search, **changes.pop("search", {})},
         }
         if settings.device != "cpu":  # many short runs gain nothing from compiling or from fewer digits
             values["engine"] = {"slots": min(images or 256, 256), "precision": "float32"}

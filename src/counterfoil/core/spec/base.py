@@ -47,7 +47,7 @@ Part = Annotated[PartSpec, BeforeValidator(_part)]
 Data = Annotated[PartSpec, BeforeValidator(_data)]
 
 
-Precision = Literal["float32", "tf32", "bf16"]
+Precision = Literal["float32", "bf16"]
 
 
 def _short(value: Any) -> Any:
@@ -57,8 +57,8 @@ def _short(value: Any) -> Any:
 class EngineSpec(Strict):
     """How the work is laid out on the machine. On a CPU in float32 none of this changes a number."""
 
-    slots: int | None = Field(None, ge=1, description="images under way at a time; default 32 on a CPU, two tiles on a GPU")
-    tile: int | None = Field(None, ge=1, description="images in one call of a part; default 8 on a CPU, what fits on a GPU")
+    slots: int | None = Field(None, ge=1, description="images in progress at a time; default 32 on a CPU, two batches on a GPU")
+    batch_size: int | None = Field(None, ge=1, description="images in one call of a part; default 8 on a CPU, what fits on a GPU")
     precision: Annotated[Precision, BeforeValidator(_short)] = Field(
         "float32",
         description="what parts compute in; losses, distances, steps: float32 always; by default bf16 on a GPU that has it",
@@ -78,7 +78,7 @@ class StagesSpec(Strict):
     chunk_images: int = Field(64, ge=1, description="images in one part of the store")
 
 
-FREE = ("device", "strict", *(f"engine.{name}" for name in ("slots", "tile", "chunk_images", "batch", "workers")))
+FREE = ("device", "strict", *(f"engine.{name}" for name in ("slots", "batch_size", "tile", "chunk_images", "batch", "workers")))
 """Keys of a specification that lay out the work, or end it, and change no number. A resumed run may give them anew."""
 
 Presets = Mapping[str, Mapping[str, Mapping[str, Any]]]

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from counterfoil.core.spec.base import Data, EngineSpec, Part, RunSpec, Strict
 
-OWN_STEPS = {"pixels": 0.002, "transforms": 0.1}
-"""Steps, unless others are given, of generators that move other things than latents: half a grey level, a tenth of a severity."""
+Control = Literal["none", "path", "distance"]
+
+
+def _control(value: Any) -> Any:
+    """Accept yes and no as well: a control at matched path, and none."""
+    return {True: "path", False: "none"}.get(value, value) if isinstance(value, bool) else value
 
 
 class SearchSpec(Strict):
     """How the search climbs. The paper leaves several of these open; reports print the ones used."""
 
     budget: int = Field(10, ge=0, description="steps at most")
-    step: float = Field(0.03, gt=0, description="length of a step; pixels: 0.002, transforms: 0.1 unless given")
+    step: float | None = Field(None, gt=0, description="length of a step; the generator's own unless given")
     unit: Literal["scale", "absolute"] = Field("scale", description="whether a step counts in the generator's own scale")
     norm: Literal["sign", "l2", "raw"] = Field("l2", description="how the gradient is normalised")
     guidance: Literal["auto", "gradient", "search", "random"] = Field(
@@ -28,7 +32,10 @@ class SearchSpec(Strict):
     )
     stop_when_fooled: bool = Field(False, description="stop at the first picture the model gets wrong")
     mask: str | None = Field(None, description="a file with the coordinates that may move; 'study sparse' fits one")
-    control: bool = Field(True, description="also take random steps of equal length, as a control")
+    control: Annotated[Control, BeforeValidator(_control)] = Field(
+        "path",
+        description="random arm: path, as many steps of equal length; distance, along one line as far as the guided climb",
+    )
 
 
 class FmrSpec(RunSpec):
@@ -44,7 +51,7 @@ class FmrSpec(RunSpec):
 
     @model_validator(mode="before")
     @classmethod
-    def _fast_on_a_card(cls, values: Any) -> Any:
+    def _bf16_on_a_gpu(cls, values: Any) -> Any:
         """On a GPU the precision that is not given is bf16; it is written down here, so that a run says what it used."""
         if not isinstance(values, Mapping) or not str(values.get("device", "")).startswith("cuda"):
             return values
@@ -53,25 +60,7 @@ class FmrSpec(RunSpec):
             return values
         return {**values, "engine": {"precision": "bf16", **engine}}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _step_that_suits_the_generator(cls, values: Any) -> Any:
-        """A step that is not given is one for latents, unless what moves is something else; it is written down here too."""
-        if not isinstance(values, Mapping):
-            return values
-        search = values.get("search") or {}
-        own = OWN_STEPS.get(_kind(values.get("generator")))
-        if own is None or not isinstance(search, Mapping) or "step" in search:
-            return values
-        return {**values, "search": {"step": own, **search}}
-
     @property
     def subject(self) -> str:
         """The tested model."""
         return self.model.name
-
-
-def _kind(part: Any) -> str:
-    """What a part's name begins with, however the part is given."""
-    name = part.get("name") if isinstance(part, Mapping) else getattr(part, "name", part)
-    return str(name).partition(":")[0]

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from counterfoil.parts import weights
 from counterfoil.parts.editors.schedule import Schedule, make_schedule
-from counterfoil.parts.fast import cards, decoder
+from counterfoil.parts.fast import decoder, dtypes
 from counterfoil.parts.fast.hastened import Hastened
 from counterfoil.parts.fast.pipelines import BY_DEVICE
-from counterfoil.parts.fast.settings import Acceleration
 
 Precision = Literal["float32", "bfloat16", "float16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -78,7 +77,7 @@ class Diffusion(nn.Module):
         if self._hastened is not None:
             self._hastened.undo()
         self._hastened = self._decode = None
-        kind = cards.kind(self.precision, target)
+        kind = dtypes.dtype_for(self.precision, target)
         if kind != torch.float32 or self.compiled:
             self._hastened = Hastened(self.unet, kind, device=target, name="the denoiser", compiled=self.compiled)
         self.to(target)
@@ -121,7 +120,7 @@ class Diffusion(nn.Module):
         """Float32 that is asked for is float32 on a GPU too, where PyTorch would compute convolutions in TF32."""
         if self.precision != "float32":
             return contextlib.nullcontext()
-        return Acceleration("float32").numbers(self.device, half=False)
+        return dtypes.computing("float32", self.device)
 
     @contextlib.contextmanager
     def uncompiled(self) -> Iterator[None]:

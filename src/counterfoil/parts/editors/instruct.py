@@ -24,7 +24,7 @@ from counterfoil.parts.editors import rows
 from counterfoil.parts.editors.answers import answered
 from counterfoil.parts.editors.diffusion import PRECISIONS, plain_tokens
 from counterfoil.parts.editors.settings import shares
-from counterfoil.parts.fast import cards
+from counterfoil.parts.fast import dtypes
 from counterfoil.parts.fast.pipelines import BY_DEVICE, HastenedPipeline
 from counterfoil.parts.pipelines import load_pipeline, open_pipeline
 
@@ -101,7 +101,7 @@ class PipelineEditor:
         if self._hastened is not None:
             self._hastened.undo()
             self._hastened = None
-        kind = cards.kind(self.precision, torch.device(device))
+        kind = dtypes.dtype_for(self.precision, torch.device(device))
         if self.precision is None and kind != torch.float32:
             self._hastened = HastenedPipeline(self.pipeline, kind, device=torch.device(device))
         self.pipeline.to(device)

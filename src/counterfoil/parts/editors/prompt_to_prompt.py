@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil.engine.transfers import fetched
+from counterfoil.engine.device import fetch
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 from counterfoil.parts.editors import methods, rows
 from counterfoil.parts.editors.answers import answered
@@ -102,8 +102,8 @@ class PromptToPrompt:
         latents = made.unflatten(0, (len(some), len(candidates)))  # (E, S, C, h, w)
         sound = torch.isfinite(latents).flatten(1).all(1) & torch.isfinite(plain[torch.tensor(owners)]).flatten(1).all(1)
         # Decoded apart from the others of the batch, whose number would change the last digits on a GPU.
-        drawn = [fetched([self.diffusion.decode(candidates)]) for candidates in latents]
-        redrawn = [fetched([self.diffusion.decode(one)]) for one in plain.split(1)]
+        drawn = [fetch([self.diffusion.decode(candidates)]) for candidates in latents]
+        redrawn = [fetch([self.diffusion.decode(one)]) for one in plain.split(1)]
         return [
             EditResult(arriving()[0], redrawn[owner]()[0][0].clone()) if good else Refusal(f"{_BROKE} while redrawing")
             for arriving, owner, good in zip(drawn, owners, sound.tolist(), strict=True)

@@ -14,8 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from counterfoil.parts.fast.dtypes import float32
 from counterfoil.parts.fast.passes import has_triton
-from counterfoil.parts.fast.settings import real_float32
 
 CELLS = 64  # compared at a time on a CPU
 CELLS_ON_A_GPU = 16_384
@@ -31,7 +31,7 @@ def nearest_codes(cells: Tensor, book: Tensor) -> Tensor:
     lengths = book.square().sum(1)  # (K,)
     doubled = (-2 * book).T.contiguous()  # (D, K)
     at_a_time = CELLS if cells.device.type == "cpu" else CELLS_ON_A_GPU
-    with real_float32(cells.device):
+    with float32(cells.device):
         # A cell's own length adds the same to all its distances, so it is left out.
         found = torch.cat([first_least(torch.addmm(lengths, some, doubled)) for some in cells.split(at_a_time)])
     return first_of_equals(book)[found]

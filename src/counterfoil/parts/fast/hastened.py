@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from counterfoil.engine.fast import Compiled
 from counterfoil.parts.fast import unets
-from counterfoil.parts.fast.compiling import Compiled
 
 
 class Hastened:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from counterfoil.protocols.independence import modules_of
+from counterfoil.parts.weights import modules_of
 
 COLOURS = 4  # at most, in what is taken for a picture
 EVEN = 8  # channels that tensor cores want to have a multiple of

@@ -59,6 +59,7 @@ class InvertedGenerator:
     """Moves pictures in the latent space of a network, after finding them there."""
 
     moving = "latent"
+    step_size = 0.03
 
     def __init__(
         self, module: LatentModule, inversion: Inversion | None = None, *, account: dict[str, str] | None = None

@@ -72,6 +72,7 @@ class LatentGenerator:
     """Moves pictures in the latent space of an autoencoder."""
 
     moving = "latent"
+    step_size = 0.03
 
     def __init__(self, autoencoder: Autoencoder, *, space: Space = "before", size: int | None = None) -> None:
         if space not in get_args(Space):

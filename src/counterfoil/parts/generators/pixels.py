@@ -32,6 +32,7 @@ class PixelGenerator:
     """Moves the pixels themselves, inside an ε-ball around the source and inside [0, 1]."""
 
     moving = "pixels"
+    step_size = 0.002  # half a grey level
     size = None
 
     def __init__(

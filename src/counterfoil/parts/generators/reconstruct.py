@@ -24,6 +24,7 @@ class ReconstructGenerator:
     """Moves pixels, and puts every moved picture through another generator's plain reconstruction."""
 
     moving = "pixels"
+    step_size = 0.002  # half a grey level
 
     def __init__(self, inner: Generator) -> None:
         self.inner, self.size = inner, inner.size

@@ -41,6 +41,7 @@ class TransformGenerator:
     """
 
     moving = "severity"
+    step_size = 0.1  # of a severity
     size = None
 
     def __init__(self, families: Sequence[str] = tuple(FAMILIES), *, choose: Choose = "one", kinds: int = 1) -> None:

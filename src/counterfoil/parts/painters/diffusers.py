@@ -18,9 +18,8 @@ from counterfoil.core.errors import BadPart
 from counterfoil.parts import weights
 from counterfoil.parts.batches import in_batches
 from counterfoil.parts.contracts import Painted, Trait
-from counterfoil.parts.fast import cards
+from counterfoil.parts.fast import dtypes
 from counterfoil.parts.fast.pipelines import BY_DEVICE, HastenedPipeline
-from counterfoil.parts.fast.settings import Acceleration
 from counterfoil.parts.pipelines import load_pipeline
 from counterfoil.parts.pretrained import DTYPES
 
@@ -139,7 +138,7 @@ class PipelinePainter:
         if self._fast is not None:
             self._fast.undo()
             self._fast = None
-        dtype = cards.kind(self.options.dtype, target)
+        dtype = dtypes.dtype_for(self.options.dtype, target)
         if target.type == "cuda" and dtype != torch.float32:
             self._fast = HastenedPipeline(self.pipeline, dtype, device=target, compiled=self.options.compiled)
         self.pipeline.to(device)
@@ -175,8 +174,7 @@ class PipelinePainter:
         if "negative_prompt" in settings:
             settings["negative_prompt"] = [settings["negative_prompt"]] * len(rows)
         noise = [torch.Generator("cpu").manual_seed(seed) for _, seed in rows]
-        precision = Acceleration("float32" if self.options.dtype == "float32" else "bf16")
-        with precision.numbers(self._device, half=False):
+        with dtypes.computing("float32" if self.options.dtype == "float32" else "bf16", self._device, low=False):
             made = self.pipeline(prompt=[prompt for prompt, _ in rows], generator=noise, output_type="pt", **settings)
         flagged = getattr(made, "nsfw_content_detected", None)
         flags = [None] * len(rows) if flagged is None else [bool(flag) for flag in flagged]

@@ -10,8 +10,8 @@ from typing import Protocol
 from counterfoil.core.errors import BadImage
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
 from counterfoil.core.spec import FmrSpec
-from counterfoil.engine.climb import Climb, Look
-from counterfoil.engine.scheduler import Finished
+from counterfoil.engine.climb import Assessment, Climb
+from counterfoil.engine.scheduler import SearchResult
 from counterfoil.parts import images
 from counterfoil.parts.contracts import Sample
 from counterfoil.protocols import strict
@@ -51,7 +51,7 @@ class Outcome:
         target.add(self.trials, self.predictions, self.verdicts, self.pictures)
 
 
-def record(assembly: Assembly, finished: Finished, source: str) -> Outcome:
+def record(assembly: Assembly, finished: SearchResult, source: str) -> Outcome:
     """A trial an arm, and what model and oracle said of its pictures."""
     job, spec = finished.job, assembly.spec
     pictures: dict[str, bytes] = {}
@@ -63,7 +63,7 @@ def record(assembly: Assembly, finished: Finished, source: str) -> Outcome:
 
     clean, reconstruction = keep(images.png(job.image)), keep(images.png(finished.reconstruction))
     trials, predictions, verdicts = [], [], []
-    for climb, picture in zip(finished.climbs, finished.pictures, strict=True):
+    for climb, picture in zip(finished.climbs, finished.images, strict=True):
         made = images.png(picture) if climb.kept else b""
         path = [assembly.answer(look.predicted) for look in climb.kept]
         trial = Trial(
@@ -85,6 +85,7 @@ def record(assembly: Assembly, finished: Finished, source: str) -> Outcome:
             rejected_score=climb.rejected.score if climb.rejected else 0.0,
             path_loss=tuple(look.loss for look in climb.kept),
             path_predicted=tuple(predicted for predicted, _ in path),
+            path_distance=tuple(look.distance for look in climb.kept),
             path_score=tuple(look.score for look in climb.kept),
             path_said=tuple(said for _, said in path) if any(said for _, said in path) else (),
         )
@@ -108,13 +109,13 @@ def skipped(spec: FmrSpec, sample: Sample, problem: BadImage | str) -> Outcome:
     return Outcome((trial,), note=f"skipped {problem}")
 
 
-def _pictures(finished: Finished, climb: Climb) -> list[tuple[Picture, Look]]:
-    """The looks worth a record: at the clean picture and the reconstruction once an image, at what was made once an arm."""
-    looks: list[tuple[Picture, Look]] = []
+def _pictures(finished: SearchResult, climb: Climb) -> list[tuple[Picture, Assessment]]:
+    """The found worth a record: at the clean picture and the reconstruction once an image, at what was made once an arm."""
+    found: list[tuple[Picture, Assessment]] = []
     if climb is finished.climbs[0]:
         first = climb.kept[0] if climb.kept else climb.rejected
         assert first is not None
-        looks += [("clean", finished.clean), ("reconstruction", first)]
+        found += [("clean", finished.clean), ("reconstruction", first)]
     if climb.kept:
-        looks.append(("made", climb.kept[-1]))
-    return looks
+        found.append(("made", climb.kept[-1]))
+    return found

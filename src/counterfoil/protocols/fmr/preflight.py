@@ -24,7 +24,7 @@ def check(assembly: Assembly) -> None:
         bad.append(str(problem))
 
     few = replace(assembly, dataset=take(assembly.dataset, FEW))  # so many chances to have one reconstruction accepted
-    engine = few.engine(SearchSpec(budget=0, control=False))
+    engine = few.engine(SearchSpec(budget=0, control="none"))
     seen = 0
     try:
         for done in engine.run(few.jobs(iter(few.dataset), note)):

@@ -13,8 +13,7 @@ import torch
 from counterfoil.core import process
 from counterfoil.core.errors import BadImage, BadRun
 from counterfoil.core.spec import FmrSpec
-from counterfoil.engine.memory import CPU_SLOTS
-from counterfoil.engine.scheduler import CPU_TILE
+from counterfoil.engine.scheduler import CPU_BATCH, CPU_SLOTS
 from counterfoil.parts.contracts import Sample
 from counterfoil.protocols import pipeline, provenance, speed
 from counterfoil.protocols.assembly import Assembly, Given, assemble
@@ -48,8 +47,8 @@ class ClimbWorker:
         if check:
             preflight.check(assembly)
         self._engine = engine = assembly.fitted_engine()  # before anything is given out, as the driver gives out by slots
-        slots = max(engine.slots, engine.tile)
-        return Described(provenance.of_parts(assembly, engine), tuple(assembly.dataset.classes), slots, room=engine.room)
+        slots = max(engine.slots, engine.batch_size)
+        return Described(provenance.of_parts(assembly, engine), tuple(assembly.dataset.classes), slots, room=engine.capacity)
 
     def turn(self, order: Order[Sample]) -> Report:
         """Take in what is given, hand in what is asked for, and say what was finished."""
@@ -77,7 +76,7 @@ class ClimbWorker:
         if not (self._out / runfile.NAME).exists():
             raise BadRun(f"{self._out}: a worker cannot see the run; with several machines --out must be on a disk they share")
         assert self._assembly is not None
-        self._feed = Feed(self._assembly, self._skip, tile=self._engine.tile)
+        self._feed = Feed(self._assembly, self._skip, tile=self._engine.batch_size)
         self._writers = ThreadPoolExecutor(pipeline.THREADS, thread_name_prefix="write")  # of records and PNG files
         threading.Thread(target=self._climb, name="climb", daemon=True).start()
         self._begun = True
@@ -126,5 +125,5 @@ def _laid_out(spec: FmrSpec) -> FmrSpec:
     """On a processor one tile of slots is enough, and leaves less to be waited for at the end."""
     if torch.device(spec.device).type != "cpu":
         return spec
-    slots = min(spec.engine.slots or CPU_SLOTS, spec.engine.tile or CPU_TILE)
+    slots = min(spec.engine.slots or CPU_SLOTS, spec.engine.batch_size or CPU_BATCH)
     return spec.model_copy(update={"engine": spec.engine.model_copy(update={"slots": slots})})

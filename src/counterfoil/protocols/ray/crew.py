@@ -282,7 +282,7 @@ def _machine(account: Mapping[str, Any]) -> str:
     """What a worker computes on, as far as that is known to decide how it rounds."""
     hardware = account.get("hardware", {})
     card = str(hardware.get("gpu") or hardware.get("machine"))
-    return f"{card} with {hardware['tile']} images a call" if "tile" in hardware else card
+    return f"{card} with {hardware['batch_size']} images per call" if "batch_size" in hardware else card
 
 
 def _marks(account: Mapping[str, Any]) -> dict[str, Any]:

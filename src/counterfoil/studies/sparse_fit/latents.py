@@ -44,7 +44,7 @@ def pairs(
     """The latents of the images whose climb took a step: original, and where the guided climb ended.  # (n, …) twice"""
     generator = assembly.generator
     before, after = [], []
-    engine = assembly.engine(assembly.spec.search.model_copy(update={"control": False}))
+    engine = assembly.engine(assembly.spec.search.model_copy(update={"control": "none"}), keep_places=True)
     for done in engine.run(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)):
         watch(1)
         if done.climbs[0].steps:

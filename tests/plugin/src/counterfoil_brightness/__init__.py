@@ -18,6 +18,7 @@ class Brightness:
     rest: str = ""
     per_step: float = 0.1
     moving = "brightness"
+    step_size = 0.05
     size = None
 
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:

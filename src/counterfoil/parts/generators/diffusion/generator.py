@@ -74,6 +74,7 @@ class DiffusionGenerator:
     """
 
     moving = "noisy"
+    step_size = 0.03
 
     def __init__(
         self, denoiser: Denoiser, denoising: Denoising | None = None, *, class_numbers: Sequence[int] | None = None

@@ -24,6 +24,7 @@ class SparseGenerator:
     def __init__(self, inner: Generator, mask: Mask, *, whole: str = "") -> None:
         """`whole` says why all of the picture is rendered at every step, where somebody tried to do with less."""
         self.inner, self.mask, self.size, self.whole = inner, mask, inner.size, whole
+        self.step_size = inner.step_size
         self._indices = mask.indices  # (k,)
         self._stretch = (mask.kept.numel() / len(self._indices)) ** 0.5
 

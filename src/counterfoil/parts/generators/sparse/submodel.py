@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.core.errors import one_line
-from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.parts.fast.dtypes import computing
 from counterfoil.parts.generators.latent import Autoencoder
 from counterfoil.parts.generators.sparse.box import Box
 from counterfoil.parts.generators.sparse.framed import Cropped, Surroundings, replaceable, replacement
@@ -71,7 +71,7 @@ class Submodel:
     def _check(self, latents: Tensor) -> None:
         """The window of an unmoved latent is that of the whole picture; whatever is not known here shows in it."""
         try:
-            with Acceleration(precision="float32").numbers(latents.device):  # or the rounding of TF32 would show as well
+            with computing("float32", latents.device):  # or the rounding of TF32 would show as well
                 whole, notes = self.record(latents)
                 window, wanted = self.decode(latents, notes), self.around.cut(whole)
         except (RuntimeError, TypeError, ValueError) as error:

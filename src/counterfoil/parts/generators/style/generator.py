@@ -52,6 +52,7 @@ class StyleGenerator:
         _check(moves, reach, len(looks))
         self.encoder, self.decoder, self.looks = encoder, decoder, looks
         self.moving: str = moves
+        self.step_size = 0.2
         self.reach, self.account = reach, account or {}
 
     @torch.no_grad()

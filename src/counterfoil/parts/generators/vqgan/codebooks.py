@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from counterfoil.parts.fast.codes import first_least, first_of_equals, nearest_codes
-from counterfoil.parts.fast.settings import real_float32
+from counterfoil.parts.fast.dtypes import float32
 
 
 class NearestCodes(nn.Module):
@@ -29,7 +29,7 @@ class NearestCodes(nn.Module):
     def indices(self, latents: Tensor) -> Tensor:
         """The numbers of the codes of latents.  # (N, D, h, w) → (N, h, w)"""
         book = self.embedding.weight  # (K, D)
-        with real_float32(latents.device):
+        with float32(latents.device):
             if latents.is_cuda:  # all pictures at once, by float32 distances
                 every = latents.float().permute(0, 2, 3, 1)  # (N, h, w, D)
                 return nearest_codes(every.reshape(-1, every.shape[3]), book.float()).view(every.shape[:3])
@@ -63,12 +63,12 @@ class GumbelCodes(nn.Module):
 
     def indices(self, latents: Tensor) -> Tensor:
         """The numbers of the codes of latents.  # (N, D, h, w) → (N, h, w)"""
-        with real_float32(latents.device):
+        with float32(latents.device):
             return torch.cat([self.proj(latent[None].float()).argmax(1) for latent in latents])
 
     def expected(self, latents: Tensor) -> Tensor:
         """The mean of all codes, weighted by their probabilities.  # (N, D, h, w) → (N, D, h, w)"""
-        with real_float32(latents.device):
+        with float32(latents.device):
             # The probabilities (32 MB a picture of 32 × 32 cells) are computed again for the gradient, not kept.
             means = [checkpoint(self._expected, latent[None].float(), use_reentrant=False) for latent in latents]
         return torch.cat(means)

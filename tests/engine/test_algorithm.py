@@ -9,7 +9,7 @@ import torch
 
 from counterfoil.core.errors import RunFailed
 from counterfoil.core.spec import SearchSpec
-from counterfoil.engine.climb import Climb, Look, Rules
+from counterfoil.engine.climb import Assessment, Climb, Rules
 from counterfoil.engine.guidance import draw, draw_patch
 from counterfoil.parts.contracts import Verdicts
 from counterfoil.parts.generators.latent import LatentGenerator
@@ -54,21 +54,51 @@ def trail(family: str, copies: int) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("slots", [1, 7, 32])
-@pytest.mark.parametrize("tile", [1, 8])
+@pytest.mark.parametrize("batch_size", [1, 8])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_agrees_with_the_plain_algorithm_when_the_oracle_rejects_at_every_possible_step(family, tile, slots):
+def test_agrees_with_the_plain_algorithm_when_the_oracle_rejects_at_every_possible_step(family, batch_size, slots):
     make, search = FAMILIES[family]
     # image i is rejected at step i mod 6: at the reconstruction, at each step, or (5) never
-    rejected = {steps[at % 6] for at, steps in enumerate(trail(family, tile).values()) if at % 6 < len(steps)}
-    found = climb(make(), CommandedOracle(rejected), search, slots=slots, tile=tile, order=slots)
+    rejected = {steps[at % 6] for at, steps in enumerate(trail(family, batch_size).values()) if at % 6 < len(steps)}
+    found = climb(make(), CommandedOracle(rejected), search, slots=slots, batch_size=batch_size, order=slots)
     endings = set()
     for job in jobs():
-        plain = reference.Plain(TinyModel(), make(), CommandedOracle(rejected), COLUMNS, tile)
+        plain = reference.Plain(TinyModel(), make(), CommandedOracle(rejected), COLUMNS, batch_size)
         done = found[job.image_id]
-        assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.pictures[0])
-        assert_agrees(done.climbs[1], reference.random_steps(plain, job.image, job.label, job.seed, search), done.pictures[1])
+        assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
+        assert_agrees(done.climbs[1], reference.random_steps(plain, job.image, job.label, job.seed, search), done.images[1])
         endings.add((done.climbs[0].ending, done.climbs[0].steps))
     assert {("unvalidated", 0), ("oracle", 0), ("oracle", 1), ("oracle", 2), ("oracle", 3), ("budget", 4)} <= endings
+
+
+@pytest.mark.parametrize("family", ["latent", "pixels"])
+@pytest.mark.parametrize("slots", [1, 7])
+def test_a_control_at_matched_distance_goes_along_a_line_as_far_as_the_guided_climb(family, slots):
+    make, search = FAMILIES[family]
+    search = search.model_copy(update={"control": "distance"})
+    rejected = {steps[at % 6] for at, steps in enumerate(trail(family, 8).values()) if at % 6 < len(steps)}
+    found = climb(make(), CommandedOracle(rejected), search, slots=slots, order=slots)
+    plain = reference.Plain(TinyModel(), make(), CommandedOracle(rejected), COLUMNS, 8)
+    longest = 0
+    for job in jobs():
+        done = found[job.image_id]
+        guided, control = done.climbs
+        assert_agrees(guided, reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
+        distances = [each.distance for each in guided.kept]
+        assert_agrees(control, reference.random_line(plain, job.image, job.label, job.seed, distances), done.images[1])
+        assert control.steps <= guided.steps
+        longest = max(longest, control.steps)
+        if family == "latent":  # pixels are clamped to their range
+            assert [each.distance for each in control.kept] == pytest.approx(distances[: len(control.kept)], rel=1e-4)
+            assert all(distance > 0 for distance in distances[1:])
+    assert longest == search.budget
+
+
+def test_distances_are_in_the_generators_scale():
+    search = SearchSpec(budget=1, step=0.2, control="path")
+    for done in climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(), search).values():
+        for one in done.climbs:
+            assert [each.distance for each in one.kept] == pytest.approx([0, 0.2], rel=1e-4)
 
 
 @pytest.mark.parametrize("norm", ["sign", "l2", "raw"])
@@ -80,8 +110,8 @@ def test_normalisations_agree_with_the_plain_algorithm(norm, unit):
     plain = reference.Plain(TinyModel(), generator, CommandedOracle(), COLUMNS, 8)
     for job in jobs():
         done = found[job.image_id]
-        assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.pictures[0])
-        assert_agrees(done.climbs[1], reference.random_steps(plain, job.image, job.label, job.seed, search), done.pictures[1])
+        assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
+        assert_agrees(done.climbs[1], reference.random_steps(plain, job.image, job.label, job.seed, search), done.images[1])
 
 
 @pytest.mark.parametrize("queries", [3, 12, None])
@@ -97,7 +127,7 @@ def test_black_boxes_are_searched_within_the_query_budget(queries, family):
         plain = reference.Plain(model, generator, CommandedOracle(), COLUMNS, 8)
         done = found[job.image_id].climbs[0]
         outcome = reference.searched(plain, job.image, job.label, job.seed, search, limit)
-        assert_agrees(done, outcome, found[job.image_id].pictures[0])
+        assert_agrees(done, outcome, found[job.image_id].images[0])
         assert done.queries <= limit
         assert outcome.losses == sorted(outcome.losses)
 
@@ -106,8 +136,8 @@ def test_a_failed_proposal_is_followed_by_its_opposite_and_then_by_a_new_one():
     climb = Climb("guided", Rules(budget=9, queries=99, climbs_only=True))
     numbers = []
     for loss in (1.0, 0.5, 0.5, 0.5, 2.0, 1.5, 3.0, 4.0):
-        climb.take(Look(loss, 0, True, 0.5, 0.5, True, 0.5, 0))
-        numbers.append(climb.draw)
+        climb.record(Assessment(loss, 0, True, 0.5, 0.5, True, 0.5, 0))
+        numbers.append(climb.draw_number)
     assert numbers == [1, -1, 3, -3, 5, -5, 7, 8]
 
 
@@ -144,7 +174,7 @@ def test_a_search_over_a_differentiable_model_never_asks_for_gradients():
     by_force = climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(), search, model=model)
     by_nature = climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(), search, model=black_box)
     for name, done in by_force.items():
-        assert torch.equal(done.pictures[0], by_nature[name].pictures[0])
+        assert torch.equal(done.images[0], by_nature[name].images[0])
 
 
 def test_stop_when_fooled_keeps_the_first_fooling_picture():
@@ -155,7 +185,7 @@ def test_stop_when_fooled_keeps_the_first_fooling_picture():
     fooled = 0
     for job in jobs():
         done = found[job.image_id]
-        assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.pictures[0])
+        assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
         if done.climbs[0].ending == "fooled":
             fooled += 1
             assert not done.climbs[0].kept[-1].correct
@@ -206,6 +236,6 @@ def test_random_guidance_takes_the_steps_of_the_control_and_needs_no_other():
     search = SearchSpec(budget=3, step=0.3, guidance="random")
     found = climb(generator, CommandedOracle(), search)
     for job in jobs():
-        (only,), (picture,) = found[job.image_id].climbs, found[job.image_id].pictures
+        (only,), (picture,) = found[job.image_id].climbs, found[job.image_id].images
         assert only.arm == "guided"
         assert_agrees(only, reference.random_steps(plain, job.image, job.label, job.seed, search), picture)

@@ -8,10 +8,9 @@ import torch
 from counterfoil.core.errors import RunFailed
 from counterfoil.core.spec import EngineSpec, SearchSpec
 from counterfoil.engine import scheduler as engine_module
-from counterfoil.engine import step as ascent_module
-from counterfoil.engine.memory import Fit
-from counterfoil.engine.scheduler import Engine, Finished
-from counterfoil.parts.fast.settings import Acceleration
+from counterfoil.engine import step as step_module
+from counterfoil.engine.fast import Acceleration
+from counterfoil.engine.scheduler import Engine, SearchResult
 from counterfoil.parts.generators.latent import LatentGenerator
 from tests.climbs import COLUMNS, climb, jobs
 from tests.fakes import CommandedOracle, RuleOracle, TinyAutoencoder, TinyModel
@@ -35,6 +34,26 @@ def test_one_decode_an_iteration():
     assert Counting.rendered == search.budget + 1
 
 
+@pytest.mark.parametrize(("control", "shared"), [("path", 1), ("distance", 1), ("none", 0)])
+def test_both_arms_share_one_reconstruction(control, shared):
+    rejecting = RuleOracle(lambda images, labels: labels % 2 == 0)
+    asked = 0
+
+    class Counting(TinyModel):
+        def logits(self, images):
+            nonlocal asked
+            asked += len(images)
+            return super().logits(images)
+
+    search = SearchSpec(budget=2, step=0.1, control=control)
+    found = climb(LatentGenerator(TinyAutoencoder()), rejecting, search, slots=1, batch_size=1, model=Counting())
+    steps = sum(climb.steps for done in found.values() for climb in done.climbs)
+    assert asked == 2 * len(found) + steps  # the clean image, the reconstruction, and every step
+    if shared:
+        assert all(done.climbs[1].queries >= 1 for done in found.values())
+        assert {done.climbs[1].ending for done in found.values() if done.job.label % 2} == {"unvalidated"}
+
+
 def test_a_slot_is_refilled_at_once():
     """With every other image rejected at the start, one tile of slots still finishes in fewer turns than two batches."""
     oracle = RuleOracle(lambda images, labels: labels % 2 == 0)
@@ -48,7 +67,7 @@ def test_a_slot_is_refilled_at_once():
 
     search = SearchSpec(budget=3, step=0.1, control=False)
     engine = Engine(
-        TinyModel(), Counting(TinyAutoencoder()), oracle, columns=COLUMNS, search=search, layout=EngineSpec(slots=4, tile=4)
+        TinyModel(), Counting(TinyAutoencoder()), oracle, columns=COLUMNS, search=search, layout=EngineSpec(slots=4, batch_size=4)
     )
     assert len(list(engine.run(jobs(8)))) == 8
     assert turns < 2 * (search.budget + 1)
@@ -66,17 +85,17 @@ def test_no_jobs_give_nothing():
     assert list(engine.run([])) == []
 
 
-@pytest.mark.parametrize(("slots", "tile"), [(7, 8), (8, 4), (3, 1)])
-def test_taking_in_an_iteration_a_turn_later_changes_nothing(slots, tile):
+@pytest.mark.parametrize(("slots", "batch_size"), [(7, 8), (8, 4), (3, 1)])
+def test_taking_in_an_iteration_a_turn_later_changes_nothing(slots, batch_size):
     oracle = RuleOracle(lambda images, labels: (images.flatten(1).sum(1) * 1000).long() % 5 != 0)
     search = SearchSpec(budget=4, step=0.2)
-    at_once = climb(LatentGenerator(TinyAutoencoder()), oracle, search, slots=slots, tile=tile)
-    later = climb(LatentGenerator(TinyAutoencoder()), oracle, search, slots=slots, tile=tile, pipelined=True)
+    at_once = climb(LatentGenerator(TinyAutoencoder()), oracle, search, slots=slots, batch_size=batch_size)
+    later = climb(LatentGenerator(TinyAutoencoder()), oracle, search, slots=slots, batch_size=batch_size, pipelined=True)
     assert len({done.climbs[0].steps for done in at_once.values()}) > 1
     assert at_once.keys() == later.keys()
     for name, done in at_once.items():
         assert done.climbs == later[name].climbs
-        assert all(torch.equal(ours, theirs) for ours, theirs in zip(done.pictures, later[name].pictures, strict=True))
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(done.images, later[name].images, strict=True))
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(done.places, later[name].places, strict=True))
 
 
@@ -109,14 +128,14 @@ class Cramped(LatentGenerator):
 @pytest.mark.parametrize("where", [{}, {"starting": True}, {"stepping": True}])
 def test_out_of_memory_is_survived_by_working_on_fewer_images_at_a_time(where, pipelined, caplog):
     search = SearchSpec(budget=3, step=0.1)
-    found = climb(Cramped(**where), CommandedOracle(), search, slots=7, tile=8, pipelined=pipelined)
-    wanted = climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(), search, slots=7, tile=2)
+    found = climb(Cramped(**where), CommandedOracle(), search, slots=7, batch_size=8, pipelined=pipelined)
+    wanted = climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(), search, slots=7, batch_size=2)
     assert found.keys() == wanted.keys()
     for name, done in found.items():
         for ours, theirs in zip(done.climbs, wanted[name].climbs, strict=True):
             assert (ours.arm, ours.ending, ours.steps) == (theirs.arm, theirs.ending, theirs.steps)
             assert [look.loss for look in ours.kept] == [look.loss for look in theirs.kept]
-    assert "2 at a time" in caplog.text
+    assert "continuing with batches of 2" in caplog.text
 
 
 def test_a_single_image_that_does_not_fit_ends_the_run():
@@ -127,21 +146,21 @@ def test_a_single_image_that_does_not_fit_ends_the_run():
         climb(Full(), CommandedOracle(), SearchSpec(budget=1))
 
 
-@pytest.mark.parametrize(("differentiable", "budget", "climbing"), [(True, 3, True), (False, 3, False), (True, 0, False)])
-def test_slots_are_sized_by_steps_such_as_the_run_takes(monkeypatch, differentiable, budget, climbing):
+@pytest.mark.parametrize(("differentiable", "budget", "gradient"), [(True, 3, True), (False, 3, False), (True, 0, False)])
+def test_slots_are_sized_by_steps_such_as_the_run_takes(monkeypatch, differentiable, budget, gradient):
     asked = []
 
-    def fit(ascent, image, *, most, climbing):
-        asked.append(climbing)
-        return Fit(4, recompute=False)
+    def fit(step, image, *, most, gradient):
+        asked.append(gradient)
+        return 4
 
-    monkeypatch.setattr(engine_module, "rows_that_fit", fit)
+    monkeypatch.setattr(engine_module, "batch_that_fits", fit)
     model = TinyModel(differentiable=differentiable)
     parts = (model, LatentGenerator(TinyAutoencoder()), CommandedOracle())
     engine = Engine(*parts, columns=[2, 0, 3, 1], search=SearchSpec(budget=budget), layout=EngineSpec())
     engine.sized = False  # as on a GPU
     engine.fit(jobs(1)[0].image)
-    assert asked == [climbing] and (engine.slots, engine.tile) == (8, 4)
+    assert asked == [gradient] and (engine.slots, engine.batch_size) == (8, 4)
 
 
 @pytest.mark.parametrize("differentiable", [True, False])
@@ -159,10 +178,10 @@ def test_steps_without_a_gradient_are_recorded_too_unless_the_model_is_a_black_b
     parts = (TinyModel(differentiable=differentiable), LatentGenerator(TinyAutoencoder()), CommandedOracle())
     search = SearchSpec(budget=2, step=0.2)
     plain = climb(parts[1], parts[2], search, model=parts[0])
-    monkeypatch.setattr(ascent_module, "Recorded", Recording)
-    monkeypatch.setattr(ascent_module, "hastened", lambda generator, kind, recompute: generator)
+    monkeypatch.setattr(step_module, "CudaGraph", Recording)
+    monkeypatch.setattr(step_module, "hastened", lambda generator, dtype: generator)
     how = Acceleration(fused=True, graphs=True)
-    engine = Engine(*parts, columns=COLUMNS, search=search, layout=EngineSpec(slots=7, tile=8), acceleration=how)
+    engine = Engine(*parts, columns=COLUMNS, search=search, layout=EngineSpec(slots=7, batch_size=8), acceleration=how)
     found = {done.job.image_id: done for done in engine.run(jobs())}
     assert set(replayed) == ({"the step without a gradient"} if differentiable else set())
     for name, done in found.items():
@@ -172,33 +191,34 @@ def test_steps_without_a_gradient_are_recorded_too_unless_the_model_is_a_black_b
 def launches(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many slots were taken at each iteration of a tile, as they come."""
     taken: list[int] = []
-    step = engine.ascent.step
+    run = engine.step.run
 
-    def counted(state, labels, *, climbing, names):
+    def counted(state, labels, *, names, **how):
         taken.append(sum("idle" not in name for name in names))
-        return step(state, labels, climbing=climbing, names=names)
+        return run(state, labels, names=names, **how)
 
-    monkeypatch.setattr(engine.ascent, "step", counted)
+    monkeypatch.setattr(engine.step, "run", counted)
     return taken
 
 
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_an_arm_with_shorter_climbs_does_not_iterate_with_slots_half_empty(pipelined, monkeypatch):
     search = SearchSpec(budget=12, step=0.5, stop_when_fooled=True)  # random steps fool the model later, if at all
-    layout = EngineSpec(slots=16, tile=8)
+    layout = EngineSpec(slots=16, batch_size=8)
     generator = LatentGenerator(TinyAutoencoder())
     engine = Engine(TinyModel(), generator, CommandedOracle(), columns=COLUMNS, search=search, layout=layout)
     engine.pipelined = pipelined
     taken = launches(engine, monkeypatch)
     found = list(engine.run(jobs(160)))
     lengths = [sum(done.climbs[arm].queries for done in found) for arm in (0, 1)]
-    assert lengths[1] > 2 * lengths[0] and sum(taken) == sum(lengths)
+    assert lengths[1] > 2 * lengths[0]
+    assert sum(taken) == sum(lengths) - len(found)  # both arms begin with one and the same reconstruction
     steady = taken[8:-30]  # at the beginning and the end there are too few for all slots
     assert sum(steady) / (8 * len(steady)) > 0.9
 
 
 def test_a_pause_of_whoever_brings_the_jobs_does_not_empty_the_slots():
-    finished: list[Finished] = []
+    finished: list[SearchResult] = []
     seen: list[int] = []
 
     def trickle():
@@ -209,7 +229,7 @@ def test_a_pause_of_whoever_brings_the_jobs_does_not_empty_the_slots():
                 seen.append(len(finished))
             yield job
 
-    layout, search = EngineSpec(slots=16, tile=8), SearchSpec(budget=6, control=False)
+    layout, search = EngineSpec(slots=16, batch_size=8), SearchSpec(budget=6, control=False)
     engine = Engine(
         TinyModel(), LatentGenerator(TinyAutoencoder()), CommandedOracle(), columns=COLUMNS, search=search, layout=layout
     )
