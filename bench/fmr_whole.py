@@ -31,7 +31,7 @@ from PIL import Image
 from counterfoil import protocols
 from counterfoil.core.spec import FmrSpec
 from counterfoil.engine.device import GPU_BATCH
-from counterfoil.parts.datasets.folder import FolderDataset
+from counterfoil.parts.datasets.files import folder
 from counterfoil.protocols.assembly import Given, assemble
 from counterfoil.store import layout as store_layout
 from counterfoil.store import open_run
@@ -127,9 +127,9 @@ def write(rows: list[dict[str, Any]], asked: argparse.Namespace) -> None:
         keep(asked.keep, rows, command=command("bench.fmr_whole"), about=about)
 
 
-def given_parts(networks: Parts, folder: Path) -> Given:
+def given_parts(networks: Parts, photos: Path) -> Given:
     roles = {"model": networks.model, "generator": networks.generator, "oracle": networks.oracle}
-    return Given({**roles, "dataset": FolderDataset(folder)})
+    return Given({**roles, "dataset": folder(str(photos))})
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterfoil.parts import weights as weight_files
-from counterfoil.parts.datasets.torchvision_sets import CIFAR10
 
 WEIGHTS = Path(__file__).parent / "weights"
+CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 DIGITS = tuple(str(digit) for digit in range(10))
 
 

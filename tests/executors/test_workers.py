@@ -9,7 +9,7 @@ import pytest
 
 from counterfoil import protocols, store
 from counterfoil.parts import registry
-from counterfoil.parts.datasets.excerpt import Listed
+from counterfoil.parts.datasets.image_set import TRIED
 from counterfoil.protocols import provenance
 from counterfoil.protocols.assembly import Given, open_data
 from counterfoil.protocols.fmr import running as fmr_running
@@ -21,7 +21,7 @@ from counterfoil.protocols.ray.crew import Crew
 from counterfoil.protocols.ray.fmr import make
 from counterfoil.protocols.ray.stages import CrewSpread, StageWorker
 from counterfoil.store.stages import Stages
-from tests.datasets.made import shard
+from tests.parts.datasets.made import shard
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
 from tests.worlds import arrays, folder, spec
@@ -156,7 +156,7 @@ def test_workers_do_not_list_the_pictures_that_the_driver_has_listed(tmp_path: P
     chosen = spec(data, limit=limit)
     whole = protocols.run(chosen, tmp_path / "whole")
     dataset = open_data(chosen)
-    told = Given(listed=pickle.loads(pickle.dumps(Listed.of(dataset))))
+    told = Given(head=pickle.loads(pickle.dumps(dataset.head(TRIED))))
     create = registry.create
     monkeypatch.setattr(registry, "create", lambda role, *rest: {"dataset": pytest.fail}.get(role, create)(role, *rest))
     out = tmp_path / "spread"

@@ -140,7 +140,7 @@ def test_options_are_the_arguments() -> None:
     with pytest.raises(BadSpec, match=r"'pens'; it takes no options$"):
         registry.create("painter", named("painter"), {"pens": 3})
     dataset = registry.create("dataset", named("dataset"), {"count": 5})
-    assert len(dataset) == 5 and next(iter(dataset)).source.startswith(f"{named('dataset')}[0]")
+    assert len(dataset) == 5 and next(iter(dataset)).source.startswith(f"{named('dataset')}[00000000]")
 
 
 def test_a_whole_run_of_ones_own_parts(tmp_path: Path) -> None:

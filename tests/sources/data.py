@@ -40,9 +40,10 @@ def _hfdata(folder: Path, stack: ExitStack) -> Any:
 
 
 def _mnist(folder: Path, stack: ExitStack) -> Any:
-    from tests.datasets.test_torchvision_sets import idx
+    from tests.parts.datasets.test_arrays import idx
 
-    idx(folder)
+    for prefix in ("t10k", "train"):
+        idx(folder / "MNIST" / "raw", prefix)
     return "torchvision-data:MNIST", {"root": str(folder)}
 
 

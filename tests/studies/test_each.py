@@ -13,7 +13,7 @@ from PIL import Image
 
 from counterfoil.core.errors import UsageError
 from counterfoil.core.spec import PartSpec
-from counterfoil.parts.datasets.tensors import ArrayDataset
+from counterfoil.parts.datasets.arrays import from_arrays
 from counterfoil.studies import runner
 from counterfoil.studies.base import StudyRow, StudySettings
 from counterfoil.studies.oracle_attack import _step
@@ -157,7 +157,7 @@ def test_pictures_of_different_sizes_are_attacked_at_one(tiny: StudySettings, tm
 
 def test_attacked_data_keep_the_other_names_of_their_classes() -> None:
     """A folder of WordNet ids has them as aliases of its classes, and a model may know no other names."""
-    dataset = ArrayDataset(torch.rand(2, 3, 16, 16), [0, 1], classes=("tench", "goldfish"))
+    dataset = from_arrays(torch.rand(2, 3, 16, 16), [0, 1], classes=("tench", "goldfish"))
     dataset.aliases = [("n01440764",), ("n01443537",)]
     attacked = AttackedData(dataset, TinyModel(("n01440764", "n01443537")), name="m", epsilon=0.01)
     assert attacked.aliases == dataset.aliases

@@ -17,7 +17,9 @@ A message is one line that says what is wrong, what was given and what to do.
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -79,3 +81,9 @@ def one_line(error: object, longest: int = 200) -> str:
     """What an error of somebody else's says, short and without line breaks; its kind where it says nothing."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence that suggests the nearest known name, with a blank before it; empty if none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

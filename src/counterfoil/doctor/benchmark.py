@@ -16,7 +16,6 @@ from counterfoil.doctor.sample import handful
 from counterfoil.doctor.speed import measure
 from counterfoil.engine.device import synchronize
 from counterfoil.engine.scheduler import Engine, Job
-from counterfoil.parts.datasets.subset import take
 from counterfoil.protocols.assembly import assemble
 
 IMAGES = 32
@@ -68,7 +67,7 @@ def _climbing(spec: FmrSpec, images: int | None) -> Measured:
     engine = assembly.engine()
 
     def read(count: int) -> list[Job]:
-        jobs = list(assembly.jobs(iter(take(assembly.dataset, count)), lambda sample, problem: None))
+        jobs = list(assembly.jobs(iter(assembly.dataset.limited(count=count)), lambda sample, problem: None))
         if not jobs:
             raise BadData(f"{spec.data.name}: none of {count} pictures can be read")
         return jobs

@@ -15,7 +15,6 @@ from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.metrics.estimate import Share, estimate
 from counterfoil.parts import calls
 from counterfoil.parts.contracts import Oracle
-from counterfoil.parts.datasets.subset import take
 from counterfoil.protocols.assembly import Assembly, image_seed
 
 
@@ -40,7 +39,7 @@ class Handful:
 def handful(assembly: Assembly, count: int) -> Handful:
     """Up to `count` pictures, taken evenly over the data."""
     images, labels, seeds, bad = [], [], [], []
-    data = take(assembly.dataset, count)
+    data = assembly.dataset.limited(count=count)
     for sample in data:
         try:
             images.append((data.load(sample, assembly.size) * 255).round() / 255)

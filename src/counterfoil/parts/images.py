@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from counterfoil.core.errors import BadImage, BadPart, one_line
+from counterfoil.core.tables import open_regular
 from counterfoil.parts import filters
 from counterfoil.parts.constants import kept
 
@@ -69,9 +70,11 @@ def read(
     """
     name = name or ("picture" if isinstance(source, bytes) else str(source))
     try:
-        if not isinstance(source, str | Path | bytes):
-            source = source.read_bytes()
-        with _quiet_pillow(), Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as picture:
+        if isinstance(source, str | Path):
+            file: BinaryIO = open_regular(Path(source))
+        else:
+            file = io.BytesIO(source if isinstance(source, bytes) else source.read_bytes())
+        with file, _quiet_pillow(), Image.open(file) as picture:
             if max_side is not None and max(picture.size) > max_side:
                 width, height = picture.size
                 raise BadImage(f"{name}: {width}×{height} pixels, where at most {max_side}×{max_side} are taken")

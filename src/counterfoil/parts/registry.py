@@ -101,9 +101,9 @@ def adapt(role: str, made: Any, *, what: str, classes: Any = None) -> Any:
 
         made = adapt_generator(made, what=what)
     elif role == "dataset" and isinstance(made, tuple) and len(made) in (2, 3):
-        from counterfoil.parts.datasets.tensors import ArrayDataset
+        from counterfoil.parts.datasets.arrays import from_arrays
 
-        return ArrayDataset(made[0], made[1], classes=classes or (made[2] if len(made) == 3 else None), name=what)
+        return from_arrays(made[0], made[1], classes=classes or (made[2] if len(made) == 3 else None), name=what)
     check(made, role, f"{what}: gives" if what.startswith("python:") else f"{what} is")
     return made
 

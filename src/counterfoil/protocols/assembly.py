@@ -20,8 +20,7 @@ from counterfoil.core.spec import FmrSpec, LanceSpec, PartSpec, SearchSpec
 from counterfoil.engine.scheduler import Engine, Job
 from counterfoil.parts import labels, registry
 from counterfoil.parts.contracts import Dataset, Generator, Model, Oracle, Sample, to_device
-from counterfoil.parts.datasets.excerpt import Excerpt, Listed
-from counterfoil.parts.datasets.subset import take
+from counterfoil.parts.datasets.image_set import ImageSet
 from counterfoil.parts.fast.dtypes import check_precision
 from counterfoil.parts.generators.sparse.mask import load as load_mask
 from counterfoil.parts.generators.sparse.windowed import masked
@@ -37,7 +36,7 @@ class Assembly:
 
     spec: FmrSpec
     model: Model
-    dataset: Dataset
+    dataset: ImageSet
     generator: Generator
     oracle: Oracle
     columns: list[int]  # the model's output for each of the data's classes
@@ -100,7 +99,7 @@ class Given:
     """Parts handed over as objects instead of names, and what need not be found out again."""
 
     parts: dict[str, Any] = field(default_factory=dict)  # by role
-    listed: Listed | None = None  # of the data set, by a process that has gone through it
+    head: ImageSet | None = None  # of the data set, from a process that has listed it
 
 
 def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
@@ -133,22 +132,23 @@ def with_step(spec: FmrSpec, generator: Generator) -> FmrSpec:
     return spec.model_copy(update={"search": spec.search.model_copy(update={"step": float(generator.step_size)})})
 
 
-def open_data(spec: FmrSpec | LanceSpec, given: Given | None = None) -> Dataset:
+def open_data(spec: FmrSpec | LanceSpec, given: Given | None = None) -> ImageSet:
     """The run's data set alone, checked and cut to its limit, unless another process has done that."""
-    listed = given.listed if given else None
-    if listed is not None and listed.reader is not None:
-        return Excerpt(listed, listed.reader)
+    head = given.head if given else None
+    if head is not None and head.reader() is not None:
+        return head
     dataset: Dataset
     if given and "dataset" in given.parts:
         dataset = given.parts["dataset"]
     else:
         dataset = registry.create("dataset", spec.data.name, spec.data.options)
-    if listed is not None:
-        return Excerpt(listed, dataset)
-    if len(dataset) == 0:
+    if head is not None:
+        return head.read_by(dataset)
+    found = ImageSet.of(dataset)
+    if len(found) == 0:
         raise BadData(f"{spec.data.name}: no images")
-    check_samples(dataset, name=spec.data.name)
-    return dataset if spec.limit is None else take(dataset, spec.limit)
+    check_samples(found, name=spec.data.name)
+    return found if spec.limit is None else found.limited(count=spec.limit)
 
 
 def check_samples(dataset: Dataset, *, name: str) -> None:

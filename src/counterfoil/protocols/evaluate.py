@@ -17,7 +17,7 @@ from counterfoil.core.naming import default_folder
 from counterfoil.core.progress import watching
 from counterfoil.parts import contracts
 from counterfoil.parts.contracts import Dataset, provenance_of
-from counterfoil.parts.datasets.tensors import ArrayDataset
+from counterfoil.parts.datasets.arrays import from_arrays
 from counterfoil.parts.fast import dtypes
 from counterfoil.parts.models.module import ModuleModel
 from counterfoil.parts.weights import fingerprint, modules_of
@@ -57,7 +57,7 @@ def evaluate(
         classes = classes or model[1]
         model = ModuleModel(*model)
     if isinstance(data, tuple):
-        data = ArrayDataset(*data, classes=classes)
+        data = from_arrays(*data, classes=classes)
     if isinstance(model, nn.Module) and not hasattr(model, "logits"):
         names = classes or getattr(data, "classes", None)
         if names is None:

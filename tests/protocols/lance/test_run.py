@@ -15,9 +15,9 @@ from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.lance import lance_results
 from counterfoil.parts import images
 from counterfoil.parts.contracts import Caption, Proposals
-from counterfoil.parts.datasets.webdataset import webdataset
+from counterfoil.parts.datasets.tars import webdataset
 from counterfoil.protocols import rescoring
-from tests.datasets.made import shard
+from tests.parts.datasets.made import shard
 from tests.protocols.lance import world
 
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from counterfoil.core.errors import BadData, BadImage, BadPart, RunFailed
 from counterfoil.core.spec import SearchSpec
 from counterfoil.parts.contracts import Sample
-from counterfoil.parts.datasets.excerpt import FEW
-from counterfoil.parts.datasets.subset import take
+from counterfoil.parts.datasets.image_set import TRIED
 from counterfoil.protocols import strict
 from counterfoil.protocols.assembly import Assembly
 
@@ -23,7 +22,7 @@ def check(assembly: Assembly) -> None:
             raise strict.stopped(problem)
         bad.append(str(problem))
 
-    few = replace(assembly, dataset=take(assembly.dataset, FEW))  # so many chances to have one reconstruction accepted
+    few = replace(assembly, dataset=assembly.dataset.limited(count=TRIED))  # as many chances for an accepted reconstruction
     engine = few.engine(SearchSpec(budget=0, control="none"))
     seen = 0
     try:

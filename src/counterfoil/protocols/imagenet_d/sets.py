@@ -13,8 +13,7 @@ from counterfoil.core.errors import BadData, BadImage
 from counterfoil.core.spec import PartSpec
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, Sample, provenance_of
-from counterfoil.parts.datasets.selection import Relabelled
-from counterfoil.parts.datasets.subset import take
+from counterfoil.parts.datasets.image_set import ImageSet
 from counterfoil.protocols.assembly import check_samples
 from counterfoil.report.datasheet import SetFile, find_set
 
@@ -24,14 +23,14 @@ class SetData:
     """Any data set; one that `export` wrote also says what its classes stand for and how its pictures were made."""
 
     name: str
-    dataset: Dataset
+    dataset: ImageSet
     known: SetFile | None
 
     @property
     def classes(self) -> dict[str, tuple[str, ...]]:
         """The classes with the ids each stands for."""
         ids = self.known.class_ids if self.known else {}
-        aliases = getattr(self.dataset, "aliases", None)
+        aliases = self.dataset.aliases
         found = {}
         for place, name in enumerate(self.dataset.classes):
             others = [alias for alias in (aliases[place] if aliases else ()) if alias in ids]
@@ -40,7 +39,7 @@ class SetData:
 
     def taken(self, limit: int | None) -> Iterator[Sample]:
         """The samples, cut evenly to a limit."""
-        return iter(self.dataset if limit is None else take(self.dataset, limit))
+        return iter(self.dataset if limit is None else self.dataset.limited(count=limit))
 
     def about(self, image_id: str) -> dict[str, Any]:
         """What the set says of a picture; empty words where it says nothing."""
@@ -61,7 +60,7 @@ class SetData:
 
 def open_set(named: PartSpec, built: Dataset | None = None) -> SetData:
     """The data by name, or `built`, and what a set file beside it says. Of a set, only classes with images count."""
-    dataset: Dataset = registry.create("dataset", named.name, named.options) if built is None else built
+    dataset = ImageSet.of(registry.create("dataset", named.name, named.options) if built is None else built)
     if len(dataset) == 0:
         raise BadData(f"{named.name}: no images")
     check_samples(dataset, name=named.name)
@@ -70,7 +69,7 @@ def open_set(named: PartSpec, built: Dataset | None = None) -> SetData:
     held = {sample.label for sample in dataset} if known else set()
     if known and len(held) < len(dataset.classes):
         kept = {dataset.classes[label]: [label] for label in sorted(held)}
-        dataset = Relabelled(dataset, kept, what=named.name, partial=False)
+        dataset = dataset.relabelled(kept, what=named.name)
     return SetData(named.name, dataset, known)
 
 

@@ -11,8 +11,8 @@ import torch
 from counterfoil.core.errors import BadSpec
 from counterfoil.core.spec import LanceSpec, PartSpec
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Captioner, Dataset, Editor, Model, Oracle, Rewriter
-from counterfoil.parts.datasets.excerpt import Listed
+from counterfoil.parts.contracts import Captioner, Editor, Model, Oracle, Rewriter
+from counterfoil.parts.datasets.image_set import TRIED, ImageSet
 from counterfoil.protocols import independence, provenance
 from counterfoil.protocols.assembly import Given, columns_of, device_of, open_data, size_of
 from counterfoil.protocols.workbench import Workbench
@@ -35,7 +35,7 @@ class Bench(Workbench):
     TILES: ClassVar[dict[str, int]] = {"cpu": 8, "cuda": 32}
 
     spec: LanceSpec
-    dataset: Dataset
+    dataset: ImageSet
     captioner: Captioner
     rewriter: Rewriter
     editor: Editor
@@ -66,7 +66,7 @@ class Bench(Workbench):
 
     def told(self, given: Given | None) -> Given:
         """The objects, and what workers need not list the source pictures for."""
-        return replace(given or Given(), listed=Listed.of(self.dataset))
+        return replace(given or Given(), head=self.dataset.head(TRIED))
 
 
 def assemble(spec: LanceSpec, given: Given | None = None) -> Bench:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from counterfoil import store
 from counterfoil.core.spec import FmrSpec
-from counterfoil.parts.contracts import Dataset, Sample
-from counterfoil.parts.datasets.excerpt import Listed
+from counterfoil.parts.contracts import Sample
+from counterfoil.parts.datasets.image_set import TRIED, ImageSet
 from counterfoil.protocols import provenance
 from counterfoil.protocols.assembly import Given, open_data
 from counterfoil.protocols.fmr.climbed import skipped
@@ -26,7 +26,7 @@ def run(spec: FmrSpec, out: Path, *, given: Given | None, execution: Execution, 
     dataset = open_data(spec, given)
     laid = layout(len(dataset), at_least=spec.engine.chunk_images)
     with RayPool(execution, device=spec.device, tell=tell) as pool:
-        told = replace(given or Given(), listed=Listed.of(dataset))  # workers do not list millions of images again
+        told = replace(given or Given(), head=dataset.head(TRIED))  # workers do not list millions of images again
         pool.employ(ClimbWorker, spec, out.resolve(), threads=pool.threads, given=told, **laid)
         crew = Crew(pool, pool.workers, tell)
         about: Described = crew.start()
@@ -40,7 +40,7 @@ def run(spec: FmrSpec, out: Path, *, given: Given | None, execution: Execution, 
 
 
 def make(
-    crew: Crew, spec: FmrSpec, dataset: Dataset, writer: Writer, *, slots: int = 1, room: int, watch: Watch, tell: Tell
+    crew: Crew, spec: FmrSpec, dataset: ImageSet, writer: Writer, *, slots: int = 1, room: int, watch: Watch, tell: Tell
 ) -> None:
     """Every image that is not in the store yet, through the workers and into it."""
     progress = begun(spec, writer, dataset)

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-import datasets
 from counterfoil.core.errors import BadData, BadImage
-from counterfoil.parts.datasets.hf_sets import hf_dataset
+from counterfoil.parts.datasets.huggingface import hf_dataset
 from counterfoil.testing import check_dataset
-from tests.datasets.made import number_of, png, shade
+from tests.parts.datasets.made import number_of, png, shade
 
 NAMES = ["cat", "dog", "elk"]
 
@@ -67,7 +71,7 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["parquet", "disk"])
-def test_streaming_takes_the_first_pictures(tmp_path: Path, layout: str) -> None:
+def test_streaming_takes_the_first_images(tmp_path: Path, layout: str) -> None:
     if layout == "parquet":
         folder = parquet(tmp_path / "set", [2, 0, 1, 2, 0])
     else:
@@ -80,6 +84,46 @@ def test_streaming_takes_the_first_pictures(tmp_path: Path, layout: str) -> None
     assert [sample.label for sample in hf_dataset(str(folder), count=3)] == [2, 0, 1]  # the same without streaming
     with pytest.raises(BadData, match="streaming needs count"):
         hf_dataset(str(folder), streaming=True)
+
+
+def test_a_stream_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, fetched = table([2, 0, 1, 2, 0]), []
+
+    def generate() -> Iterator[dict[str, Any]]:
+        for row in rows.cast_column("image", datasets.Image(decode=False)):
+            fetched.append(row["label"])
+            yield row
+
+    stream = datasets.IterableDataset.from_generator(generate, features=rows.features)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *arguments, **options: stream)
+    first = hf_dataset("someone/photos", split="test", streaming=True, count=3)
+    read = len(fetched)
+    assert 3 <= read < 5  # the library reads one row ahead
+    again = hf_dataset("someone/photos", split="test", streaming=True, count=3)
+    assert len(fetched) == read  # from the cache
+    reader = pickle.loads(pickle.dumps(first.reader()))  # what a worker gets
+    assert [number_of(reader.load(sample, 8)) for sample in again] == [0, 1, 2]
+    assert len(fetched) == read and first.provenance() == again.provenance()
+
+
+def test_files_outside_the_data_set_are_not_read(tmp_path: Path) -> None:
+    shade(7).save(tmp_path / "private.png")
+    (tmp_path / "set").mkdir()
+    shade(1).save(tmp_path / "set" / "own.png")
+    cells = [str(tmp_path / "private.png"), str(tmp_path / "set" / ".." / "private.png"), str(tmp_path / "set" / "own.png")]
+    columns = {"image": [{"bytes": None, "path": cell} for cell in cells], "label": ["cat", "dog", "cat"]}
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("string")})
+    stored = pa.Table.from_pydict(columns, schema=features.arrow_schema)
+    pq.write_table(stored, tmp_path / "set" / "x.parquet")
+    data = hf_dataset(str(tmp_path / "set"))
+    first, second, third = data
+    for sample in (first, second):
+        with pytest.raises(BadImage, match="which is no part of the data set"):
+            data.load(sample, 8)
+    assert number_of(data.load(third, 8)) == 1
+    streamed = hf_dataset(str(tmp_path / "set"), streaming=True, count=2, split="train")
+    with pytest.raises(BadImage, match="which is no part of the data set"):
+        streamed.load(next(iter(streamed)), 8)
 
 
 def test_labels_in_words_or_numbers(tmp_path: Path) -> None:
@@ -107,7 +151,7 @@ def test_rows_without_a_label_or_picture_are_named(tmp_path: Path) -> None:
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES)})
     datasets.Dataset.from_dict(broken, features=features).save_to_disk(tmp_path / "broken")
     data = hf_dataset(str(tmp_path / "broken"))
-    with pytest.raises(BadImage, match=r"broken\[0\]: not a picture"):
+    with pytest.raises(BadImage, match=r"broken\[00000000\]: not a picture"):
         data.load(next(iter(data)), 8)
 
 

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import tarfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from counterfoil.core.errors import BadData, BadImage
-from counterfoil.parts.datasets.shards import expand
-from counterfoil.parts.datasets.webdataset import webdataset
+from counterfoil.parts.datasets.tars import webdataset
 from counterfoil.testing import check_dataset
-from tests.datasets.made import number_of, png, shard
+from tests.parts.datasets.made import number_of, png, shard
 
 Files = Mapping[str, bytes]
 
@@ -40,14 +40,23 @@ def test_samples_are_the_files_of_one_name(two: str) -> None:
 
 
 def test_patterns_are_written_out(tmp_path: Path, two: str) -> None:
-    names = [path.name for path in expand(two)]
-    assert names == ["photos-000.tar", "photos-001.tar"]
-    assert [path.name for path in expand(str(tmp_path / "photos-00{1,0}.tar"))] == ["photos-001.tar", "photos-000.tar"]
-    assert [path.name for path in expand(str(tmp_path / "*.tar"))] == names
+    def shards(pattern: str) -> list[str]:
+        return list(dict.fromkeys(sample.image_id.partition("/")[0] for sample in webdataset(pattern)))
+
+    names = ["photos-000", "photos-001"]
+    assert shards(two) == names
+    assert shards(str(tmp_path / "photos-00{1,0}.tar")) == names[::-1]
+    assert shards(str(tmp_path / "*.tar")) == names
     with pytest.raises(BadData, match=r"no such file: .*photos-002\.tar"):
-        expand(str(tmp_path / "photos-{000..002}.tar"))
+        webdataset(str(tmp_path / "photos-{000..002}.tar"))
     with pytest.raises(BadData, match="no such file"):
-        expand(str(tmp_path / "*.zip"))
+        webdataset(str(tmp_path / "*.zip"))
+
+
+@pytest.mark.parametrize("pattern", ["x-{0..999999999}.tar", "x" + "{0..9}" * 9 + ".tar", "x-{0..99999999999999999999}.tar"])
+def test_patterns_of_too_many_shards_are_refused(pattern: str) -> None:
+    with pytest.raises(BadData, match="names more than 100,000 shards"):
+        webdataset(pattern)
 
 
 def test_numbers_count_the_names_given(tmp_path: Path) -> None:
@@ -64,7 +73,7 @@ def test_labels_may_be_in_a_json_file(tmp_path: Path) -> None:
         webdataset(str(file), label="json.genus")
 
 
-def test_the_picture_is_chosen_by_its_ending(tmp_path: Path) -> None:
+def test_the_image_is_chosen_by_its_ending(tmp_path: Path) -> None:
     files = {
         "a.png": png(0),
         "a.mask.png": png(9),
@@ -75,7 +84,7 @@ def test_the_picture_is_chosen_by_its_ending(tmp_path: Path) -> None:
         "b.cls": b"1",
     }
     file = shard(tmp_path / "x.tar", files)
-    with pytest.raises(BadData, match=r"sample 'a' has several pictures among .*give image: the ending"):
+    with pytest.raises(BadData, match=r"sample 'a' has several images among .*give image: the ending"):
         webdataset(str(file))
     data = webdataset(str(file), image="jpg")
     assert [number_of(data.load(sample, 8)) for sample in data] == [5, 6]
@@ -85,9 +94,9 @@ def test_the_picture_is_chosen_by_its_ending(tmp_path: Path) -> None:
     ("files", "message"),
     [
         ({"a.png": png(0)}, r"sample 'a' has no label among \.png; give label"),
-        ({"a.cls": b"0"}, r"sample 'a' has no picture among \.cls"),
+        ({"a.cls": b"0"}, r"sample 'a' has no image among \.cls"),
         ({"a.png": png(0), "a.cls": b"0", "b.png": png(1), "b.cls": b"0"}, "only one class"),
-        ({"a.pickle": b"x"}, "no picture"),
+        ({"a.pickle": b"x"}, "no image"),
         ({}, "no images"),
     ],
 )
@@ -108,6 +117,53 @@ def test_damaged_and_compressed_shards_are_refused(tmp_path: Path, two: str) -> 
     (tmp_path / "photos-001.tar").write_bytes(b"")
     with pytest.raises(BadImage, match="cut short"):
         data.load(list(data)[-1], 8)
+
+
+def flip(content: bytearray, at: int) -> bytes:
+    content[at] ^= 1
+    return bytes(content)
+
+
+def one_less(content: bytearray, at: int) -> bytes:
+    return bytes(content[:at])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content, header: flip(content, header + 120), "damaged at byte"),
+        (lambda content, header: flip(content, header + 1), "damaged at byte"),
+        (lambda content, header: one_less(content, header), "cut off at byte"),
+        (lambda content, header: one_less(content, header + 200), "damaged at byte|truncated header"),
+        (lambda content, header: bytes(content[:header]) + bytes(1024) + bytes(content[header:]), "damaged at byte"),
+        (lambda content, header: one_less(content, header + 512 + 3), "unexpected end of data"),
+    ],
+    ids=["a bit of a header", "a bit of a name", "cut between files", "cut in a header", "zeros in the middle", "cut in a file"],
+)
+def test_no_sample_is_lost_without_a_word(tmp_path: Path, damage: Callable[[bytearray, int], bytes], message: str) -> None:
+    files: dict[str, bytes] = {}
+    for number in range(6):
+        files |= {f"{number}.png": png(number), f"{number}.cls": b"cat" if number % 2 else b"dog"}
+    file = shard(tmp_path / "x.tar", files)
+    assert len(webdataset(str(file))) == 6
+    with tarfile.open(file) as archive:
+        header = archive.getmember("3.png").offset
+    file.write_bytes(damage(bytearray(file.read_bytes()), header))
+    with pytest.raises(BadData, match=message) as caught:
+        webdataset(str(file))
+    assert "\n" not in str(caught.value) and "copy it again" in str(caught.value)
+
+
+def test_names_that_are_not_utf8_and_labels_that_are_no_labels_are_refused(tmp_path: Path) -> None:
+    file = shard(tmp_path / "x.tar", {"a\udcff.png": png(0), "a\udcff.cls": b"0", "b.png": png(1), "b.cls": b"1"})
+    with pytest.raises(BadData, match=r"the name 'x/a\\udcff' is not in UTF-8"):
+        webdataset(str(file))
+    file = shard(tmp_path / "y.tar", {"a.png": png(0), "a.cls": b"0" * 2**21, "b.png": png(1), "b.cls": b"1"})
+    with pytest.raises(BadData, match="the label of sample 'a' is a file of 2097152 bytes"):
+        webdataset(str(file))
+    deep = {"a.png": png(0), "a.json": b"[" * 10_000 + b"]" * 10_000, "b.png": png(1), "b.json": b"{}"}
+    with pytest.raises(BadData, match=r"cannot be read from \.json"):
+        webdataset(str(shard(tmp_path / "z.tar", deep)), label="json.x")
 
 
 def test_provenance_tells_other_shards(tmp_path: Path, two: str) -> None:

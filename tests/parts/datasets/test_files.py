@@ -1,0 +1,288 @@
+"""Images in class folders and in CSV files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from counterfoil.core.errors import BadData, BadImage, LabelMismatch
+from counterfoil.parts.contracts import Dataset
+from counterfoil.parts.datasets.files import csv_dataset, folder
+from counterfoil.testing import check_dataset
+from tests.parts.datasets.made import number_of, shade
+
+
+def fill(root: Path, files: Sequence[str]) -> Path:
+    """Images at the given paths, each of a grey of its own."""
+    for grey, name in enumerate(files):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (12, 10), (grey, grey, grey)).save(path, format="PNG")
+    return root
+
+
+def test_each_sub_folder_is_a_class(tmp_path: Path) -> None:
+    data = folder(str(fill(tmp_path, ["dog/b.png", "cat/z.png", "cat/a.jpg", "dog/deep/c.PNG"])))
+    assert isinstance(data, Dataset)
+    assert list(data.classes) == ["cat", "dog"]
+    assert [(sample.image_id, sample.label) for sample in data] == [
+        ("cat/a.jpg", 0),
+        ("cat/z.png", 0),
+        ("dog/b.png", 1),
+        ("dog/deep/c.PNG", 1),
+    ]
+    assert len(data) == 4
+
+
+def test_a_sample_loads_its_own_picture(tmp_path: Path) -> None:
+    data = folder(str(fill(tmp_path, ["cat/a.png", "dog/b.png"])))
+    second = list(data)[1]
+    assert data.load(second, None).shape == (3, 10, 12)
+    assert torch.allclose(data.load(second, 8), torch.full((3, 8, 8), 1 / 255))
+
+
+def test_hidden_files_other_files_and_empty_folders_are_passed_over(tmp_path: Path) -> None:
+    fill(
+        tmp_path, ["cat/a.png", "dog/b.png", "cat/.hidden.png", ".git/c.png", "__MACOSX/d.png", "cat/.thumbs/e.png", "loose.png"]
+    )
+    (tmp_path / "cat" / "notes.txt").write_text("no picture")
+    (tmp_path / "empty").mkdir()
+    data = folder(str(tmp_path))
+    assert list(data.classes) == ["cat", "dog"]
+    assert [sample.image_id for sample in data] == ["cat/a.png", "dog/b.png"]
+
+
+def test_linked_class_folders_are_followed(tmp_path: Path) -> None:
+    fill(tmp_path / "store", ["x/a.png"])
+    fill(tmp_path / "data", ["cat/a.png"])
+    (tmp_path / "data" / "dog").symlink_to(tmp_path / "store" / "x", target_is_directory=True)
+    assert [sample.image_id for sample in folder(str(tmp_path / "data"))] == ["cat/a.png", "dog/a.png"]
+
+
+def test_wordnet_ids_are_put_into_words_and_kept_as_aliases(tmp_path: Path) -> None:
+    data = folder(str(fill(tmp_path, ["n01440764/a.png", "n02012849/a.png", "n03126707/a.png"])))
+    assert list(data.classes) == ["tench", "crane bird", "crane"]
+    assert list(data.aliases) == [("n01440764",), ("n02012849",), ("n03126707",)]
+
+
+def test_names_come_from_a_file(tmp_path: Path) -> None:
+    fill(tmp_path / "data", ["c1/a.png", "c2/a.png"])
+    (tmp_path / "names.csv").write_text("folder,name\nc2,dog\nc1,cat\nc9,bird\n")
+    (tmp_path / "names.txt").write_text("c1 cat\nc2 dog\n")
+    for file in ("names.csv", "names.txt"):
+        assert list(folder(str(tmp_path / "data"), names=str(tmp_path / file)).classes) == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("folder,name\nc1,cat\n", "no name for the folders 'c2'"),
+        ("folder,name\nc1,cat\nc2,cat\n", "'c1' and 'c2' are both named 'cat'"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(tmp_path: Path, content: str, message: str) -> None:
+    fill(tmp_path / "data", ["c1/a.png", "c2/a.png"])
+    (tmp_path / "names.csv").write_text(content)
+    with pytest.raises(LabelMismatch, match=message):
+        folder(str(tmp_path / "data"), names=str(tmp_path / "names.csv"))
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "no images in sub-folders; it needs a sub-folder"),
+        (["a.png"], "no images in sub-folders; put them in one sub-folder per class"),
+        (["cat/a.png"], "only one class, 'cat'"),
+    ],
+)
+def test_a_folder_that_is_no_data_set_is_refused(tmp_path: Path, files: list[str], message: str) -> None:
+    with pytest.raises(BadData, match=message):
+        folder(str(fill(tmp_path, files)))
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match="nowhere: no such folder"):
+        folder(str(tmp_path / "nowhere"))
+    with pytest.raises(BadData, match="name a folder"):
+        folder("")
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "photos.zip").touch()
+    with pytest.raises(BadData, match=r"photos\.zip: not a folder; give one with a sub-folder"):
+        folder(str(tmp_path / "photos.zip"))
+
+
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path, ["cat/a.png", "dog/b.png"])
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/dog/caf\xe9.png")).write_bytes(b"")
+    with pytest.raises(BadData, match=r"caf\\udce9.png' is not in UTF-8; rename it"):
+        len(folder(str(tmp_path)))
+
+
+def test_a_link_that_leads_nowhere_is_a_bad_image_and_no_more(tmp_path: Path) -> None:
+    fill(tmp_path, ["cat/a.png", "dog/b.png"])
+    (tmp_path / "dog" / "c.png").symlink_to(tmp_path / "gone.png")
+    data = folder(str(tmp_path))
+    assert data.provenance()["files"] == "3"
+    with pytest.raises(BadImage, match="no such file"):
+        data.load(list(data)[2], 8)
+
+
+def test_a_bad_image_shows_when_it_is_loaded(tmp_path: Path) -> None:
+    fill(tmp_path, ["cat/a.png", "dog/b.png"])
+    (tmp_path / "cat" / "a.png").write_bytes(b"broken")
+    data = folder(str(tmp_path))
+    with pytest.raises(BadImage, match=r"cat/a\.png: "):
+        data.load(next(iter(data)), 8)
+
+
+def test_provenance_tells_other_files(tmp_path: Path) -> None:
+    data = folder(str(fill(tmp_path, ["cat/a.png", "dog/b.png"])))
+    first = data.provenance()
+    assert first == folder(str(tmp_path)).provenance()
+    fill(tmp_path, ["dog/c.png"])
+    assert folder(str(tmp_path)).provenance()["listing"] != first["listing"]
+
+
+def test_a_class_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, ["bag/a.png", "boot/b.png", "dress/deep/c.png"])
+    scan = os.scandir
+
+    def closed(path: os.PathLike[str]) -> object:
+        if str(path).rstrip("/").endswith(locked):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    for locked in ("boot", "deep"):
+        with pytest.raises(BadData, match=rf"{locked}/?: cannot be listed \(Permission denied\)"):
+            folder(str(tmp_path))
+
+
+def test_what_is_no_regular_file_is_left_out(tmp_path: Path) -> None:
+    fill(tmp_path, ["cat/a.png", "dog/b.png"])
+    os.mkfifo(tmp_path / "cat" / "fifo.png")
+    (tmp_path / "cat" / "self.png").symlink_to(tmp_path / "cat" / "self.png")
+    (tmp_path / "cat" / "to-fifo.png").symlink_to(tmp_path / "cat" / "fifo.png")
+    data = folder(str(tmp_path))
+    assert [sample.image_id for sample in data] == ["cat/a.png", "cat/self.png", "cat/to-fifo.png", "dog/b.png"]
+    for bad in list(data)[1:3]:
+        with pytest.raises(BadImage, match=r"Too many levels|not a regular file"):
+            data.load(bad, 8)
+
+
+def test_folders_may_be_nested_as_deep_as_the_system_lets_them(tmp_path: Path) -> None:
+    fill(tmp_path, ["cat/a.png", "dog/b.png"])
+    here = os.open(tmp_path / "dog", os.O_RDONLY)
+    for _ in range(1200):  # more than Python's limit on recursion
+        os.mkdir("d", dir_fd=here)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    try:
+        assert len(folder(str(tmp_path))) == 2
+    finally:  # from below, as a removal from above would recurse
+        for _ in range(1200):
+            above = os.open("..", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            os.rmdir("d", dir_fd=above)
+            here = above
+        os.close(here)
+
+
+def listed(folder: Path, text: str, name: str = "list.csv") -> str:
+    """A table next to three images."""
+    (folder / "sub").mkdir(exist_ok=True)
+    for number, path in enumerate(("a.png", "b.png", "sub/c.png")):
+        shade(number).save(folder / path)
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_pictures_and_labels_come_from_the_table(tmp_path: Path) -> None:
+    data = csv_dataset(listed(tmp_path, "path,label\na.png,dog\nb.png,cat\nsub/c.png,dog\n"))
+    assert list(data.classes) == ["cat", "dog"]
+    assert [(sample.image_id, sample.label) for sample in data] == [("a.png", 1), ("b.png", 0), ("sub/c.png", 1)]
+    assert [number_of(data.load(sample, 8)) for sample in data] == [0, 1, 2]
+    check_dataset(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("wnid,extra,filename,id\ndog,1,a.png,x\ncat,2,b.png,y\n", "list.csv"),
+        ("filename\tclass\tid\na.png\tdog\tx\nb.png\tcat\ty\n", "list.tsv"),
+        ("a.png,dog,x\nb.png,cat,y\n", "list.csv"),
+        ("\ufeffpath,label,id\r\n\r\na.png,dog,x\r\nb.png,cat,y\r\n", "list.csv"),
+    ],
+)
+def test_headings_ids_and_other_spellings(tmp_path: Path, text: str, name: str) -> None:
+    data = csv_dataset(listed(tmp_path, text, name))
+    assert [(sample.image_id, data.classes[sample.label], sample.source) for sample in data] == [
+        ("x", "dog", "a.png"),
+        ("y", "cat", "b.png"),
+    ]
+
+
+def test_columns_root_and_names_may_be_given(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    listed(tmp_path / "pictures", "")
+    file = listed(tmp_path, "where,what\na.png,1\nb.png,0\n")
+    data = csv_dataset(file, columns=["where", "what"], root=str(tmp_path / "pictures"), classes=["cat", "dog", "elk"])
+    assert [data.classes[sample.label] for sample in data] == ["dog", "cat"]
+    assert list(data.classes) == ["cat", "dog", "elk"]
+
+
+def test_numbers_count_the_classes_listed_beside_the_table(tmp_path: Path) -> None:
+    (tmp_path / "classes.txt").write_text("cat\ndog\nelk\n")
+    assert list(csv_dataset(listed(tmp_path, "path,label\na.png,1\nb.png,0\n")).classes) == ["cat", "dog", "elk"]
+    assert list(csv_dataset(listed(tmp_path, "path,label\na.png,owl\nb.png,ant\n")).classes) == [
+        "ant",
+        "owl",
+    ]  # words name themselves
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("path,label\na.png,\nb.png,cat\n", "line 2: no label"),
+        ("path,label\n,dog\nb.png,cat\n", "line 2: no path"),
+        ("path,label\na.png,dog\na.png,cat\n", "'a.png' is listed twice"),
+        ("path,label\na.png,dog\nb.png,dog\n", "only one class"),
+        ("path,colour\na.png,red\n", "its columns are path, colour; call them path and label"),
+        ("a,b,c,d\n1,2,3,4\n", "its columns are a, b, c, d"),
+    ],
+)
+def test_tables_that_are_no_data_set_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadData, match=message):
+        csv_dataset(listed(tmp_path, text))
+
+
+def test_missing_tables_columns_and_pictures_are_named(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match=r"none\.csv: image paths and labels cannot be read"):
+        csv_dataset(str(tmp_path / "none.csv"))
+    with pytest.raises(BadData, match="name a file"):
+        csv_dataset("")
+    file = listed(tmp_path, "path,label\na.png,dog\nlost.png,cat\n")
+    with pytest.raises(BadData, match=r"columns are \[path, label\]"):
+        csv_dataset(file, columns=["path", "nothing"])
+    data = csv_dataset(file)
+    with pytest.raises(BadImage, match=r"lost\.png: no such file"):
+        data.load(list(data)[1], 8)
+
+
+def test_a_table_that_is_no_regular_file_is_refused() -> None:
+    with pytest.raises(BadData, match="/dev/zero: image paths and labels cannot be read"):
+        csv_dataset("/dev/zero")
+
+
+def test_a_label_that_is_an_id_is_no_class_number(tmp_path: Path) -> None:
+    with pytest.raises(BadData, match="200000000 is no class number, these are below 1,000,000"):
+        csv_dataset(listed(tmp_path, "path,label\na.png,200000000\nb.png,0\n"))
