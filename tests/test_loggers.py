@@ -123,5 +123,5 @@ def test_names_that_trackers_refuse_are_changed(tmp_path: Path) -> None:
 
 def test_the_command(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="no tensorboard here")
-    result = CliRunner().invoke(app, ["log", str(run.path), "--to", "tensorboard", "--where", str(tmp_path / "logs")])
+    result = CliRunner().invoke(app, ["report", str(run.path), "--to", "tensorboard", "--where", str(tmp_path / "logs")])
     assert (result.exit_code, result.output) == (0, f"{run.path}: logged to {tmp_path / 'logs' / 'one'}\n")

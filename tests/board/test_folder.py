@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from counterfoil.cli.board import app
+from counterfoil.cli.app import app
 from counterfoil.core.errors import CounterfoilError, UsageError
 from counterfoil.protocols.reading import write_board
 from counterfoil.report.board import entries_of
@@ -32,6 +32,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="module")
 def site(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_board(runs, tmp_path_factory.mktemp("site") / "board", pictures=4).parent
+
+
+RESULT = ("export", "--format", "result")
 
 
 def test_every_row_has_its_numbers_and_leads_to_report_result_and_command(site: Path) -> None:
@@ -62,7 +65,18 @@ def test_the_same_runs_give_the_same_bytes(runs: list[Path], site: Path, tmp_pat
 
 def test_names_and_comments_are_text(runs: list[Path], tmp_path: Path) -> None:
     run = build(tmp_path / "evil", Plan(model=f"python:{EVIL}", images=6))
-    arguments = ["result", str(run.path), "-o", str(tmp_path / "r.json"), "--submitter", EVIL, "--comment", f"</p>{EVIL}"]
+    arguments = [
+        "export",
+        str(run.path),
+        "--format",
+        "result",
+        "-o",
+        str(tmp_path / "r.json"),
+        "--submitter",
+        EVIL,
+        "--note",
+        f"</p>{EVIL}",
+    ]
     assert CliRunner().invoke(app, arguments).exit_code == 0
     page = write_board([tmp_path / "r.json"], tmp_path / "board", title=EVIL)
     document = read(page)
@@ -118,14 +132,14 @@ def test_no_accepted_image_is_a_row_without_an_fmr(tmp_path: Path) -> None:
 def test_commands(tmp_path: Path) -> None:
     run = stored(tmp_path / "run", images=12)
     for arguments, code, said in (
-        ([str(run), "-o", str(tmp_path / "site"), "--pictures", "0"], 0, "index.html"),
-        (["result", str(run), "-o", str(tmp_path / "r.json")], 0, "r.json"),
-        (["check", str(tmp_path / "r.json")], 0, "fits; lab:narrow, 12 images, FMR"),
-        (["check", str(tmp_path / "r.json"), str(tmp_path / "none.json")], 1, "cannot be read"),
+        (["board", str(run), "-o", str(tmp_path / "site"), "--pictures", "0"], 0, "index.html"),
+        (["export", str(run), "--format", "result", "-o", str(tmp_path / "r.json")], 0, "r.json"),
+        (["board", "--check", str(tmp_path / "r.json")], 0, "fits; lab:narrow, 12 images, FMR"),
+        (["board", "--check", str(tmp_path / "r.json"), str(tmp_path / "none.json")], 1, "cannot be read"),
     ):
         result = CliRunner().invoke(app, arguments)
         assert (result.exit_code, said in result.output) == (code, True), result.output
-    wrong = CliRunner().invoke(app, ["result", str(run), "-o", str(tmp_path / "r.json"), "--report", "javascript:x"])
+    wrong = CliRunner().invoke(app, [*RESULT, str(run), "-o", str(tmp_path / "r.json"), "--report", "javascript:x"])
     assert isinstance(wrong.exception, UsageError)
 
 

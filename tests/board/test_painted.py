@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from counterfoil import protocols
-from counterfoil.cli.board import app
+from counterfoil.cli.app import app
 from counterfoil.core.errors import UsageError
 from counterfoil.protocols.reading import write_board
 from counterfoil.report.board import entries_of, read_entry
@@ -67,7 +67,7 @@ def test_the_page_and_the_result_files(run: Run, tmp_path: Path) -> None:
 
 
 def test_one_of_several_models_is_chosen(run: Run, tmp_path: Path) -> None:
-    arguments = ["result", str(run.path), "-o", str(tmp_path / "r.json")]
+    arguments = ["export", str(run.path), "--format", "result", "-o", str(tmp_path / "r.json")]
     for more, complaint in (([], "choose one by --model: fake:"), (["--model", "nobody"], "no result of 'nobody'")):
         wrong = CliRunner().invoke(app, [*arguments, *more])
         assert isinstance(wrong.exception, UsageError)

@@ -267,8 +267,8 @@ READERS = {
     "gate": ["gate", "RUN", "--min", "fmr=60"],
     "review": ["review", "RUN", "--verdicts"],
     "export": ["export", "RUN"],
-    "log": ["log", "RUN", "--to", "tensorboard"],
-    "board": ["board", "result", "RUN", "-o", "result.json"],
+    "log": ["report", "RUN", "--to", "tensorboard"],
+    "board": ["export", "RUN", "--format", "result", "-o", "result.json"],
 }
 
 

@@ -35,7 +35,7 @@ def test_what_goes_wrong_later_is_said_in_a_line_too(tmp_path: Path) -> None:
         ["doctor", "missing.yaml", "--json"],
         ["bench", "missing.yaml", "--json"],
         ["gate", "missing", "--min", "sa=1", "--junit"],
-        ["board", "result", "missing", "--out"],
+        ["export", "missing", "--format", "result", "--out"],
     ],
 )
 def test_commands_look_at_their_file_before_anything_else(

@@ -21,19 +21,18 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "run": Entry("Test", "runs:run", "Test a model with generated images."),
+    "run": Entry("Test", "run:run", "Test a model with generated images."),
     "doctor": Entry("Test", "doctor:doctor", "Check a set-up for common mistakes before a run."),
     "bench": Entry("Test", "bench:bench", "Time a few images and predict the time of a run."),
     "demo": Entry("Test", "demo:demo", "Test small classifiers on the lab: no network, no GPU."),
-    "list": Entry("Test", "listing:list_parts", "List the parts that can be named."),
+    "list": Entry("Test", "results:list_parts", "List the parts that can be named."),
     "report": Entry("Read and decide", "results:report", "Write a page of one run, or of several side by side."),
     "compare": Entry("Read and decide", "compare:compare", "Compare models with paired tests."),
     "gate": Entry("Read and decide", "gate:gate", "Pass or fail a run, for a pipeline."),
     "score": Entry("Read and decide", "results:score", "Ask another model about a run's images."),
     "judge": Entry("Read and decide", "results:judge", "Ask another oracle about a run's images."),
-    "log": Entry("Read and decide", "log:log", "Send results to an experiment tracker."),
-    "export": Entry("Share", "export:export", "Export a run's accepted images as a dataset."),
-    "board": Entry("Share", "board:app", "Build a leaderboard from runs and results."),
+    "export": Entry("Share", "results:export", "Export a run's accepted images as a dataset."),
+    "board": Entry("Share", "board:board", "Build a leaderboard from runs and results."),
     "review": Entry("Share", "review:review", "Have people judge a run's images."),
     "serve": Entry("Share", "serve:serve", "Serve a folder of runs to browsers."),
     "study": Entry("The instrument", "study:study", "Run experiments on the instrument itself."),

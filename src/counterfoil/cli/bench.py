@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from counterfoil import protocols
+from counterfoil.cli.options import read, resolve
 from counterfoil.cli.output import echo, output
-from counterfoil.cli.runs import read, resolve
 from counterfoil.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 
 from counterfoil import protocols
+from counterfoil.cli.options import read, resolve
 from counterfoil.cli.output import echo, output
-from counterfoil.cli.runs import read, resolve
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import UsageError
 

@@ -1,53 +1,51 @@
-"""Commands over runs that are there: ask another model or oracle about the pictures, and make a page of the results."""
+"""Commands over finished runs: score and judge their images, report, export, and the list of parts."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from counterfoil import protocols
-from counterfoil.cli.output import echo
-from counterfoil.core.progress import counting
+from counterfoil.cli.options import Device, Json, ManyRuns, OneRun, PartSettings, Results, Text
+from counterfoil.cli.output import echo, output
+from counterfoil.core.errors import UsageError, printable
 from counterfoil.core.spec import part
-from counterfoil.protocols.reading import results_of, write_report
 from counterfoil.store import Run, open_run
 
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")]
-One = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
-Settings = Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE for any option of the part.")]
-
-As = Annotated[str | None, typer.Option("--as", help="What its answers are kept under; by default its name.")]
+As = Annotated[Text, typer.Option("--as", help="Name its answers are kept under; by default its own.")]
 
 
 def score(
-    run: One,
-    model: Annotated[str, typer.Option(help="The model to ask, as in timm:resnet50.")],
-    settings: Settings = None,
+    run: OneRun,
+    model: Annotated[str, typer.Option(help="The model to query, as in timm:resnet50.")],
+    settings: PartSettings = None,
     name: As = None,
     device: Device = "cpu",
+    as_json: Json = None,
 ) -> None:
     """Ask another model about a run's images.
 
     \b
     counterfoil score runs/fmr-resnet50 --model timm:convnext_base
     """
+    from counterfoil.core.progress import counting
     from counterfoil.protocols import rescoring
 
-    stored = open_run(run)
+    results, stored = Results(as_json), open_run(run)
     with counting(model, rescoring.pictures_of(stored)) as watch:
         rescoring.score(stored, part(model, settings), name=name, device=device, watch=watch, tell=_tell)
-    show(stored, model=name or model)
+    show(stored, results, model=name or model)
 
 
 def judge(
-    run: One,
-    oracle: Annotated[str, typer.Option(help="The oracle to ask, as in clip:PATH.")],
-    settings: Settings = None,
+    run: OneRun,
+    oracle: Annotated[str, typer.Option(help="The oracle to query, as in clip:PATH.")],
+    settings: PartSettings = None,
     name: As = None,
     device: Device = "cpu",
+    as_json: Json = None,
 ) -> None:
     """Ask another oracle about a run's images.
 
@@ -56,20 +54,25 @@ def judge(
     \b
     counterfoil judge runs/fmr-resnet50 --oracle clip:other-clip/
     """
+    from counterfoil.core.progress import counting
     from counterfoil.protocols import rescoring
 
-    stored = open_run(run)
+    results, stored = Results(as_json), open_run(run)
     with counting(oracle, rescoring.pictures_of(stored)) as watch:
         rescoring.judge(stored, part(oracle, settings), name=name, device=device, watch=watch, tell=_tell)
-    show(stored, oracle=name or oracle)
+    show(stored, results, oracle=name or oracle)
 
 
 def report(
-    runs: Runs,
+    runs: ManyRuns,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Folder for the page; by default report/ in the first run.")
     ] = None,
-    pictures: Annotated[int, typer.Option(help="Images a run that the gallery shows.", min=0)] = 1000,
+    pictures: Annotated[int, typer.Option(help="Images per run in the gallery.", min=0)] = 1000,
+    to: Annotated[Text, typer.Option(help="Send the results to a tracker instead: tensorboard, mlflow or wandb.")] = None,
+    where: Annotated[
+        Text, typer.Option(help="Folder (TensorBoard), tracking address (MLflow) or project (Weights & Biases).")
+    ] = None,
 ) -> None:
     """Write a page of one run, or of several side by side.
 
@@ -78,24 +81,136 @@ def report(
     \b
     counterfoil report runs/fmr-resnet50
     counterfoil report runs/fmr-* -o page
+    counterfoil report runs/fmr-resnet50 --to mlflow
     """
-    page = write_report([open_run(path) for path in runs], out or runs[0] / "report", pictures=pictures)
-    echo(page)
+    if where is not None and to is None:
+        raise UsageError("--where: names a tracker's folder, address or project; give the tracker by --to")
+    opened = [open_run(path) for path in runs]
+    if to is not None:
+        from counterfoil.report.trackers import log
+
+        for run in opened:
+            echo(f"{run.path}: logged to {log(run, to, where)}")
+        return
+    from counterfoil.protocols.reading import write_report
+
+    echo(write_report(opened, out or runs[0] / "report", pictures=pictures))
+
+
+def export(
+    run: OneRun,
+    layout: Annotated[
+        str, typer.Option("--format", help="folder, webdataset, datasets (Hugging Face), or result: a line for a board.")
+    ] = "folder",
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="By default named after run and format.")] = None,
+    name: Annotated[Text, typer.Option(help="Name of the set; by default that of its folder.")] = None,
+    licence: Annotated[Text, typer.Option("--licence", "--license", help="Licence of the images, as in cc-by-4.0.")] = None,
+    note: Annotated[str, typer.Option(help="A paragraph for the datasheet, or a line for readers of the board.")] = "",
+    croissant: Annotated[bool, typer.Option("--croissant", help="Also write Croissant metadata, for a set in folders.")] = False,
+    model: Annotated[Text, typer.Option(help="For a result: the model, if the run tests several.")] = None,
+    submitter: Annotated[str, typer.Option(help="For a result: who submits it.")] = "",
+    page: Annotated[str, typer.Option("--report", help="For a result: https:// address of the run's report.")] = "",
+) -> None:
+    """Export a run's accepted images as a dataset.
+
+    With a datasheet, provenance and checksums.
+
+    \b
+    counterfoil export runs/fmr-resnet50 --format webdataset
+    counterfoil export runs/fmr-resnet50 --format result
+    """
+    if layout == "result":
+        file = out or Path(f"{run.resolve().name}-result.json")
+        write_result = output(file, "--out")  # refused before anything is read
+        write_result(_result(open_run(run), model, submitter, note, page))
+        return echo(file)
+    if model or submitter or page:
+        raise UsageError("--model, --submitter and --report go with --format result")
+
+    from counterfoil.core.progress import counting
+    from counterfoil.report.export import export as write
+
+    opened = open_run(run)
+    out = out or Path(f"{run.resolve().name}-{layout}")
+    with counting("export", opened.counts["accepted"]) as watch:
+        told = write(opened, out, layout=layout, name=name, licence=licence, note=note, croissant=croissant, watch=watch)
+    begun = "; the run is not finished: repeat its command to make more" if opened.results is None else ""
+    echo(f"{out}: {told.size} images of {len(told.classes)} classes{begun}")
+
+
+def _result(run: Run, model: Text, submitter: str, comment: str, page: str) -> bytes:
+    """Return a run's result as the JSON that a board takes."""
+    from pydantic import ValidationError
+
+    from counterfoil.report.board import Entry, entries_of
+    from counterfoil.store.files import canonical
+
+    entries = entries_of(run)
+    names = [entry.model.name for entry in entries]
+    wanted = [entry for entry in entries if model in (None, entry.model.name)]
+    if len(wanted) != 1:
+        problem = f"has no result of {model!r}; give --model as" if model else "tests several models; choose one by --model"
+        raise UsageError(f"{run.path}: {problem}: {', '.join(names)}")
+    told = {"submitter": submitter, "comment": comment, "report": page}
+    try:
+        entry = Entry.model_validate({**wanted[0].model_dump(mode="json"), **told})
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = {"comment": "note"}.get(str(first["loc"][0]), first["loc"][0])
+        raise UsageError(f"--{option}: {first['msg'].lower()}, got {str(first['input'])[:60]!r}") from None
+    return canonical(entry.model_dump(mode="json"))
+
+
+def list_parts(
+    role: Annotated[str, typer.Argument(help="models, generators, oracles, datasets …; all if left out")] = "",
+    as_json: Json = None,
+) -> None:
+    """List the parts that can be named.
+
+    \b
+    counterfoil list
+    counterfoil list models
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from counterfoil.parts import registry
+
+    results = Results(as_json)
+    roles = ["dataset" if role == "data" else role.removesuffix("s")] if role else list(registry.ROLES)
+    rows = [(each, listed) for each in roles for listed in registry.listed(each)]
+    results.data([{"role": each, "name": f"{one.kind}:", "package": one.package, "summary": one.summary} for each, one in rows])
+    if as_json == Path("-"):
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("role", "name", "what it is"):
+        table.add_column(heading, overflow="fold")  # names of models are to be read whole
+    for each, one in rows:
+        origin = "" if one.package == "counterfoil" else f" (from {one.package})"
+        table.add_row(each, f"{one.kind}:", escape(printable(one.summary + origin)))
+    Console().print(table)
 
 
 def _tell(line: str) -> None:
     echo(f"counterfoil: {line}", err=True)
 
 
-def show(run: Run, *, model: str | None = None, oracle: str | None = None) -> None:
+def show(run: Run, to: Results | None = None, *, model: Text = None, oracle: Text = None) -> None:
     """Print a run's numbers with their intervals, and what to know before believing them."""
-    results = results_of(run, model=model, oracle=oracle)
+    from counterfoil.protocols.reading import results_of
+
+    to = to or Results(None)
+    results: dict[str, Any] = results_of(run, model=model, oracle=oracle)
     protocol, counts = protocols.of(run), results["counts"]
     skipped = f", {counts['skipped']} unreadable and skipped" if counts["skipped"] else ""
-    asked = results["oracle"]["name"]
-    names = results["model"]["name"] + (f", oracle {asked}" if asked != "none" else "")
-    echo(f"{names}: {protocol.extent(counts)}{skipped}")
-    echo(protocol.text(results))
-    for at, caution in enumerate(protocol.cautions(run, results, model=model)):
+    judge = results["oracle"]["name"]
+    names = results["model"]["name"] + (f", oracle {judge}" if judge != "none" else "")
+    to.text(f"{names}: {protocol.extent(counts)}{skipped}")
+    to.text(protocol.text(results))
+    cautions = protocol.cautions(run, results, model=model)
+    for at, caution in enumerate(cautions):
         gap = "" if at else "\n"
-        echo(f"{gap}{'take care' if caution.kind == 'care' else 'note'}: {caution.text}")
+        to.text(f"{gap}{'take care' if caution.kind == 'care' else 'note'}: {caution.text}")
+    told = [{"kind": each.kind, "text": each.text} for each in cautions]
+    to.data({"run": str(run.path), "results": results, "cautions": told})

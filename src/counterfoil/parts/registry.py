@@ -65,11 +65,32 @@ def create(role: str, name: str, options: Mapping[str, Any] | None = None) -> An
     kind, colon, rest = name.partition(":")
     if colon and kind == "python" and role in ROLES:
         return adapt(role, call(rest, dict(options or {})), what=f"python:{rest}")
+    factory, arguments, keywords = _prepare(role, name, options or {})
+    try:
+        return factory(*arguments, **keywords)
+    except CounterfoilError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadPart(f"{role} {name!r} could not be loaded: {type(error).__name__}: {one_line(error, 300)}") from error
+
+
+def check_options(role: str, name: str, options: Mapping[str, Any] | None = None) -> None:
+    """Refuse a name or options that `create` would refuse, without building the part."""
+    kind, colon, rest = name.partition(":")
+    if colon and kind == "python" and role in ROLES:
+        _check_arguments(rest, import_function(rest), options or {})
+    else:
+        _prepare(role, name, options or {})
+
+
+def _prepare(role: str, name: str, options: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """A part's factory with its arguments, checked against its signature."""
     # Look up first, load second, so that an error inside a plug-in is never read as an unknown name.
     factory = _import(role, _find(role, name))
+    kind, _, rest = name.partition(":")
     rest = name if kind in ("http", "https") else rest  # an address keeps its scheme
     spec = options_class(factory)
-    given = _placed(inspect.signature(spec or factory), options or {})
+    given = _placed(inspect.signature(spec or factory), options)
     try:
         arguments = (rest,) if spec is None else (rest, _built(spec, given))
         keywords = given if spec is None else {}
@@ -78,12 +99,7 @@ def create(role: str, name: str, options: Mapping[str, Any] | None = None) -> An
         raise BadSpec(f"{role} {name!r}: {error}; {_options_of(spec or factory, skip=spec is None)}") from None
     except ValueError as error:
         raise BadSpec(f"{role} {name!r}: {error}") from None
-    try:
-        return factory(*arguments, **keywords)
-    except CounterfoilError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise BadPart(f"{role} {name!r} could not be loaded: {type(error).__name__}: {one_line(error, 300)}") from error
+    return factory, arguments, keywords
 
 
 def adapt(role: str, made: Any, *, what: str, classes: Any = None) -> Any:
@@ -111,18 +127,22 @@ def adapt(role: str, made: Any, *, what: str, classes: Any = None) -> Any:
 def call(place: str, options: dict[str, Any]) -> Any:
     """The result of the function at `package.module:function` or `file.py:function`, called with `options`."""
     factory = import_function(place)
-    try:
-        inspect.signature(factory).bind(**options)
-    except TypeError as error:
-        raise BadSpec(f"python:{place}: {error}; {_options_of(factory)}") from None
-    except ValueError:  # made in C: it has no signature
-        pass
+    _check_arguments(place, factory, options)
     try:
         return factory(**options)
     except CounterfoilError:
         raise
     except (Exception, SystemExit) as error:
         raise BadPart(f"python:{place}: the function failed with {type(error).__name__}: {one_line(error)}") from error
+
+
+def _check_arguments(place: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        raise BadSpec(f"python:{place}: {error}; {_options_of(factory)}") from None
+    except ValueError:  # made in C: it has no signature
+        pass
 
 
 def import_function(place: str) -> Callable[..., Any]:

@@ -27,7 +27,7 @@ def read_entry(path: Path) -> Entry:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); give a result file") from None
     except (ValueError, RecursionError):
-        raise UsageError(f"{path}: not JSON; give a file that 'counterfoil board result RUN' wrote") from None
+        raise UsageError(f"{path}: not JSON; give a file that 'counterfoil export RUN --format result' wrote") from None
     found = content.get("format") if isinstance(content, dict) else None
     if isinstance(found, str) and found.startswith("counterfoil-result-") and found != "counterfoil-result-1":
         raise UsageError(f"{path}: written by a newer Counterfoil ({found}); update this one")

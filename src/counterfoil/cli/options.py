@@ -1,0 +1,130 @@
+"""Options that several commands share, each declared once: the specification of a run, a device, a file for results as JSON."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from counterfoil import protocols
+from counterfoil.cli.output import echo, output
+from counterfoil.core import spec as specs
+from counterfoil.parts.fast import dtypes
+from counterfoil.protocols.ray.execution import Execution
+
+Text = str | None
+Number = int | None
+Texts = list[str] | None
+
+OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+ManyRuns = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
+PartSettings = Annotated[Texts, typer.Option("--set", help="KEY=VALUE for any option of the part.")]
+Json = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON; '-' prints JSON instead of text.")
+]
+
+
+def takes(shared: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the parameters of `shared` as well; what `shared` returns is the command's first argument."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        common, own = _parameters(shared), _parameters(command)[1:]
+
+        def run(**values: Any) -> None:
+            command(shared(**{each.name: values.pop(each.name) for each in common}), **values)
+
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__signature__ = inspect.Signature([*common, *own])  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in (*common, *own)}
+        return run
+
+    return decorate
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    hints = get_type_hints(function, include_extras=True)
+    return [
+        each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in inspect.signature(function).parameters.values()
+    ]
+
+
+def specification(
+    file: Annotated[Path | None, typer.Argument(help="A specification in YAML; options below override it.")] = None,
+    protocol: Annotated[Text, typer.Option(help=f"{', '.join(protocols.names())}; the default is {protocols.USUAL}.")] = None,
+    preset: Annotated[Text, typer.Option(help="Defaults of lance (paper, released) or imagenet-d (fair, paper).")] = None,
+    model: Annotated[Text, typer.Option(help="The classifier under test, as in timm:resnet50.")] = None,
+    data: Annotated[Text, typer.Option(help="Labelled images: a folder with one sub-folder per class, or kind:rest.")] = None,
+    generator: Annotated[Text, typer.Option(help="Part that makes the images, as in autoencoder:PATH.")] = None,
+    oracle: Annotated[Text, typer.Option(help="Part that decides whether the class is still visible, as in clip:PATH.")] = None,
+    captioner: Annotated[Text, typer.Option(help="For lance: part that describes the images, as in blip:PATH.")] = None,
+    rewriter: Annotated[Text, typer.Option(help="For lance: part that rewrites captions, as in lexicon: or llm:PATH.")] = None,
+    editor: Annotated[Text, typer.Option(help="For lance: part that edits images to match a caption, as in p2p:PATH.")] = None,
+    encoder: Annotated[Text, typer.Option(help="For lance: part that compares images with words, as in clip:PATH.")] = None,
+    painter: Annotated[Text, typer.Option(help="For imagenet-d: part that paints from words, as in diffusers:PATH.")] = None,
+    size: Annotated[Number, typer.Option(help="For fmr: image side in pixels, if neither generator nor model fixes it.")] = None,
+    limit: Annotated[Number, typer.Option(help="Images at most, taken evenly over the classes.")] = None,
+    seed: Annotated[Number, typer.Option(help="Seed of the run.")] = None,
+    device: Annotated[Text, typer.Option(help="cpu, cuda, cuda:1 …")] = None,
+    precision: Annotated[Text, typer.Option(help="For fmr: float32 (default on a CPU) or bf16 (on a GPU that has it).")] = None,
+    settings: Annotated[
+        Texts,
+        typer.Option(
+            "--set", help="KEY=VALUE for any key that 'run --dry-run' prints, or option of a part, as in model.weights=FILE."
+        ),
+    ] = None,
+) -> dict[str, Any]:
+    """Read the values of a specification from a file and from options, which override it."""
+    given = {name: value for name, value in locals().items() if name not in ("file", "precision", "settings")}
+    values = read(file)
+    values.update({key: value for key, value in given.items() if value is not None})
+    for assignment in settings or []:
+        protocols.override(values, assignment)
+    put(values, "engine", "precision", precision)
+    return values
+
+
+def read(file: Path | None) -> dict[str, Any]:
+    """Return the values of a specification's file, if one is named; a section with nothing in it has no settings."""
+    values = specs.read(file) if file else {}
+    sections = {name for each in protocols.names() for name in specs.sections(protocols.get(each).spec)}
+    return {key: {} if value is None and key in sections else value for key, value in values.items()}
+
+
+def resolve(values: Mapping[str, Any], **execution: Any) -> tuple[Any, Execution]:
+    """Return the specification that values stand for, and where it is executed."""
+    where = Execution.of(values.get("execution"), **execution)
+    settings = {key: value for key, value in values.items() if key != "execution"}
+    return protocols.parse(dtypes.with_supported_precision(settings)), where
+
+
+def put(values: dict[str, Any], section: str, key: str, value: Any) -> None:
+    """Set a key of a section, unless the value is None."""
+    settings = values.setdefault(section, {}) if value is not None else None
+    if isinstance(settings, dict):  # anything else is refused when the whole is read
+        settings[key] = value
+
+
+class Results:
+    """Results of a command: text for people, and JSON for programs where `--json` names a file."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._instead = file == Path("-")
+        self._write = output(None if self._instead else file, "--json")
+
+    def text(self, line: object = "") -> None:
+        """Print a line, unless JSON is printed instead."""
+        if not self._instead:
+            echo(line)
+
+    def data(self, value: Any) -> None:
+        """Write or print the results as JSON."""
+        text = json.dumps(value, indent=2, ensure_ascii=False)
+        self._write(f"{text}\n".encode())
+        if self._instead:
+            echo(text)

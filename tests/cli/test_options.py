@@ -1,0 +1,93 @@
+"""Options declared once: a specification shared by commands, results as JSON, and a dry run that knows every part's options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from counterfoil.cli import options
+from counterfoil.cli.app import app
+from counterfoil.core.errors import CounterfoilError
+from tests.cli.stored import call, stored
+
+
+def shared(model: Annotated[str, typer.Option(help="A model.")], seed: Annotated[int, typer.Option(help="A seed.")] = 0) -> Any:
+    return model, seed
+
+
+def test_a_command_takes_the_parameters_of_what_it_shares() -> None:
+    found: list[object] = []
+
+    @options.takes(shared)
+    def command(values: Any, images: Annotated[int, typer.Option(help="Images.", min=1)] = 8) -> None:
+        """Do it."""
+        found.append((values, images))
+
+    single = typer.Typer()
+    single.command()(command)
+    assert CliRunner().invoke(single, ["--model", "m", "--seed", "3", "--images", "2"]).exit_code == 0
+    assert found == [(("m", 3), 2)]
+    shown = CliRunner().invoke(single, ["--help"]).output
+    assert all(text in shown for text in ("Do it.", "A model.", "A seed.", "Images."))
+    assert CliRunner().invoke(single, ["--images", "0", "--model", "m"]).exit_code == 2
+
+
+def test_a_file_is_read_and_options_override_it(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("model: lab:narrow\nseed: 3\nsearch: {budget: 5}\n")
+    values = options.specification(file=tmp_path / "s.yaml", seed=4, precision="float32", settings=["step=0.1"])
+    assert values["model"] == "lab:narrow" and values["seed"] == 4
+    assert values["search"] == {"budget": 5, "step": 0.1} and values["engine"] == {"precision": "float32"}
+
+
+RUN = ["run", "--model", "lab:narrow", "--data", "lab:wardrobe", "--generator", "lab:kl", "--oracle", "lab:clip", "--dry-run"]
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (["--set", "oracle.foo=1"], "foo"),
+        (["--generator", "pixels:l2", "--set", "generator.foo=1"], "foo"),
+        (["--set", "model.foo=1"], "foo"),
+        (["--set", "data.counts=3"], "counts"),
+        (["--oracle", "clipp:x"], "did you mean 'clip'"),
+        (["--model", "x.pth"], "x.pth"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would_refuse(more: list[str], problem: str) -> None:
+    result = CliRunner().invoke(app, [*RUN, *more])
+    assert isinstance(result.exception, CounterfoilError), result.output
+    assert result.exception.exit_code == 2
+    assert problem in str(result.exception).replace("Did", "did") and "\n" not in str(result.exception)
+
+
+def test_a_dry_run_prints_a_specification_that_runs() -> None:
+    result = CliRunner().invoke(app, [*RUN, "--set", "oracle.threshold=0.1"])
+    assert result.exit_code == 0, result.exception
+    assert "threshold: 0.1" in result.output
+
+
+def test_numbers_are_printed_as_json_or_written_next_to_the_text(tmp_path: Path) -> None:
+    run = stored(tmp_path / "a", "lab:narrow")
+    code, output = call("list", "models", "--json", "-")
+    assert code == 0
+    timm = next(each for each in json.loads(output) if each["name"] == "timm:")
+    assert (timm["role"], timm["package"]) == ("model", "counterfoil")
+    code, output = call("list", "models", "--json", tmp_path / "parts.json")
+    assert "timm:" in output and json.loads((tmp_path / "parts.json").read_text())
+    from counterfoil.cli.results import show
+    from counterfoil.store import open_run
+
+    show(open_run(run), options.Results(tmp_path / "out.json"))
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert written["results"]["FMR"]["value"] == (open_run(run).results or {})["FMR"]["value"]
+    assert {"run", "results", "cautions"} == set(written)
+
+
+def test_a_place_for_json_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    code, problem = call("score", tmp_path / "missing", "--model", "lab:narrow", "--json", tmp_path)
+    assert code == 2 and "is a folder" in problem
