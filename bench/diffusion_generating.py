@@ -12,9 +12,7 @@ from torch import Tensor
 
 from bench import stable_diffusion as sd
 from counterfoil.engine.fast import Acceleration, Compiled
-from counterfoil.parts.generators.diffusion.generator import Denoising, DiffusionGenerator
-from counterfoil.parts.generators.diffusion.process import Process
-from counterfoil.parts.generators.diffusion.unets import UNetDenoiser
+from counterfoil.parts.generators.diffusion import Denoising, DiffusionGenerator, Process, UNetDenoiser
 from counterfoil.testing import pictures
 
 LEVELS = 10

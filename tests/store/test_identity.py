@@ -151,3 +151,13 @@ def test_where_the_kernel_lists_no_locks_the_process_that_signed_decides(tmp_pat
         assert files.is_locked(tmp_path) is lives
     (tmp_path / files.LOCK).unlink()
     assert not files.is_locked(tmp_path)
+
+
+def test_what_assembling_fills_in_may_be_left_open(tmp_path: Path) -> None:
+    with store.write(tmp_path, {**SPEC, "search": {"step": 0.1, "budget": 3}}, CLASSES, PROVENANCE):
+        pass
+    store.check(tmp_path, {**SPEC, "search": {"step": None, "budget": 3}})
+    with pytest.raises(BadRun, match="step"):
+        store.check(tmp_path, {**SPEC, "search": {"step": 0.2, "budget": 3}})
+    with pytest.raises(BadRun, match="budget"):
+        store.check(tmp_path, {**SPEC, "search": {"step": None, "budget": None}})

@@ -24,7 +24,7 @@ from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
 from counterfoil.parts.encoders import clip as encoders
 from counterfoil.parts.encoders.clip import TransformersEncoder
 from counterfoil.parts.generators.autoencoders import autoencoder
-from counterfoil.parts.generators.diffusion.unets import diffusion
+from counterfoil.parts.generators.diffusion import diffusion
 from counterfoil.parts.models.module import ModuleModel
 from counterfoil.parts.models.timm_models import timm_model
 from counterfoil.parts.oracles.scoring import AcceptanceRule, ClipOptions, ZeroShotOracle, clip_oracle

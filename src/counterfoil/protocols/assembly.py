@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +19,7 @@ from counterfoil.core.lots import lot
 from counterfoil.core.spec import FmrSpec, LanceSpec, PartSpec, SearchSpec
 from counterfoil.engine.scheduler import Engine, Job
 from counterfoil.parts import labels, registry
-from counterfoil.parts.contracts import Dataset, Generator, Model, Oracle, Sample, to_device
+from counterfoil.parts.contracts import Dataset, Generator, Model, Oracle, Sample, State, provenance_of, to_device
 from counterfoil.parts.datasets.image_set import ImageSet
 from counterfoil.parts.fast.dtypes import check_precision
 from counterfoil.parts.generators.sparse.mask import load as load_mask
@@ -116,6 +116,7 @@ def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
     columns = columns_of(model, dataset, name=spec.model.name)
     check_guidance(spec.search, model, name=spec.model.name)
     generator: Generator = part("generator", spec.generator)
+    generator = with_class_numbers(generator, dataset, name=spec.generator.name)
     if spec.search.mask is not None:
         generator = masked(generator, load_mask(spec.search.mask))
     oracle: Oracle = part("oracle", spec.oracle).bind(dataset.classes)
@@ -123,6 +124,39 @@ def assemble(spec: FmrSpec, given: Given | None = None) -> Assembly:
     spec = with_step(spec, generator)
     size = size_of(spec, f"generator {spec.generator.name}", generator.size, model)
     return Assembly(spec, model, dataset, generator, oracle, columns, size, caution)
+
+
+class ClassNumbers:
+    """A class-conditional generator that takes labels of the data and tells its network its own numbers for them."""
+
+    def __init__(self, inner: Generator, numbers: Sequence[int]) -> None:
+        self.inner, self.numbers = inner, list(numbers)
+        self.moving, self.size, self.step_size = inner.moving, inner.size, inner.step_size
+        self.render, self.step = inner.render, inner.step
+
+    def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
+        """The inner generator's start, with labels in its own numbers."""
+        return self.inner.start(images, torch.tensor(self.numbers, device=labels.device)[labels], seeds)
+
+    def to(self, device: torch.device | str) -> ClassNumbers:
+        """The same with the inner generator on a device."""
+        return ClassNumbers(to_device(self.inner, device), self.numbers)
+
+    def provenance(self) -> dict[str, str]:
+        """The inner generator's account."""
+        return provenance_of(self.inner)
+
+
+def with_class_numbers(generator: Generator, dataset: Dataset, *, name: str) -> Generator:
+    """The generator, told its own class numbers by name where it is class-conditional."""
+    known = getattr(generator, "classes", None)
+    if not known:
+        return generator
+    wanted = getattr(dataset, "aliases", None)
+    aliases = getattr(generator, "aliases", None)
+    return ClassNumbers(
+        generator, labels.match(dataset.classes, known, what=f"generator {name}", aliases=aliases, wanted_aliases=wanted)
+    )
 
 
 def with_step(spec: FmrSpec, generator: Generator) -> FmrSpec:

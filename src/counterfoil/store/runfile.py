@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.core.errors import BadRun, BadSpec
-from counterfoil.core.spec.base import FREE
+from counterfoil.core.spec.base import FILLED_IN, FREE
 from counterfoil.core.tables import parse_json, read_bytes
 from counterfoil.store.files import plain, refuse_second_writer, write_whole, writing
 
@@ -121,9 +121,17 @@ def resume(root: Path, stored: RunFile, asked: RunFile) -> list[str]:
 
 
 def _check_spec(root: Path, stored: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    other = [steps for steps in _differing(stored, asked) if not _covered(steps, FREE)]
+    other = [steps for steps in _differing(stored, asked) if not (_covered(steps, FREE) or _left_open(steps, asked))]
     if other:
         raise BadRun(f"{root}: holds a run with {_versus(stored, asked, other)}; choose another --out")
+
+
+def _left_open(steps: Steps, asked: Mapping[str, Any]) -> bool:
+    """Whether a key is one that assembling the run fills in, and nobody has given it."""
+    value: Any = asked
+    for step in steps:
+        value = value.get(step)
+    return value is None and ".".join(steps) in FILLED_IN
 
 
 def _differing(stored: Mapping[str, Any], asked: Mapping[str, Any], above: Steps = ()) -> Iterator[Steps]:

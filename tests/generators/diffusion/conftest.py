@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.parts.generators.diffusion.process import Prediction, Process
+from counterfoil.parts.generators.diffusion import Prediction, Process
 
 MEAN, SPREAD = 0.2, 0.6
 
@@ -27,9 +27,9 @@ class GaussianDenoiser:
         self.process, self.classes = process or linear_process(), classes
         self.seen: list[Tensor] = []  # the classes it was told
 
-    def guess(self, noisy: Tensor, times: Tensor, classes: Tensor) -> Tensor:
+    def predict(self, noisy: Tensor, times: Tensor, classes: Tensor) -> Tensor:
         self.seen.append(classes)
-        kept = self.process.kept[times].reshape(-1, 1, 1, 1)
+        kept = self.process.alphas_cumprod[times].reshape(-1, 1, 1, 1)
         share = kept.sqrt() * SPREAD**2 / (kept * SPREAD**2 + 1 - kept)
         clean = MEAN + share * (noisy - kept.sqrt() * MEAN)
         noise = (noisy - kept.sqrt() * clean) / (1 - kept).sqrt()

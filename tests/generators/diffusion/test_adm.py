@@ -10,10 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from counterfoil.core.errors import BadSpec, BadWeights
 from counterfoil.parts import weights
-from counterfoil.parts.generators.diffusion import flags as settings
-from counterfoil.parts.generators.diffusion.adm import AdmDenoiser, adm, signal_left
-from counterfoil.parts.generators.diffusion.adm_network import AdmUNet
-from counterfoil.parts.generators.diffusion.flags import Flags
+from counterfoil.parts.generators import adm as module
+from counterfoil.parts.generators.adm import AdmDenoiser, AdmUNet, Flags, adm, signal_left
 from counterfoil.testing import check_generator
 from tests.generators.diffusion.make_reference import CASES, FILE, inputs
 from tests.generators.named_weights import named_pictures, named_weights
@@ -21,7 +19,7 @@ from tests.generators.named_weights import named_pictures, named_weights
 
 def save(folder: Path, case: str, name: str = "model.pt", **changes: Any) -> Path:
     """A checkpoint with named weights: plain tensors by name, as the releases are."""
-    chosen = settings.read({**CASES[case], **changes}, file=folder)
+    chosen = module.read_flags({**CASES[case], **changes}, file=folder)
     with torch.device("meta"):
         network = AdmUNet(chosen, classes=1000 if chosen.class_cond else None)
     torch.save(named_weights(network.state_dict()), folder / name)
@@ -35,13 +33,13 @@ def test_stored_numbers_of_the_releases_own_code_come_out_again(tmp_path: Path, 
     assert isinstance(denoiser, AdmDenoiser)
     noisy, times, classes = inputs(case)
     with torch.no_grad():
-        guess = denoiser.guess(noisy, times, classes)
-        clean, _ = denoiser.process.split(guess, noisy, denoiser.process.kept[times].reshape(-1, 1, 1, 1))
+        guess = denoiser.predict(noisy, times, classes)
+        clean, _ = denoiser.process.split(guess, noisy, denoiser.process.alphas_cumprod[times].reshape(-1, 1, 1, 1))
     assert (guess - expected[f"{case}.guess"][:, :3]).abs().max() < 5e-5
     assert (clean - expected[f"{case}.clean"]).abs().max() < 2e-4
 
 
-@pytest.mark.parametrize(("case", "options"), [("improved", {}), ("guided", {"noising": "inversion", "moves": 2})])
+@pytest.mark.parametrize(("case", "options"), [("improved", {}), ("guided", {"noising": "inversion", "steps_per_level": 2})])
 def test_contract(tmp_path: Path, case: str, options: dict[str, Any]) -> None:
     file = save(tmp_path, case, image_size=16, channel_mult="1,2", attention_resolutions="8")
     flags = {**CASES[case], "image_size": 16, "channel_mult": "1,2", "attention_resolutions": "8"}
@@ -62,7 +60,7 @@ def test_rows_do_not_depend_on_their_batch(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_with_its_released_name_needs_no_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(settings.RELEASED, "small_release", "--image_size 32 --num_channels 32 --num_res_blocks 1 --num_heads 1")
+    monkeypatch.setitem(module.RELEASED, "small_release", "--image_size 32 --num_channels 32 --num_res_blocks 1 --num_heads 1")
     file = save(tmp_path, "improved", "small_release.pt", num_heads=1, learn_sigma=False)
     assert adm(str(file)).size == 32
 
@@ -70,6 +68,7 @@ def test_a_checkpoint_with_its_released_name_needs_no_flags(tmp_path: Path, monk
 def test_classes_are_counted_in_the_checkpoint(tmp_path: Path) -> None:
     generator = adm(str(save(tmp_path, "guided")), flags=CASES["guided"])
     assert generator.denoiser.classes == 1000
+    assert generator.classes is not None and (len(generator.classes), generator.classes[1]) == (1000, "goldfish")
     assert adm(str(save(tmp_path, "improved")), flags=CASES["improved"]).denoiser.classes is None
 
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from counterfoil.core.errors import BadSpec
-from counterfoil.parts.generators.diffusion import flags
-from counterfoil.parts.generators.diffusion.adm_network import AdmUNet
-from counterfoil.parts.generators.diffusion.flags import RELEASED, Flags
+from counterfoil.parts.generators import adm as flags
+from counterfoil.parts.generators.adm import RELEASED, AdmUNet, Flags
 
 MILLIONS = {  # parameters, as the papers and the files' own names have them
     "64x64_diffusion": 296,
@@ -26,7 +25,7 @@ MILLIONS = {  # parameters, as the papers and the files' own names have them
 
 @pytest.mark.parametrize("name", list(RELEASED))
 def test_released_flags_build_networks_of_the_right_size(name: str) -> None:
-    found = flags.read(None, file=Path(f"models/{name}.pt"))
+    found = flags.read_flags(None, file=Path(f"models/{name}.pt"))
     with torch.device("meta"):
         network = AdmUNet(found, classes=1000 if found.class_cond else None)
     count = sum(value.numel() for value in network.parameters()) / 1e6
@@ -38,8 +37,8 @@ def test_released_flags_build_networks_of_the_right_size(name: str) -> None:
 def test_text_and_mapping_say_the_same() -> None:
     text = "--image_size 64 --attention_resolutions 32,16 --class_cond True --use_fp16 True --lr=1e-4"
     values = {"image_size": 64, "attention_resolutions": [32, 16], "class_cond": True, "dropout": 0.1}
-    assert flags.read(text, file=Path("x")) == flags.read(values, file=Path("x"))
-    assert flags.read(text, file=Path("x")) == Flags(image_size=64, attention_resolutions="32,16", class_cond=True)
+    assert flags.read_flags(text, file=Path("x")) == flags.read_flags(values, file=Path("x"))
+    assert flags.read_flags(text, file=Path("x")) == Flags(image_size=64, attention_resolutions="32,16", class_cond=True)
 
 
 def test_heads_come_from_their_number_or_their_width() -> None:
@@ -54,7 +53,7 @@ def test_heads_come_from_their_number_or_their_width() -> None:
     [
         ("--image_size", "each with its value"),
         ("image_size 64", "each with its value"),
-        ("--image_sise 64", "no flag 'image_sise'; did you mean 'image_size'"),
+        ("--image_sise 64", "no flag 'image_sise'; flags are image_size"),
         ("--zzz 64", "no flag 'zzz'; flags are image_size"),
         ("--image_size big", "image_size is a whole number, got 'big'"),
         ("--class_cond maybe", "class_cond is True or False"),
@@ -68,4 +67,4 @@ def test_heads_come_from_their_number_or_their_width() -> None:
 )
 def test_bad_flags_are_refused(given: Any, complaint: str) -> None:
     with pytest.raises(BadSpec, match=complaint):
-        flags.read(given, file=Path("x"))
+        flags.read_flags(given, file=Path("x"))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts.contracts import State
-from counterfoil.parts.generators.diffusion.generator import Denoising, DiffusionGenerator
+from counterfoil.parts.generators.diffusion import Denoising, DiffusionGenerator, class_names
 from counterfoil.testing import check_generator
 from tests.generators.diffusion.conftest import MEAN, SPREAD, GaussianDenoiser, linear_process
 from tests.generators.named_weights import named_pictures
@@ -34,7 +34,7 @@ def advanced(generator: DiffusionGenerator, state: State, steps: int) -> State:
     return state
 
 
-@pytest.mark.parametrize("gradient", ["guess", "chain"])
+@pytest.mark.parametrize("gradient", ["one-step", "full"])
 @pytest.mark.parametrize("noising", ["random", "inversion"])
 def test_contract(gradient: str, noising: str) -> None:
     check_generator(exact(gradient=gradient, noising=noising))
@@ -45,14 +45,14 @@ def test_pictures_start_with_as_much_noise_as_asked_for() -> None:
     noisy = start(generator, images)["noisy"]
     assert noisy.std().item() == pytest.approx(0.5, abs=0.01)
     assert noisy.mean().item() == pytest.approx(0.0, abs=0.01)
-    kept = generator.ladder.kept[0]
+    kept = generator.levels.kept[0]
     assert (1 - kept).sqrt().item() == pytest.approx(0.5, abs=0.01)
 
 
 def test_noise_comes_from_the_seed_alone() -> None:
     generator, images = exact(), named_pictures(2, 16)
     one, two = start(generator, images, torch.tensor([5, 5])), start(generator, images.flip(0), torch.tensor([5, 6]))
-    kept = generator.ladder.kept[0]
+    kept = generator.levels.kept[0]
     noise = [(state["noisy"] - kept.sqrt() * (pictures * 2 - 1)) for state, pictures in ((one, images), (two, images.flip(0)))]
     assert torch.allclose(noise[0][0], noise[0][1], atol=1e-5)
     assert torch.allclose(noise[0][0], noise[1][0], atol=1e-5)
@@ -61,7 +61,7 @@ def test_noise_comes_from_the_seed_alone() -> None:
 
 def test_with_many_steps_an_exact_denoiser_maps_noise_to_pictures_as_it_should() -> None:
     generator, images = exact(steps=128), named_pictures(4, 16)
-    state, kept = start(generator, images), generator.ladder.kept[0]
+    state, kept = start(generator, images), generator.levels.kept[0]
     # For normal pixels the deterministic path keeps a pixel's place in the distribution: how many deviations from the mean.
     place = (state["noisy"] - kept.sqrt() * MEAN) / (kept * SPREAD**2 + 1 - kept).sqrt()
     expected = ((MEAN + SPREAD * place + 1) / 2).clamp(0, 1)
@@ -78,7 +78,7 @@ def test_an_inverted_picture_denoises_back_to_itself() -> None:
     assert errors["random"] > 0.05
 
 
-@pytest.mark.parametrize("gradient", ["guess", "chain"])
+@pytest.mark.parametrize("gradient", ["one-step", "full"])
 def test_a_step_along_nothing_changes_nothing(gradient: str) -> None:
     generator, images = exact(gradient=gradient), named_pictures(4, 16)
     state = start(generator, images)
@@ -90,7 +90,7 @@ def test_a_step_along_nothing_changes_nothing(gradient: str) -> None:
 
 
 def test_steps_go_down_the_ladder_and_stay_at_its_foot() -> None:
-    generator = exact(steps=3, moves=2)
+    generator = exact(steps=3, steps_per_level=2)
     state = start(generator, named_pictures(1, 16))
     levels, scales = [], []
     for _ in range(8):
@@ -98,11 +98,11 @@ def test_steps_go_down_the_ladder_and_stay_at_its_foot() -> None:
         scales.append(float(state["scale"]))
         state = advanced(generator, state, 1)
     assert levels == [0, 0, 1, 1, 2, 2, 2, 2]
-    assert scales == pytest.approx([float((1 - generator.ladder.kept[level]).sqrt()) for level in levels])
+    assert scales == pytest.approx([float((1 - generator.levels.kept[level]).sqrt()) for level in levels])
 
 
 def test_a_signal_moves_the_noisy_picture_before_it_is_denoised() -> None:
-    generator = exact(moves=2)
+    generator = exact(steps_per_level=2)
     state = start(generator, named_pictures(2, 16))
     signal = named_pictures(2, 16, name="signal")
     assert torch.equal(generator.step(state, signal)["noisy"], state["noisy"] + signal)
@@ -112,7 +112,7 @@ def test_a_signal_moves_the_noisy_picture_before_it_is_denoised() -> None:
 
 def slope(generator: DiffusionGenerator, levels: list[int]) -> float:
     """How much a linear denoiser's clean picture moves with the noisy one at the first of the levels, through all of them."""
-    total, ladder = 1.0, generator.ladder
+    total, ladder = 1.0, generator.levels
     for number, level in enumerate(levels):
         kept = float(ladder.kept[level])
         to_clean = kept**0.5 * SPREAD**2 / (kept * SPREAD**2 + 1 - kept)
@@ -126,14 +126,14 @@ def slope(generator: DiffusionGenerator, levels: list[int]) -> float:
 @pytest.mark.parametrize("level", [0, 4, 9])
 def test_gradients_are_those_of_the_guess_or_of_the_whole_chain(level: int) -> None:
     weighting = named_pictures(2, 16, name="weighting")
-    for gradient, levels in (("guess", [level]), ("chain", list(range(level, 10)))):
+    for gradient, levels in (("one-step", [level]), ("full", list(range(level, 10)))):
         generator = exact(gradient=gradient)
         state = advanced(generator, start(generator, named_pictures(2, 16)), level)
         expected = weighting / 2 * slope(generator, levels)  # half: from [-1, 1] to [0, 1]
         assert torch.allclose(gradient_of(generator, state, weighting), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("gradient", ["guess", "chain"])
+@pytest.mark.parametrize("gradient", ["one-step", "full"])
 def test_rows_at_different_levels_do_not_touch_each_other(gradient: str) -> None:
     generator, weighting = exact(gradient=gradient), named_pictures(1, 16, name="weighting")
     state = start(generator, named_pictures(8, 16))
@@ -150,30 +150,39 @@ def test_rows_at_different_levels_do_not_touch_each_other(gradient: str) -> None
             assert torch.equal(onward[name][row], expected[name][row])
 
 
-def test_classes_are_told_to_a_network_that_knows_them() -> None:
+def test_labels_are_the_networks_own_numbers() -> None:
     labels = torch.tensor([2, 0, 1])
-    for numbers, told in ((None, [2, 0, 1]), ([7, 3, 5], [5, 7, 3])):
-        denoiser = GaussianDenoiser(classes=9)
-        generator = DiffusionGenerator(denoiser, class_numbers=numbers)
-        state = generator.start(named_pictures(3, 16), labels, torch.arange(3))
-        generator.render(state)
-        assert {tuple(classes.tolist()) for classes in denoiser.seen} == {tuple(told)}
+    for count, told in ((9, (2, 0, 1)), (None, (0, 0, 0))):
+        denoiser = GaussianDenoiser(classes=count)
+        generator = DiffusionGenerator(denoiser)
+        generator.render(generator.start(named_pictures(3, 16), labels, torch.arange(3)))
+        assert {tuple(classes.tolist()) for classes in denoiser.seen} == {told}
 
 
 @pytest.mark.parametrize(
-    ("numbers", "complaint"),
-    [(None, "class 4 of the data has no number"), ([0, 1], "class 4 of the data"), ([0, 1, 2, 1, 3], "numbered 0 to 2")],
+    ("given", "count", "complaint"),
+    [
+        (None, 5, "nobody says which; give their names"),
+        (["a", "b"], 5, "2 different class names given for 5"),
+        (["a", "a"], 2, "1 different class names"),
+        (["a"], None, "the network knows of none"),
+        ("cat", 5, "nobody says which"),
+    ],
 )
-def test_classes_that_the_network_does_not_know_are_refused(numbers: list[int] | None, complaint: str) -> None:
-    generator = DiffusionGenerator(GaussianDenoiser(classes=3), class_numbers=numbers)
+def test_a_network_whose_classes_have_no_names_is_refused(given: Any, count: int | None, complaint: str) -> None:
     with pytest.raises(BadSpec, match=complaint):
-        generator.start(named_pictures(1, 16), torch.tensor([4]), torch.arange(1))
+        class_names(given, count, what="diffusion:x")
+
+
+def test_a_network_of_imagenet_knows_its_names() -> None:
+    names = class_names("imagenet", 1000, what="adm:x")
+    assert names is not None and names[0] == "tench" and class_names(None, None, what="adm:x") is None
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"moves": 0}, "at least one step"),
+        ({"steps_per_level": 0}, "at least one step"),
         ({"noising": "none"}, "no noising named 'none'"),
         ({"gradient": "x"}, "no gradient named"),
     ],

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from counterfoil.core.errors import BadPart, BadSpec
-from counterfoil.parts.generators.diffusion.process import Ladder, Prediction, Process, mix
+from counterfoil.parts.generators.diffusion import NoiseLevels, Prediction, Process, add_noise
 from tests.generators.diffusion.conftest import linear_process
 from tests.generators.named_weights import named_pictures
 
@@ -14,7 +14,7 @@ def test_a_right_guess_gives_picture_and_noise_back(prediction: Prediction) -> N
     clean, noise = named_pictures(3, 8) * 2 - 1, named_pictures(3, 8, name="noise") * 4 - 2
     kept = torch.tensor([0.95, 0.5, 0.1]).reshape(3, 1, 1, 1)
     guess = {"epsilon": noise, "sample": clean, "v_prediction": kept.sqrt() * noise - (1 - kept).sqrt() * clean}
-    found = linear_process(prediction).split(guess[prediction], mix(clean, noise, kept), kept)
+    found = linear_process(prediction).split(guess[prediction], add_noise(clean, noise, kept), kept)
     assert torch.allclose(found[0], clean, atol=1e-5)
     assert torch.allclose(found[1], noise, atol=1e-5)
 
@@ -25,19 +25,19 @@ def test_a_guess_out_of_range_is_cut_and_keeps_its_gradient() -> None:
     noisy = torch.tensor([0.1, 0.2, 0.3]).reshape(1, 3, 1, 1)
     clean, noise = process.split(guess, noisy, kept)
     assert clean.flatten().tolist() == [-1.0, 0.5, 1.0]
-    assert torch.allclose(mix(clean, noise, kept), noisy)  # both still add up to what was seen
+    assert torch.allclose(add_noise(clean, noise, kept), noisy)  # both still add up to what was seen
     assert torch.autograd.grad(clean.sum(), guess)[0].flatten().tolist() == [1.0, 1.0, 1.0]
 
 
 def test_the_ladder_starts_at_the_strength_and_is_even_in_time() -> None:
     process = linear_process()
-    strength = float((1 - process.kept[399]).sqrt())
-    ladder = Ladder.down_from(strength, 10, process)
+    strength = float((1 - process.alphas_cumprod[399]).sqrt())
+    ladder = NoiseLevels.down_from(strength, 10, process)
     assert ladder.times.tolist() == list(range(399, 0, -40))
-    assert torch.equal(ladder.kept, process.kept[ladder.times])
+    assert torch.equal(ladder.kept, process.alphas_cumprod[ladder.times])
     assert ladder.last == 9
-    assert Ladder.down_from(strength, 1, process).times.tolist() == [399]
-    assert Ladder.down_from(strength, 400, process).times.tolist() == list(range(399, -1, -1))
+    assert NoiseLevels.down_from(strength, 1, process).times.tolist() == [399]
+    assert NoiseLevels.down_from(strength, 400, process).times.tolist() == list(range(399, -1, -1))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_the_ladder_starts_at_the_strength_and_is_even_in_time() -> None:
 )
 def test_an_impossible_ladder_is_refused(strength: float, steps: int, complaint: str) -> None:
     with pytest.raises(BadSpec, match=complaint):
-        Ladder.down_from(strength, steps, linear_process())
+        NoiseLevels.down_from(strength, steps, linear_process())
 
 
 def test_an_unknown_prediction_is_refused() -> None:

@@ -13,24 +13,24 @@ from torch import Tensor
 from counterfoil.core.errors import BadPart, BadWeights
 from counterfoil.parts import weights
 from counterfoil.parts.contracts import State
-from counterfoil.parts.generators.diffusion.generator import DiffusionGenerator
-from counterfoil.parts.generators.diffusion.unets import diffusion
+from counterfoil.parts.generators.diffusion import DiffusionGenerator, diffusion
 from counterfoil.testing import check_generator
 from tests.generators.diffusion.conftest import linear_process, save_pipeline
 from tests.generators.named_weights import named_pictures
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
-AT_399 = float((1 - linear_process().kept[399]).sqrt())  # the strength at which ten steps are forty of training apart
+AT_399 = float((1 - linear_process().alphas_cumprod[399]).sqrt())  # the strength at which ten steps are forty of training apart
 
 
 def start(generator: DiffusionGenerator, images: Tensor, label: int = 0) -> State:
     return generator.start(images, torch.full((len(images),), label), torch.arange(len(images)))
 
 
-@pytest.mark.parametrize("options", [{}, {"noising": "inversion", "moves": 2}, {"gradient": "chain"}])
+@pytest.mark.parametrize("options", [{}, {"noising": "inversion", "steps_per_level": 2}, {"gradient": "full"}])
 @pytest.mark.parametrize("name", ["plain", "classes"])
 def test_contract(pipelines: dict[str, Path], name: str, options: dict[str, Any]) -> None:
-    check_generator(diffusion(str(pipelines[name]), steps=3, **options))
+    named = {"classes": list("abcde")} if name == "classes" else {}
+    check_generator(diffusion(str(pipelines[name]), steps=3, **named, **options))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,8 @@ def test_denoising_is_that_of_the_library(tmp_path: Path, scheduler: dict[str, A
     from diffusers import DDIMScheduler, UNet2DModel
 
     folder = save_pipeline(tmp_path, scheduler=scheduler, **config)
-    generator, images = diffusion(str(folder), strength=AT_399), named_pictures(4, 16)
+    named = {"classes": list("abcde")} if config else {}
+    generator, images = diffusion(str(folder), strength=AT_399, **named), named_pictures(4, 16)
     state = start(generator, images, label=3)
     network = UNet2DModel.from_pretrained(folder / "unet").eval()
     library = DDIMScheduler.from_pretrained(folder / "scheduler")
@@ -62,7 +63,7 @@ def test_denoising_is_that_of_the_library(tmp_path: Path, scheduler: dict[str, A
 
 
 def test_rows_do_not_depend_on_their_batch(pipelines: dict[str, Path]) -> None:
-    generator = diffusion(str(pipelines["classes"]), steps=3)
+    generator = diffusion(str(pipelines["classes"]), classes=list("abcde"), steps=3)
     images, others = named_pictures(8, 16), named_pictures(8, 16, name="others")
     mixed, seeds = others.clone(), torch.arange(8) + 50
     mixed[2], seeds[2] = images[6], 6
@@ -85,11 +86,10 @@ def test_rows_do_not_depend_on_their_batch(pipelines: dict[str, Path]) -> None:
 
 
 def test_classes_change_the_picture(pipelines: dict[str, Path]) -> None:
-    generator, images = diffusion(str(pipelines["classes"])), named_pictures(2, 16)
+    generator, images = diffusion(str(pipelines["classes"]), classes=list("abcde")), named_pictures(2, 16)
     one, two = (generator.render(start(generator, images, label)) for label in (1, 2))
     assert (one - two).abs().max() > 1e-3
-    renumbered = diffusion(str(pipelines["classes"]), class_numbers=[4, 1])
-    assert torch.equal(renumbered.render(start(renumbered, images, 1)), one)
+    assert generator.classes == list("abcde")
 
 
 def test_the_old_layout_without_folders_is_known(tmp_path: Path, pipelines: dict[str, Path]) -> None:
@@ -118,9 +118,9 @@ def test_size_and_provenance(pipelines: dict[str, Path]) -> None:
 
 
 def test_moving_it_moves_the_network_and_the_ladder(pipelines: dict[str, Path]) -> None:
-    generator = diffusion(str(pipelines["plain"]), class_numbers=[0, 1])
+    generator = diffusion(str(pipelines["plain"]))
     assert generator.to("meta") is generator
-    assert generator.ladder.kept.device.type == "meta"
+    assert generator.levels.kept.device.type == "meta"
     assert next(generator.denoiser.network.parameters()).device.type == "meta"  # type: ignore[attr-defined]
 
 
@@ -187,7 +187,7 @@ def test_weights_of_another_network_are_refused(broken: Path, key: str, problem:
     [
         ({"_class_name": "UNet2DConditionModel"}, "names the class 'UNet2DConditionModel'; a UNet2DModel is needed"),
         ({"in_channels": 4}, "takes 4 channels"),
-        ({"sample_size": [16, 32]}, "the side of its square pictures is needed"),
+        ({"sample_size": [16, 32]}, "the side of its square images is needed"),
         ({"time_embedding_type": "fourier"}, "embedded in another way"),
     ],
 )

@@ -81,6 +81,9 @@ class StagesSpec(Strict):
 FREE = ("device", "strict", *(f"engine.{name}" for name in ("slots", "batch_size", "tile", "chunk_images", "batch", "workers")))
 """Keys of a specification that lay out the work, or end it, and change no number. A resumed run may give them anew."""
 
+FILLED_IN = ("search.step",)
+"""Keys that assembling a run fills in where they are not given: a run that leaves them open agrees with any stored value."""
+
 Presets = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 

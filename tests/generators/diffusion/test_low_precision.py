@@ -11,11 +11,8 @@ import torch
 from torch import Tensor
 
 from counterfoil.parts.contracts import State
-from counterfoil.parts.generators.diffusion.adm import AdmDenoiser
-from counterfoil.parts.generators.diffusion.adm_network import AdmUNet
-from counterfoil.parts.generators.diffusion.flags import Flags
-from counterfoil.parts.generators.diffusion.generator import DiffusionGenerator
-from counterfoil.parts.generators.diffusion.unets import diffusion
+from counterfoil.parts.generators.adm import AdmDenoiser, AdmUNet, Flags
+from counterfoil.parts.generators.diffusion import DiffusionGenerator, diffusion
 from tests.generators.named_weights import named_pictures
 
 HALF = torch.bfloat16
@@ -37,11 +34,11 @@ def test_under_autocast_the_whole_network_computes_in_its_format(pipelines: dict
     denoiser = make(pipelines)
     noisy, times, classes = named_pictures(2, 16) * 2 - 1, torch.tensor([3, 700]), torch.zeros(2, dtype=torch.long)
     with torch.no_grad():
-        exact = denoiser.guess(noisy, times, classes)
+        exact = denoiser.predict(noisy, times, classes)
         with torch.autocast("cpu", dtype=HALF):
-            rounded = denoiser.guess(noisy, times, classes)
+            rounded = denoiser.predict(noisy, times, classes)
         assert rounded.dtype == HALF and 0 < (rounded.float() - exact).norm() < 0.03 * exact.norm()
-        assert torch.equal(denoiser.guess(noisy, times, classes), exact)  # the network itself is as it was
+        assert torch.equal(denoiser.predict(noisy, times, classes), exact)  # the network itself is as it was
 
 
 def climbed(generator: DiffusionGenerator, render: Callable[[State], Tensor]) -> Tensor:
