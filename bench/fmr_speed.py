@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 import torch
-from bench.card import clear, matmul_limit, profile, settle, timed
+from bench.card import clear, matmul_limit, profile, synchronize, timed
 from bench.fmr_setup import Parts, jobs, loop, parts
 from bench.results import add_keep, command, keep
 
@@ -82,7 +82,7 @@ def run_engine(given: Parts, name: str, asked: argparse.Namespace) -> tuple[dict
         engine = engine_of(given, name, asked, slots)
         engine.search, engine.pipelined = SearchSpec(budget=3, control="none"), False
         list(engine.run(jobs(slots, given.size)))
-    settle(asked.device)
+    synchronize(asked.device)
     warm = time.perf_counter() - began
     engine.search = SearchSpec(budget=iterations, control="none")
     work = jobs(slots * (1 if plain else asked.rounds), given.size)

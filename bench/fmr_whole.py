@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from bench.card import clear, settle
+from bench.card import clear, synchronize
 from bench.fmr_setup import Parts, parts
 from bench.results import add_keep, command, keep
 from PIL import Image
@@ -73,7 +73,7 @@ def engine_alone(given: Given, spec: FmrSpec) -> float:
     began = time.perf_counter()
     for done in assembly.engine().run(jobs):
         _check(done.job.image_id, [climb.steps for climb in done.climbs], spec)
-    settle(spec.device)
+    synchronize(spec.device)
     return time.perf_counter() - began
 
 

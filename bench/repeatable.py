@@ -15,7 +15,7 @@ from typing import Any
 import timm
 import torch
 import torch.nn.functional as F
-from bench.card import clear, settle, timed
+from bench.card import clear, synchronize, timed
 from bench.results import add_keep, checked, command
 from torch import Tensor
 
@@ -61,7 +61,7 @@ def repeated(name: str, precision: Any, asked: argparse.Namespace) -> dict[str, 
         other = torch.rand(number + 1, 3, 256, 256, generator=chance).to(asked.device)
         asked_once(model, other, labels[:1].expand(number + 1), how)
         seen.append(asked_once(model, pictures, labels, how))
-    settle(asked.device)
+    synchronize(asked.device)
     seconds = timed(lambda: [asked_once(model, pictures, labels, how) for _ in range(asked.times)], asked.device) / asked.times
     answers, gradients = zip(*seen, strict=True)
     worst = max(float((gradient - gradients[0]).norm() / gradients[0].norm()) for gradient in gradients)
