@@ -188,7 +188,7 @@ def test_data_whose_ids_or_labels_are_wrong_are_refused(tmp_path, ids, labels, s
             "model is a object without classes, differentiable, logits; see Model in counterfoil.parts.contracts",
         ),
         ({"data": [1, 2]}, "data is a list without classes, load; see Dataset in counterfoil.parts.contracts"),
-        ({"generator": object()}, "generator is a object without moving, size, start, render, step"),
+        ({"generator": object()}, "generator is a object without moving, size, step_size, start, render, step"),
         ({"oracle": object()}, "oracle is a object without bind, judge"),
         ({"oracle": TinyModel}, r"oracle is the class TinyModel itself; give an object of it, as in TinyModel\(\)"),
     ],

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from counterfoil.core.errors import BadPart, BadSpec, UnknownName
-from counterfoil.parts import registry
+from counterfoil.parts import contracts, registry
 from counterfoil.testing import check_generator, check_oracle
 
 
@@ -143,9 +143,8 @@ def fog(rest: str, options: FogOptions) -> tuple[str, FogOptions]:
 
 
 @pytest.fixture
-def foggy(entries, monkeypatch):
+def foggy(entries):
     entries.append(_Entry("fog", "one:fog", lambda: fog))
-    monkeypatch.setattr(registry, "check", lambda *given: None)
 
 
 def test_a_dataclass_of_options_is_built_from_the_options_given(foggy):
@@ -183,3 +182,7 @@ def test_a_part_that_ends_the_process_is_an_error(entries):
     entries.append(_Entry("fog", "one:fog", lambda: factory))
     with pytest.raises(BadPart, match="'fog:x' could not be loaded: SystemExit: 0"):
         registry.create("generator", "fog:x")
+
+
+def test_roles_are_those_with_a_contract():
+    assert set(registry.ROLES) == set(contracts.CONTRACTS)

@@ -10,7 +10,7 @@ and `counterfoil run --generator brightness:` finds it. The object is called as 
 `factory(rest, options)` if its second parameter is a dataclass, which is then built from the options.
 
 `python:` is a kind of every role: a function of the user's own, `python:package.module:function` or
-`python:path/to/file.py:function`, called with the options.
+`python:path/to/file.py:function`, called with the options. Listing parts imports neither torch nor any part.
 """
 
 from __future__ import annotations
@@ -32,13 +32,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
-
 from counterfoil.core.errors import BadPart, BadSpec, CounterfoilError, UnknownName, one_line
-from counterfoil.parts.contracts import CONTRACTS, check
-from counterfoil.parts.weights import file_sha256
 
-ROLES = tuple(CONTRACTS)
+ROLES = ("model", "generator", "oracle", "dataset", "captioner", "rewriter", "editor", "painter", "encoder", "chat")
 FILES = {".py": "python:{}:FUNCTION", ".onnx": "onnx:{}", ".pt2": "pt2:{}", ".pt": "torchscript:{}", ".csv": "csv:{}"}
 """The name of a part in a file with this ending, where the role has such parts."""
 
@@ -108,6 +104,8 @@ def adapt(role: str, made: Any, *, what: str, classes: Any = None) -> Any:
     A torch module with class names, or a pair (module, classes), is a model; an object with `encode` and `decode`, or with
     `latent_shape` and `decode`, is a generator; arrays (images, labels), perhaps with class names, are a data set.
     """
+    from counterfoil.parts.contracts import check
+
     if role == "model":
         from counterfoil.parts.models.module import adapt_model
 
@@ -163,6 +161,8 @@ def function_hashes(spec: Any) -> dict[str, str]:
 
     Modules that the file imports are not included.
     """
+    from counterfoil.parts.weights import file_sha256
+
     files = {place: _file(place.rpartition(":")[0]) for place in _places(spec)}
     return {place: file_sha256(file) for place, file in files.items() if file is not None and file.is_file()}
 
@@ -181,6 +181,8 @@ def options_class(factory: Any) -> type[Any] | None:
 
 def _built(spec: type[Any], given: Mapping[str, Any]) -> Any:
     """An options dataclass with its values checked against its types."""
+    from pydantic import TypeAdapter, ValidationError
+
     inspect.signature(spec).bind(**given)
     try:
         built = TypeAdapter(spec).validate_python(dict(given))
