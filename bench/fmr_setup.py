@@ -24,9 +24,8 @@ from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.parts.generators.vqgan.configuration import Architecture
 from counterfoil.parts.generators.vqgan.generator import VqganAutoencoder
 from counterfoil.parts.generators.vqgan.network import Vqgan
-from counterfoil.parts.models.inputs import IMAGENET_MEAN, IMAGENET_STD
-from counterfoil.parts.models.module import ModuleModel
-from counterfoil.parts.models.preprocessing import Preprocessing
+from counterfoil.parts.models.modules import ModuleModel
+from counterfoil.parts.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from counterfoil.parts.oracles.scoring import ZeroShotOracle
 
 

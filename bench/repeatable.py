@@ -20,9 +20,8 @@ from bench.results import add_keep, checked, command
 from torch import Tensor
 
 from counterfoil.engine.fast import Acceleration
-from counterfoil.parts.models.inputs import IMAGENET_MEAN, IMAGENET_STD
-from counterfoil.parts.models.module import ModuleModel
-from counterfoil.parts.models.preprocessing import Preprocessing
+from counterfoil.parts.models.modules import ModuleModel
+from counterfoil.parts.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 
 MODELS = (
     "resnet50,convnext_tiny,efficientnet_b0,mobilenetv3_large_100,densenet121,vit_base_patch16_224,vit_base_patch16_384,"

@@ -58,7 +58,7 @@ def swapped(folder: Path, file: str) -> str:
 @pytest.mark.parametrize("kind", ["autoencoder", "diffusion", "hf"])
 def test_weights_of_another_architecture_are_named_by_their_keys(kind, tmp_path):
     if kind == "hf":
-        from tests.models.test_hf_models import saved
+        from tests.parts.models.test_hf_models import saved
 
         folder = saved(tmp_path)
     elif kind == "diffusion":
@@ -88,7 +88,7 @@ def test_weights_of_another_width_are_named_with_both_shapes(tmp_path):
 
 
 def test_a_hash_without_quotes_is_a_number(tmp_path):
-    from tests.models import programs
+    from tests.parts.models import programs
 
     file = programs.onnx_file(tmp_path / "m.onnx")
     with pytest.raises(BadSpec, match="12345678, a number; write the hash in quotes"):

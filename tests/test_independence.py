@@ -8,16 +8,16 @@ import torch
 from torch import nn
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.models.grouped import GroupedModel
-from counterfoil.parts.models.hf_models import hf_model
-from counterfoil.parts.models.http_model import HttpModel, http_model
-from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts import registry
+from counterfoil.parts.models.http_model import HttpModel
+from counterfoil.parts.models.modules import GroupedModel, ModuleModel
 from counterfoil.parts.oracles.ensemble import EnsembleOracle
 from counterfoil.parts.oracles.human import human_oracle
 from counterfoil.parts.oracles.scoring import ClassifierOracle
 from counterfoil.protocols import independence
 from tests.fakes import TinyModel
 from tests.oracles.conftest import clip_folder, clip_oracle
+from tests.parts.models.created import hf_model
 
 __all__ = ["clip_folder"]
 NAMES = ["ant", "bee", "cat", "dog"]
@@ -100,7 +100,7 @@ def test_a_clip_under_test_may_not_judge_itself(clip_folder: Path) -> None:
 
 def test_one_endpoint_is_one_model() -> None:
     def asked(url: str) -> HttpModel:
-        return http_model(url, classes=NAMES)
+        return registry.create("model", url, {"classes": NAMES})
 
     first: Any = asked("http://host/a")
     with pytest.raises(BadPart, match="its endpoint http://host/a is that of the model"):

@@ -11,7 +11,7 @@ import importlib
 from pathlib import Path
 
 from counterfoil.parts import imagenet, weights
-from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.models.preprocessing import square
 
 SIDES = (224, 240, 260)

@@ -11,7 +11,7 @@ from counterfoil import protocols
 from counterfoil.core.errors import BadImage
 from counterfoil.doctor import Diagnosis, examine
 from counterfoil.parts import registry
-from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.protocols.assembly import Given, assemble
 from tests.doctor import broken
 

@@ -20,7 +20,7 @@ from counterfoil import protocols
 from counterfoil.doctor import Diagnosis, examine
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Verdicts
-from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.oracles.scoring import ClassifierOracle
 from counterfoil.protocols.assembly import Given, assemble
 from tests.doctor import broken

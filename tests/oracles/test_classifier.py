@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from counterfoil.core.errors import BadPart, LabelMismatch
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Oracle
-from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.oracles.scoring import ClassifierOptions, ClassifierOracle, classifier_oracle
 
 

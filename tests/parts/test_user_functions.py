@@ -46,7 +46,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from counterfoil.core.errors import BadData
-from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.modules import ModuleModel
 
 NUMBER = 3
 

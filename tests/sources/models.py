@@ -16,31 +16,31 @@ PLAIN: dict[str, Any] = {"classes": NAMES, "size": 16, "mean": 0, "std": 1}
 
 
 def _timm(folder: Path, stack: ExitStack) -> Any:
-    from tests.models.test_timm_models import saved
+    from tests.parts.models.test_timm_models import saved
 
     return f"timm:{saved(folder)}", {}
 
 
 def _hf(folder: Path, stack: ExitStack) -> Any:
-    from tests.models.test_hf_models import saved
+    from tests.parts.models.test_hf_models import saved
 
     return f"hf:{saved(folder)}", {}
 
 
 def _onnx(folder: Path, stack: ExitStack) -> Any:
-    from tests.models import programs
+    from tests.parts.models import programs
 
     return f"onnx:{programs.onnx_file(folder / 'm.onnx')}", PLAIN
 
 
 def _torchscript(folder: Path, stack: ExitStack) -> Any:
-    from tests.models import programs
+    from tests.parts.models import programs
 
     return f"torchscript:{programs.scripted(folder / 'm.pt')}", PLAIN
 
 
 def _pt2(folder: Path, stack: ExitStack) -> Any:
-    from tests.models import programs
+    from tests.parts.models import programs
 
     return f"pt2:{programs.exported(folder / 'm.pt2')}", PLAIN
 
@@ -68,7 +68,7 @@ def _vlm(folder: Path, stack: ExitStack) -> Any:
 
 
 def _features(folder: Path, stack: ExitStack) -> Any:
-    from tests.models import programs
+    from tests.parts.models import programs
 
     return f"torchscript:{programs.scripted(folder / 'm.pt')}", {"size": 16, "scale": 1.0}
 

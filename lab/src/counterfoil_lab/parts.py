@@ -18,14 +18,14 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadSpec, UnknownName
 from counterfoil.parts import images
-from counterfoil.parts.contracts import Generator, Sample, Trait
+from counterfoil.parts.contracts import Generator, Part, Sample, Trait
 from counterfoil.parts.editors.factory import p2p
 from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
 from counterfoil.parts.encoders import clip as encoders
 from counterfoil.parts.encoders.clip import TransformersEncoder
 from counterfoil.parts.generators.autoencoders import autoencoder
 from counterfoil.parts.generators.diffusion import diffusion
-from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.models.timm_models import timm_model
 from counterfoil.parts.oracles.scoring import AcceptanceRule, ClipOptions, ZeroShotOracle, clip_oracle
 from counterfoil.parts.painters.diffusers import DiffusersOptions, PipelinePainter, diffusers_painter, made_for
@@ -110,16 +110,22 @@ def world() -> dict[str, Any]:
     return told
 
 
+def _lab_only(part: Part) -> Part:
+    """The part, which says that it knows nothing but the lab."""
+    vars(part)["made_for"] = "images of the lab's garments"
+    return part
+
+
 def model(name: str) -> ModuleModel:
     """A classifier of the lab, as in lab:narrow; some have flaws that were planted."""
-    return timm_model(str(WEIGHTS / known(name, CLASSIFIERS)))
+    return _lab_only(timm_model(str(WEIGHTS / known(name, CLASSIFIERS))))
 
 
 def generator(name: str, **options: Any) -> Generator:
     """The lab's generators: lab:vqgan and lab:kl (latent ascent), lab:ddpm (guided denoising), with the options of each kind."""
     make, folder = GENERATORS[known(name, tuple(GENERATORS))]
     made: Generator = make(str(WEIGHTS / folder), **options)
-    return made
+    return _lab_only(made)
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class OracleOptions(AcceptanceRule):
 
 def oracle(name: str, options: OracleOptions) -> ZeroShotOracle:
     """The lab's CLIP, given class names: lab:clip."""
-    return clip_oracle(str(WEIGHTS / known(name, ("clip",))), ClipOptions(**vars(options)))
+    return _lab_only(clip_oracle(str(WEIGHTS / known(name, ("clip",))), ClipOptions(**vars(options))))
 
 
 def painter(
@@ -157,7 +163,7 @@ def painter(
 
 def encoder(name: str) -> TransformersEncoder:
     """The lab's CLIP, which compares pictures with words: lab:clip."""
-    return encoders.load(str(WEIGHTS / known(name, ("clip",))))
+    return _lab_only(encoders.load(str(WEIGHTS / known(name, ("clip",)))))
 
 
 def wardrobe(name: str, *, count: int = 400, distribution: str = "narrow", split: str = "report", seed: int = 0) -> Wardrobe:

@@ -331,11 +331,17 @@ class Trait:
 
 
 def describe(part: Any) -> list[Trait]:
-    """Everything a part gets and assumes: its own `describe()`, or the size it works at if it has none."""
+    """Everything a part gets and assumes: its own `describe()`, or the size it works at if it has none.
+
+    A part with an attribute `made_for`, as in "garments of the lab", is told with a caution.
+    """
+    size, subject = getattr(part, "size", None), getattr(part, "made_for", "")
+    found = [Trait("input", f"{size}×{size}", "the part")] if isinstance(size, int) else []
     if hasattr(part, "describe"):
-        return list(part.describe())
-    size = getattr(part, "size", None)
-    return [Trait("input", f"{size}×{size}", "the part")] if isinstance(size, int) else []
+        found = list(part.describe())
+    if isinstance(subject, str) and subject and not any(trait.what == "made for" for trait in found):
+        found.append(Trait("made for", subject, "its author", f"made for {subject}; on other images its answers mean nothing"))
+    return found
 
 
 def check(part: Any, role: str, given: str) -> None:

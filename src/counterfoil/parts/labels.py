@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterfoil.core.errors import BadData, LabelMismatch
+from counterfoil.core.errors import BadData, BadPart, LabelMismatch
 from counterfoil.core.tables import parse_yaml, read_json, read_table, read_text
 from counterfoil.parts import imagenet
 
@@ -145,6 +145,29 @@ def recognise(names: Sequence[str]) -> tuple[list[str], Aliases | None]:
             return [*names[:extra], *own_names], [()] * extra + aliases
     times = Counter(names)
     return [f"{name} (number {at})" if times[name] > 1 else name for at, name in enumerate(names)], None
+
+
+def named_classes(classes: str | Path | Sequence[str] | None) -> tuple[list[str], Aliases | None] | None:
+    """Names and aliases from a list, a file with one name per line, or the word imagenet."""
+    if classes == "imagenet":
+        return imagenet.names_and_aliases()
+    return None if classes is None else recognise(read_names(classes))
+
+
+def names_for_outputs(classes: str | Path | Sequence[str] | None, outputs: int, *, what: str) -> tuple[list[str], Aliases | None]:
+    """One name for each output of a model: those given, or ImageNet's for a thousand outputs."""
+    found = named_classes(classes) or (named_classes("imagenet") if outputs == 1000 else None)
+    if found is None:
+        hint = "; outputs before the first class are left out by skip: 1" if outputs == 1001 else ""
+        raise BadPart(f"{what}: {outputs} outputs without names; give classes: a list, or a file with one name per line{hint}")
+    check_outputs(found[0], outputs, what)
+    return found
+
+
+def check_outputs(classes: Sequence[str], outputs: int, what: str) -> None:
+    """Raise BadPart unless there is one name for each of a model's outputs."""
+    if len(classes) != outputs:
+        raise BadPart(f"{what}: {len(classes)} class names for {outputs} outputs; give one name per output, in their order")
 
 
 @dataclass(frozen=True)

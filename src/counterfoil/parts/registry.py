@@ -107,7 +107,7 @@ def adapt(role: str, made: Any, *, what: str, classes: Any = None) -> Any:
     from counterfoil.parts.contracts import check
 
     if role == "model":
-        from counterfoil.parts.models.module import adapt_model
+        from counterfoil.parts.models.modules import adapt_model
 
         made = adapt_model(made, what=what, classes=classes)
     elif role == "generator":

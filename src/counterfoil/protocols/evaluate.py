@@ -19,7 +19,7 @@ from counterfoil.parts import contracts
 from counterfoil.parts.contracts import Dataset, provenance_of
 from counterfoil.parts.datasets.arrays import from_arrays
 from counterfoil.parts.fast import dtypes
-from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.weights import fingerprint, modules_of
 from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.ray.execution import Execution

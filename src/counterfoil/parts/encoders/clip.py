@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.models.preprocessing import Preprocessing
-from counterfoil.parts.models.processors import from_processor
+from counterfoil.parts.contracts import Trait
+from counterfoil.parts.models.preprocessing import Preprocessing, from_processor
 from counterfoil.parts.pretrained import Pretrained, account_of
 
 EXAMPLE = "openai/clip-vit-base-patch32"
@@ -76,6 +76,10 @@ class TransformersEncoder:
         """The same encoder, moved to a device."""
         self.model.to(device)
         return self
+
+    def describe(self) -> list[Trait]:
+        """The preprocessing."""
+        return self.preprocessing.describe()
 
     def provenance(self) -> dict[str, str]:
         """Library, source and weights."""

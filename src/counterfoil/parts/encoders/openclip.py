@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart, BadWeights, UnknownName
 from counterfoil.parts import weights
+from counterfoil.parts.contracts import Trait
 from counterfoil.parts.models.preprocessing import Preprocessing, Resizing
 
 _RESIZING: dict[str, Resizing] = {"shortest": "shorter", "longest": "longer", "squash": "squash"}
@@ -84,6 +85,10 @@ class OpenClipEncoder:
         self.model.to(device)
         self._device = torch.device(device)
         return self
+
+    def describe(self) -> list[Trait]:
+        """The preprocessing."""
+        return self.preprocessing.describe()
 
     def provenance(self) -> dict[str, str]:
         """Library, source and weights."""
@@ -160,4 +165,6 @@ def _preprocessing(settings: dict[str, Any]) -> Preprocessing:
         mean=tuple(settings["mean"]),
         std=tuple(settings["std"]),
         fill=(fill, fill, fill),
+        sized_by="the weights",
+        normalised_by="the weights",
     )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from counterfoil.core.errors import BadPart, BadWeights
-from counterfoil.parts import images, weights
-from counterfoil.parts.models import program_safety
-from counterfoil.parts.models.exported import ScriptRunner
+from counterfoil.core.errors import BadPart
+from counterfoil.parts import images
+from counterfoil.parts.contracts import Trait
 from counterfoil.parts.models.preprocessing import Preprocessing
+from counterfoil.parts.models.programs import ScriptRunner
 
 
 def load(path: str, *, size: int = 299, scale: float = 255.0, shift: float = 0.0, sha256: str | None = None) -> ScriptFeatures:
@@ -23,14 +22,8 @@ def load(path: str, *, size: int = 299, scale: float = 255.0, shift: float = 0.0
 
     Such a file is a program; load only what you trust, and pin it with `sha256`.
     """
-    file = Path(path).expanduser()
-    if not path or not file.is_file():
-        raise BadWeights(f"torchscript:{path}: no such file; name an exported program")
-    if sha256 is not None:
-        weights.check_hash(file, sha256)
-    content = file.read_bytes()
-    program_safety.check_script(content, file)
-    return ScriptFeatures(ScriptRunner(file, content), size=size, scale=scale, shift=shift, name=path)
+    runner = ScriptRunner.open(path, sha256, what=f"torchscript:{path}")
+    return ScriptFeatures(runner, size=size, scale=scale, shift=shift, name=path)
 
 
 class ScriptFeatures:
@@ -40,7 +33,10 @@ class ScriptFeatures:
 
     def __init__(self, runner: ScriptRunner, *, size: int, scale: float, shift: float, name: str) -> None:
         self._runner, self._size, self._scale, self._shift, self.name = runner, size, scale, shift, name
-        self.preprocessing = Preprocessing(size=(size, size), resizing="squash", mean=(0, 0, 0), std=(1, 1, 1))
+        levels = f"the options: values from {shift:g} to {shift + scale:g}"
+        self.preprocessing = Preprocessing(
+            size=(size, size), resizing="squash", mean=(0, 0, 0), std=(1, 1, 1), sized_by="the options", normalised_by=levels
+        )
 
     @property
     def size(self) -> int | None:
@@ -64,6 +60,10 @@ class ScriptFeatures:
         """The same program on a device."""
         self._runner.to(device)
         return self
+
+    def describe(self) -> list[Trait]:
+        """The preprocessing."""
+        return self.preprocessing.describe()
 
     def provenance(self) -> dict[str, str]:
         """What the program says of itself."""

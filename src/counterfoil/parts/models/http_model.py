@@ -16,7 +16,6 @@ from counterfoil.parts import images as pictures
 from counterfoil.parts import labels
 from counterfoil.parts.contracts import Trait
 from counterfoil.parts.http import Endpoint, EndpointFailed, EndpointOptions
-from counterfoil.parts.models.naming import named
 
 MAX_SIDE = 16_384  # of the images an endpoint may ask for
 
@@ -56,7 +55,7 @@ class HttpModel:
         self._endpoint = endpoint
         self._options = options
         self._described = {} if options.classes is not None else self._describe()
-        names, self.aliases = named(options.classes) or self._names()
+        names, self.aliases = labels.named_classes(options.classes) or self._names()
         self.classes: Sequence[str] = names
         self.size = options.size or self._whole("size", MAX_SIDE)
         self._batch = min(options.batch, self._whole("max_batch", 2**31) or options.batch)

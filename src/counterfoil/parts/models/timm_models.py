@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import floor
@@ -11,11 +10,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from counterfoil.core.errors import BadPart, BadWeights, CounterfoilError, UnknownName
+from counterfoil.core.errors import BadPart, BadWeights, CounterfoilError, UnknownName, did_you_mean
 from counterfoil.parts import imagenet, labels
 from counterfoil.parts import weights as weight_files
-from counterfoil.parts.models.module import ModuleModel
-from counterfoil.parts.models.naming import check_names, class_names
+from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.models.preprocessing import Preprocessing, Resizing
 
 _RESIZING: Mapping[str, Resizing] = {"center": "shorter", "squash": "squash", "border": "longer"}
@@ -39,7 +37,7 @@ def timm_model(
     """
     import timm
 
-    source, given = _source(name), class_names(classes)
+    source, given = _source(name), None if classes is None else labels.read_names(classes)
     sizes = {"in_chans": in_chans}
     if weights is not None or not pretrained:
         module = _create(source, num_classes=len(given) if given else None, **sizes)
@@ -74,8 +72,7 @@ def _source(name: str) -> str:
         return f"hf-hub:{name}"
     architecture, _, tag = name.partition(".")
     if not is_model(architecture):
-        near = difflib.get_close_matches(architecture, list_models(), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(architecture, list_models())
         raise UnknownName(f"no timm model or folder named {name!r}.{hint} timm.list_models() has all {len(list_models())}")
     if tag and name not in list_pretrained(f"{architecture}*"):
         tags = [known.partition(".")[2] for known in list_pretrained(f"{architecture}.*")]
@@ -155,7 +152,7 @@ def _names(module: nn.Module, given: list[str] | None, what: str) -> tuple[list[
         aliases = [(name, word, *labels.split(word)) for word, name in zip(words, ids, strict=True)]
     else:
         raise BadPart(f"{what}: {outputs} outputs without names; give classes: a list, or a file with one name a line")
-    check_names(names, outputs, what)
+    labels.check_outputs(names, outputs, what)
     return names, aliases
 
 
@@ -180,6 +177,8 @@ def _preprocessing(module: nn.Module, what: str) -> Preprocessing:
         std=std,
         fill=tuple(round(255 * value) / 255 for value in mean),
         grey=channels == 1,
+        sized_by="the weights",
+        normalised_by="the weights",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,11 +11,10 @@ from urllib.parse import urlparse
 import torch
 from torch import nn
 
-from counterfoil.core.errors import BadPart, BadWeights, UnknownName, one_line
+from counterfoil.core.errors import BadPart, BadWeights, UnknownName, did_you_mean, one_line
 from counterfoil.parts import labels
 from counterfoil.parts import weights as weight_files
-from counterfoil.parts.models.module import ModuleModel
-from counterfoil.parts.models.naming import check_names, class_names
+from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.models.preprocessing import Preprocessing
 
 _DENSENET = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\..*)$")  # names that torch no longer allows
@@ -42,11 +40,11 @@ def torchvision_model(
     builder, published = _find(architecture, version)
     preprocessing = _preprocessing(published, f"torchvision:{name}")
     categories, aliases = labels.recognise(published.meta["categories"])
-    given = class_names(classes)
+    given = None if classes is None else labels.read_names(classes)
     names = given or categories
     file = Path(weights) if weights is not None else None
     if file is None and pretrained:
-        check_names(names, len(categories), f"torchvision:{name}")
+        labels.check_outputs(names, len(categories), f"torchvision:{name}")
         file = _published_file(published)
     module = builder(num_classes=len(names), **_settings(architecture, published))
     if file is not None:
@@ -70,8 +68,7 @@ def _find(architecture: str, version: str) -> tuple[Callable[..., nn.Module], An
         raise BadPart("torchvision: name a model, as in torchvision:resnet50")
     known = models.list_models(models)
     if architecture not in known:
-        near = difflib.get_close_matches(architecture, known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(architecture, known)
         raise UnknownName(f"no torchvision classifier named {architecture!r}.{hint} torchvision.models.list_models() has all")
     versions = models.get_model_weights(architecture)
     version = version or "DEFAULT"
@@ -104,6 +101,8 @@ def _preprocessing(published: Any, what: str) -> Preprocessing:
         antialias=bool(settings.antialias),
         mean=tuple(settings.mean),
         std=tuple(settings.std),
+        sized_by="the weights",
+        normalised_by="the weights",
     )
 
 

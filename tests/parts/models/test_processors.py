@@ -8,8 +8,8 @@ import transformers
 from PIL import Image
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.models.processors import from_processor
-from tests.models.conftest import to_batch
+from counterfoil.parts.models.preprocessing import from_processor
+from tests.parts.models.conftest import to_batch
 
 PROCESSORS: dict[str, tuple[str, dict[str, Any]]] = {
     "vit": ("ViTImageProcessor", {"size": {"height": 64, "width": 64}}),

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from counterfoil.core.errors import BadPart, BadWeights
-from counterfoil.parts.models.openclip_models import openclip_model
 from counterfoil.testing import check_model
-from tests.models.conftest import to_batch
+from tests.parts.models.conftest import to_batch
+from tests.parts.models.created import openclip_model
 
 NAMES = ["red boot", "blue bag", "hat"]
 

@@ -15,10 +15,10 @@ from timm.models import save_for_hf
 
 from counterfoil.core.errors import BadPart, BadWeights, UnknownName
 from counterfoil.parts import labels
-from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.models.timm_models import timm_model
 from counterfoil.testing import check_model
-from tests.models.conftest import shake, to_batch
+from tests.parts.models.conftest import shake, to_batch
 
 NAMES = ["boot", "bag", "dress", "coat", "hat"]
 

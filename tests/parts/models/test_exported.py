@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart, BadWeights
-from counterfoil.parts.models.exported import pt2_model, torchscript_model
 from counterfoil.testing import check_model, pictures
 from tests.fakes import CLASSES
-from tests.models.programs import Network, exported, scripted
+from tests.parts.models.created import pt2_model, torchscript_model
+from tests.parts.models.programs import Network, exported, scripted
 
 PLAIN: dict[str, Any] = {"classes": list(CLASSES), "size": 16, "mean": 0, "std": 1}
 
@@ -92,7 +92,7 @@ def test_a_program_of_another_kind_is_refused(tmp_path: Path) -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return inputs * 2
 
-    with pytest.raises(BadPart, match=r"output of shape \(2, 3, 16, 16\) for 2 pictures"):
+    with pytest.raises(BadPart, match=r"output of shape \(2, 3, 16, 16\) for 2 images"):
         torchscript_model(str(scripted(tmp_path / "map.pt", module=Map())), **PLAIN)
 
 

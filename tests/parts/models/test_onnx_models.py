@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from counterfoil.core.errors import BadPart, BadWeights
-from counterfoil.parts.models.onnx_models import onnx_model
+from counterfoil.core.errors import BadPart, BadSpec, BadWeights
 from counterfoil.testing import check_model, pictures
 from tests.fakes import CLASSES
-from tests.models.programs import Network, onnx_file
+from tests.parts.models.created import onnx_model
+from tests.parts.models.programs import Network, onnx_file
 
 PLAIN: dict[str, Any] = {"classes": list(CLASSES), "mean": 0, "std": 1}
 IMAGENET = (torch.tensor([0.485, 0.456, 0.406])[:, None, None], torch.tensor([0.229, 0.224, 0.225])[:, None, None])
@@ -88,16 +88,16 @@ def test_pictures_are_resized_to_what_it_takes(tmp_path: Path) -> None:
         ({"size": 32}, "takes pictures of 16×16, got size 32"),
         ({"layout": "NHWC"}, "16 channels in the layout NHWC"),
         ({"channels": "grey"}, "3 channels in the layout NCHW, which is not grey"),
-        ({"channels": "cmyk"}, "channels is one of rgb, bgr, grey"),
+        ({"channels": "cmyk"}, "channels: input should be 'rgb', 'bgr' or 'grey'"),
         ({"mean": [1, 2]}, "mean is a number or 3 of them"),
         ({"std": 0}, "std is a number or 3 of them, above 0"),
         ({"skip": 3}, "skip leaves out 3 of 4 outputs"),
         ({"output": "x"}, "has no output 'x'; it has 'scores'"),
-        ({"scores": "odds"}, "scores is one of auto, logits, probabilities"),
+        ({"scores": "odds"}, "scores: input should be 'auto', 'logits' or 'probabilities'"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadPart, match=message):
+    with pytest.raises((BadPart, BadSpec), match=message):
         onnx_model(str(onnx_file(tmp_path / "m.onnx")), **{**PLAIN, **options})
 
 

@@ -13,7 +13,7 @@ from counterfoil.core.errors import BadPart, BadWeights, UnknownName
 from counterfoil.parts import labels
 from counterfoil.parts.models.torchvision_models import torchvision_model
 from counterfoil.testing import check_model
-from tests.models.conftest import shake, to_batch
+from tests.parts.models.conftest import shake, to_batch
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", "shufflenet_v2_x0_5/IMAGENET1K_V1"])

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts.contracts import Model
-from counterfoil.parts.models.module import ModuleModel
+from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.models.preprocessing import square
 
 

@@ -15,12 +15,11 @@ from safetensors.torch import load_file, save_file
 
 from counterfoil.core.errors import BadPart, BadWeights
 from counterfoil.parts import imagenet, labels
-from counterfoil.parts.models.hf_models import hf_model
-from counterfoil.parts.models.module import ModuleModel
-from counterfoil.parts.models.zero_shot import ZeroShotModel
+from counterfoil.parts.models.modules import ModuleModel, ZeroShotModel
 from counterfoil.testing import check_model
 from tests.hub import cached, offline
-from tests.models.conftest import shake, to_batch
+from tests.parts.models.conftest import shake, to_batch
+from tests.parts.models.created import hf_model
 
 NAMES = ["boot", "bag", "dress", "coat", "hat"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
