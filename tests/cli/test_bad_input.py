@@ -240,10 +240,10 @@ def test_strict_can_be_taken_back_and_taken_up(run, tmp_path):
     (data / "dog" / "no-picture.png").write_text("hello")
     code, _, complaint = run(extra=["--strict", *slow])
     assert (code, "the same command without strict goes on" in complaint) == (2, True)
-    done = len(list(Path("run/parts").iterdir()))
+    done = len(list(Path("run/chunks").iterdir()))
     assert done > 0
     assert run(extra=slow)[0] == 0
-    assert len(list(Path("run/parts").iterdir())) > done
+    assert len(list(Path("run/chunks").iterdir())) > done
     code, _, complaint = run(extra=["--strict", *slow])
     assert (code, complaint.count("\n")) == (2, 1)
     assert "left out before (1)" in complaint

@@ -182,6 +182,20 @@ def test_an_added_line_stays_when_its_item_changes_and_a_corrected_one_is_made_a
     assert [row["text"] for row in versions(tmp_path, words("b"), Versions())] == ["b", "bb", "copied", "added"]
 
 
+def test_a_line_that_is_there_twice_is_named(tmp_path):
+    table, _ = shout(tmp_path, words("a", "b", "c"))
+    first, second, third = table.path.read_text().splitlines()
+    table.path.write_text("\n".join([first, second, second, third]) + "\n")
+    with pytest.raises(BadRun, match=r"loud\.jsonl, line 3: a line that is there twice; delete one of the two"):
+        shout(tmp_path, words("a", "b", "c"))
+    for other in (second.replace('"B"', '"Bee"'), '{"of": "001", "loud": "Bee"}'):
+        table.path.write_text("\n".join([first, second, third, other]) + "\n")
+        with pytest.raises(BadRun, match=r"line 4: a second line for '001', which has one result; delete one of the two"):
+            shout(tmp_path, words("a", "b", "c"))
+    table.path.write_text("\n".join([first, third, second.replace('"B"', '"Bee"')]) + "\n")
+    assert [row["loud"] for row in shout(tmp_path, words("a", "b", "c"))[0]] == ["A", "Bee", "C"]
+
+
 def test_a_line_added_to_nothing_is_named_and_left_where_it_is(tmp_path):
     table = versions(tmp_path, words("a"), Versions())
     changed(table, {"of": "0000", "text": "added"})
@@ -224,8 +238,10 @@ def test_an_item_tried_again_and_again_has_what_came_last(tmp_path):
 def test_a_line_that_is_no_json_is_named(tmp_path):
     table, _ = shout(tmp_path, words("a", "b"))
     table.path.write_text(table.path.read_text().replace('"B"', '"B'))
-    with pytest.raises(BadRun, match=r"loud\.jsonl, line 2: not a line of JSON .*; correct or delete it"):
-        shout(tmp_path, words("a", "b"))
+    for content in (table.path.read_text(), "\n" + '{"id": ' * 100_000):
+        table.path.write_text(content)
+        with pytest.raises(BadRun, match=r"loud\.jsonl, line 2: not JSON .*; correct or delete it"):
+            shout(tmp_path, words("a", "b"))
     table.path.write_text("{}\n")
     with pytest.raises(BadRun, match='line 1: has neither "id" nor "of"'):
         shout(tmp_path, words("a", "b"))

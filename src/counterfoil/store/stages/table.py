@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.core.errors import BadRun
+from counterfoil.core.tables import BadJson, parse_json
 from counterfoil.store.files import TEMPORARY, remove, sync, write_whole, writing
 from counterfoil.store.stages.items import Item, Row, row_of
 
@@ -94,13 +95,17 @@ class Table:
 
     def _pairs(self, key: str, item: Item, *, added: bool = True) -> Iterator[tuple[Row, dict[str, Any]]]:
         seen: set[str] = set()
-        lines = [_line(place) for place in self._by_key.get(key, [])]
+        found = [(place, _line(place)) for place in self._by_key.get(key, [])]
         if item.id in self._instead:
-            lines = [line for line in lines if line.get("id") != item.id]
+            found = [(place, line) for place, line in found if line.get("id") != item.id]
         if added:
-            lines += map(_line, self._by_hand.get(item.id, []))
-        for line in lines:
+            found += [(place, _line(place)) for place in self._by_hand.get(item.id, [])]
+        for at, (place, line) in enumerate(found):
+            if any(line == other for _, other in found[:at]):
+                raise BadRun(f"{_where(place)}: a line that is there twice; delete one of the two")
             row = row_of(line, item)
+            if item.id in seen:
+                raise BadRun(f"{_where(place)}: a second line for {item.id!r}, which has one result; delete one of the two")
             if row.id in seen:  # a person has copied a line and changed the words: one that was added, from now on
                 line = {name: value for name, value in line.items() if name != "seal"}
                 row = row_of({**line, "id": None, "of": item.id}, item)
@@ -196,6 +201,12 @@ def digest(path: Path) -> str:
         return ""
 
 
+def _where(place: Place) -> str:
+    path, start = place
+    with path.open("rb") as stream:
+        return f"{path}, line {stream.read(start).count(10) + 1}"
+
+
 def _line(place: Place) -> dict[str, Any]:
     path, start = place
     with path.open("rb") as stream:
@@ -205,9 +216,9 @@ def _line(place: Place) -> dict[str, Any]:
 
 def _parsed(raw: bytes, where: str) -> dict[str, Any]:
     try:
-        line = json.loads(raw)
-    except ValueError as error:
-        raise BadRun(f"{where}: not a line of JSON ({' '.join(str(error).split())}); correct or delete it") from None
+        line = parse_json(raw, what=where)
+    except BadJson as error:
+        raise BadRun(f"{error}; correct or delete it") from None
     if not isinstance(line, dict):
         raise BadRun(f"{where}: a line is a mapping in braces, got {type(line).__name__}; correct or delete it")
     return line
