@@ -32,8 +32,6 @@ def test_what_goes_wrong_later_is_said_in_a_line_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["doctor", "missing.yaml", "--json"],
-        ["bench", "missing.yaml", "--json"],
         ["gate", "missing", "--min", "sa=1", "--junit"],
         ["export", "missing", "--format", "result", "--out"],
     ],

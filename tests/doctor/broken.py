@@ -122,7 +122,7 @@ MODELS: dict[str, tuple[Callable[[ModuleModel], ModuleModel], str]] = {
 
 @dataclass
 class Turned:
-    """A data set whose pictures were read the wrong way round."""
+    """A data set whose images were read the wrong way round."""
 
     inner: object
     turn: Callable[[Tensor], Tensor]
@@ -146,4 +146,4 @@ DATA: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "transposed": (lambda image: image.transpose(1, 2).contiguous(), "orientation"),
     "read as BGR": (lambda image: image.flip(0), "channel order"),
 }
-"""By name: how to misread pictures, and the mistake that is to be named."""
+"""By name: how to misread images, and the mistake that is to be named."""

@@ -9,10 +9,10 @@ import torch
 
 from counterfoil import protocols
 from counterfoil.core.errors import BadImage
-from counterfoil.doctor import Diagnosis, examine
+from counterfoil.doctor import Diagnosis, examine, set_ups
 from counterfoil.parts import registry
 from counterfoil.parts.models.modules import ModuleModel
-from counterfoil.protocols.assembly import Given, assemble
+from counterfoil.protocols.assembly import Given
 from tests.doctor import broken
 
 pytestmark = pytest.mark.xdist_group("doctor")
@@ -28,7 +28,8 @@ def oracle():
 def diagnosed(model, data=None, images: int = IMAGES) -> Diagnosis:
     values = {"model": "given:", "data": "lab:wardrobe", "generator": "pixels:", "oracle": "given:"}
     given = {"model": model, "oracle": oracle()} | ({"dataset": data} if data else {})
-    return examine(assemble(protocols.parse(values), Given(given)), images=images)
+    (setup,) = set_ups(protocols.parse(values), Given(given))
+    return examine(setup, images=images)
 
 
 def healthy(name: str = "narrow") -> ModuleModel:
@@ -150,7 +151,7 @@ def test_a_gross_mistake_is_named_on_few_pictures_too():
     whole = healthy()
     found = diagnosed(broken.remade(whole, classes=[*whole.classes[1:], whole.classes[0]]), images=20)
     assert suspected(found) == ["class order"]
-    assert "few pictures" in [finding.mistake for finding in found.findings]
+    assert "few images" in [finding.mistake for finding in found.findings]
 
 
 @pytest.mark.parametrize(("spoilt", "severity"), [(2, "caution"), (15, "mistake")])
@@ -165,7 +166,7 @@ def test_pictures_that_cannot_be_read_are_counted_and_told(spoilt, severity):
             return super().load(sample, size)
 
     found = diagnosed(healthy(), Spoilt(data, lambda image: image), images=16)
-    (finding,) = [each for each in found.findings if each.mistake == "pictures"]
+    (finding,) = [each for each in found.findings if each.mistake == "images"]
     assert finding.severity == severity
-    assert finding.says.startswith(f"{spoilt} of the 16 pictures tried cannot be read")
+    assert finding.says.startswith(f"{spoilt} of the 16 images tried cannot be read")
     assert "cut short" in finding.evidence

@@ -12,10 +12,10 @@ from scipy.ndimage import gaussian_filter
 from typer.testing import CliRunner
 
 from counterfoil.core.errors import RunFailed
-from counterfoil.doctor.evidence import calibrated, compare
-from counterfoil.doctor.outputs import softened
-from counterfoil.doctor.similarity import psnr, ssim
-from counterfoil.doctor.speed import duration
+from counterfoil.doctor.gradients import psnr, ssim
+from counterfoil.doctor.outputs import softmax_kind
+from counterfoil.doctor.sample import calibrated, compare
+from counterfoil.doctor.timing import duration
 from counterfoil.testing import pictures
 from tests.worlds import FAKES, arrays, spec, values
 
@@ -51,10 +51,10 @@ def plain_ssim(x: np.ndarray, y: np.ndarray) -> float:
 
 def test_softened_scores_are_recognised_and_logits_are_not():
     logits = 5 * torch.randn(16, 50, generator=torch.Generator().manual_seed(0))
-    assert softened(logits) is None
-    assert softened(logits.log_softmax(1)) is None  # as good as logits
-    assert softened(logits.softmax(1)) == "probabilities"
-    assert "softmax" in str(softened(logits.softmax(1).softmax(1).log()))
+    assert softmax_kind(logits) is None
+    assert softmax_kind(logits.log_softmax(1)) is None  # as good as logits
+    assert softmax_kind(logits.softmax(1)) == "probabilities"
+    assert "softmax" in str(softmax_kind(logits.softmax(1).softmax(1).log()))
 
 
 def test_the_calibrated_loss_does_not_see_a_temperature():
@@ -85,24 +85,25 @@ def test_the_command_prints_what_it_found_and_writes_it_down(tmp_path):
     words = ["doctor", "--model", f"python:{FAKES}:TinyModel", "--data", f"tensors:{data}", "--generator", "brightness:"]
     words += ["--oracle", "daylight:", "--size", "16", "--images", "24", "--json", str(tmp_path / "found.json")]
     shown = CliRunner().invoke(app, words)
-    written = json.loads((tmp_path / "found.json").read_text())
+    (written,) = json.loads((tmp_path / "found.json").read_text())
     assert shown.exit_code == (0 if written["healthy"] else 1)
     assert written["sections"]["accuracy"]["clean accuracy"].startswith("79.2 %")  # 5 of 24 labels were changed
-    for word in ("labels matched", "PSNR", "predicted time of the run", "peak memory"):
+    for word in ("labels matched", "PSNR", "computing, at most", "peak memory"):
         assert word in shown.output
 
 
 def test_an_oracle_that_abstains_is_not_counted_as_one_that_disagrees(tmp_path):
-    from counterfoil.doctor import examine
-    from counterfoil.protocols.assembly import Given, assemble
+    from counterfoil.doctor import examine, set_ups
+    from counterfoil.protocols.assembly import Given
     from tests.fakes import CommandedOracle, TinyModel
 
     parts = Given({"model": TinyModel(), "oracle": CommandedOracle(abstains=True)})
-    found = examine(assemble(spec(f"tensors:{arrays(tmp_path / 'a.npz', 12)}"), parts), images=12)
+    (setup,) = set_ups(spec(f"tensors:{arrays(tmp_path / 'a.npz', 12)}"), parts)
+    found = examine(setup, images=12)
     accuracy = found.sections[1].rows
     assert accuracy["oracle abstains"] == "on 12 of 12" and accuracy["oracle agrees with the labels"].startswith("–")
     assert "oracle" not in [finding.mistake for finding in found.findings]
-    assert "few pictures" in [finding.mistake for finding in found.findings]
+    assert "few images" in [finding.mistake for finding in found.findings]
 
 
 def test_a_file_with_a_section_on_where_to_work_is_looked_over(tmp_path):
@@ -111,17 +112,17 @@ def test_a_file_with_a_section_on_where_to_work_is_looked_over(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text(yaml.safe_dump(values(f"tensors:{arrays(tmp_path / 'a.npz', 8)}", execution={"threads": 1}, engine=None)))
     shown = CliRunner().invoke(app, ["doctor", str(path), "--images", "8"])
-    assert "predicted time of the run" in shown.output, shown.exception
+    assert "computing, at most" in shown.output, shown.exception
 
 
 def test_speed_is_measured_with_the_numbers_of_the_run_on_what_fits(tmp_path):
-    from counterfoil.doctor.sample import handful
-    from counterfoil.doctor.speed import measure
+    from counterfoil.doctor.sample import read_few
+    from counterfoil.doctor.timing import measure
     from counterfoil.protocols.assembly import Given, assemble
     from tests.fakes import TinyModel
 
     class Tight(TinyModel):
-        """Notes how it is asked, and has memory for few pictures."""
+        """Notes how it is asked, and has memory for few images."""
 
         room = 2
 
@@ -139,9 +140,9 @@ def test_speed_is_measured_with_the_numbers_of_the_run_on_what_fits(tmp_path):
     for precision, half in (("float32", False), ("bf16", True)):
         model.asked.clear()
         assembly = assemble(spec(data, engine={"batch_size": 6, "precision": precision}), Given({"model": model}))
-        found = measure(assembly, handful(assembly, 12), climbs=True)
-        assert min(found.model, found.climbing, found.rendering, found.oracle) > 0
+        found = measure(assembly, read_few(assembly, 12), steps=True)
+        assert min(found.model, found.step, found.rendering, found.oracle) > 0
         assert set(model.asked) == {(2, half)} and len(model.asked) == 4  # 6 and 3 do not fit; warmed up and timed, twice
     model.room = 0
     with pytest.raises(RunFailed, match="a single image does not fit"):
-        measure(assembly, handful(assembly, 12), climbs=False)
+        measure(assembly, read_few(assembly, 12), steps=False)

@@ -17,12 +17,12 @@ import pytest
 from torch import Tensor
 
 from counterfoil import protocols
-from counterfoil.doctor import Diagnosis, examine
+from counterfoil.doctor import Diagnosis, SetUp, examine, set_ups
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Verdicts
 from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.oracles.scoring import ClassifierOracle
-from counterfoil.protocols.assembly import Given, assemble
+from counterfoil.protocols.assembly import Given
 from tests.doctor import broken
 
 PHOTOS = os.environ.get("COUNTERFOIL_PHOTOS", "")
@@ -64,16 +64,16 @@ def oracle() -> Remembering:
 
 
 def suspected(model=None, turn=None) -> list[str]:
-    found: Diagnosis = examine(assembly(model, turn))
+    found: Diagnosis = examine(set_up(model, turn))
     return [finding.mistake for finding in found.findings if finding.severity == "mistake"]
 
 
-def assembly(model, turn):
+def set_up(model, turn) -> SetUp:
     values = {"model": "given:", "data": PHOTOS, "generator": "pixels:", "oracle": "given:", "size": 224}
     data = registry.create("dataset", f"folder:{PHOTOS}")
     given = {"model": model or network("lite0"), "oracle": oracle()}
     given["dataset"] = broken.Turned(data, turn) if turn else data
-    return assemble(protocols.parse(values), Given(given))
+    return set_ups(protocols.parse(values), Given(given))[0]
 
 
 def test_nothing_is_suspected_where_nothing_is_wrong():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from counterfoil.core.spec import EngineSpec, SearchSpec
-from counterfoil.doctor.similarity import psnr
+from counterfoil.doctor.gradients import psnr
 from counterfoil.engine.scheduler import Engine, Job
 from counterfoil.parts import registry
 from counterfoil.parts.generators.autoencoders import GaussianAutoencoder, TinyAutoencoder

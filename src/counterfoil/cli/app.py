@@ -23,7 +23,6 @@ class Entry(NamedTuple):
 COMMANDS = {
     "run": Entry("Test", "run:run", "Test a model with generated images."),
     "doctor": Entry("Test", "doctor:doctor", "Check a set-up for common mistakes before a run."),
-    "bench": Entry("Test", "bench:bench", "Time a few images and predict the time of a run."),
     "demo": Entry("Test", "demo:demo", "Test small classifiers on the lab: no network, no GPU."),
     "list": Entry("Test", "results:list_parts", "List the parts that can be named."),
     "report": Entry("Read and decide", "results:report", "Write a page of one run, or of several side by side."),

@@ -1,4 +1,4 @@
-"""Whether the model's gradient is there, and is the slope of its loss."""
+"""Gradients, one step through the generator, and what the generator's reconstruction alone costs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from torch import Tensor
 
 from counterfoil.core.errors import one_line
 from counterfoil.core.spec import SearchSpec
-from counterfoil.doctor.findings import Finding
-from counterfoil.doctor.sample import Handful
+from counterfoil.doctor.sample import FewImages, Finding, SetUp, ask_in_batches, percent, share, verdicts
 from counterfoil.engine.guidance import StepLength
+from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.engine.step import RoundTo8Bits
+from counterfoil.metrics.significance import mcnemar
 from counterfoil.parts.contracts import Generator, Model
 
 LENGTHS = (1e-4, 3e-4, 1e-3, 3e-3)  # of the difference, root-mean-square a pixel: below them rounding, above them curvature
@@ -30,7 +31,7 @@ class Slopes:
     loss: Tensor  # (N,)
 
 
-def slopes(model: Model, few: Handful) -> Slopes:
+def slopes(model: Model, few: FewImages) -> Slopes:
     """Gradients by differentiation and by differences. Raises RuntimeError where there is no graph."""
     images, truth = few.images[:IMAGES], few.truth[:IMAGES]
     leaf = images.clone().requires_grad_()
@@ -51,7 +52,7 @@ def slopes(model: Model, few: Handful) -> Slopes:
     return Slopes(length.detach(), stacked.gather(0, best[None])[0], loss.detach())
 
 
-def check_gradients(model: Model, few: Handful) -> tuple[dict[str, str], list[Finding]]:
+def check_gradients(model: Model, few: FewImages) -> tuple[dict[str, str], list[Finding]]:
     """What is measured, and what is wrong with it."""
     if not model.differentiable:
         return {"gradient": "none: a black box, searched by asking"}, []
@@ -59,21 +60,21 @@ def check_gradients(model: Model, few: Handful) -> tuple[dict[str, str], list[Fi
         found = slopes(model, few)
     except RuntimeError as error:
         return {"gradient": "blocked"}, [
-            _blocked("the model says it has gradients, and none reaches the pictures", one_line(error))
+            _blocked("the model says it has gradients, and none reaches the images", one_line(error))
         ]
     if not bool(torch.isfinite(found.length).all()):
         bad = int((~torch.isfinite(found.length)).sum())
-        text = f"the gradient is not finite for {bad} of {len(found.length)} pictures"
+        text = f"the gradient is not finite for {bad} of {len(found.length)} images"
         return {"gradient": "not finite"}, [_blocked(text, "NaN or infinity", remedy="check the weights, and the precision")]
     # Where the model is certain the loss is flat to the last bit; that is no fault of its gradient.
     certain = found.loss < 1e-4
     zero = (found.length < 1e-12) & ~certain
     rows = {
         "gradient": f"length {found.length.median():.3g} (median of {len(found.length)})",
-        "flat pictures": f"{int(zero.sum())}, and {int(certain.sum())} the model is certain of",
+        "flat images": f"{int(zero.sum())}, and {int(certain.sum())} the model is certain of",
     }
     if zero.any():
-        text = f"the gradient is zero for {int(zero.sum())} of {len(zero)} pictures that the model is not certain of"
+        text = f"the gradient is zero for {int(zero.sum())} of {len(zero)} images that the model is not certain of"
         return rows, [_blocked(text, f"their losses are {found.loss[zero].min():.3g} and more")]
     usable = ~certain & torch.isfinite(found.ratio)
     if not usable.any():
@@ -86,7 +87,7 @@ def check_gradients(model: Model, few: Handful) -> tuple[dict[str, str], list[Fi
     return rows, []
 
 
-def check_climb(model: Model, generator: Generator, few: Handful, search: SearchSpec) -> tuple[dict[str, str], list[Finding]]:
+def check_step(model: Model, generator: Generator, few: FewImages, search: SearchSpec) -> tuple[dict[str, str], list[Finding]]:
     """Whether one step through the generator raises the model's loss."""
     if not model.differentiable:
         return {}, []
@@ -96,28 +97,26 @@ def check_climb(model: Model, generator: Generator, few: Handful, search: Search
     leaf = state[generator.moving].detach().requires_grad_()
     try:
         with torch.enable_grad():
-            pictures = RoundTo8Bits.apply(generator.render({**state, generator.moving: leaf}).float())
-            before = F.cross_entropy(model.logits(pictures).float(), some.truth, reduction="none")
+            images = RoundTo8Bits.apply(generator.render({**state, generator.moving: leaf}).float())
+            before = F.cross_entropy(model.logits(images).float(), some.truth, reduction="none")
             gradient = torch.autograd.grad(before.sum(), leaf)[0].float()
     except RuntimeError as error:
         return {"through the generator": "blocked"}, [_blocked("no gradient passes through the generator", one_line(error))]
     flat = gradient.flatten(1).norm(dim=1) == 0
     if bool(flat.all()) or not bool(torch.isfinite(gradient).all()):
         kind = "zero" if bool(flat.all()) else "not finite"
-        return {"through the generator": kind}, [
-            _blocked(f"the gradient through the generator is {kind}", f"{len(flat)} pictures")
-        ]
+        return {"through the generator": kind}, [_blocked(f"the gradient through the generator is {kind}", f"{len(flat)} images")]
     length = StepLength(generator.step_size if search.step is None else search.step, search.norm, search.unit)
     with torch.no_grad():
         signal = length.scale_to_step(gradient, state["scale"])
         moved = RoundTo8Bits.apply(generator.render(dict(generator.step(state, signal))).float())
         after = F.cross_entropy(model.logits(moved).float(), some.truth, reduction="none")
     risen = (after > before).float().mean().item()
-    rows = {"one step through the generator": f"raises the loss of {risen:.0%} of {len(flat)} pictures"}
+    rows = {"one step through the generator": f"raises the loss of {risen:.0%} of {len(flat)} images"}
     if risen < 0.5:
         text, evidence = (
             "a step along the gradient lowers the loss more often than not",
-            f"of {len(flat)} pictures, {risen:.0%} rise",
+            f"of {len(flat)} images, {risen:.0%} rise",
         )
         return rows, [Finding("step length", text, evidence, "try a smaller search.step", severity="caution")]
     return rows, []
@@ -126,3 +125,87 @@ def check_climb(model: Model, generator: Generator, few: Handful, search: Search
 def _blocked(says: str, evidence: str, *, remedy: str = "") -> Finding:
     advice = "look for detach(), no_grad, rounding or NumPy on the way; or say differentiable = False to have it searched"
     return Finding("gradients", says, evidence, remedy or advice)
+
+
+def reconstruct(generator: Generator, few: FewImages) -> Tensor:
+    """Render the images as the generator starts from them, in 8 bits.  # → (N, 3, H, W)"""
+    rendered = []
+    rows = CPU_BATCH if few.images.device.type == "cpu" else 64
+    with torch.no_grad():
+        for at in range(0, len(few), rows):
+            part = few.rows(slice(at, at + rows))
+            rendered.append(generator.render(generator.start(part.images, part.labels, part.seeds)).float())
+    return (torch.cat(rendered).clamp(0, 1) * 255).round() / 255
+
+
+def check_reconstruction(setup: SetUp, few: FewImages, clean: Tensor) -> tuple[dict[str, str], list[Finding]]:
+    """Likeness, the model's accuracy on reconstructions and the oracle's acceptance of them. `clean`: right before.  # (N,)"""
+    if setup.generator is None or setup.oracle is None:
+        return {}, []
+    images = reconstruct(setup.generator, few)
+    noise, likeness = psnr(few.images, images), ssim(few.images, images)
+    right = ask_in_batches(setup.model.logits, images).argmax(1) == few.truth
+    given = verdicts(setup.oracle, images, few.labels, len(setup.dataset.classes))
+    lost, won = int((clean & ~right).sum()), int((right & ~clean).sum())
+    rows = {
+        "PSNR": f"{noise.median():.1f} dB (median)" if noise.min() < 100 else "images come back unchanged",
+        "SSIM": f"{likeness.median():.3f} (median)",
+        "accuracy on reconstructions": percent(share(right)),
+        "what reconstruction alone costs": f"{100 * (lost - won) / len(few):.1f} points (lost {lost}, won {won})",
+        "accepted by the oracle (VR)": percent(share(given[given >= 0] == 1)),
+    }
+    findings = []
+    if float(likeness.median()) < 0.5 and float(noise.median()) < 15:
+        findings.append(
+            Finding(
+                "reconstruction",
+                "the generator does not reconstruct these images",
+                f"median PSNR {noise.median():.1f} dB, SSIM {likeness.median():.2f}",
+                "check its weights, its image size, and that it was trained on such images",
+            )
+        )
+    elif lost - won > 0 and mcnemar(lost, won) < 0.01:
+        findings.append(
+            Finding(
+                "reconstruction",
+                "reconstruction alone costs the model accuracy, which FMR charges to the model",
+                f"lost on {lost} images, won on {won}",
+                "compare PA with PA_reconstruction, or choose a generator that reconstructs better",
+                severity="caution",
+            )
+        )
+    return rows, findings
+
+
+WINDOW, SIGMA = 11, 1.5  # of the paper's Gaussian window
+_C1, _C2 = 0.01**2, 0.03**2  # for values in [0, 1]
+
+
+def psnr(first: Tensor, second: Tensor) -> Tensor:
+    """Peak signal-to-noise ratio in decibels; at most 100, where images are equal.  # (N, 3, H, W) twice → (N,)"""
+    error = (first - second).square().flatten(1).mean(1)
+    return -10 * error.clamp_min(1e-10).log10()
+
+
+def ssim(first: Tensor, second: Tensor) -> Tensor:
+    """Structural similarity: 1 for equal images. Only whole windows count.  # (N, 3, H, W) twice → (N,)"""
+    window = _window(min(WINDOW, first.shape[-1], first.shape[-2]), first)
+    mean_1, mean_2 = _blur(first, window), _blur(second, window)
+    var_1 = _blur(first.square(), window) - mean_1.square()
+    var_2 = _blur(second.square(), window) - mean_2.square()
+    both = _blur(first * second, window) - mean_1 * mean_2
+    light = (2 * mean_1 * mean_2 + _C1) / (mean_1.square() + mean_2.square() + _C1)
+    structure = (2 * both + _C2) / (var_1 + var_2 + _C2)
+    return (light * structure).flatten(1).mean(1)
+
+
+def _window(size: int, like: Tensor) -> Tensor:
+    places = torch.arange(size, dtype=like.dtype, device=like.device) - (size - 1) / 2
+    bell = torch.exp(-places.square() / (2 * SIGMA**2))
+    return bell / bell.sum()
+
+
+def _blur(images: Tensor, window: Tensor) -> Tensor:
+    channels = images.shape[1]
+    rows = F.conv2d(images, window.expand(channels, 1, 1, -1), groups=channels)
+    return F.conv2d(rows, window[:, None].expand(channels, 1, -1, 1), groups=channels)

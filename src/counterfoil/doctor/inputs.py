@@ -1,14 +1,17 @@
-"""A model's preprocessing, where it shows it, and the same model with another one."""
+"""Mistakes in how images reach the model: each is undone in turn, and what helps beyond chance is named."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from counterfoil.core.errors import CounterfoilError
+from counterfoil.doctor.sample import Evidence, FewImages, Finding, ask_in_batches, calibrated, compare
 from counterfoil.parts.contracts import Model
 from counterfoil.parts.models.preprocessing import Preprocessing
 
@@ -16,7 +19,7 @@ _HOLDERS = ("model", "encoder", "inputs")  # what a wrapper calls the thing it w
 
 
 def preprocessing_of(model: Any) -> Preprocessing | None:
-    """What is done to pictures before the network sees them, or None where that cannot be seen."""
+    """What is done to images before the network sees them, or None where that cannot be seen."""
     found = getattr(model, "preprocessing", None)
     if isinstance(found, Preprocessing):
         return found
@@ -31,7 +34,7 @@ def preprocessing_of(model: Any) -> Preprocessing | None:
 
 
 def with_preprocessing(model: Any, wanted: Preprocessing) -> Any:
-    """A copy of the model that prepares pictures in another way; its weights are shared."""
+    """A copy of the model that prepares images in another way; its weights are shared."""
     if isinstance(getattr(model, "preprocessing", None), Preprocessing):
         if hasattr(model, "__dataclass_fields__"):
             return replace(model, preprocessing=wanted)
@@ -47,7 +50,7 @@ def with_preprocessing(model: Any, wanted: Preprocessing) -> Any:
     raise TypeError(f"{type(model).__name__} shows no preprocessing")
 
 
-def prepared_otherwise(change: Callable[[Preprocessing], Preprocessing]) -> Callable[[Model, Tensor], Tensor]:
+def prepare_otherwise(change: Callable[[Preprocessing], Preprocessing]) -> Callable[[Model, Tensor], Tensor]:
     """The logits of a model whose preprocessing was changed."""
 
     def logits(model: Model, images: Tensor) -> Tensor:
@@ -57,3 +60,269 @@ def prepared_otherwise(change: Callable[[Preprocessing], Preprocessing]) -> Call
         return answer
 
     return logits
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake, and the model's logits with that mistake undone."""
+
+    kind: str
+    says: str
+    remedy: str
+    undone: Callable[[Model, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """A usual way to bring pixels in [0, 1] to what a network was trained on."""
+
+    name: str
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    bgr: bool = False
+
+
+NORMALISATIONS = (
+    Normalisation("none, pixels in [0, 1] (the network may normalise by itself)", (0.0,) * 3, (1.0,) * 3),
+    Normalisation("ImageNet's mean and standard deviation", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    Normalisation("mean 0.5 and standard deviation 0.5, pixels in [-1, 1]", (0.5,) * 3, (0.5,) * 3),
+    Normalisation("CLIP's mean and standard deviation", (0.4815, 0.4578, 0.4082), (0.2686, 0.2613, 0.2758)),
+    Normalisation("none, levels from 0 to 255", (0.0,) * 3, (1 / 255,) * 3),
+    Normalisation(
+        "levels from 0 to 255 in BGR minus ImageNet's mean (Caffe)", (0.4078, 0.4578, 0.4850), (1 / 255,) * 3, bgr=True
+    ),
+)
+_PLAIN = NORMALISATIONS[0]
+REACH = 2.5  # how many times larger or smaller a network's true side is taken to be at most
+SIDES = (28, 32, 48, 64, 96, 128, 160, 192, 224, 240, 256, 260, 288, 299, 320, 384)
+
+
+def mistakes_of(model: Model) -> list[Mistake]:
+    """Every change worth trying on this model."""
+    shown = preprocessing_of(model)
+    found = list(_images())
+    if shown is None or shown.mean is None:  # it normalises out of sight, if at all
+        found += _renormalise_unseen(shown)
+    if shown is not None:
+        found += _renormalise(shown)
+        found += _resize(shown)
+    return found
+
+
+def _images() -> Iterator[Mistake]:
+    upright = "turn the images upright where they are read"
+    yield Mistake(
+        "channel order",
+        "red and blue are swapped (BGR)",
+        "swap the channels once: channels: bgr for a program in a file, or where the images are read",
+        lambda model, images: model.logits(images.flip(1)),
+    )
+    yield Mistake(
+        "orientation", "images are upside down", upright, lambda model, images: model.logits(images.flip(2).contiguous())
+    )
+    yield Mistake(
+        "orientation",
+        "height and width are transposed",
+        "transpose once: check the order of height and width where arrays are read, and the layout (NCHW, NHWC)",
+        lambda model, images: model.logits(images.transpose(2, 3).contiguous()),
+    )
+    yield Mistake(
+        "orientation",
+        "images lie on their side",
+        upright,
+        lambda model, images: model.logits(images.transpose(2, 3).flip(2, 3).contiguous()),
+    )
+    yield Mistake(
+        "inverted images",
+        "black and white are exchanged",
+        "invert the images where they are read",
+        lambda model, images: model.logits(1 - images),
+    )
+
+
+def _renormalise(shown: Preprocessing) -> Iterator[Mistake]:
+    """The normalisation that is shown, exchanged for each of the usual ones."""
+    for way in NORMALISATIONS:
+        if shown.grey or _same(shown, way):
+            continue
+
+        def change(was: Preprocessing, way: Normalisation = way) -> Preprocessing:
+            return replace(was, mean=way.mean, std=way.std, bgr=was.bgr or way.bgr)
+
+        yield _normalisation(way, prepare_otherwise(change), levels=shown.std is not None and max(shown.std) < 0.02)
+
+
+def _renormalise_unseen(shown: Preprocessing | None) -> Iterator[Mistake]:
+    """A model that may normalise out of sight: undo one usual way and do another, for each pair of them."""
+    ways = [way for way in NORMALISATIONS if not way.bgr and "CLIP" not in way.name]  # CLIP's is nearly ImageNet's
+    for was in ways:
+        for way in ways:
+            if was is way or (was is _PLAIN and shown is not None):  # that one is tried by name
+                continue
+
+            def undone(model: Model, images: Tensor, was: Normalisation = was, way: Normalisation = way) -> Tensor:
+                wanted = (images - _column(way.mean, images)) / _column(way.std, images)
+                return model.logits(wanted * _column(was.std, images) + _column(was.mean, images))
+
+            yield _normalisation(way, undone, instead_of=was)
+
+
+def _normalisation(
+    way: Normalisation,
+    undone: Callable[[Model, Tensor], Tensor],
+    *,
+    instead_of: Normalisation | None = None,
+    levels: bool = False,
+) -> Mistake:
+    levels = levels or max(way.std) < 0.02 or (instead_of is not None and max(instead_of.std) < 0.02)
+    beside = f", where it now gets: {instead_of.name}" if instead_of is not None else ""
+    return Mistake(
+        "input range" if levels else "normalisation",
+        f"the network expects {way.name}{beside}",
+        f"give mean {_few(way.mean)} and std {_few(way.std)} for pixels in [0, 1]" + (", channels: bgr" if way.bgr else ""),
+        undone,
+    )
+
+
+def _resize(shown: Preprocessing) -> Iterator[Mistake]:
+    """The size, crop and filter that are shown, exchanged for usual ones."""
+    if shown.side is None:
+        return
+    side = shown.side
+    for other in SIDES:
+        if other != side and side / REACH <= other <= side * REACH:
+            yield _geometry(
+                f"the network expects images of {other} pixels, not {side}",
+                f"give size: {other}",
+                _at_side(other),
+            )
+    if shown.resize is not None and shown.resize != shown.size:
+        yield _geometry("images are cropped too much", "give crop: 1.0", lambda was: replace(was, resize=None))
+    for crop in (0.875,):
+        towards = int(side / crop)
+        if shown.resize != (towards, towards):
+            yield _geometry(
+                f"images are cropped too {'much' if (shown.resize or (side, side))[0] > towards else 'little'}",
+                f"give crop: {crop}",
+                _resize_to(towards),
+            )
+    other_filter = "bicubic" if shown.interpolation == "bilinear" else "bilinear"
+    yield _geometry(
+        f"images are resized by another filter than {shown.interpolation}",
+        f"give interpolation: {other_filter}",
+        lambda was: replace(was, interpolation=other_filter, antialias=True),
+    )
+
+
+def _geometry(says: str, remedy: str, change: Callable[[Preprocessing], Preprocessing]) -> Mistake:
+    return Mistake("size or crop", says, remedy, prepare_otherwise(change))
+
+
+def _at_side(side: int) -> Callable[[Preprocessing], Preprocessing]:
+    return lambda was: replace(was, size=(side, side), resize=_scale(was, side))
+
+
+def _resize_to(side: int) -> Callable[[Preprocessing], Preprocessing]:
+    return lambda was: replace(was, resize=(side, side))
+
+
+def _scale(was: Preprocessing, side: int) -> tuple[int, int]:
+    assert was.size is not None
+    height, width = was.resize or was.size
+    return round(side * height / was.size[0]), round(side * width / was.size[1])
+
+
+def _same(shown: Preprocessing, way: Normalisation) -> bool:
+    mean, std = shown.mean or (0.0,) * 3, shown.std or (1.0,) * 3
+    near = all(abs(a - b) < 0.01 * c for a, b, c in zip(mean, way.mean, way.std, strict=True))
+    return near and all(abs(a / b - 1) < 0.02 for a, b in zip(std, way.std, strict=True)) and shown.bgr == way.bgr
+
+
+def _column(values: tuple[float, float, float], images: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=images.dtype, device=images.device)[:, None, None]
+
+
+def _few(values: tuple[float, float, float]) -> str:
+    return f"{values[0]:.4g}" if len(set(values)) == 1 else "[" + ", ".join(f"{value:.4g}" for value in values) + "]"
+
+
+LOOKED_AT = 4  # suspects that are confirmed on images they were not chosen by
+LEVEL = 0.01
+GAIN = 0.05  # level at which accuracy has to rise, apart from the loss
+RELIEF = 0.15  # of the calibrated loss; networks do gain a little from some changes that are no mistakes
+HANDICAP = {"size or crop": 1.25}  # most networks gain a little from larger images, whatever else is wrong
+
+Watch = Callable[[int, int], None]
+
+
+def check_inputs(model: Model, few: FewImages, logits: Tensor, *, watch: Watch = lambda done, total: None) -> list[Finding]:
+    """At most one finding: the change that helps the model most, with every other change that passes the same tests."""
+    tried = mistakes_of(model)
+    chosen = torch.arange(len(few)) % 3 == 0  # they choose; the others confirm
+    chosen = chosen.to(logits.device)
+    screening, rest = few.rows(chosen), few.rows(~chosen)
+    if len(rest) < 8:
+        return []
+    asked = calibrated(logits[chosen], screening.truth).mean().item()
+    promising: dict[str, list[tuple[float, int]]] = {}  # by mistake, so that ten sizes do not crowd out one normalisation
+    for number, mistake in enumerate(tried):
+        watch(number, len(tried))
+        after = _ask(mistake, model, screening.images)
+        loss = calibrated(after, screening.truth).mean().item() if after is not None else asked
+        if loss < asked:
+            promising.setdefault(mistake.kind, []).append((loss, number))
+    watch(len(tried), len(tried))
+
+    def confirm(numbers: list[int]) -> list[tuple[Evidence, Mistake]]:
+        answers = [(tried[number], _ask(tried[number], model, rest.images)) for number in numbers]
+        return [(compare(logits[~chosen], after, rest.truth), each) for each, after in answers if after is not None]
+
+    ranked = sorted((sorted(each) for each in promising.values()), key=lambda each: each[0])
+    confirmed = confirm([each[0][1] for each in ranked[:LOOKED_AT]])
+    helps = [pair for pair in confirmed if is_convincing(pair[0], looked_at=LOOKED_AT)]
+    if not helps:
+        return _caution(confirmed)
+    others = confirm([number for each in ranked[:LOOKED_AT] for _, number in each[1:]])
+    helps += [pair for pair in others if is_convincing(pair[0], looked_at=LOOKED_AT)]
+    helps.sort(key=lambda pair: pair[0].loss[1] * HANDICAP.get(pair[1].kind, 1.0))
+    (evidence, mistake), *more = helps
+    also = "".join(f"; also passes: {each.says} ({found})" for found, each in more)
+    return [Finding(mistake.kind, mistake.says, f"with that undone, {evidence}{also}", mistake.remedy)]
+
+
+def is_convincing(evidence: Evidence, *, looked_at: int = 1) -> bool:
+    """Tell whether a change helps: loss and accuracy improve beyond chance, the loss by more than harmless changes improve it.
+
+    The loss alone accuses networks that were trained with smoothed labels, to which a harmless change may lend confidence.
+    """
+    return _eases(evidence, looked_at) and evidence.chance_of_gain < GAIN
+
+
+def _eases(evidence: Evidence, looked_at: int) -> bool:
+    return evidence.p_value < LEVEL / looked_at and evidence.relief >= RELIEF
+
+
+def _caution(confirmed: list[tuple[Evidence, Mistake]]) -> list[Finding]:
+    """A caution that lists the changes that lower the loss and leave it to chance whether accuracy rises."""
+    found = [pair for pair in confirmed if _eases(pair[0], LOOKED_AT) and pair[0].accuracy[1] >= pair[0].accuracy[0]]
+    if not found:
+        return []
+    listed = "; ".join(f"{mistake.says}: {evidence}" for evidence, mistake in found)
+    return [
+        Finding(
+            "inputs",
+            "the loss falls when images reach the model in another way, and accuracy does not rise beyond chance",
+            listed,
+            "nothing, if images are prepared as they were in training; with more images (--images) the doctor can tell",
+            severity="caution",
+        )
+    ]
+
+
+def _ask(mistake: Mistake, model: Model, images: Tensor) -> Tensor | None:
+    """The logits with the mistake undone, or None where the model cannot take such images."""
+    try:
+        logits = ask_in_batches(lambda part: mistake.undone(model, part), images)
+    except (CounterfoilError, RuntimeError, ValueError, AssertionError):  # a size it was not built for, values out of range
+        return None
+    return logits if torch.isfinite(logits).all() else None

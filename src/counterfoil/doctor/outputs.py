@@ -1,4 +1,4 @@
-"""Mistakes behind the network: outputs in another order than the names, and scores that are no logits."""
+"""Mistakes behind the network: outputs in another order than the names, scores that are no logits, unsteady answers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
-from counterfoil.doctor.evidence import Evidence, compare
-from counterfoil.doctor.findings import Finding
-from counterfoil.doctor.probe import convincing
-from counterfoil.doctor.sample import Handful
+from counterfoil.doctor.inputs import is_convincing
+from counterfoil.doctor.sample import Evidence, FewImages, Finding, compare
+from counterfoil.parts.contracts import Model
+from counterfoil.parts.weights import modules_of
 
 SURE = 0.5  # mean confidence from which a model that is mostly wrong is suspected of meaning something else
 
 
 def check_scores(logits: Tensor) -> list[Finding]:
     """Scores that went through a softmax before they are used as logits."""
-    kind = softened(logits)
+    kind = softmax_kind(logits)
     if kind is None:
         return []
     spread = (logits.max(1).values - logits.min(1).values).max().item()
@@ -27,14 +29,14 @@ def check_scores(logits: Tensor) -> list[Finding]:
         Finding(
             "double softmax",
             f"the model gives {kind}, where logits are wanted, so that a softmax is applied twice",
-            f"undoing a softmax leaves numbers in [0, 1] that add up to 1 in every row; the scores of a picture never differ by "
+            f"undoing a softmax leaves numbers in [0, 1] that add up to 1 in every row; the scores of a image never differ by "
             f"more than {spread:.2g}, so the loss hardly moves",
             "leave out the network's last softmax, or take the logarithm of its probabilities (scores: probabilities)",
         )
     ]
 
 
-def softened(logits: Tensor) -> str | None:
+def softmax_kind(logits: Tensor) -> str | None:
     """What scores are if they are no logits: probabilities, or the logarithm of a second softmax; else None."""
     values = logits.double()
     if bool((values >= -1e-6).all()) and bool(((values.sum(1) - 1).abs() < 1e-3).all()):
@@ -48,7 +50,7 @@ def softened(logits: Tensor) -> str | None:
     return None
 
 
-def check_order(few: Handful, logits: Tensor, classes: Sequence[str]) -> list[Finding]:
+def check_order(few: FewImages, logits: Tensor, classes: Sequence[str]) -> list[Finding]:
     """Outputs in another order than the names: shifted by one, in one of the usual wrong orders, or in one found here."""
     count = logits.shape[1]
     tried: list[tuple[Evidence, str, str]] = []
@@ -57,11 +59,11 @@ def check_order(few: Handful, logits: Tensor, classes: Sequence[str]) -> list[Fi
         kept = (after >= 0) & (after < count)
         if kept.sum() >= 8:
             tried.append((compare(logits[kept], logits[kept], few.truth[kept], after[kept]), says, remedy))
-    convinced = [one for one in tried if convincing(one[0], looked_at=len(tried))]
+    convinced = [one for one in tried if is_convincing(one[0], looked_at=len(tried))]
     if convinced:
         evidence, says, remedy = min(convinced, key=lambda one: one[0].loss[1])
         return [Finding("class order", says, f"with that order, {evidence}", remedy)]
-    return _assigned(few, logits, classes)
+    return _find_order(few, logits, classes)
 
 
 def _orders(classes: Sequence[str]) -> list[tuple[str, str, Callable[[Tensor], Tensor]]]:
@@ -97,8 +99,8 @@ def _through(place: Tensor) -> Callable[[Tensor], Tensor]:
     return lambda truth: place.to(truth.device)[truth]
 
 
-def _assigned(few: Handful, logits: Tensor, classes: Sequence[str]) -> list[Finding]:
-    """An order found on half of the pictures of each class and confirmed on the other half."""
+def _find_order(few: FewImages, logits: Tensor, classes: Sequence[str]) -> list[Finding]:
+    """An order found on half of the images of each class and confirmed on the other half."""
     labels = few.labels.tolist()
     turn = dict.fromkeys(set(labels), 0)
     first = []
@@ -122,7 +124,7 @@ def _assigned(few: Handful, logits: Tensor, classes: Sequence[str]) -> list[Find
     meant = torch.tensor([place[truth] for truth in few.truth.tolist()], device=logits.device)
     evidence = compare(logits[confirm], logits[confirm], few.truth[confirm], meant[confirm])
     moved = [truth for truth, column in place.items() if truth != column]
-    if len(moved) < 2 or not convincing(evidence) or evidence.accuracy[1] - evidence.accuracy[0] < 0.1:
+    if len(moved) < 2 or not is_convincing(evidence) or evidence.accuracy[1] - evidence.accuracy[0] < 0.1:
         return []
     example = moved[0]
     return [
@@ -130,14 +132,14 @@ def _assigned(few: Handful, logits: Tensor, classes: Sequence[str]) -> list[Find
             "class order",
             f"outputs are in another order than the names: what is called {classes[example]!r} comes out at "
             f"{classes[place[example]]!r}",
-            f"with the order that half of the pictures suggest ({len(moved)} of {len(place)} classes elsewhere), the other "
+            f"with the order that half of the images suggest ({len(moved)} of {len(place)} classes elsewhere), the other "
             f"half: {evidence}",
             "list the classes in the order of the outputs; training folders are usually numbered in alphabetical order",
         )
     ]
 
 
-def check_meaning(few: Handful, logits: Tensor) -> list[Finding]:
+def check_meaning(few: FewImages, logits: Tensor) -> list[Finding]:
     """A model that is sure of what it says and hardly ever right: it sees well and means other names."""
     right = (logits.argmax(1) == few.truth).float().mean().item()
     sure = logits.softmax(1).max(1).values.mean().item()
@@ -147,8 +149,75 @@ def check_meaning(few: Handful, logits: Tensor) -> list[Finding]:
         Finding(
             "class order",
             "outputs are in another order than the names, or the labels of the data are",
-            f"the model is sure of itself (mean confidence {sure:.0%}) and right on {right:.1%} of {len(few)} pictures; "
+            f"the model is sure of itself (mean confidence {sure:.0%}) and right on {right:.1%} of {len(few)} images; "
             "a network that sees badly is unsure",
             "compare the list of classes with the one the network was trained with",
         )
     ]
+
+
+TOLERANCE = 0.01  # of the spread of the logits; kernels that round differently stay far below it
+_EVALUATION = "put the network into evaluation mode: module.eval(), and training=self.training in functional dropout"
+
+
+def check_repeatable(model: Model, few: FewImages) -> list[Finding]:
+    """Signs of a network in training mode: layers that say so, answers that change, rows that depend on each other."""
+    images = few.images[:8].clone()
+    with torch.no_grad():
+        model.logits(images)
+        if not torch.equal(images, few.images[:8]):
+            return [_overwrites(float((images - few.images[:8]).abs().max()))]
+        first, again = model.logits(images).float(), model.logits(images).float()
+        alone = torch.cat([model.logits(images[row : row + 1]).float() for row in range(min(4, len(images)))])
+    spread = first.std().clamp_min(1e-9)
+    noise = float((first - again).abs().max() / spread)
+    company = float((first[: len(alone)] - alone).abs().max() / spread)
+    layers = _in_training(model)
+    which = f" ({layers})" if layers else ""
+    if noise > TOLERANCE:
+        return [
+            Finding(
+                "training mode",
+                "the model answers differently each time it is asked: dropout or another random layer is at work",
+                f"the same {len(images)} images asked twice: logits differ by {noise:.1%} of their spread{which}",
+                _EVALUATION,
+            )
+        ]
+    if company > TOLERANCE:
+        return [
+            Finding(
+                "training mode",
+                "a image's logits depend on the images beside it: batch normalisation uses the batch's own statistics",
+                f"the same image alone and among {len(images)}: logits differ by {company:.1%} of their spread{which}",
+                _EVALUATION,
+            )
+        ]
+    if layers:
+        return [
+            Finding(
+                "training mode", "layers are in training mode, without effect so far", layers, _EVALUATION, severity="caution"
+            )
+        ]
+    return []
+
+
+def _overwrites(most: float) -> Finding:
+    return Finding(
+        "overwritten input",
+        "the model writes into the images it is given; a run hands it copies, other callers may not",
+        f"pixel values changed by up to {most:.3g}",
+        "replace in-place operations on the input, such as sub_ or data.zero_(), by ones that make a new tensor",
+    )
+
+
+def _in_training(model: Model) -> str:
+    kinds: dict[str, int] = {}
+    for root in modules_of(model):
+        for module in root.modules():
+            if module.training and _trains(module):
+                kinds[type(module).__name__] = kinds.get(type(module).__name__, 0) + 1
+    return ", ".join(f"{count} × {kind} in training mode" for kind, count in kinds.items())
+
+
+def _trains(module: nn.Module) -> bool:
+    return isinstance(module, _BatchNorm | _DropoutNd)

@@ -1,26 +1,94 @@
-"""The handful of pictures that everything is tried on."""
+"""The set-up under examination, a few of its images, and what a finding and its evidence are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import comb
+from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from scipy.stats import wilcoxon
 from torch import Tensor
 
-from counterfoil.core.errors import BadData, BadImage, RunFailed
+from counterfoil.core.errors import BadData, BadImage, BadSpec
 from counterfoil.core.records import Estimate
 from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.metrics.estimate import Share, estimate
-from counterfoil.parts import calls
-from counterfoil.parts.contracts import Oracle
-from counterfoil.protocols.assembly import Assembly, image_seed
+from counterfoil.metrics.tables import p_is
+from counterfoil.parts import calls, registry
+from counterfoil.parts.contracts import Generator, Model, Oracle, to_device
+from counterfoil.parts.datasets.image_set import ImageSet
+from counterfoil.protocols.assembly import Assembly, Given, assemble, columns_of, device_of, image_seed, open_data
+
+TEMPERATURES = torch.logspace(-2.5, 1.5, 49)
+Severity = Literal["mistake", "caution"]
+"""`mistake`: the set-up is most likely wrong. `caution`: it works, and there is something to know."""
 
 
 @dataclass(frozen=True)
-class Handful:
-    """Some of the data's pictures."""
+class Finding:
+    """Something that is probably wrong, with the evidence for it and what to do."""
+
+    mistake: str  # a short name, such as "channel order"
+    says: str
+    evidence: str
+    remedy: str
+    severity: Severity = "mistake"
+
+
+@dataclass(frozen=True)
+class SetUp:
+    """A model with its data and, where the protocol has them, an oracle and a generator."""
+
+    spec: Any
+    name: str  # of the model
+    model: Model
+    dataset: ImageSet
+    columns: list[int]  # the model's output for each of the data's classes
+    size: int | None
+    oracle: Oracle | None = None
+    assembly: Assembly | None = None  # of a protocol with a generator
+
+    @property
+    def generator(self) -> Generator | None:
+        """The generator, if there is one."""
+        return None if self.assembly is None else self.assembly.generator
+
+
+def set_ups(spec: Any, given: Given | None = None) -> list[SetUp]:
+    """The models of a specification, each with the parts that judge or change its images."""
+    if hasattr(spec, "generator"):
+        parts = assemble(spec, given)
+        return [SetUp(spec, spec.model.name, parts.model, parts.dataset, parts.columns, parts.size, parts.oracle, parts)]
+    if getattr(spec, "data", None) is None:
+        raise BadSpec(f"{spec.protocol}: the doctor needs labelled images to try the models on; name some with --data")
+    device, objects = device_of(spec.device), given.parts if given else {}
+
+    def part(role: str, named: Any) -> Any:
+        return to_device(objects[role] if role in objects else registry.create(role, named.name, named.options), device)
+
+    dataset = open_data(spec, given)
+    named = getattr(spec, "oracle", None)
+    oracle = part("oracle", named).bind(dataset.classes) if named is not None else None
+    first, several = getattr(spec, "model", None), ("others", "surrogates", "models")
+    models = [("model", first)] if first is not None else []
+    models += [("", each) for role in several for each in getattr(spec, role, ())]
+    if not models:
+        raise BadSpec(f"{spec.protocol}: there is no model to examine; name one")
+    found = []
+    for role, each in models:
+        model = part("model", each) if role else to_device(registry.create("model", each.name, each.options), device)
+        size = spec.size or getattr(model, "size", None)
+        found.append(SetUp(spec, each.name, model, dataset, columns_of(model, dataset, name=each.name), size, oracle))
+    return found
+
+
+@dataclass(frozen=True)
+class FewImages:
+    """Some of the data's images."""
 
     images: Tensor  # (N, 3, H, W)
     labels: Tensor  # (N,) int64, in the data's classes
@@ -31,51 +99,50 @@ class Handful:
     def __len__(self) -> int:
         return len(self.images)
 
-    def rows(self, which: Tensor | slice) -> Handful:
+    def rows(self, which: Tensor | slice) -> FewImages:
         """Some of them."""
-        return Handful(self.images[which], self.labels[which], self.truth[which], self.seeds[which], self.unreadable)
+        return FewImages(self.images[which], self.labels[which], self.truth[which], self.seeds[which], self.unreadable)
 
 
-def handful(assembly: Assembly, count: int) -> Handful:
-    """Up to `count` pictures, taken evenly over the data."""
+def read_few(setup: SetUp | Assembly, count: int) -> FewImages:
+    """Read up to `count` images, taken evenly over the data."""
     images, labels, seeds, bad = [], [], [], []
-    data = assembly.dataset.limited(count=count)
-    for sample in data:
+    spec = setup.spec
+    for sample in setup.dataset.limited(count=count):
         try:
-            images.append((data.load(sample, assembly.size) * 255).round() / 255)
+            images.append((setup.dataset.load(sample, setup.size) * 255).round() / 255)
         except BadImage as problem:
             bad.append(str(problem))
             continue
         labels.append(sample.label)
-        seeds.append(image_seed(assembly.spec.seed, sample.image_id))
+        seeds.append(image_seed(spec.seed, sample.image_id))
     if not images:
-        raise BadData(f"{assembly.spec.data.name}: none of {len(bad)} pictures tried can be read; the first: {bad[0]}")
-    device = assembly.spec.device
-    chosen = torch.tensor(labels, device=device)
-    truth = torch.tensor(assembly.columns, device=device)[chosen]
-    return Handful(torch.stack(images).to(device), chosen, truth, torch.tensor(seeds, device=device), tuple(bad))
+        raise BadData(f"{spec.data.name}: none of {len(bad)} images tried can be read; the first: {bad[0]}")
+    if len({image.shape for image in images}) > 1:
+        raise BadData(f"{spec.data.name}: images of several sizes; give one with --size")
+    chosen = torch.tensor(labels, device=spec.device)
+    truth = torch.tensor(setup.columns, device=spec.device)[chosen]
+    return FewImages(torch.stack(images).to(spec.device), chosen, truth, torch.tensor(seeds, device=spec.device), tuple(bad))
 
 
-def in_tiles(answer: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """The answers for many pictures, asked for a few at a time, without gradients."""
+def ask_in_batches(answer: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """The answers about many images, asked for a few at a time, without gradients."""
     rows = CPU_BATCH if images.device.type == "cpu" else 64
     with torch.no_grad():
         return torch.cat([answer(part).float() for part in images.split(rows)])
 
 
-def verdicts(oracle: Oracle, images: Tensor, labels: Tensor) -> Tensor:
-    """What the oracle says of many pictures, asked for a few at a time: 1 kept, 0 rejected, -1 abstains.  # → (N,)"""
+def verdicts(oracle: Oracle, images: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """The oracle's verdicts on many images: 1 accepted, 0 rejected, -1 abstains.  # → (N,)"""
     rows = CPU_BATCH if images.device.type == "cpu" else 64
     with torch.no_grad():
         parts = zip(images.split(rows), labels.split(rows), strict=True)
-        said = torch.cat([calls.verdicts_of(oracle.judge, some, truth) for some, truth in parts])  # (N, 3)
-    if not said.isfinite().all():
-        raise RunFailed(calls.NOT_FINITE)
-    return said[:, 0].to(torch.int8)
+        given = [each for some, truth in parts for each in calls.judge(oracle, some.clone(), truth, classes, part="the oracle")]
+    return torch.tensor([-1 if keeps is None else int(keeps) for keeps, _, _ in given], dtype=torch.int8, device=images.device)
 
 
 def share(right: Tensor) -> Estimate:
-    """The per cent of pictures for which something holds, with its interval."""
+    """The per cent of images for which something holds, with its interval."""
     columns = {"right": right.cpu().numpy().astype(np.int64), "all": np.ones(len(right), np.int64)}
     return estimate(columns, {"share": Share("right", "all")})["share"]
 
@@ -85,3 +152,74 @@ def percent(found: Estimate) -> str:
     if found.value is None:
         return f"– ({found.note})"
     return f"{found.value:.1f} % ({found.low:.1f} to {found.high:.1f}, n = {found.n})"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A model as it is against the same model with one thing changed, on the same images.
+
+    Accuracy alone is blunt: a wrong normalisation costs a good model a few points, which few images cannot show. The loss of
+    the true class is sharper, but it also falls when a model merely becomes less sure of itself. So losses are compared after
+    each variant has been given the temperature that suits it best; what is left is whether it knows better.
+    """
+
+    accuracy: tuple[float, float]  # before and after
+    loss: tuple[float, float]  # mean, at the temperature that suits each best
+    p_value: float  # that the losses fell by chance alone
+    images: int
+    gained: int  # images that are right after and were wrong before
+    lost: int  # the other way round
+
+    @property
+    def chance_of_gain(self) -> float:
+        """The probability of gaining so many images, or more, where each that changes is as likely to be lost (McNemar)."""
+        changed = self.gained + self.lost
+        return float(sum(comb(changed, each) for each in range(self.gained, changed + 1)) * 0.5**changed)
+
+    @property
+    def relief(self) -> float:
+        """The share of the loss that the change takes away."""
+        return 1 - self.loss[1] / max(self.loss[0], 1e-9)
+
+    def __str__(self) -> str:
+        before, after = self.accuracy
+        return (
+            f"accuracy {before:.1%} → {after:.1%}, calibrated loss {self.loss[0]:.2f} → {self.loss[1]:.2f} "
+            f"on {self.images} images, {p_is(self.p_value)}"
+        )
+
+
+def calibrated(logits: Tensor, truth: Tensor) -> Tensor:
+    """The loss of each image at the temperature with the lowest mean.  # (N, K), (N,) → (N,)"""
+    losses = _by_temperature(logits, truth)
+    return losses[losses.mean(1).argmin()]
+
+
+def compare(before: Tensor, after: Tensor, truth: Tensor, truth_after: Tensor | None = None) -> Evidence:
+    """Evidence from the logits before and after; `truth_after` if the change is one of the outputs' order."""
+    meant = truth if truth_after is None else truth_after
+    first, second = _by_temperature(before, truth), _by_temperature(after, meant)  # (temperatures, N)
+    # Compared at the temperature that suits each, and at one that suits both: where most images are easy, a variant that is
+    # a trifle surer of those would else outvote the few that matter. Two tests, so the smaller p-value counts double.
+    common = (first + second).mean(1).argmin()
+    each = first[first.mean(1).argmin()] - second[second.mean(1).argmin()]
+    p_value = min(1.0, 2 * min(_falls(each), _falls(first[common] - second[common])))
+    best = (float(first.mean(1).min()), float(second.mean(1).min()))
+    right, right_after = before.argmax(1) == truth, after.argmax(1) == meant
+    accuracy = float(right.float().mean()), float(right_after.float().mean())
+    gained, lost = int((right_after & ~right).sum()), int((right & ~right_after).sum())
+    return Evidence(accuracy, best, p_value, len(truth), gained, lost)
+
+
+def _falls(differences: Tensor) -> float:
+    """The chance of such differences, or greater ones, if losses rose as easily as they fell."""
+    values = differences.cpu().numpy()
+    values = values[np.abs(values) > 1e-12]
+    return float(wilcoxon(values, alternative="greater").pvalue) if len(values) else 1.0
+
+
+def _by_temperature(logits: Tensor, truth: Tensor) -> Tensor:
+    """The loss of each image at every temperature.  # → (temperatures, N)"""
+    logits = logits.double()
+    losses = torch.stack([F.cross_entropy(logits * float(factor), truth, reduction="none") for factor in TEMPERATURES])
+    return losses.nan_to_num(nan=1e6, posinf=1e6)

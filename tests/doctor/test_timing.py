@@ -1,4 +1,4 @@
-"""`counterfoil bench` times what a run would do."""
+"""`counterfoil doctor --time` times what a run would do."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from counterfoil import protocols
 from counterfoil.cli.app import app
-from counterfoil.cli.bench import lab, lines
+from counterfoil.cli.doctor import demo, lines
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadSpec, UsageError
-from counterfoil.doctor import benchmark
-from counterfoil.doctor.benchmark import enough
+from counterfoil.doctor import timing
+from counterfoil.doctor.timing import TimeShare, Timing, enough
 from counterfoil.engine.scheduler import CPU_BATCH
 from tests.worlds import arrays, values
 
@@ -26,13 +26,15 @@ def test_a_climb_is_taken_apart_and_a_run_predicted(tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(yaml.safe_dump(values(f"tensors:{arrays(tmp_path / 'data.npz', 12)}")))
     done = CliRunner().invoke(
-        app, ["bench", str(spec), "--images", "12", "--predict", "1000", "--json", str(tmp_path / "out.json")]
+        app, ["doctor", str(spec), "--time", "--images", "12", "--predict", "1000", "--json", str(tmp_path / "out.json")]
     )
     assert done.exit_code == 0, done.output
-    assert "images a second (12 timed); 1,000 images take" in done.output
-    assert "not counted: reading and storing pictures, and warming up" in done.output
+    assert "images per second (12 timed); a run of 1,000 images takes" in done.output
+    assert "counted with it: loading" in done.output and "storing and statistics" in done.output
     (found,) = json.loads((tmp_path / "out.json").read_text())
     assert found["images"] == 12 and found["seconds"] > 0
+    assert set(found["once"]) == {"loading", "sizing and compiling", "starting, storing and statistics"}
+    assert found["once"]["loading"] > 0 and found["once"]["starting, storing and statistics"] > 0
     assert found["slots"] == 32 and "fewer than its 32 slots, so some were idle" in done.output
     by_name = {share["name"]: share for share in found["shares"]}
     assert by_name["ask the oracle"]["times"] == pytest.approx(
@@ -42,21 +44,40 @@ def test_a_climb_is_taken_apart_and_a_run_predicted(tmp_path: Path) -> None:
 
 
 def test_the_time_of_a_run_over_all_the_data_is_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    timed = benchmark.Measured("fmr", 8, 1.0, [benchmark.Share("all", 1, 1.0)])
-    monkeypatch.setattr(benchmark, "measured", lambda spec, images: timed)
+    timed = Timing("fmr", 8, 1.0, [TimeShare("all", 1, 1.0)])
+    monkeypatch.setattr(timing, "timed", lambda spec, images: timed)
     data = f"tensors:{arrays(tmp_path / 'data.npz', 12)}"
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(values(data, limit=10)))
-    for words, said in ((["--data", data], "12 images take"), ([str(tmp_path / "spec.yaml")], "10 images take")):
-        assert said in CliRunner().invoke(app, ["bench", *words]).output
-    assert "50,000 images take" in CliRunner().invoke(app, ["bench", "--protocol", "fmr"]).output
-    assert "7 images take" in CliRunner().invoke(app, ["bench", "--data", data, "--predict", "7"]).output
+    for words, said in (
+        (["--data", data], "a run of 12 images takes"),
+        ([str(tmp_path / "spec.yaml")], "a run of 10 images takes"),
+    ):
+        assert said in CliRunner().invoke(app, ["doctor", "--time", *words]).output
+    assert "a run of 50,000 images takes" in CliRunner().invoke(app, ["doctor", "--time", "--protocol", "fmr"]).output
+    assert "a run of 7 images takes" in CliRunner().invoke(app, ["doctor", "--time", "--data", data, "--predict", "7"]).output
+
+
+def test_a_prediction_counts_everything_that_a_run_does() -> None:
+    found = Timing("fmr", 8, 0.5, [TimeShare("all", 1, 0.5)], once={"loading": 3.0, "sizing": 2.0}, around=0.25)
+    assert found.predict(100) == 3 + 2 + 75
+    assert lines(found, 100)[:2] == [
+        "fmr: 2 images per second (8 timed); a run of 100 images takes 80.0 seconds",
+        "  counted with it: loading 3.0 seconds, sizing 2.0 seconds, 250.0 ms per image around it",
+    ]
+
+
+def test_a_slow_store_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = protocols.parse(values(f"tensors:{arrays(tmp_path / 'data.npz', 4)}"))
+    monkeypatch.setattr(timing, "_run_whole", lambda spec, images, given: 1000.0 + 300.0 * images)
+    found = timing.timed(spec, 4)
+    assert found.around == pytest.approx(300, abs=2) and found.predict(100) == pytest.approx(31_000, rel=0.01)
 
 
 def test_a_search_by_random_steps_has_no_guided_ones_though_the_model_could_be_differentiated(tmp_path: Path) -> None:
     chosen = protocols.parse(
         {**values(f"tensors:{arrays(tmp_path / 'data.npz', 4)}"), "search": {"budget": 1, "guidance": "random"}}
     )
-    times = {share.name: share.times for share in benchmark.measured(chosen, 4).shares}
+    times = {share.name: share.times for share in timing.timed(chosen, 4).shares}
     assert times["a guided step: render, ask the model, gradient"] == 0
     assert times["ask the oracle"] == times["ask the model without a gradient"] > 1
 
@@ -73,10 +94,10 @@ def test_what_is_timed_fills_the_slots_of_a_gpu_several_times() -> None:
 
 
 def test_without_a_number_as_many_images_are_timed_as_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchmark, "enough", lambda engine: 2 * engine.batch_size)
-    found = benchmark.measured(protocols.parse(values(f"tensors:{arrays(tmp_path / 'data.npz', 20)}")))
+    monkeypatch.setattr(timing, "enough", lambda engine: 2 * engine.batch_size)
+    found = timing.timed(protocols.parse(values(f"tensors:{arrays(tmp_path / 'data.npz', 20)}")))
     assert found.images == 2 * CPU_BATCH and found.slots == 32
-    assert "16 timed" in lines(found, 1000)[0] and "fewer than its 32 slots" in lines(found, 1000)[1]
+    assert "16 timed" in lines(found, 1000)[0] and "fewer than its 32 slots" in lines(found, 1000)[2]
     full = replace(found, images=96)
     assert not any("slots" in line for line in lines(full, 1000))
 
@@ -91,25 +112,25 @@ def written(folder: Path, **changes: object) -> Path:
 def test_the_section_that_says_where_to_work_is_taken_as_run_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def timed(spec: object, images: int | None) -> benchmark.Measured:
+    def timed(spec: object, images: int | None) -> Timing:
         seen.append(torch.get_num_threads())
-        return benchmark.Measured("fmr", 8, 1.0, [benchmark.Share("all", 1, 1.0)])
+        return Timing("fmr", 8, 1.0, [TimeShare("all", 1, 1.0)])
 
-    monkeypatch.setattr(benchmark, "measured", timed)
+    monkeypatch.setattr(timing, "timed", timed)
     before = torch.get_num_threads()
-    done = CliRunner().invoke(app, ["bench", str(written(tmp_path, execution={"threads": before + 1}))])
+    done = CliRunner().invoke(app, ["doctor", "--time", str(written(tmp_path, execution={"threads": before + 1}))])
     assert done.exit_code == 0, done.output
     assert seen == [before + 1] and torch.get_num_threads() == before
-    spread = CliRunner().invoke(app, ["bench", str(written(tmp_path, execution={"executor": "ray", "workers": 2}))])
+    spread = CliRunner().invoke(app, ["doctor", "--time", str(written(tmp_path, execution={"executor": "ray", "workers": 2}))])
     assert "timed in this process alone, not by the workers of ray" in spread.output
-    wrong = CliRunner().invoke(app, ["bench", str(written(tmp_path, execution={"cores": 1}))])
+    wrong = CliRunner().invoke(app, ["doctor", "--time", str(written(tmp_path, execution={"cores": 1}))])
     assert isinstance(wrong.exception, BadSpec) and "execution: keys are" in str(wrong.exception)
 
 
 @pytest.mark.parametrize(
     ("words", "timed"),
     [
-        ([], [("fmr", "lab:narrow"), ("lance", "lab:background-shortcut"), ("imagenet-d", None)]),
+        ([], [("fmr", "lab:narrow"), ("imagenet-d", None), ("lance", "lab:background-shortcut")]),
         (["--model", "lab:vit"], [("fmr", "lab:vit")]),
         (["--model", "lab:vit", "--protocol", "lance"], [("lance", "lab:vit")]),
         (["spec.yaml", "--model", "lab:vit", "--data", "lab:wardrobe"], [("fmr", "lab:vit")]),
@@ -120,14 +141,14 @@ def test_parts_named_stand_in_for_those_of_the_file_or_the_lab(
 ) -> None:
     seen: list[specs.FmrSpec] = []
 
-    def measured(spec: specs.FmrSpec, images: int | None) -> benchmark.Measured:
+    def time_it(spec: specs.FmrSpec, images: int | None) -> Timing:
         seen.append(spec)
-        return benchmark.Measured(spec.protocol, 8, 1.0, [benchmark.Share("all", 1, 1.0)])
+        return Timing(spec.protocol, 8, 1.0, [TimeShare("all", 1, 1.0)])
 
-    monkeypatch.setattr(benchmark, "measured", measured)
+    monkeypatch.setattr(timing, "timed", time_it)
     written(tmp_path)
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["bench", *words])
+    done = CliRunner().invoke(app, ["doctor", "--time", *words])
     assert done.exit_code == 0, done.output
     found = [(spec.protocol, model.name if (model := getattr(spec, "model", None)) else None) for spec in seen]
     assert found == timed
@@ -139,25 +160,24 @@ def test_parts_named_stand_in_for_those_of_the_file_or_the_lab(
     [
         (["--json", "spec.yaml/x.json"], "spec.yaml/x.json: cannot be written (Not a directory)"),
         (["--json", "."], "is a folder"),
-        (["--protocol", "lance"], "--protocol lance: spec.yaml is a specification of fmr"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:
-    monkeypatch.setattr(benchmark, "measured", lambda *given: pytest.fail("timed"))
+    monkeypatch.setattr(timing, "timed", lambda *given: pytest.fail("timed"))
     written(tmp_path)
     monkeypatch.chdir(tmp_path)
-    refused = CliRunner().invoke(app, ["bench", "spec.yaml", *words])
+    refused = CliRunner().invoke(app, ["doctor", "--time", "spec.yaml", *words])
     assert isinstance(refused.exception, UsageError) and said in str(refused.exception)
 
 
 @pytest.mark.xdist_group("lab")
 def test_a_staged_protocol_is_timed_stage_by_stage(tmp_path: Path) -> None:
-    values = {**lab("imagenet-d"), "painter": "lab:scenes", "surrogates": ["lab:narrow"], "models": ["lab:diverse"]}
+    values = {**demo("imagenet-d"), "painter": "lab:scenes", "surrogates": ["lab:narrow"], "models": ["lab:diverse"]}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(values))
     out = tmp_path / "out.json"
-    done = CliRunner().invoke(app, ["bench", str(tmp_path / "spec.yaml"), "--images", "4", "--json", str(out)])
+    done = CliRunner().invoke(app, ["doctor", "--time", str(tmp_path / "spec.yaml"), "--images", "4", "--json", str(out)])
     assert done.exit_code == 0, done.output
     (found,) = json.loads(out.read_text())
     times = {share["name"]: share["times"] for share in found["shares"]}
@@ -167,15 +187,16 @@ def test_a_staged_protocol_is_timed_stage_by_stage(tmp_path: Path) -> None:
 
 @pytest.mark.xdist_group("lab")
 def test_a_staged_protocol_with_few_images_is_divided_by_those_there_are(tmp_path: Path) -> None:
-    values = {**lab("imagenet-d"), "painter": "lab:scenes", "surrogates": ["lab:narrow"], "models": ["lab:diverse"]}
+    values = {**demo("imagenet-d"), "painter": "lab:scenes", "surrogates": ["lab:narrow"], "models": ["lab:diverse"]}
     words = {"templates": ["a photo of {a} red wool {object} {nuisance}"], "words": {"city": "in a city", "road": "on a road"}}
     values["grid"] = {
         "images": 1,
         "objects": {"t-shirt": {}, "trousers": {"lead": "a pair of"}},
         "nuisances": {"background": words},
     }
-    found = benchmark.measured(protocols.parse(values), 100)
+    found = timing.timed(protocols.parse(values), 100)
     assert found.images == 4
     times = {share.name: share.times for share in found.shares}
     assert times["prompts"] == 1 and times["paintings"] == 1
     assert found.seconds == pytest.approx(sum(share.seconds for share in found.shares))
+    assert found.once["loading"] > 0
