@@ -54,11 +54,11 @@ $(VENV)/created:
 	touch $@
 
 $(VENV)/installed: $(VENV)/created pyproject.toml lab/pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable . --editable lab
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[lab]' --editable lab
 	touch $@
 
 $(VENV)/installed-tests: $(VENV)/created pyproject.toml lab/pyproject.toml constraints.txt $(wildcard tests/plugin/*.toml)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,dev]' --editable lab --editable tests/plugin
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,dev,lab]' --editable lab --editable tests/plugin
 	touch $(VENV)/installed $@
 
 clean:

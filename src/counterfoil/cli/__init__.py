@@ -42,6 +42,13 @@ def main() -> None:
             raise
         _complain(str(error))
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        from counterfoil.core.extras import missing
+
+        if debug or (line := missing(error)) is None:
+            raise
+        _complain(line)
+        sys.exit(UsageError.exit_code)
     except OSError as error:
         if debug:
             raise

@@ -50,7 +50,7 @@ def review(
     counterfoil review runs/fmr-resnet50 --reviewer Ann --reviewer Ben --votes 2
     counterfoil review runs/fmr-resnet50 --verdicts
     """
-    require("fastapi", extra="web", what="counterfoil review")
+    require("fastapi", what="counterfoil review")
     from counterfoil.store import open_run
     from counterfoil.web import serving
     from counterfoil.web.review import ReviewPlan

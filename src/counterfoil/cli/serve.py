@@ -34,7 +34,7 @@ def serve(
     \b
     counterfoil serve runs
     """
-    require("fastapi", extra="web", what="counterfoil serve")
+    require("fastapi", what="counterfoil serve")
     from counterfoil.web import serving
 
     settings = serving.settings_for(folder, host=host, port=port, database=database, token_file=token_file, https=https)

@@ -33,6 +33,7 @@ from types import ModuleType
 from typing import Any, get_type_hints
 
 from counterfoil.core.errors import BadPart, BadSpec, CounterfoilError, UnknownName, one_line
+from counterfoil.core.extras import missing
 
 ROLES = ("model", "generator", "oracle", "dataset", "captioner", "rewriter", "editor", "painter", "encoder", "chat")
 FILES = {".py": "python:{}:FUNCTION", ".onnx": "onnx:{}", ".pt2": "pt2:{}", ".pt": "torchscript:{}", ".csv": "csv:{}"}
@@ -67,7 +68,8 @@ def create(role: str, name: str, options: Mapping[str, Any] | None = None) -> An
     except CounterfoilError:
         raise
     except (Exception, SystemExit) as error:
-        raise BadPart(f"{role} {name!r} could not be loaded: {type(error).__name__}: {one_line(error, 300)}") from error
+        problem = missing(error) or f"could not be loaded: {type(error).__name__}: {one_line(error, 300)}"
+        raise BadPart(f"{role} {name!r} {problem}") from error
 
 
 def check_options(role: str, name: str, options: Mapping[str, Any] | None = None) -> None:
@@ -258,8 +260,8 @@ def _import(role: str, entry: EntryPoint) -> Any:
     try:
         return entry.load()
     except ImportError as error:
-        reason = f"{type(error).__name__}: {one_line(error, 300)}"
-        raise BadPart(f"{role} {entry.name!r} ({entry.value}) cannot be imported: {reason}") from error
+        reason = f"({entry.value}) cannot be imported: {type(error).__name__}: {one_line(error, 300)}"
+        raise BadPart(f"{role} {entry.name!r} {missing(error) or reason}") from error
 
 
 def _placed(signature: inspect.Signature, options: Mapping[str, Any]) -> dict[str, Any]:

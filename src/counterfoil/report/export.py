@@ -286,7 +286,7 @@ def _write_table(path: Path, images: Sequence[ExportedImage], names: Mapping[str
 
 def _write_croissant(folder: Path, about: About) -> None:
     """Write Croissant metadata (ML Commons) for a set in folders."""
-    ml = require("mlcroissant", extra="croissant", what="--croissant")
+    ml = require("mlcroissant", what="--croissant")
     made = f"Made by {about.program} ({', '.join(f'{role} {name}' for role, name in about.parts.items())}), seed {about.seed}"
     table = hashlib.sha256((folder / TABLE).read_bytes()).hexdigest()
     fields = [

@@ -89,9 +89,9 @@ def _short(value: Any) -> str:
 
 
 def _tensorboard(told: Logged, where: str | None) -> str:
-    writers = require("tensorboard.summary.writer.event_file_writer", extra="tensorboard", what="--to tensorboard")
-    protocol = require("tensorboard.compat.proto.event_pb2", extra="tensorboard", what="--to tensorboard")
-    summaries = require("tensorboard.compat.proto.summary_pb2", extra="tensorboard", what="--to tensorboard")
+    writers = require("tensorboard.summary.writer.event_file_writer", what="--to tensorboard")
+    protocol = require("tensorboard.compat.proto.event_pb2", what="--to tensorboard")
+    summaries = require("tensorboard.compat.proto.summary_pb2", what="--to tensorboard")
     folder = Path(where or "tensorboard") / told.name
     try:
         writer = writers.EventFileWriter(str(folder))
@@ -112,7 +112,7 @@ def _tensorboard(told: Logged, where: str | None) -> str:
 
 
 def _mlflow(told: Logged, where: str | None) -> str:
-    mlflow = require("mlflow", extra="mlflow", what="--to mlflow")
+    mlflow = require("mlflow", what="--to mlflow")
     if where is not None:
         mlflow.set_tracking_uri(where)
     with mlflow.start_run(run_name=told.name) as running:
@@ -126,7 +126,7 @@ def _mlflow(told: Logged, where: str | None) -> str:
 
 
 def _wandb(told: Logged, where: str | None) -> str:
-    wandb = require("wandb", extra="wandb", what="--to wandb")
+    wandb = require("wandb", what="--to wandb")
     running = wandb.init(project=where or "counterfoil", name=told.name, config=dict(told.parameters))
     by_step: dict[int, dict[str, float]] = {}
     for tag, points in told.curves.items():

@@ -62,7 +62,7 @@ def hf_dataset(
     `streaming`, which needs it, only these are fetched, once, into the library's cache.
     """
     what = f"hfdata:{name}"
-    library = extras.require("datasets", extra="data", what=what)
+    library = extras.require("datasets", what=what)
     if not name:
         raise BadData("hfdata: name a folder or a data set of the hub, as in hfdata:cifar10")
     if streaming and not count:

@@ -241,7 +241,7 @@ class OnnxRunner:
         return {**found, **{f"{file.name}": weights.file_sha256(file) for file in beside}}
 
     def _open(self) -> Any:
-        onnxruntime = extras.require("onnxruntime", extra="onnx", what=self._what)
+        onnxruntime = extras.require("onnxruntime", what=self._what)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = torch.get_num_threads()
         settings.log_severity_level = 3  # errors only

@@ -37,7 +37,7 @@ class RayPool:
     def __init__(self, execution: Execution, *, device: str, tell: Callable[[str], None] = lambda line: None) -> None:
         self._gpu = _on_gpu(device)
         _show_token(execution.address)
-        self._ray: Any = require("ray", extra="ray", what="--executor ray")
+        self._ray: Any = require("ray", what="--executor ray")
         self._execution, self._tell = execution, tell
         self._actors: dict[str, Any] = {}
         self._calls: dict[Any, tuple[str, float]] = {}  # the call that each worker is at, and since when
