@@ -14,11 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench import stable_diffusion as sd
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal
-from counterfoil.parts.editors import ddim
-from counterfoil.parts.editors.null_text import Fitting, NullText
-from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
-from counterfoil.parts.editors.schedule import Schedule
-from counterfoil.parts.editors.settings import Settings
+from counterfoil.parts.editors.diffusion import Schedule
+from counterfoil.parts.editors.inversion import NullText, Setting
+from counterfoil.parts.editors.prompt_to_prompt import Options, PromptToPrompt
 from counterfoil.parts.painters.diffusers import DiffusersOptions, PipelinePainter
 from counterfoil.testing import pictures
 
@@ -132,7 +130,8 @@ class Editing:
     def __init__(self, scale: Scale, parts: dict[str, Any]) -> None:
         self.scale, self.parts, self.watch = scale, parts, sd.Watch(scale.device)
         self.each = operations(scale.sizes)
-        self.settings = Settings(steps=scale.steps, fitting=Fitting(inner_steps=INNER, tolerance=0.0, slack=0.0))
+        self.options = Options(steps=scale.steps, inner_steps=INNER)
+        self.method = NullText(inner_steps=INNER, tolerance=0.0, slack=0.0)
         self.inversion_flops = self.each["encode"] + scale.steps * (3 * self.each["call"] + INNER * self.each["fit"])
 
     def straightforward(self, kind: torch.dtype) -> Row:
@@ -146,7 +145,7 @@ class Editing:
         caption, edited, empty = (_embedded(own, text) for text in (sd.CAPTION, sd.EDITED, ""))
         picture = pictures(1, self._size()).to(self.scale.device, kind)
         goals = [torch.zeros(1, 4, *[self.scale.sizes.side] * 2, device=self.scale.device, dtype=kind)] * self.scale.fitted
-        share = self.settings.self_replace[len(self.settings.self_replace) // 2]
+        share = self.options.shares[len(self.options.shares) // 2]
 
         def fit(count: int) -> None:
             editor.fit(goals[0], goals[:count], caption=caption, empty=empty, inner=INNER)
@@ -156,13 +155,13 @@ class Editing:
         fitting, peak = self.watch(lambda: fit(self.scale.fitted))
         redrawing, _ = self.watch(lambda: editor.redraw(goals[0], caption=caption, edited=edited, empty=empty, share=share))
         inversion = (inverting / few + fitting / self.scale.fitted) * self.scale.steps
-        candidates = len(self.settings.self_replace)
+        candidates = len(self.options.shares)
         flops = candidates * (4 * self.scale.steps * self.each["call"] + 2 * self.each["decode"])
         return self._row(inversion, redrawing * candidates, edit_flops=flops, count=1, peak=peak)
 
     def editor(self) -> Row:
         """Ours, as it is on the device by default: a stage's pictures inverted together, and edits of several pictures."""
-        part = PromptToPrompt(sd.diffusion(fresh(self.parts)), self.settings).to(self.scale.device)
+        part = PromptToPrompt(sd.diffusion(fresh(self.parts)), self.options).to(self.scale.device)
         diffusion, schedule, count = part.diffusion, part.schedule, self.scale.inverted
         texts, empty = diffusion.embed([sd.CAPTION] * count), diffusion.embed([""] * count)
         some = pictures(count, diffusion.size)
@@ -172,23 +171,23 @@ class Editing:
             return replace(schedule, times=schedule.times[:steps], kept=schedule.kept[: steps + 1])
 
         def invert(steps: int) -> None:
-            levels[:] = ddim.invert(diffusion, first(steps), diffusion.encode(some), texts)
+            levels[:] = self.method.levels(Setting(diffusion, first(steps), GUIDANCE), diffusion.encode(some), texts)
 
         def fit(steps: int) -> None:
-            fitter = NullText(diffusion, first(steps), GUIDANCE, self.settings.fitting)
-            fitter.fit(levels[: steps + 1], conditional=texts, empty=empty)
+            setting = Setting(diffusion, first(steps), GUIDANCE)
+            self.method.fit(setting, levels[: steps + 1], conditional=texts, empty=empty)
 
         invert(1), fit(1)
         inverting, _ = self.watch(lambda: invert(schedule.steps))
         fitting, peak = self.watch(lambda: fit(self.scale.fitted))
-        edits = part._edited_at_a_time()
+        edits = part._edits_per_batch()
         inverted = self._inversions(levels[0], diffusion.longest, pictures=-(-edits // EDITS))
         asked, captions = (
             [inverted[number // EDITS] for number in range(edits)],
             [CAPTIONS[number % EDITS] for number in range(edits)],
         )
         # Batches of the same sizes as in the walk that is timed, in fewer steps: libraries plan for each size at its first use.
-        short = PromptToPrompt(diffusion, replace(self.settings, steps=min(10, self.scale.steps)))
+        short = PromptToPrompt(diffusion, replace(self.options, steps=min(10, self.scale.steps)))
         few = [Inversion(one.caption, {**one.tensors, "unconditional": one.tensors["unconditional"][:10]}) for one in inverted]
         short.edit([few[number // EDITS] for number in range(edits)], captions)
         calls: list[int] = []

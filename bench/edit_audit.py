@@ -62,7 +62,9 @@ class Audit:
     def _drawing(self, editor: PromptToPrompt) -> PromptToPrompt:
         """The editor with as many rows at a time as the device likes, and no more than there are."""
         needed = (len(self.images) * len(editor.sweep) + 1) // 2
-        return PromptToPrompt(editor.diffusion, editor.settings, tile=max(1, min(ROWS[self.device.split(":")[0]] // 2, needed)))
+        return PromptToPrompt(
+            editor.diffusion, replace(editor.options, batch=max(1, min(ROWS[self.device.split(":")[0]] // 2, needed)))
+        )
 
     def _judged(
         self, asked: list[Edit], rows: list[int], texts: list[str], made: list[Any], *, names: Sequence[str]
@@ -108,14 +110,12 @@ class Audit:
 
     def invert(self, editor: PromptToPrompt) -> list[Inversion]:
         """The inversions of all scenes, on a GPU in one batch; what hangs on the redrawing alone shares them."""
-        settings, null_text = editor.settings, editor.settings.inversion == "null-text"
-        key = repr(
-            (settings.inversion, settings.guidance if null_text else (), settings.fitting, settings.refinements, settings.skip)
-        )
+        options, null_text = editor.options, editor.options.inversion == "null-text"
+        key = repr((options.inversion, options.guidances if null_text else (), options.method))
         if key in self._inverted:
             return self._inverted[key]
         tile = None if self.device == "cpu" else len(self.images)
-        found = PromptToPrompt(editor.diffusion, editor.settings, tile=tile).invert(
+        found = PromptToPrompt(editor.diffusion, replace(editor.options, batch=tile)).invert(
             list(self.images), self.captions, list(range(len(self.images)))
         )
         for one in found:
@@ -127,8 +127,8 @@ class Audit:
     def reconstruction(self, editor: PromptToPrompt, inversions: list[Inversion]) -> list[Reading]:
         """What an edit without a change costs, in decibels: beside the original, and below the autoencoder's own limit."""
         few, images = inversions[:16], self.images[:16]
-        one = replace(editor.settings, self_replace=editor.settings.self_replace[:1], guidance=editor.settings.guidance[:1])
-        plainly = PromptToPrompt(editor.diffusion, one, tile=1 if self.device == "cpu" else len(few))
+        one = replace(editor.options, self_replace=editor.options.shares[:1], guidance=editor.options.guidances[:1])
+        plainly = PromptToPrompt(editor.diffusion, replace(one, batch=1 if self.device == "cpu" else len(few)))
         made = plainly.edit(few, self.captions[: len(few)])
         plain = torch.stack([one.reconstruction for one in made if isinstance(one, EditResult)])
         limit = psnr(editor.diffusion.decode(editor.diffusion.encode(images)).cpu(), images)

@@ -21,18 +21,14 @@ from bench.results import add_keep, command, keep
 from bench.stable_diffusion import CAPTION, EDITED, FULL, TINY, Watch, diffusion, networks
 from torch import Tensor
 
-from counterfoil.parts.editors import ddim, methods
-from counterfoil.parts.editors.control import make_control
-from counterfoil.parts.editors.diffusion import Diffusion
-from counterfoil.parts.editors.null_text import Fitting, NullText
-from counterfoil.parts.editors.redraw import redraw
-from counterfoil.parts.editors.schedule import Schedule, guided
-from counterfoil.parts.editors.settings import Settings
-from counterfoil.parts.editors.words import align
+from counterfoil.parts.editors.attention import align, make_control
+from counterfoil.parts.editors.diffusion import Diffusion, Schedule, guided
+from counterfoil.parts.editors.inversion import Ddim, NullText, Setting
+from counterfoil.parts.editors.prompt_to_prompt import Options, redraw
 from counterfoil.testing import pictures
 
 GUIDANCE = 7.5
-FITTING = Fitting(tolerance=0.0, slack=0.0)
+FITTING = NullText(tolerance=0.0, slack=0.0)
 
 
 def shortened(schedule: Schedule, steps: int) -> Schedule:
@@ -71,6 +67,10 @@ class Bench:
         self.schedule = diffusion.schedule(steps)
         self.watch = Watch(device)
 
+    def setting(self, schedule: Schedule) -> Setting:
+        """The diffusion with a schedule, guided as LANCE does."""
+        return Setting(self.diffusion, schedule, GUIDANCE)
+
     def null_text(self, batch: int, *, sequential: bool) -> dict[str, Any]:
         """Encoding, inversion and fitting of a batch; `sequential` takes the paper's loop, which knows only one picture."""
         images, texts = pictures(batch, self.diffusion.size), self.diffusion.embed([CAPTION] * batch)
@@ -78,14 +78,14 @@ class Bench:
         levels: list[Tensor] = []
 
         def invert() -> None:
-            levels[:] = ddim.invert(self.diffusion, self.schedule, self.diffusion.encode(images), texts)
+            levels[:] = Ddim().levels(self.setting(self.schedule), self.diffusion.encode(images), texts)
 
         def fit() -> None:
             some = levels[: self.fitted + 1]
             if sequential:
                 sequential_fit(self.diffusion, few, some, texts, empty)
             else:
-                NullText(self.diffusion, few, GUIDANCE, FITTING).fit(some, conditional=texts, empty=empty)
+                FITTING.fit(self.setting(few), some, conditional=texts, empty=empty)
 
         (inversion, first), (fitting, second) = self.watch(invert), self.watch(fit)
         seconds = (inversion + fitting * self.steps / self.fitted) / batch
@@ -93,28 +93,28 @@ class Bench:
 
     def fast(self, inversion: str, batch: int) -> dict[str, Any]:
         """Encoding and one of the inversions that need no fitting."""
-        settings = Settings(inversion=inversion, steps=self.steps, guidance=(GUIDANCE,))  # type: ignore[arg-type]
+        method = Options(inversion=inversion, steps=self.steps).method  # type: ignore[arg-type]
         images, captions = pictures(batch, self.diffusion.size), [CAPTION] * batch
 
         def work() -> None:
             latents = self.diffusion.encode(images)
-            methods.invert(self.diffusion, settings, self.schedule, latents=latents, captions=captions, seeds=list(range(batch)))
+            method.invert(self.setting(self.schedule), latents, captions, list(range(batch)))
 
         seconds, peak = self.watch(work)
         return _figures(seconds / batch, batch, peak)
 
     def edits(self, count: int) -> dict[str, Any]:
         """Edits of a sweep of five, after negative-prompt inversion, decoding included."""
-        settings = Settings(inversion="negative-prompt", steps=self.steps, guidance=(GUIDANCE,))
+        options = Options(inversion="negative-prompt", steps=self.steps, guidance=GUIDANCE)
         latent = torch.randn(1, 4, *[int(self.diffusion.unet.config.sample_size)] * 2, device=self.diffusion.device)
-        shares = settings.self_replace
+        shares = options.shares
         rows = count * len(shares)
         pull = torch.full((rows,), GUIDANCE, device=self.diffusion.device)
 
         def work() -> None:
-            walk = methods.open_walk(self.diffusion, settings, {"latent": latent}, [CAPTION])
+            walk = options.method.walk(self.setting(self.schedule), {"latent": latent}, [CAPTION])
             control = make_control(
-                settings.control,
+                options.control,
                 alignments=[align(CAPTION, EDITED, self.diffusion.tokens)] * rows,
                 owner=[0] * rows,
                 self_shares=shares * count,
@@ -154,7 +154,7 @@ def main() -> None:
     precision = given.precision or ("bfloat16" if given.device.startswith("cuda") else "float32")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     editor = diffusion(networks(TINY if given.tiny else FULL, device=given.device))
-    editor.hasten(precision=precision, compiled=False).place(given.device)
+    editor.accelerate(precision=precision, compiled=False).place(given.device)
     bench = Bench(editor, steps=given.steps, fitted=given.fitted, device=given.device)
     short = Bench(editor, steps=given.steps, fitted=1, device=given.device)
     about = (
@@ -176,7 +176,7 @@ def main() -> None:
     fastest = min(runs, key=lambda run: float(run["s_an_image"]))
     note("null-text, sequential", fastest)
     if given.compiled:
-        editor.hasten(precision=precision, compiled=True)
+        editor.accelerate(precision=precision, compiled=True)
     fitting_batches = []
     for batch in given.batch:
         try:
@@ -190,7 +190,7 @@ def main() -> None:
     most = max(fitting_batches)
     note(f"negative-prompt, {most} at a time", bench.fast("negative-prompt", most))
     note(f"edit-friendly, {most} at a time", bench.fast("edit-friendly", most))
-    editor.hasten(precision=precision, compiled=False)
+    editor.accelerate(precision=precision, compiled=False)
     note("edits, sweep of five", bench.edits(4))
 
 

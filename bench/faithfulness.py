@@ -30,7 +30,7 @@ from lab.training.edit_faithfulness import Edit, Outcome, by_factor, margin, rea
 
 from counterfoil.core.spec import part
 from counterfoil.core.spec.lance import QualitySpec
-from counterfoil.parts.editors.settings import INVERSIONS
+from counterfoil.parts.editors.inversion import INVERSIONS
 from counterfoil_lab.checker import Reading
 from counterfoil_lab.parts import BARS
 from counterfoil_lab.parts import editor as lab_editor

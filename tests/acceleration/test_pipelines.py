@@ -10,7 +10,7 @@ import torch
 from counterfoil.parts.fast import decoder
 from counterfoil.parts.fast.pipelines import FusedDecode, HastenedPipeline
 from counterfoil.parts.weights import fingerprint
-from tests.editing.conftest import networks, scheduler
+from tests.parts.editors.conftest import networks, scheduler
 
 CPU = torch.device("cpu")
 NONE: dict[str, Any] = {"safety_checker": None, "feature_extractor": None, "requires_safety_checker": False}

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from counterfoil.parts.fast import unets
 from counterfoil.parts.fast.unets import FusedNorm, FusedResidual, fuse, unfuse
-from tests.editing.conftest import networks
 from tests.generators.diffusion.conftest import UNET
+from tests.parts.editors.conftest import networks
 
 
 def conditional() -> tuple[Any, dict[str, Any]]:

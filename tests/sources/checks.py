@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from counterfoil import testing
-from tests.editing.conftest import CAPTION, EDITED
 from tests.fakes import CLASSES
+from tests.parts.editors.conftest import CAPTION, EDITED
 
 
 def _model(part: Any) -> None:

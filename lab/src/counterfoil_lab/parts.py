@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,9 +16,8 @@ import yaml
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadSpec, UnknownName
-from counterfoil.parts import images
+from counterfoil.parts import images, registry
 from counterfoil.parts.contracts import Generator, Part, Sample, Trait
-from counterfoil.parts.editors.factory import p2p
 from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
 from counterfoil.parts.encoders import clip as encoders
 from counterfoil.parts.encoders.clip import TransformersEncoder
@@ -28,7 +26,7 @@ from counterfoil.parts.generators.diffusion import diffusion
 from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.models.timm_models import timm_model
 from counterfoil.parts.oracles.scoring import AcceptanceRule, ClipOptions, ZeroShotOracle, clip_oracle
-from counterfoil.parts.painters.diffusers import DiffusersOptions, PipelinePainter, diffusers_painter, made_for
+from counterfoil.parts.painters.diffusers import DiffusersOptions, PipelinePainter, diffusers_painter
 from counterfoil_lab.captions import captions, parse
 from counterfoil_lab.drawing.render import render
 from counterfoil_lab.world import FACTORS, GARMENTS, Garments, Scenes, sample, shipped
@@ -51,6 +49,7 @@ class ScenePainter:
     """Draws the scene that a sentence of the lab's grammar states; pose, shape and details come from the seed."""
 
     def __init__(self, split: str = "report") -> None:
+        self.made_for = MADE_FOR
         self._split = split
 
     def paint(self, prompts: Sequence[str], seeds: Tensor) -> Tensor:
@@ -61,8 +60,8 @@ class ScenePainter:
         return render(Scenes(factors, torch.tensor(shapes), seeds), self._garments)[0]
 
     def describe(self) -> list[Trait]:
-        """The size of the images, and the prompts it can paint."""
-        return [Trait("images", "64×64", "the lab"), *made_for(MADE_FOR)]
+        """The size of the images."""
+        return [Trait("images", "64×64", "the lab")]
 
     def provenance(self) -> dict[str, str]:
         """The garments it has."""
@@ -248,8 +247,8 @@ def editor(name: str, **options: Any) -> PromptToPrompt:
     """The lab's diffusion pipeline as an editor: lab:diffusion, with the options of p2p and settings of its own."""
     folder = str(WEIGHTS / known(name, ("diffusion",)))
     inversion = options.get("inversion", INVERSION)
-    chosen = {**COMMON, "inversion": inversion, **CHOSEN.get(inversion, {})}
-    return p2p(folder, **{**chosen, **options})
-
-
-editor.__signature__ = inspect.signature(p2p)  # type: ignore[attr-defined]  # so that a wrong option is named with those there are
+    made: PromptToPrompt = registry.create(
+        "editor", f"p2p:{folder}", {**COMMON, "inversion": inversion, **CHOSEN.get(inversion, {}), **options}
+    )
+    made.made_for = MADE_FOR
+    return made

@@ -12,7 +12,7 @@ from torch import nn
 
 from counterfoil.core.errors import BadPart, BadWeights
 from counterfoil.core.tables import BadJson, read_json
-from counterfoil.parts import diffusers_loading, weights
+from counterfoil.parts import diffusers_loading, pretrained, weights
 from counterfoil.parts.diffusers_loading import INDEX
 
 EXAMPLE = "CompVis/stable-diffusion-v1-4"
@@ -107,3 +107,29 @@ def _described(key: Any) -> str:
         return str(key)
     name, *shapes = key
     return f"{name} ({' for '.join('×'.join(map(str, shape)) for shape in shapes)})"
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """A pipeline's tokenizer."""
+    from transformers import AutoTokenizer
+
+    with weights.loading(folder), pretrained.quiet():
+        return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A configuration: one JSON object."""
+    try:
+        values = read_json(path)
+    except BadJson as error:
+        raise BadWeights(f"{error}; download it again") from None
+    if not isinstance(values, dict):
+        raise BadWeights(f"{path}: a configuration is a JSON object, got {type(values).__name__}; download it again")
+    return values
+
+
+def own_size(pipeline: Any) -> int | None:
+    """The side of the images that a pipeline's denoiser was trained on."""
+    network = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
+    side = getattr(getattr(network, "config", None), "sample_size", None)
+    return int(side) * int(pipeline.vae_scale_factor) if isinstance(side, int) else None

@@ -20,7 +20,7 @@ from counterfoil.parts.batches import in_batches
 from counterfoil.parts.contracts import Painted, Trait
 from counterfoil.parts.fast import dtypes
 from counterfoil.parts.fast.pipelines import BY_DEVICE, HastenedPipeline
-from counterfoil.parts.pipelines import load_pipeline
+from counterfoil.parts.pipelines import load_pipeline, own_size
 from counterfoil.parts.pretrained import DTYPES
 
 BATCH_CPU, BATCH_GPU = 1, 16  # images per call; the second is what a stage hands over
@@ -145,12 +145,12 @@ class PipelinePainter:
         return self
 
     def describe(self) -> list[Trait]:
-        """The size of the images, the safety filter, and the prompts it is made for."""
+        """The size of the images, and the safety filter."""
         size = self.size
         traits = [Trait("images", f"{size}×{size}", "the options" if self.options.size else "the weights")] if size else []
         has_filter = getattr(self.pipeline, "safety_checker", None) is not None
         traits.append(Trait("safety filter", "recorded" if has_filter else "none", f"safety: {self.options.safety}"))
-        return [*traits, *made_for(self.made_for)]
+        return traits
 
     def provenance(self) -> dict[str, str]:
         """Library, source, settings and the weights of every network."""
@@ -183,19 +183,6 @@ class PipelinePainter:
 
     def _use_batch(self, batch: int) -> None:
         self._batch = batch
-
-
-def made_for(subject: str) -> list[Trait]:
-    """The trait of a part that is trained for one kind of images only."""
-    caution = f"made for {subject}; of anything else it makes something else" if subject else ""
-    return [Trait("made for", subject, "its author", caution)] if subject else []
-
-
-def own_size(pipeline: Any) -> int | None:
-    """The side of the images that a pipeline's denoiser was trained on."""
-    network = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
-    side = getattr(getattr(network, "config", None), "sample_size", None)
-    return int(side) * int(pipeline.vae_scale_factor) if isinstance(side, int) else None
 
 
 def _listed(settings: Mapping[str, Any]) -> str:

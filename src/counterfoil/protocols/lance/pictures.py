@@ -10,7 +10,7 @@ import torch
 
 from counterfoil.parts import images
 from counterfoil.parts.contracts import Inversion, Refusal
-from counterfoil.parts.editors import inversions as files
+from counterfoil.parts.editors import requests as files
 from counterfoil.protocols.lance.bench import Bench
 from counterfoil.protocols.lance.edits import checked
 from counterfoil.protocols.lance.quality.measure import Ruler, compared

@@ -9,34 +9,33 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadRun, BadSpec
-from counterfoil.parts.contracts import Editor, EditResult, Inversion, Refusal
-from counterfoil.parts.editors import inversions
-from counterfoil.parts.editors.control import ControlSettings
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Editor, EditResult, Inversion, Refusal, describe
 from counterfoil.parts.editors.diffusion import Diffusion
-from counterfoil.parts.editors.null_text import Fitting
-from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
-from counterfoil.parts.editors.settings import INVERSIONS, Settings
+from counterfoil.parts.editors.inversion import INVERSIONS
+from counterfoil.parts.editors.prompt_to_prompt import Options, PromptToPrompt
+from counterfoil.parts.editors.requests import from_bytes, to_bytes
 from counterfoil.testing import check_editor, pictures
-from tests.editing.conftest import CAPTION, EDITED
+from tests.parts.editors.conftest import CAPTION, EDITED
 
 OTHER = "a sketch of a pink silk bag in a forest"
 
 
-def settings(inversion: str = "negative-prompt", **more: object) -> Settings:
-    chosen = {
-        "steps": 3,
-        "guidance": (4.0,),
-        "self_replace": (0.0, 0.7),
-        "refinements": 1,
-        "skip": 0.34,
-        "fitting": Fitting(inner_steps=2),
-        **more,
-    }
-    return Settings(inversion=inversion, **chosen)  # type: ignore[arg-type]
+OWN: dict[str, dict[str, object]] = {
+    "null-text": {"refinements": 1, "inner_steps": 2},
+    "negative-prompt": {"refinements": 1},
+    "ddim": {"refinements": 1},
+    "edit-friendly": {"skip": 0.34},
+}
+
+
+def options(inversion: str = "negative-prompt", **more: object) -> Options:
+    chosen = {"steps": 3, "guidance": 4.0, "self_replace": (0.0, 0.7), **OWN[inversion], **more}
+    return Options(inversion=inversion, **chosen)  # type: ignore[arg-type]
 
 
 def editor(diffusion: Diffusion, inversion: str = "negative-prompt", **more: object) -> PromptToPrompt:
-    return PromptToPrompt(diffusion, settings(inversion, **more))
+    return PromptToPrompt(diffusion, options(inversion, **more))
 
 
 def images(count: int = 3) -> Tensor:
@@ -58,8 +57,7 @@ def edited(made: list[EditResult | Refusal]) -> list[EditResult]:
 def test_an_identical_caption_gives_the_reconstruction(
     make_diffusion: Callable[..., Diffusion], inversion: str, word_map: str, blend_by: str
 ) -> None:
-    control = ControlSettings(word_map=word_map, blend=0.3, blend_by=blend_by)
-    part = editor(make_diffusion("v_prediction"), inversion, control=control)
+    part = editor(make_diffusion("v_prediction"), inversion, word_map=word_map, blend=0.3, blend_by=blend_by)
     assert isinstance(part, Editor)
     (made,) = edited(part.edit(inverted(part.invert(images(1), [CAPTION], [7])), [CAPTION]))
     assert made.candidates.shape == (2, 3, 16, 16) and made.reconstruction.shape == (3, 16, 16)
@@ -98,7 +96,7 @@ def test_edits_of_one_picture_share_its_source_in_a_batch(diffusion: Diffusion, 
     part = editor(diffusion)
     first, second = inverted(part.invert(images(2), [CAPTION, OTHER], [1, 2]))
     apart = edited(part.edit([first, first, second], [EDITED, OTHER, CAPTION]))
-    monkeypatch.setattr(part, "_edited_at_a_time", lambda: 3)
+    monkeypatch.setattr(part, "_edits_per_batch", lambda: 3)
     together = edited(part.edit([first, first, second], [EDITED, OTHER, CAPTION]))
     for one, other in zip(apart, together, strict=True):
         torch.testing.assert_close(one.candidates, other.candidates, rtol=0, atol=1e-4)
@@ -111,7 +109,7 @@ def test_pictures_are_decoded_apart_from_others_of_a_batch(diffusion: Diffusion,
     monkeypatch.setattr(diffusion, "decode", lambda latents: decode(latents) + len(latents))
     first, second = inverted(part.invert(images(2), [CAPTION, OTHER], [1, 2]))
     apart = edited(part.edit([first, second], [EDITED, CAPTION]))
-    monkeypatch.setattr(part, "_edited_at_a_time", lambda: 2)
+    monkeypatch.setattr(part, "_edits_per_batch", lambda: 2)
     together = edited(part.edit([first, second], [EDITED, CAPTION]))
     for one, other in zip(apart, together, strict=True):
         torch.testing.assert_close(one.candidates, other.candidates, rtol=0, atol=1e-4)
@@ -133,7 +131,7 @@ def test_candidates_can_have_a_guidance_of_their_own(diffusion: Diffusion) -> No
 def test_an_inversion_can_be_kept_as_bytes(diffusion: Diffusion) -> None:
     part = editor(diffusion, "null-text")
     (found,) = inverted(part.invert(images(1), [CAPTION], [1]))
-    kept = inversions.from_bytes(inversions.to_bytes(found))
+    kept = from_bytes(to_bytes(found))
     assert kept.caption == CAPTION
     (fresh,), (again,) = edited(part.edit([found], [EDITED])), edited(part.edit([kept], [EDITED]))
     assert torch.equal(fresh.candidates, again.candidates)
@@ -141,7 +139,7 @@ def test_an_inversion_can_be_kept_as_bytes(diffusion: Diffusion) -> None:
 
 def test_a_damaged_inversion_is_named() -> None:
     with pytest.raises(BadRun, match=r"bad\.safetensors: not an inversion"):
-        inversions.from_bytes(b"\x08\0\0\0\0\0\0\0{}", name="bad.safetensors")
+        from_bytes(b"\x08\0\0\0\0\0\0\0{}", name="bad.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +179,7 @@ def test_a_caption_that_cannot_be_used_is_refused_alone(diffusion: Diffusion, ca
 def test_values_that_are_not_numbers_are_refused_in_their_row_alone(
     diffusion: Diffusion, monkeypatch: pytest.MonkeyPatch, inversion: str
 ) -> None:
-    part = PromptToPrompt(diffusion, settings(inversion), tile=3)
+    part = PromptToPrompt(diffusion, options(inversion, batch=3))
     sick = diffusion.embed([OTHER])[0]
     healthy = diffusion.predict
 
@@ -193,7 +191,7 @@ def test_values_that_are_not_numbers_are_refused_in_their_row_alone(
     first, refused, last = part.invert(images(), [CAPTION, OTHER, EDITED], [1, 2, 3])
     assert isinstance(refused, Refusal) and "not numbers while inverting" in refused.reason
     assert isinstance(first, Inversion) and isinstance(last, Inversion)
-    monkeypatch.setattr(part, "_edited_at_a_time", lambda: 2)
+    monkeypatch.setattr(part, "_edits_per_batch", lambda: 2)
     wrong, right = part.edit([first, first], [OTHER, EDITED])
     assert isinstance(wrong, Refusal) and "not numbers while redrawing" in wrong.reason
     assert isinstance(right, EditResult) and torch.isfinite(right.candidates).all()
@@ -202,7 +200,7 @@ def test_values_that_are_not_numbers_are_refused_in_their_row_alone(
 def test_an_inversion_of_another_kind_is_refused(diffusion: Diffusion) -> None:
     (found,) = inverted(editor(diffusion, "ddim").invert(images(1), [CAPTION], [1]))
     (refused,) = editor(diffusion, "edit-friendly").edit([found], [EDITED])
-    assert isinstance(refused, Refusal) and "invert the picture again" in refused.reason
+    assert isinstance(refused, Refusal) and "invert the image again" in refused.reason
 
 
 def test_nothing_asked_is_nothing_answered(diffusion: Diffusion) -> None:
@@ -219,18 +217,22 @@ def test_nothing_asked_is_nothing_answered(diffusion: Diffusion) -> None:
         ({"guidance": (float("nan"),)}, "guidance"),
         ({"guidance": (1.0, 2.0)}, "one for each"),
         ({"guidance": (1.0, 2.0), "self_replace": (0.4, 0.5)}, "several guidances need"),
-        ({"skip": 1.0}, "skip"),
-        ({"control": ControlSettings(word_map="guess")}, "refine, replace"),
+        ({"inversion": "edit-friendly", "skip": 1.0}, "skip"),
+        ({"word_map": "guess"}, "refine, replace"),
+        ({"inversion": "ddim", "skip": 0.9}, "skip is no option of ddim inversion, which takes refinements"),
+        ({"inversion": "ddim", "source_guidance": 3.5}, "source_guidance is no option of ddim"),
+        ({"inversion": "negative-prompt", "inner_steps": 3}, "inner_steps is no option of negative-prompt"),
+        ({"inversion": "edit-friendly", "refinements": 1}, "which takes skip and source_guidance"),
     ],
 )
-def test_impossible_settings_are_named(wrong: dict[str, object], names: str) -> None:
+def test_impossible_options_are_named(wrong: dict[str, object], names: str) -> None:
     with pytest.raises(BadSpec, match=names):
-        Settings(**wrong)  # type: ignore[arg-type]
+        Options(**wrong)  # type: ignore[arg-type]
 
 
 def test_memory_that_runs_out_is_survived_by_smaller_batches(diffusion: Diffusion, monkeypatch: pytest.MonkeyPatch) -> None:
-    part, captions = PromptToPrompt(diffusion, settings(), tile=4), [CAPTION, EDITED, OTHER]
-    wanted = inverted(PromptToPrompt(diffusion, settings(), tile=1).invert(images(), captions, [1, 2, 3]))
+    part, captions = PromptToPrompt(diffusion, options(batch=4)), [CAPTION, EDITED, OTHER]
+    wanted = inverted(PromptToPrompt(diffusion, options(batch=1)).invert(images(), captions, [1, 2, 3]))
     encode, asked = diffusion.encode, []
 
     def little_memory(some: Tensor) -> Tensor:
@@ -249,3 +251,16 @@ def test_memory_that_runs_out_is_survived_by_smaller_batches(diffusion: Diffusio
     monkeypatch.setattr(diffusion, "encode", lambda some: little_memory(torch.cat([some, some])))
     with pytest.raises(torch.OutOfMemoryError):
         part.invert(images(1), captions[:1], [1])
+
+
+def test_what_is_recorded_is_what_is_used() -> None:
+    record = Options(inversion="ddim", refinements=2, batch=3).record()
+    assert record["refinements"] == 2
+    assert not {"skip", "source_guidance", "inner_steps", "batch", "compiled"} & set(record)
+
+
+def test_it_says_at_what_size_it_works(diffusion: Diffusion) -> None:
+    traits = {trait.what: trait.value for trait in describe(editor(diffusion))}
+    assert traits == {"images": "16×16; larger ones are shrunk to it", "inversion": "negative-prompt, 3 steps"}
+    cautions = [trait.caution for trait in describe(registry.create("editor", "lab:diffusion"))]
+    assert "garments" in "".join(cautions)

@@ -12,22 +12,21 @@ from safetensors.torch import load_file, save_file
 from counterfoil.core.errors import BadPart, BadSpec, BadWeights
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Editor, EditResult, Inversion, Refusal
-from counterfoil.parts.editors.instruct import PipelineEditor, difference
+from counterfoil.parts.editors.instruct import InstructOptions, PipelineEditor, difference
 from counterfoil.testing import check_editor, pictures
-from tests.editing.conftest import CAPTION, EDITED, networks, scheduler
+from tests.parts.editors.conftest import CAPTION, EDITED, networks, scheduler
 
 NONE = {"safety_checker": None, "feature_extractor": None, "image_encoder": None, "requires_safety_checker": False}
-SHORT = {"num_inference_steps": 2, "guidance_scale": 2.0}
 
 
 def told() -> PipelineEditor:
     pipeline = StableDiffusionInstructPix2PixPipeline(**networks(channels=8), scheduler=scheduler(), **NONE)
-    return PipelineEditor(pipeline, sweep=(1.2, 3.0), settings=SHORT)
+    return PipelineEditor(pipeline, InstructOptions(sweep=(1.2, 3.0), steps=2, guidance=2.0))
 
 
 def repainting() -> PipelineEditor:
     pipeline = StableDiffusionImg2ImgPipeline(**networks(), scheduler=scheduler(), **NONE)
-    return PipelineEditor(pipeline, sweep=(0.5, 1.0), settings=SHORT)
+    return PipelineEditor(pipeline, InstructOptions(sweep=(0.5, 1.0), steps=2, guidance=2.0))
 
 
 @pytest.mark.parametrize("make", [told, repainting])
@@ -65,7 +64,7 @@ def test_bad_rows_are_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_inversion_of_another_editor_is_refused() -> None:
     (refused,) = repainting().edit([Inversion(CAPTION, {"latent": torch.zeros(4, 8, 8)})], [EDITED])
-    assert isinstance(refused, Refusal) and "invert the picture again" in refused.reason
+    assert isinstance(refused, Refusal) and "invert the image again" in refused.reason
 
 
 @pytest.mark.parametrize(
@@ -88,13 +87,14 @@ def test_a_change_runs_from_the_first_changed_word_to_the_last() -> None:
 
 def test_an_instruction_of_ones_own() -> None:
     pipeline = StableDiffusionImg2ImgPipeline(**networks(), scheduler=scheduler(), **NONE)
-    assert PipelineEditor(pipeline, instruction="turn {removed} into {added}")._prompt(CAPTION, EDITED) == "turn red into blue"
+    options = InstructOptions(instruction="turn {removed} into {added}")
+    assert PipelineEditor(pipeline, options)._prompt(CAPTION, EDITED) == "turn red into blue"
     with pytest.raises(BadSpec, match="instruction may use"):
-        PipelineEditor(pipeline, instruction="{colour}")
+        InstructOptions(instruction="{colour}")
 
 
 def test_a_pipeline_that_only_paints_is_refused() -> None:
-    with pytest.raises(BadPart, match="does not edit pictures"):
+    with pytest.raises(BadPart, match="does not edit images"):
         PipelineEditor(StableDiffusionPipeline(**networks(), scheduler=scheduler(), **NONE))
 
 

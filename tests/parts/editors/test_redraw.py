@@ -1,4 +1,4 @@
-"""Candidates that are still one picture are drawn once, and come out as if each had been drawn for itself."""
+"""Candidates that are still one image are drawn once, and come out as if each had been drawn for itself."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.parts.editors import methods
-from counterfoil.parts.editors.control import ControlSettings, make_control
+from counterfoil.parts.editors.attention import ControlSettings, align, make_control
 from counterfoil.parts.editors.diffusion import Diffusion
-from counterfoil.parts.editors.redraw import phases, redraw
-from counterfoil.parts.editors.settings import Settings
-from counterfoil.parts.editors.words import align
-from tests.editing.conftest import CAPTION, EDITED
+from counterfoil.parts.editors.inversion import Setting
+from counterfoil.parts.editors.prompt_to_prompt import Options, phases, redraw
+from tests.parts.editors.conftest import CAPTION, EDITED
 
 STEPS = 5
 SHARES = (0.0, 0.4, 0.4, 0.6, 1.0)
 OTHER = "a sketch of a red wool dress on a beach"
 
 
-def drawn(diffusion: Diffusion, settings: Settings, *, thrifty: bool) -> tuple[Tensor, Tensor]:
+def drawn(diffusion: Diffusion, options: Options, *, once: bool) -> tuple[Tensor, Tensor]:
     """Reconstructions of two pictures, and a sweep for each of three edits."""
-    texts, owners, shares = [EDITED, OTHER, EDITED], [0, 0, 1], settings.self_replace
+    texts, owners, shares = [EDITED, OTHER, EDITED], [0, 0, 1], options.shares
     latents = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(1))
-    walk = methods.open_walk(diffusion, settings, {"latent": latents}, [CAPTION, CAPTION])
+    walk = options.method.walk(
+        Setting(diffusion, diffusion.schedule(STEPS), options.guidances[0]), {"latent": latents}, [CAPTION, CAPTION]
+    )
     control = make_control(
-        settings.control,
+        options.control,
         alignments=[align(CAPTION, text, diffusion.tokens) for text in texts for _ in shares],
         owner=[owner for owner in owners for _ in shares],
         self_shares=shares * len(texts),
         steps=STEPS,
         length=diffusion.longest,
         device=diffusion.device,
-        kinds=[kind for kind in zip(owners, texts, strict=True) for _ in shares] if thrifty else (),
-        frugal=thrifty,
+        equal_until=[group for group in zip(owners, texts, strict=True) for _ in shares] if once else (),
+        skip_unused_maps=once,
     )
     edited = diffusion.embed(texts).repeat_interleave(len(shares), dim=0)
     pull = torch.full((len(edited),), 4.0)
@@ -48,8 +48,14 @@ def test_drawing_equals_once_changes_rounding_alone(
     make_diffusion: Callable[..., Diffusion], monkeypatch: pytest.MonkeyPatch, inversion: str, blend: float, blend_by: str
 ) -> None:
     diffusion = make_diffusion("v_prediction")
-    control = ControlSettings(blend=blend, blend_by=blend_by, cross_replace=0.6)
-    settings = Settings(inversion=inversion, steps=STEPS, self_replace=SHARES, control=control)  # type: ignore[arg-type]
+    options = Options(
+        inversion=inversion,  # type: ignore[arg-type]
+        steps=STEPS,
+        self_replace=SHARES,
+        blend=blend,
+        blend_by=blend_by,  # type: ignore[arg-type]
+        cross_replace=0.6,
+    )
     calls: list[int] = []
     predict = diffusion.predict
 
@@ -58,8 +64,8 @@ def test_drawing_equals_once_changes_rounding_alone(
         return predict(latents, time, embeddings)
 
     monkeypatch.setattr(diffusion, "predict", counting)
-    each = drawn(diffusion, settings, thrifty=False)
-    once = drawn(diffusion, settings, thrifty=True)
+    each = drawn(diffusion, options, once=False)
+    once = drawn(diffusion, options, once=True)
     for found, wanted in zip(once, each, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
     assert not torch.equal(once[1][0], once[1][4])  # the sweep is still a sweep
@@ -78,7 +84,7 @@ def test_phases_end_where_candidates_part(diffusion: Diffusion) -> None:
         steps=10,
         length=diffusion.longest,
         device=diffusion.device,
-        kinds=("a", "a", "b"),
+        equal_until=("a", "a", "b"),
     )
     found = phases(control, first=0, last=10)
     assert [(phase.steps, phase.drawn, phase.back) for phase in found] == [
@@ -87,6 +93,6 @@ def test_phases_end_where_candidates_part(diffusion: Diffusion) -> None:
         (range(8, 10), (0, 1, 2), (0, 1, 2)),
     ]
     assert [phase.steps for phase in phases(control, first=5, last=10)] == [range(5, 8), range(8, 10)]
-    control.kinds = ()
+    control.equal_until = ()
     (whole,) = phases(control, first=0, last=10)
     assert whole.steps == range(10) and whole.drawn == whole.back == (0, 1, 2)

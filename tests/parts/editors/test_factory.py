@@ -12,8 +12,8 @@ from counterfoil.core.errors import BadPart, BadSpec, BadWeights, UnknownName
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import EditResult
 from counterfoil.testing import pictures
-from tests.editing.conftest import CAPTION, EDITED, networks, scheduler
-from tests.editing.test_instruct import NONE
+from tests.parts.editors.conftest import CAPTION, EDITED, networks, scheduler
+from tests.parts.editors.test_instruct import NONE
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_another_precision_changes_the_picture_by_rounding_alone(folder: Path) -
 
 def test_the_lab_has_an_editor() -> None:
     part = registry.create("editor", "lab:diffusion", {"inversion": "edit-friendly"})
-    assert part.size == 64 and part.settings.inversion == "edit-friendly" and len(part.sweep) >= 1
+    assert part.size == 64 and part.options.inversion == "edit-friendly" and len(part.sweep) >= 1
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,8 @@ def test_the_lab_has_an_editor() -> None:
         ("lab:diffusion", {"stepz": 3}, BadSpec, "steps"),
         ("lab:diffusion", {"inversion": "magic"}, BadSpec, "null-text"),
         ("lab:diffusion", {"self_replace": "much"}, BadSpec, "self_replace"),
-        ("lab:diffusion", {"tile": 0}, BadSpec, "tile"),
+        ("lab:diffusion", {"batch": 0}, BadSpec, "batch"),
+        ("lab:diffusion", {"inversion": "ddim", "skip": 0.5}, BadSpec, "skip is no option of ddim"),
         ("lab:diffusion", {"precision": "int8"}, BadSpec, "bfloat16"),
         ("p2p:", {}, BadPart, "name a folder"),
         ("p2p:/no/such/folder", {}, BadWeights, "no such folder"),

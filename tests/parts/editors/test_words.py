@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterfoil.parts.editors import words
-from counterfoil.parts.editors.words import Exchange, align
+from counterfoil.parts.editors import attention as words
+from counterfoil.parts.editors.attention import Exchange, align
 
 LENGTH = 16
 

@@ -1,4 +1,4 @@
-"""The inversions on their own: what leads back to the picture, and against a reference written straight from the paper."""
+"""The inversions on their own: what leads back to the image, and against a reference written straight from the paper."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.parts.editors import ddim, edit_friendly
-from counterfoil.parts.editors.diffusion import Diffusion
-from counterfoil.parts.editors.null_text import Adam, Fitted, Fitting, NullText
-from counterfoil.parts.editors.schedule import Schedule, guided
-from tests.editing.conftest import CAPTION, EDITED
+from counterfoil.parts.editors.diffusion import Diffusion, Schedule, guided
+from counterfoil.parts.editors.inversion import Adam, Ddim, EditFriendly, Fitted, NullText, Setting
+from tests.parts.editors.conftest import CAPTION, EDITED
 
 STEPS = 3
 INNER = 4
@@ -41,7 +39,7 @@ def test_refinements_make_the_unguided_walk_lead_back(either: Diffusion) -> None
         either.unet.conv_out.weight.mul_(0.2)  # a trained network changes little from level to level; a random one too, so scaled
     schedule, latents, texts = either.schedule(6), some_latents(), either.embed(TEXTS)
     errors = [
-        (walk_down(either, schedule, ddim.invert(either, schedule, latents, texts, refinements=count)[0], texts) - latents)
+        (walk_down(either, schedule, Ddim(count).levels(Setting(either, schedule, 1.0), latents, texts)[0], texts) - latents)
         .abs()
         .max()
         for count in (0, 3, 12)
@@ -51,10 +49,10 @@ def test_refinements_make_the_unguided_walk_lead_back(either: Diffusion) -> None
 
 def test_edit_friendly_noise_leads_back_exactly(either: Diffusion) -> None:
     schedule, latents, texts = either.schedule(STEPS), some_latents(), either.embed(TEXTS)
-    start, noises = edit_friendly.invert(
-        either, schedule, latents, conditional=texts, unconditional=either.embed([""] * 3), guidance=3.5, seeds=[1, 2, 3], first=1
-    )
-    here = start
+    method = EditFriendly(skip=1 / STEPS, source_guidance=3.5)
+    assert method.first(schedule) == 1
+    found = method.invert(Setting(either, schedule, 1.0), latents, TEXTS, [1, 2, 3])
+    here, noises = found["latent"], found["noises"]
     with torch.no_grad():
         for place, level in enumerate(range(1, STEPS)):
             answers = [either.predict(here, schedule.times[level], side) for side in (either.embed([""] * 3), texts)]
@@ -64,12 +62,11 @@ def test_edit_friendly_noise_leads_back_exactly(either: Diffusion) -> None:
 
 
 def test_edit_friendly_levels_are_noised_each_on_its_own(diffusion: Diffusion) -> None:
-    schedule, latents, texts = diffusion.schedule(STEPS), some_latents(), diffusion.embed(TEXTS)
+    setting, latents = Setting(diffusion, diffusion.schedule(STEPS), 1.0), some_latents()
 
     def inverted(seeds: list[int]) -> tuple[Tensor, Tensor]:
-        return edit_friendly.invert(
-            diffusion, schedule, latents, conditional=texts, unconditional=None, guidance=1.0, seeds=seeds, first=0
-        )
+        found = EditFriendly(skip=0).invert(setting, latents, TEXTS, seeds)
+        return found["latent"], found["noises"]
 
     start, noises = inverted([1, 2, 3])
     assert noises.shape == (3, STEPS, 4, 8, 8)
@@ -77,19 +74,17 @@ def test_edit_friendly_levels_are_noised_each_on_its_own(diffusion: Diffusion) -
     assert torch.equal(again[0][:2], start[:2]) and not torch.equal(again[0][2], start[2])  # by the row's own seed
 
 
-def fitted(diffusion: Diffusion, rows: list[int], fitting: Fitting | None = None) -> tuple[Fitted, list[Tensor]]:
-    schedule, texts = diffusion.schedule(STEPS), diffusion.embed([TEXTS[row] for row in rows])
-    levels = ddim.invert(diffusion, schedule, some_latents()[rows], texts)
+def fitted(diffusion: Diffusion, rows: list[int], method: NullText | None = None) -> tuple[Fitted, list[Tensor]]:
+    setting, texts = Setting(diffusion, diffusion.schedule(STEPS), 7.5), diffusion.embed([TEXTS[row] for row in rows])
+    levels = Ddim().levels(setting, some_latents()[rows], texts)
     empty = diffusion.embed([""] * len(rows))
-    return NullText(diffusion, schedule, 7.5, fitting or Fitting(inner_steps=INNER)).fit(
-        levels, conditional=texts, empty=empty
-    ), levels
+    return (method or NullText(inner_steps=INNER)).fit(setting, levels, conditional=texts, empty=empty), levels
 
 
 def reference(diffusion: Diffusion, row: int) -> Tensor:
     """Null-text optimisation of one picture, straight from the paper, with torch's own optimiser."""
     schedule, text = diffusion.schedule(STEPS), diffusion.embed([TEXTS[row]])
-    levels = ddim.invert(diffusion, schedule, some_latents()[[row]], text)
+    levels = Ddim().levels(Setting(diffusion, schedule, 7.5), some_latents()[[row]], text)
     empty, latents = diffusion.embed([""]), levels[0]
     for step in range(STEPS):
         empty = empty.detach().clone().requires_grad_()
@@ -125,7 +120,7 @@ def test_null_text_rows_do_not_depend_on_their_neighbours(diffusion: Diffusion) 
 
 def test_null_text_comes_nearer_than_no_fitting(either: Diffusion) -> None:
     def error(inner_steps: int) -> Tensor:
-        made, levels = fitted(either, [0, 1, 2], Fitting(inner_steps=inner_steps))
+        made, levels = fitted(either, [0, 1, 2], NullText(inner_steps=inner_steps))
         return (made.latents - levels[-1]).square().mean((1, 2, 3))
 
     assert (error(INNER) < error(0)).all()
@@ -133,10 +128,11 @@ def test_null_text_comes_nearer_than_no_fitting(either: Diffusion) -> None:
 
 def test_a_row_that_is_near_enough_stops_and_leaves_the_others_going(diffusion: Diffusion) -> None:
     schedule, texts = diffusion.schedule(1), diffusion.embed([TEXTS[0], TEXTS[0]])
+    setting = Setting(diffusion, schedule, 7.5)
     empty = torch.cat([texts[:1], diffusion.embed([""])])  # the first row needs no fitting: both sides are its caption
-    start = ddim.invert(diffusion, schedule, some_latents(2), texts)[0]
+    start = Ddim().levels(setting, some_latents(2), texts)[0]
     goal = torch.cat([walk_down(diffusion, schedule, start[:1], texts[:1]), some_latents(2)[1:] + 1])
-    made = NullText(diffusion, schedule, 7.5).fit([start, goal], conditional=texts, empty=empty)
+    made = NullText().fit(setting, [start, goal], conditional=texts, empty=empty)
     assert made.inner_steps.tolist() == [1, 10]
 
 

@@ -7,12 +7,9 @@ import torch
 from torch import Tensor
 
 from counterfoil.parts.editors import attention as module
-from counterfoil.parts.editors import words
-from counterfoil.parts.editors.attention import controlled
-from counterfoil.parts.editors.control import Control, ControlSettings, make_control
+from counterfoil.parts.editors.attention import Control, ControlSettings, align, changed, controlled, make_control
 from counterfoil.parts.editors.diffusion import Diffusion
-from counterfoil.parts.editors.words import align
-from tests.editing.conftest import CAPTION, EDITED
+from tests.parts.editors.conftest import CAPTION, EDITED
 
 STEPS = 5
 SHARES = (0.0, 0.4, 1.0)
@@ -75,7 +72,7 @@ def test_self_attention_is_the_sources_up_to_the_share_of_steps(
 def test_a_compiled_denoiser_is_set_aside_and_comes_back(diffusion: Diffusion, monkeypatch: pytest.MonkeyPatch) -> None:
     latents, texts = batch(diffusion)
     monkeypatch.setattr(torch, "compile", lambda network, **options: lambda *rows, **more: (torch.zeros(1),))
-    diffusion.hasten(compiled=True)
+    diffusion.accelerate(compiled=True)
     with torch.no_grad():
         assert diffusion.predict(latents, 500, texts).shape == (1,)
         with diffusion.uncompiled():
@@ -86,9 +83,9 @@ def test_a_compiled_denoiser_is_set_aside_and_comes_back(diffusion: Diffusion, m
 
 def test_large_maps_are_left_alone(diffusion: Diffusion) -> None:
     control = control_of(diffusion, ControlSettings(self_side=4))
-    assert control.lenders(5 * 5) is None
-    lenders = control.lenders(4 * 4)
-    assert lenders is not None and lenders.tolist() == [0, 1, 0, 0]
+    assert control.self_attention_rows(5 * 5) is None
+    rows = control.self_attention_rows(4 * 4)
+    assert rows is not None and rows.tolist() == [0, 1, 0, 0]
 
 
 @pytest.fixture
@@ -114,7 +111,7 @@ def test_shared_words_have_the_sources_cross_attention_and_new_ones_their_own(
     control.begin(step)
     with controlled(diffusion.unet, control):
         diffusion.predict(*_with_time(batch(diffusion)))
-    came = words.changed(align(CAPTION, EDITED, diffusion.tokens), diffusion.longest)[1].bool()
+    came = changed(align(CAPTION, EDITED, diffusion.tokens), diffusion.longest)[1].bool()
     assert injected and came.sum() == 1
     for before, after in injected:
         assert torch.equal(after[0], before[0])  # the source is never touched
@@ -137,7 +134,7 @@ def test_a_swapped_word_looks_where_the_old_one_did(diffusion: Diffusion, inject
 def test_the_blend_takes_everything_but_the_words_region_from_the_source(diffusion: Diffusion) -> None:
     control = control_of(diffusion, ControlSettings(blend=0.5))
     sources, targets = torch.zeros(len(SHARES), 4, 8, 8), torch.ones(len(SHARES), 4, 8, 8)
-    control.heat.came[0, 2, 2] = 1.0  # the new words of the first target are looked for in one corner
+    control.change.added[0, 2, 2] = 1.0  # the new words of the first target are looked for in one corner
     control.begin(0)
     assert torch.equal(control.blend(sources, targets), targets)  # too early to know
     control.begin(STEPS - 1)
@@ -145,7 +142,7 @@ def test_the_blend_takes_everything_but_the_words_region_from_the_source(diffusi
     expected = torch.zeros(8, 8)
     expected[1:4, 1:4] = 1
     assert torch.equal(blended[0, 0], expected)
-    assert torch.equal(blended[1:], targets[1:])  # no heat: nothing to hold back
+    assert torch.equal(blended[1:], targets[1:])  # no attention: nothing to hold back
 
 
 def test_the_blend_by_difference_holds_back_what_is_answered_alike(diffusion: Diffusion) -> None:
@@ -162,11 +159,11 @@ def test_the_blend_by_difference_holds_back_what_is_answered_alike(diffusion: Di
     assert torch.equal(blended[1:], targets[1:])  # no difference anywhere: nothing to hold back
 
 
-def test_the_blend_collects_heat_from_the_layers(diffusion: Diffusion) -> None:
+def test_the_blend_collects_attention_from_the_layers(diffusion: Diffusion) -> None:
     control = control_of(diffusion, ControlSettings(blend=0.5))
     with controlled(diffusion.unet, control):
         diffusion.predict(*_with_time(batch(diffusion)))
-    assert (control.heat.went > 0).all() and (control.heat.came > 0).all()
+    assert (control.change.removed > 0).all() and (control.change.added > 0).all()
 
 
 def _with_time(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, int, Tensor]:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.editors.schedule import make_schedule
-from tests.editing.conftest import scheduler
+from counterfoil.parts.editors.diffusion import make_schedule
+from tests.parts.editors.conftest import scheduler
 
 PREDICTIONS = ("epsilon", "v_prediction", "sample")
 
