@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Error as PlaywrightError
@@ -18,6 +19,7 @@ from tests.report.made import Plan, build
 from tests.store.made import CLASSES, PROVENANCE, SPEC, fill
 
 from .browsing import Desk, at_the_desk, desk, served
+from .world import link_of, start_review, world
 
 pytestmark = pytest.mark.xdist_group("chromium")
 
@@ -185,6 +187,41 @@ def test_everything_fits_a_phone_and_can_be_tapped(chromium: Any, site: tuple[st
         phone.tab.tap(f"[data-question={question}][data-answer=yes]")
     phone.wait_for_counts(1)
     assert phone.troubles == []
+
+
+HOSTILE = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>\"'"
+
+
+@at_the_desk
+def test_hostile_names_and_comments_run_no_script(chromium: Any, tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    name = HOSTILE.replace("/", "")
+    classes = (HOSTILE, HOSTILE + "2", HOSTILE + "3")
+    build(root / name, Plan(classes=classes, model=f"python:{HOSTILE}", prefix=name, skip_reason=HOSTILE))
+    here = world(root)
+    owner, key = start_review(here, name, votes=1, known=0)
+    token = link_of(owner, key, HOSTILE[:80])
+    here.database.close()
+    with served(root) as address:
+        reviewer = Page(chromium.new_context())
+        reviewer.tab.goto(f"{address}/enter#{token}")
+        reviewer.tab.wait_for_selector("#work:not([hidden])")
+        assert "onerror" in reviewer.text("#question")
+        reviewer.press("c")
+        reviewer.tab.keyboard.type(HOSTILE)
+        reviewer.tab.keyboard.press("Escape")
+        reviewer.press("u")
+        reviewer.press("z")
+        reviewer.press("u")
+        people = Page(chromium.new_context())
+        for path in ("/", f"/runs/{quote(name)}", f"/reviews/{key}", f"/reviews/{key}/ties"):
+            people.tab.goto(address + path)
+            assert "onerror" in people.text("main"), path
+            assert "taken" not in people.tab.title()
+        people.tab.goto(f"{address}/reports/{quote(name)}")
+        people.tab.wait_for_url("**/sites/report-*/index.html", timeout=60_000)
+        assert people.tab.title() != "taken" and reviewer.tab.title() != "taken"
+        assert people.troubles == reviewer.troubles == []
 
 
 @at_the_desk

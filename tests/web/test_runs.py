@@ -174,6 +174,18 @@ def test_one_damaged_run_spoils_no_page_of_the_others(here: World, name: str) ->
     assert owner.post("/reviews", data={"run": "bad"}).status_code < 500
 
 
+@pytest.mark.parametrize("file", ["run.json", "results.json", "stages/captions.jsonl"])
+def test_a_fifo_in_a_run_keeps_no_page_waiting(here: World, file: str) -> None:
+    root = here.settings.root
+    shutil.copytree(root / "one", root / "bad")
+    (root / "bad" / file).unlink(missing_ok=True)
+    (root / "bad" / file).parent.mkdir(exist_ok=True)
+    os.mkfifo(root / "bad" / file)
+    assert 'href="/runs/one"' in _page(here, "/")
+    for path in ("/runs/bad", "/progress/bad"):
+        assert here.owner().get(path).status_code < 500
+
+
 def test_what_goes_wrong_while_a_report_is_made_is_told(here: World) -> None:
     part = next((here.settings.root / "one" / "trials").iterdir())
     part.write_bytes(b"")

@@ -175,7 +175,8 @@ def _add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(BaseHTTPException)
     def _http(request: Request, error: BaseHTTPException) -> Response:
-        return _answer(request, error.status_code, str(error.detail), headers=error.headers)
+        sentence = "There is no page at this address." if error.detail == "Not Found" else str(error.detail)
+        return _answer(request, error.status_code, sentence, headers=error.headers)
 
     @app.exception_handler(CounterfoilError)
     def _ours(request: Request, error: CounterfoilError) -> Response:
