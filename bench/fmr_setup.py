@@ -21,9 +21,7 @@ from counterfoil.engine.step import RoundTo8Bits
 from counterfoil.parts.contracts import State, Verdicts
 from counterfoil.parts.encoders.clip import TransformersEncoder
 from counterfoil.parts.generators.latent import LatentGenerator
-from counterfoil.parts.generators.vqgan.configuration import Architecture
-from counterfoil.parts.generators.vqgan.generator import VqganAutoencoder
-from counterfoil.parts.generators.vqgan.network import Vqgan
+from counterfoil.parts.generators.vqgan import Architecture, autoencoder, build
 from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from counterfoil.parts.oracles.scoring import ZeroShotOracle
@@ -71,8 +69,8 @@ def parts(device: str, *, small: bool) -> Parts:
         n_embed=64 if small else 16_384, embed_dim=32 if small else 256, z_channels=32 if small else 256, ch=32 if small else 128,
         ch_mult=(1, 2) if small else (1, 1, 2, 2, 4), num_res_blocks=1 if small else 2, resolution=size, attn_resolutions=(16,),
     )  # fmt: skip
-    network = Vqgan(shape)
-    generator = LatentGenerator(VqganAutoencoder(network.to(device), factor=shape.factor), size=size)
+    network = build(shape)
+    generator = LatentGenerator(autoencoder(network.to(device), shape), size=size)
     resnet = torchvision.models.resnet18 if small else torchvision.models.resnet50
     side = 32 if small else 224
     seen = Preprocessing(size=(side, side), resize=(side + 8, side + 8), mean=IMAGENET_MEAN, std=IMAGENET_STD)

@@ -154,7 +154,7 @@ def test_a_block_of_a_window_by_kernels_is_that_of_plain_passes(monkeypatch: pyt
 
     chance = torch.Generator().manual_seed(0)
     norm1, norm2 = (layers.Norm(*torch.randn(3, 8, generator=chance), groups=2, epsilon=1e-6) for _ in range(2))
-    conv1, conv2 = (layers.Conv(torch.randn(8, 8, 3, 3, generator=chance) / 9, None) for _ in range(2))
+    conv1, conv2 = (layers.Conv(torch.randn(8, 8, 3, 3, generator=chance) / 9) for _ in range(2))
     block = layers.Residual(norm1, conv1, norm2, conv2, None, torch.randn(8, generator=chance))
     framed = windows.FramedResidual(block, Box(0, 2, 5, 6))
     x = activations((2, 8, 9, 7), torch.float32, 3)
@@ -164,7 +164,7 @@ def test_a_block_of_a_window_by_kernels_is_that_of_plain_passes(monkeypatch: pyt
             monkeypatch.setattr(module, "passes", lambda x, by=by: by)
         whole, _, notes = framed.record(x, None)
         leaf = (x[:, :, 0:5, 2:6] + 0.1).requires_grad_()
-        window = framed(leaf, notes, recompute=False)
+        window = framed(leaf, notes)
         answers.append((whole, window.detach(), torch.autograd.grad(window.square().sum(), leaf)[0], *notes))
     for wanted, found in zip(*answers, strict=True):
         assert apart(found, wanted) < 1e-5

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from counterfoil.parts.fast.codes import GROUP, first_least, first_of_equals, nearest_codes
-from counterfoil.parts.generators.vqgan.codebooks import NearestCodes
+from counterfoil.parts.generators.vqgan import NearestCodes
 
 pytestmark = pytest.mark.rounding
 

@@ -10,15 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadSpec
+from counterfoil.parts import registry
 from counterfoil.parts.fast import decoder, layers, plans
-from counterfoil.parts.fast.generators import hastened
 from counterfoil.parts.generators.autoencoders import VectorAutoencoder
 from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.parts.generators.sparse.generator import SparseGenerator
 from counterfoil.parts.generators.sparse.mask import Mask
-from counterfoil.parts.generators.vqgan.configuration import Architecture
-from counterfoil.parts.generators.vqgan.generator import VqganAutoencoder
-from counterfoil.parts.generators.vqgan.network import Vqgan
+from counterfoil.parts.generators.vqgan import Architecture, VqganAutoencoder, build
 
 pytestmark = pytest.mark.rounding
 
@@ -32,9 +30,9 @@ def stirred(network: Any) -> Any:
     return network.eval().requires_grad_(False)
 
 
-def vqgan() -> Vqgan:
+def vqgan() -> Any:
     shape = Architecture(64, 16, 16, ch=32, ch_mult=(1, 1, 2), num_res_blocks=1, resolution=32, attn_resolutions=(8,))
-    return stirred(Vqgan(shape))
+    return stirred(build(shape))
 
 
 def diffusers_vq() -> Any:
@@ -64,16 +62,15 @@ def apart(found: Tensor, wanted: Tensor) -> float:
     return float((found - wanted).norm() / wanted.norm())
 
 
-@pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize(("kind", "near"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1)])
 @pytest.mark.parametrize("make", [vqgan, diffusers_vq])
-def test_pictures_and_gradients_are_those_of_the_network(make: Any, kind: torch.dtype, near: float, recompute: bool) -> None:
+def test_pictures_and_gradients_are_those_of_the_network(make: Any, kind: torch.dtype, near: float) -> None:
     network = make()
     codes = torch.randn(2, 16, 8, 8, generator=torch.Generator().manual_seed(2))
-    fast = decoder.build(network, kind, recompute=recompute)
+    fast = decoder.build(network, kind)
     assert fast is not None
-    plain = network.decode if make is vqgan else lambda codes: network.decoder(network.post_quant_conv(codes))
-    for found, wanted in zip(picture_and_gradient(fast, codes), picture_and_gradient(plain, codes), strict=True):
+    plain = picture_and_gradient(lambda codes: network.decoder(network.post_quant_conv(codes)), codes)
+    for found, wanted in zip(picture_and_gradient(fast, codes), plain, strict=True):
         assert found.dtype == torch.float32
         assert apart(found, wanted) < near
 
@@ -88,16 +85,16 @@ def test_doubling_and_convolving_is_one_transposed_convolution() -> None:
 def test_a_network_with_an_unknown_layer_has_no_plan() -> None:
     network = vqgan()
     assert plans.plan(network) is not None
-    network.decoder.up[0].block[0] = nn.Identity()
+    network.decoder.up_blocks[0].resnets[0] = nn.Identity()
     assert plans.plan(network) is None
     assert plans.plan(nn.Linear(2, 2)) is None
 
 
-def test_a_generator_is_hastened_and_left_as_it_was() -> None:
-    generator = LatentGenerator(VqganAutoencoder(vqgan(), factor=4), size=32)
-    fast = hastened(generator, torch.float32)
+def test_a_generator_is_accelerated_and_left_as_it_was() -> None:
+    generator = LatentGenerator(VqganAutoencoder(vqgan()), size=32)
+    fast = generator.accelerated(torch.float32)
     assert fast is not None
-    assert {"decode", "encode"} <= vars(fast.autoencoder).keys()
+    assert fast.autoencoder.decoder is not None and fast.autoencoder.encoder is not None
     images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(4))
     zeros = torch.zeros(2, dtype=torch.long)
     state = generator.start(images, zeros, zeros)
@@ -105,14 +102,26 @@ def test_a_generator_is_hastened_and_left_as_it_was() -> None:
     with pytest.raises(BadSpec, match="pictures of 30 by 30 pixels"):
         fast.start(images[..., :30, :30], zeros, zeros)
     assert apart(fast.render(state), generator.render(state)) < 1e-5
-    assert not {"decode", "encode"} & vars(generator.autoencoder).keys()
+    assert generator.autoencoder.decoder is generator.autoencoder.encoder is None
 
 
-def test_a_sparse_generator_is_hastened_inside() -> None:
+@pytest.mark.parametrize("name", ["lab:vqgan", "lab:kl"])
+def test_the_labs_autoencoders_are_accelerated_with_their_encoders(name: str) -> None:
+    generator = registry.create("generator", name)
+    fast = generator.accelerated(torch.float32)
+    images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(4))
+    zeros = torch.zeros(2, dtype=torch.long)
+    state = generator.start(images, zeros, zeros)
+    assert fast.autoencoder.encoder is not None
+    assert apart(fast.start(images, zeros, zeros)["latent"], state["latent"]) < 1e-5
+    assert apart(fast.render(state), generator.render(state)) < 1e-5
+
+
+def test_a_sparse_generator_is_accelerated_inside() -> None:
     inner = LatentGenerator(VectorAutoencoder(diffusers_vq()), size=16)
     mask = Mask(torch.rand(16, 8, 8, generator=torch.Generator().manual_seed(0)) < 0.5)
     sparse = SparseGenerator(inner, mask)
-    fast = hastened(sparse, torch.float32)
+    fast = sparse.accelerated(torch.float32)
     assert isinstance(fast, SparseGenerator)
     zeros = torch.zeros(1, dtype=torch.long)
     state = sparse.start(torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(4)), zeros, zeros)

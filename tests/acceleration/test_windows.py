@@ -16,13 +16,10 @@ from counterfoil.engine.scheduler import Engine, Job
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import State
 from counterfoil.parts.fast import edges, submodels, windows
-from counterfoil.parts.fast.generators import hastened
 from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.parts.generators.sparse import Mask, WindowedGenerator
 from counterfoil.parts.generators.sparse.box import Box
-from counterfoil.parts.generators.vqgan.configuration import Architecture
-from counterfoil.parts.generators.vqgan.generator import GumbelVqganAutoencoder, VqganAutoencoder
-from counterfoil.parts.generators.vqgan.network import Vqgan
+from counterfoil.parts.generators.vqgan import Architecture, autoencoder, build
 from counterfoil.testing import pictures
 from tests.acceleration.test_decoder import apart, stirred
 from tests.fakes import CommandedOracle, TinyModel
@@ -40,8 +37,7 @@ def vqgan_f16(box: Box, *, gumbel: bool = False) -> WindowedGenerator:
     shape = Architecture(
         32, 8, 8, ch=32, ch_mult=(1, 1, 2, 2, 4), num_res_blocks=1, resolution=64, attn_resolutions=(4,), gumbel=gumbel
     )
-    kind = GumbelVqganAutoencoder if gumbel else VqganAutoencoder
-    return held(LatentGenerator(kind(stirred(Vqgan(shape)), factor=16), size=64), (8, 4, 4), box)
+    return held(LatentGenerator(autoencoder(stirred(build(shape)), shape), size=64), (8, 4, 4), box)
 
 
 MAKES: dict[str, Callable[[], WindowedGenerator]] = {
@@ -76,9 +72,8 @@ def moved(generator: Any) -> tuple[Tensor, Tensor]:
     return drawn.detach(), torch.autograd.grad((drawn * weights).sum(), leaf)[0]
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-def test_pictures_and_gradients_are_those_of_the_networks_own_layers(windowed: WindowedGenerator, recompute: bool) -> None:
-    fast = hastened(windowed, torch.float32, recompute=recompute)
+def test_pictures_and_gradients_are_those_of_the_networks_own_layers(windowed: WindowedGenerator) -> None:
+    fast = windowed.accelerated(torch.float32)
     assert isinstance(fast, WindowedGenerator) and isinstance(fast.submodel, submodels.FastSubmodel)
     for found, wanted in zip(moved(fast), moved(windowed), strict=True):
         assert found.dtype == torch.float32 and apart(found, wanted) < 2e-5
@@ -87,7 +82,7 @@ def test_pictures_and_gradients_are_those_of_the_networks_own_layers(windowed: W
 
 
 def test_in_bf16_rounding_is_all_that_differs(windowed: WindowedGenerator) -> None:
-    fast: Any = hastened(windowed, torch.bfloat16)
+    fast: Any = windowed.accelerated(torch.bfloat16)
     with torch.no_grad():
         assert apart(fast.render(begun(fast)), windowed.render(begun(windowed))) < 0.05
     assert fast.submodel.fast is not None
@@ -99,7 +94,7 @@ def test_a_window_that_does_not_fit_is_left_to_the_networks_own_layers(
     windowed = MAKES["lab:vqgan"]()
     wanted = moved(windowed)
     monkeypatch.setattr(edges, "add", lambda x, edge: x)  # nothing comes from beyond the edge
-    fast: Any = hastened(windowed, torch.float32)
+    fast: Any = windowed.accelerated(torch.float32)
     with caplog.at_level(logging.WARNING):
         found = moved(fast)
     assert "off that of the whole picture" in caplog.text and fast.submodel.fast is None
@@ -111,7 +106,7 @@ def test_a_kernel_that_fails_is_not_the_end(caplog: pytest.LogCaptureFixture, mo
         raise RuntimeError("no compiler was found")
 
     monkeypatch.setattr(edges, "add", broken)
-    fast: Any = hastened(MAKES["f16, inside"](), torch.float32)
+    fast: Any = MAKES["f16, inside"]().accelerated(torch.float32)
     with caplog.at_level(logging.WARNING):
         moved(fast)
     assert "the network's own layers and not by fused ones: no compiler was found" in caplog.text
@@ -119,7 +114,7 @@ def test_a_kernel_that_fails_is_not_the_end(caplog: pytest.LogCaptureFixture, mo
 
 def test_a_decoder_that_attends_after_enlarging_has_no_fast_window() -> None:
     shape = Architecture(32, 8, 8, ch=32, ch_mult=(1, 1, 1), num_res_blocks=1, resolution=32, attn_resolutions=(8, 16))
-    assert windows.build(Vqgan(shape), torch.float32, Box(2, 2, 4, 4)) is None
+    assert windows.build(build(shape), torch.float32, Box(2, 2, 4, 4)) is None
 
 
 def test_the_engine_climbs_alike_with_and_without_fast_layers() -> None:

@@ -21,7 +21,6 @@ from counterfoil.engine.device import fetch
 from counterfoil.engine.fast import Acceleration, Compiled, CudaGraph, use_channels_last
 from counterfoil.parts import calls
 from counterfoil.parts.contracts import Generator, Model, Oracle, State, Verdicts
-from counterfoil.parts.fast.generators import hastened
 from counterfoil.parts.fast.stems import Stems
 
 NOT_FINITE = "the model's gradient is not finite; check its weights, or set precision=float32"
@@ -62,7 +61,8 @@ class Step:
 
     def _use(self, acceleration: Acceleration) -> None:
         self.acceleration = acceleration
-        fast = hastened(self.given, acceleration.dtype) if acceleration.fused else None
+        make = getattr(self.given, "accelerated", None) if acceleration.fused else None
+        fast: Generator | None = make(acceleration.dtype) if make else None
         self.generator, self.fused = fast or self.given, fast is not None
         self.render: Callable[[State], Tensor] = self.generator.render
         self.logits: Callable[[Tensor], Tensor] = self.model.logits

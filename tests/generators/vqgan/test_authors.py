@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from counterfoil.parts.generators.latent import LatentGenerator
-from counterfoil.parts.generators.vqgan.generator import vqgan
+from counterfoil.parts.generators.vqgan import vqgan
 from tests.generators.named_weights import named_pictures, named_weights
 from tests.generators.vqgan.make_reference import FILE, authors_network, most_probable
 
@@ -37,13 +37,13 @@ RELEASED = {
 
 
 def stages(generator: LatentGenerator, images: Tensor) -> dict[str, Tensor]:
-    network = generator.autoencoder.network  # type: ignore[attr-defined]
+    autoencoder: Any = generator.autoencoder
     with torch.no_grad():
-        latents = network.encode(images * 2 - 1)
+        latents = autoencoder.latents(images * 2 - 1)
         return {
             "latents": latents,
-            "indices": network.quantize.indices(latents),
-            "decoded": network.decode(network.quantize(latents)),
+            "indices": autoencoder.network.quantize.indices(latents),
+            "decoded": autoencoder.samples(autoencoder.quantise(latents)),
         }
 
 

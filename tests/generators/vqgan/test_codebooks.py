@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from counterfoil.parts.generators.vqgan.codebooks import GumbelCodes, NearestCodes
+from counterfoil.parts.generators.vqgan import GumbelCodes, NearestCodes
 from tests.generators.named_weights import named_weights, uniform
 
 Codebook = NearestCodes | GumbelCodes

@@ -18,7 +18,7 @@ from counterfoil.core.errors import BadSpec, BadWeights
 from counterfoil.parts import weights
 from counterfoil.parts.contracts import State
 from counterfoil.parts.generators.latent import LatentGenerator
-from counterfoil.parts.generators.vqgan.generator import GumbelVqganAutoencoder, vqgan
+from counterfoil.parts.generators.vqgan import GumbelVqganAutoencoder, vqgan
 from counterfoil.testing import check_generator, pictures
 from tests.generators.named_weights import named_pictures
 from tests.generators.vqgan.conftest import save_run, weights_of
@@ -68,9 +68,9 @@ def test_a_gumbel_code_passes_its_gradient_through_the_expected_code(runs: dict[
 
 def test_the_reconstruction_is_the_decoded_code(runs: dict[str, Path]) -> None:
     generator, images = vqgan(str(runs["VQModel"])), named_pictures(3, 16)
-    network = generator.autoencoder.network  # type: ignore[attr-defined]
+    autoencoder: Any = generator.autoencoder
     with torch.no_grad():
-        samples = network.decode(network.quantize(network.encode(images * 2 - 1)))
+        samples = autoencoder.samples(autoencoder.quantise(autoencoder.latents(images * 2 - 1)))
     assert torch.equal(generator.render(start(generator, images)), ((samples + 1) / 2).clamp(0, 1))
     assert samples.std() > 0.1
 
@@ -95,10 +95,8 @@ def test_a_side_that_does_not_divide_is_refused(runs: dict[str, Path]) -> None:
         start(vqgan(str(runs["VQModel"])), pictures(size=15))
 
 
-@pytest.mark.parametrize(
-    "changes", [{"resamp_with_conv": False}, {"num_res_blocks": 2, "ch_mult": [1, 1, 2], "attn_resolutions": []}]
-)
-def test_any_configuration_is_built(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_any_configuration_is_built(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"num_res_blocks": 2, "ch_mult": [1, 1, 2], "attn_resolutions": []}
     save_run(tmp_path, **changes)
     torch.save({"state_dict": weights_of("VQModel", **changes)}, tmp_path / "last.ckpt")
     check_generator(vqgan(str(tmp_path)))
@@ -227,8 +225,8 @@ def test_a_gumbel_configuration_for_a_plain_checkpoint_names_the_keys(broken: Pa
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"num_res_blocks": 2}, r"lacks encoder\.down\.0\.block\.1\.norm1\.weight"),
-        ({"attn_resolutions": []}, r"also has encoder\.down\.1\.attn\.0"),
+        ({"num_res_blocks": 2}, r"lacks encoder\.down_blocks\.0\.resnets\.1\.norm1\.weight"),
+        ({"attn_resolutions": []}, r"also has encoder\.down_blocks\.1\.attentions\.0"),
         ({"n_embed": 65}, r"quantize\.embedding\.weight"),
     ],
 )
@@ -242,6 +240,7 @@ def test_another_architecture_names_the_keys(tmp_path: Path, changes: dict[str, 
     [
         ({"in_channels": 1}, "in_channels is 1"),
         ({"double_z": True}, "double_z is True"),
+        ({"resamp_with_conv": False}, "resamp_with_conv is False"),
         ({"ch": 20}, "20 channels; it has to be a multiple of 32"),
         ({"n_embed": 0}, "positive, got 0"),
         ({"n_embed": "many"}, "not a number"),

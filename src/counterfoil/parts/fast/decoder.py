@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from counterfoil.parts.fast import layers, plans
 
-TURNED_FROM = 512  # channels from which a convolution with turned weights is quicker than the library's backward pass
-
 
 @dataclass(frozen=True)
 class FirstConv:
@@ -33,20 +31,19 @@ class FastDecoder:
     stages: tuple[layers.Stage, ...]
     end: layers.End
     kind: torch.dtype
-    recompute: bool = False  # run the first half of every block again for the gradient, instead of keeping its result
 
     def __call__(self, codes: Tensor) -> Tensor:
         with torch.autocast(codes.device.type, enabled=False):
             x = codes.to(self.kind, memory_format=torch.channels_last)
             for conv in self.first:
                 x = conv(x)
-            return self.end(*layers.run(self.stages, x, recompute=self.recompute))
+            return self.end(*layers.run(self.stages, x))
 
 
-def build(network: Any, kind: torch.dtype, *, recompute: bool = False) -> FastDecoder | None:
+def build(network: Any, kind: torch.dtype) -> FastDecoder | None:
     """The fast decoder of a network; None where it has layers that are not known."""
     plan = plans.plan(network)
-    return None if plan is None else _build(plan, kind, recompute)
+    return None if plan is None else _build(plan, kind)
 
 
 class Builder:
@@ -72,10 +69,8 @@ class Builder:
         return layers.Norm(gain, bias, before, module.num_groups, module.eps)
 
     def conv(self, weight: Tensor) -> layers.Conv:
-        """A convolution, and the one that takes gradients back."""
-        outward, inward = weight.shape[:2]
-        turns = outward != inward or outward >= TURNED_FROM
-        return layers.Conv(self.weights(weight), self.weights(weight.transpose(0, 1).flip(2, 3)) if turns else None)
+        """A convolution without its bias."""
+        return layers.Conv(self.weights(weight))
 
     def weights(self, tensor: Tensor) -> Tensor:
         """Weights as the layers want them."""
@@ -104,13 +99,13 @@ class Builder:
         )
 
 
-def _build(plan: plans.Plan, kind: torch.dtype, recompute: bool) -> FastDecoder:
+def _build(plan: plans.Plan, kind: torch.dtype) -> FastDecoder:
     nothing = torch.zeros(plan.first[-1].out_channels, device=plan.last.weight.device)
     builder = Builder(kind, nothing)
     first = tuple(FirstConv(builder.weights(each.weight), builder.weights(bias_of(each))) for each in plan.first)
     stages = tuple(builder.stage(each) for each in plan.stages)
     end = layers.End(builder.norm(plan.norm, builder.before), builder.weights(plan.last.weight), bias_of(plan.last))
-    return FastDecoder(first, stages, end, kind, recompute)
+    return FastDecoder(first, stages, end, kind)
 
 
 def bias_of(module: nn.Module) -> Tensor:

@@ -50,22 +50,18 @@ class Norm:
 
 @dataclass(frozen=True)
 class Conv:
-    """A 3×3 convolution without its bias; its backward pass is a convolution with the weights turned around."""
+    """A 3×3 convolution without its bias."""
 
     weight: Tensor  # (O, I, 3, 3), channels last
-    turned: Tensor | None  # (I, O, 3, 3), channels last; None where the library's own backward pass is quicker
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.conv2d(x, self.weight, padding=1)
 
-    def back(self, gradient: Tensor) -> Tensor:
-        """The gradient of the input."""
-        if self.turned is not None:
-            return F.conv2d(gradient, self.turned, padding=1)
-        one, none = [1, 1], [0, 0]  # of the input, only the shape and layout count: they are those of the gradient
-        wanted = [True, False, False]
+    def back(self, gradient: Tensor, like: Tensor) -> Tensor:
+        """The gradient of the input, of which only the shape and layout count: they are those of `like`."""
+        one, none, wanted = [1, 1], [0, 0], [True, False, False]
         found: Tensor = torch.ops.aten.convolution_backward(
-            gradient, gradient, self.weight, None, one, one, one, False, none, 1, wanted
+            gradient, like, self.weight, None, one, one, one, False, none, 1, wanted
         )[0]
         return found
 
@@ -95,9 +91,9 @@ class Residual:
     shortcut: Pointwise | None
     bias: Tensor  # (C,) float32: all that is added to the sum
 
-    def __call__(self, x: Tensor, partials: Tensor | None, *, recompute: bool) -> tuple[Tensor, Tensor]:
-        """The block's output and its moments; with `recompute` the first half is run again for the gradient, not kept."""
-        out, moments = _ResidualPass.apply(x, partials, self, recompute)
+    def __call__(self, x: Tensor, partials: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The block's output and its moments."""
+        out, moments = _ResidualPass.apply(x, partials, self)
         return out, moments
 
     def inner(self, x: Tensor, coefficients: Tensor) -> Tensor:
@@ -107,14 +103,14 @@ class Residual:
 
 class _ResidualPass(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, partials: Tensor | None, block: Residual, recompute: bool) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, x: Tensor, partials: Tensor | None, block: Residual) -> tuple[Tensor, Tensor]:
         first = block.norm1.coefficients(x, partials)
         inner = block.inner(x, first)
         second = block.norm2.coefficients(inner, None)
         by = passes(x)
         change = block.conv2(by.apply(inner, second, silu=True))
         out, moments = by.join(x if block.shortcut is None else block.shortcut(x), change, block.bias)
-        ctx.save_for_backward(x, first, None if recompute else inner, second)
+        ctx.save_for_backward(x, first, inner, second)
         ctx.block = block
         ctx.mark_non_differentiable(moments)
         ctx.set_materialize_grads(False)  # of the moments, which have none
@@ -124,10 +120,9 @@ class _ResidualPass(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor | None, ...]:
         x, first, inner, second = ctx.saved_tensors
         block: Residual = ctx.block
-        inner = block.inner(x, first) if inner is None else inner
-        slope = block.norm2.back(inner, block.conv2.back(gradient), second)
+        slope = block.norm2.back(inner, block.conv2.back(gradient, inner), second)
         around = gradient if block.shortcut is None else block.shortcut.back(gradient)
-        return block.norm1.back(x, block.conv1.back(slope), first, skip=around), None, None, None
+        return block.norm1.back(x, block.conv1.back(slope, x), first, skip=around), None, None
 
 
 @dataclass(frozen=True)
@@ -302,13 +297,11 @@ class _EndPass(torch.autograd.Function):
 Stage = Residual | Attention | Double | Halve
 
 
-def run(stages: Sequence[Stage], x: Tensor, *, recompute: bool = False) -> tuple[Tensor, Tensor | None]:
+def run(stages: Sequence[Stage], x: Tensor) -> tuple[Tensor, Tensor | None]:
     """x through all stages, and the moments of the result where the last stage has summed them up on its way."""
     partials: Tensor | None = None
     for stage in stages:
-        if isinstance(stage, Residual):
-            x, partials = stage(x, partials, recompute=recompute)
-        elif isinstance(stage, Attention):
+        if isinstance(stage, Residual | Attention):
             x, partials = stage(x, partials)
         else:
             x, partials = stage(x), None

@@ -1,18 +1,14 @@
-"""Reads from a decoder's modules what it computes, so that it can be built again from faster layers.
+"""Plans of autoencoders of diffusers, read module by module, by which they are built again from faster layers.
 
-Two families are read: the VQGAN authors' networks (`generators/vqgan`) and the decoders of diffusers' autoencoders. A decoder
-with anything in it that is not known here has no plan, and runs as it is.
+A decoder or encoder with anything in it that is not known here has no plan, and runs as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
-
-from counterfoil.parts.generators.vqgan import network as vqgan
 
 
 @dataclass(frozen=True)
@@ -68,92 +64,67 @@ class Unknown(Exception):
 
 def plan(network: Any) -> Plan | None:
     """The plan of a network's decoder, with the convolution of codes before it; None where something in it is not known."""
+    if not (hasattr(network, "decoder") and hasattr(network.decoder, "up_blocks") and hasattr(network, "post_quant_conv")):
+        return None
     try:
-        if isinstance(network, vqgan.Vqgan):
-            return _to_colours(_checked(_vqgan(network)))
-        if hasattr(network, "decoder") and hasattr(network.decoder, "up_blocks") and hasattr(network, "post_quant_conv"):
-            return _to_colours(_checked(_diffusers(network)))
+        return _to_colours(_checked(_decoder(network)))
     except Unknown:
-        pass
-    return None
+        return None
 
 
 def encoder_plan(network: Any) -> Plan | None:
-    """The plan of a VQGAN's encoder, up to its last convolution; None for other networks, or where something is not known."""
-    if not isinstance(network, vqgan.Vqgan):
+    """The plan of a network's encoder, up to its last convolution; None where something in it is not known."""
+    if not (hasattr(network, "encoder") and hasattr(network.encoder, "down_blocks")):
+        return None
+    if getattr(network, "quant_conv", None) is None:
         return None
     encoder = network.encoder
     stages: list[StagePlan] = []
     try:
-        for level in encoder.down:
-            assert isinstance(level, vqgan.Level)
-            stages += _vqgan_level(level)
-            if level.downsample is not None:
-                halve = getattr(level.downsample, "conv", None)
-                if type(level.downsample) is not vqgan.Halve or halve is None:
-                    raise Unknown
-                stages.append(HalvePlan(halve))
-        stages += _vqgan_middle(encoder.mid)
-        return _checked(Plan((encoder.conv_in,), tuple(stages), encoder.norm_out, encoder.conv_out))
+        for level in encoder.down_blocks:
+            stages += _level(level, "DownEncoderBlock2D")
+            stages += [_halve(each) for each in level.downsamplers or ()]
+        stages += _middle(encoder.mid_block)
+        return _checked(_ended(encoder, (_conv(encoder.conv_in),), stages))
     except Unknown:
         return None
 
 
-def _vqgan(network: vqgan.Vqgan) -> Plan:
-    decoder = network.decoder
-    stages: list[StagePlan] = [*_vqgan_middle(decoder.mid)]
-    for level in reversed(decoder.up):
-        assert isinstance(level, vqgan.Level)
-        stages += _vqgan_level(level)
-        if level.upsample is not None:
-            stages.append(DoublePlan(_conv(getattr(level.upsample, "conv", None))))
-    return Plan((network.post_quant_conv, decoder.conv_in), tuple(stages), decoder.norm_out, decoder.conv_out)
-
-
-def _vqgan_level(level: vqgan.Level) -> Iterator[StagePlan]:
-    for index, block in enumerate(level.block):
-        yield _vqgan_block(block)
-        if len(level.attn):
-            yield _vqgan_attention(level.attn[index])
-
-
-def _vqgan_middle(middle: vqgan.Middle) -> Iterator[StagePlan]:
-    yield _vqgan_block(middle.block_1)
-    yield _vqgan_attention(middle.attn_1)
-    yield _vqgan_block(middle.block_2)
-
-
-def _vqgan_block(block: nn.Module) -> ResidualPlan:
-    if type(block) is not vqgan.Residual:
-        raise Unknown
-    return ResidualPlan(block.norm1, block.conv1, block.norm2, block.conv2, block.nin_shortcut)
-
-
-def _vqgan_attention(block: nn.Module) -> AttentionPlan:
-    if type(block) is not vqgan.Attention:
-        raise Unknown
-    return AttentionPlan(block.norm, (block.q, block.k, block.v), block.proj_out)
-
-
-def _diffusers(network: Any) -> Plan:
+def _decoder(network: Any) -> Plan:
     decoder = network.decoder
     first = () if network.post_quant_conv is None else (_conv(network.post_quant_conv, side=1),)
-    middle = decoder.mid_block
-    stages: list[StagePlan] = [_diffusers_block(middle.resnets[0])]
-    for attention, block in zip(middle.attentions, middle.resnets[1:], strict=True):
-        stages += [] if attention is None else [_diffusers_attention(attention)]
-        stages.append(_diffusers_block(block))
+    stages = _middle(decoder.mid_block)
     for level in decoder.up_blocks:
-        if type(level).__name__ != "UpDecoderBlock2D":
-            raise Unknown
-        stages += [_diffusers_block(block) for block in level.resnets]
-        stages += [_diffusers_double(each) for each in level.upsamplers or ()]
-    if type(decoder.conv_act) is not nn.SiLU or type(decoder.conv_norm_out) is not nn.GroupNorm:
+        stages += _level(level, "UpDecoderBlock2D")
+        stages += [_double(each) for each in level.upsamplers or ()]
+    return _ended(decoder, (*first, _conv(decoder.conv_in)), stages)
+
+
+def _ended(coder: Any, first: tuple[nn.Conv2d, ...], stages: list[StagePlan]) -> Plan:
+    if type(coder.conv_act) is not nn.SiLU or type(coder.conv_norm_out) is not nn.GroupNorm:
         raise Unknown
-    return Plan((*first, decoder.conv_in), tuple(stages), decoder.conv_norm_out, decoder.conv_out)
+    return Plan(first, tuple(stages), coder.conv_norm_out, coder.conv_out)
 
 
-def _diffusers_block(block: Any) -> ResidualPlan:
+def _middle(middle: Any) -> list[StagePlan]:
+    stages: list[StagePlan] = [_residual(middle.resnets[0])]
+    for attention, block in zip(middle.attentions, middle.resnets[1:], strict=True):
+        stages += [] if attention is None else [_attention(attention)]
+        stages.append(_residual(block))
+    return stages
+
+
+def _level(level: Any, kind: str) -> list[StagePlan]:
+    """The blocks at one resolution, each followed by attention where there is any."""
+    if type(level).__name__ == kind:
+        return [_residual(block) for block in level.resnets]
+    if type(level).__name__ != f"Attn{kind}":
+        raise Unknown
+    pairs = zip(level.resnets, level.attentions, strict=True)
+    return [stage for block, attention in pairs for stage in (_residual(block), _attention(attention))]
+
+
+def _residual(block: Any) -> ResidualPlan:
     plain = (
         type(block).__name__ == "ResnetBlock2D"
         and type(block.nonlinearity) is nn.SiLU
@@ -168,7 +139,7 @@ def _diffusers_block(block: Any) -> ResidualPlan:
     return ResidualPlan(block.norm1, block.conv1, block.norm2, block.conv2, block.conv_shortcut)
 
 
-def _diffusers_attention(block: Any) -> AttentionPlan:
+def _attention(block: Any) -> AttentionPlan:
     plain = (
         type(block).__name__ == "Attention"
         and block.heads == 1
@@ -185,10 +156,19 @@ def _diffusers_attention(block: Any) -> AttentionPlan:
     return AttentionPlan(block.group_norm, (block.to_q, block.to_k, block.to_v), block.to_out[0])
 
 
-def _diffusers_double(block: Any) -> DoublePlan:
+def _double(block: Any) -> DoublePlan:
     if type(block).__name__ != "Upsample2D" or block.use_conv_transpose or block.norm is not None or not block.interpolate:
         raise Unknown
     return DoublePlan(_conv(getattr(block, "conv", None)))
+
+
+def _halve(block: Any) -> HalvePlan:
+    conv = getattr(block, "conv", None)
+    if type(block).__name__ != "Downsample2D" or block.norm is not None or block.padding != 0 or type(conv) is not nn.Conv2d:
+        raise Unknown
+    if (conv.kernel_size, conv.stride, conv.padding, conv.groups) != ((3, 3), (2, 2), (0, 0), 1) or conv.bias is None:
+        raise Unknown
+    return HalvePlan(conv)
 
 
 def _conv(module: Any, *, side: int = 3) -> nn.Conv2d:

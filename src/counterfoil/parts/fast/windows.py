@@ -55,9 +55,9 @@ class FramedResidual:
         out, moments = by.join(x if block.shortcut is None else block.shortcut(x), block.conv2(normed), block.bias)
         return out, moments, notes
 
-    def __call__(self, x: Tensor, notes: Sequence[Tensor], *, recompute: bool) -> Tensor:
+    def __call__(self, x: Tensor, notes: Sequence[Tensor]) -> Tensor:
         """The window through the block."""
-        result: Tensor = _ResidualPass.apply(x, self, recompute, *notes)
+        result: Tensor = _ResidualPass.apply(x, self, *notes)
         return result
 
     def inner(self, x: Tensor, coefficients: Tensor, edge: Tensor) -> Tensor:
@@ -67,25 +67,22 @@ class FramedResidual:
 
 class _ResidualPass(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, layer: FramedResidual, recompute: bool, first: Tensor, edge: Tensor, second: Tensor, last: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, layer: FramedResidual, first: Tensor, edge: Tensor, second: Tensor, last: Tensor) -> Tensor:
         block, by = layer.block, passes(x)
         inner = layer.inner(x, first, edge)
         change = edges.add(block.conv2(by.apply(inner, second, silu=True)), last)
         out: Tensor = by.join(x if block.shortcut is None else block.shortcut(x), change, block.bias)[0]
-        ctx.save_for_backward(x, first, None if recompute else inner, second, edge if recompute else None)
+        ctx.save_for_backward(x, first, inner, second)
         ctx.layer = layer
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, first, inner, second, edge = ctx.saved_tensors
+        x, first, inner, second = ctx.saved_tensors
         (gradient,), block = gradients, ctx.layer.block
-        inner = ctx.layer.inner(x, first, edge) if inner is None else inner
-        slope = _back(inner, block.conv2.back(gradient), second)
+        slope = _back(inner, block.conv2.back(gradient, inner), second)
         around = gradient if block.shortcut is None else block.shortcut.back(gradient)
-        return _back(x, block.conv1.back(slope), first, skip=around), None, None, None, None, None, None
+        return _back(x, block.conv1.back(slope, x), first, skip=around), None, None, None, None, None
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ class FramedDouble:
         """The whole picture, doubled."""
         return self.layer(x), None, [edges.beyond(x, self.weight, self.at, doubled=True)]
 
-    def __call__(self, x: Tensor, notes: Sequence[Tensor], **_: bool) -> Tensor:
+    def __call__(self, x: Tensor, notes: Sequence[Tensor]) -> Tensor:
         """The window, doubled."""
         result: Tensor = _DoublePass.apply(x, self.layer, *notes)
         return result
@@ -207,11 +204,11 @@ class WindowedDecoder:
     def __call__(self, codes: Tensor, notes: Tensor) -> Tensor:
         """The windows of the pictures.  # (N, C, h, w), (N, L) → (N, 3, window) float32"""
         with torch.autocast(codes.device.type, enabled=False):
-            x, _ = layers.run(self.ahead, self._first(codes), recompute=self.whole.recompute)
+            x, _ = layers.run(self.ahead, self._first(codes))
             x = _CutPass.apply(x, self.box)
             recalled = self._recalled(notes)
             for stage in self.framed:
-                x = stage(x, next(recalled), recompute=self.whole.recompute)
+                x = stage(x, next(recalled))
             return self.end(x, next(recalled))
 
     def _first(self, codes: Tensor) -> Tensor:
@@ -229,9 +226,9 @@ class WindowedDecoder:
             yield [view.contiguous() if view.shape[1] == COEFFICIENTS else view for view in views]
 
 
-def build(network: Any, kind: torch.dtype, box: Box, *, recompute: bool = False) -> WindowedDecoder | None:
+def build(network: Any, kind: torch.dtype, box: Box) -> WindowedDecoder | None:
     """The fast decoder of a window of cells; None where the network has layers that are not known, or look further."""
-    plan, whole = plans.plan(network), decoder.build(network, kind, recompute=recompute)
+    plan, whole = plans.plan(network), decoder.build(network, kind)
     if plan is None or whole is None:
         return None
     doubles = [number for number, stage in enumerate(plan.stages) if isinstance(stage, plans.DoublePlan)]

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from copy import copy
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,11 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts import weights
+from counterfoil.parts.fast import decoder as decoders
+from counterfoil.parts.fast import encoder as encoders
 from counterfoil.parts.fast.codes import nearest_codes
+from counterfoil.parts.fast.decoder import FastDecoder
+from counterfoil.parts.fast.encoder import FastEncoder
 from counterfoil.parts.generators import checkpoints
 from counterfoil.parts.generators.latent import LatentGenerator, Space
 from counterfoil.parts.generators.sides import check_side, must_divide
@@ -31,17 +36,37 @@ class DiffusersAutoencoder(checkpoints.Network):
     def __init__(self, network: Any, *, sha256: str = "") -> None:
         super().__init__(network, sha256=sha256)
         self.factor = 2 ** (len(network.config[self.blocks]) - 1)  # pixels a side for one latent cell
+        self.decoder: FastDecoder | None = None  # of fused layers
+        self.encoder: FastEncoder | None = None
 
     def encode(self, images: Tensor) -> Tensor:
         """Latents of pictures, before any quantisation.  # (N, 3, H, W) in [0, 1] → (N, C, H / factor, W / factor)"""
         height, width = images.shape[-2:]
         if height % self.factor or width % self.factor:
             raise BadSpec(f"pictures of {width} by {height} pixels: {must_divide(self.factor, width)}")
-        return self.latents(images * 2 - 1)
+        samples = images * 2 - 1
+        return self.latents(samples) if self.encoder is None else self.read(self.encoder(samples))
 
     def decode(self, latents: Tensor) -> Tensor:
         """Pictures of latents (of codes, where the network quantises); they may overshoot [0, 1]."""
-        return (self.samples(latents) + 1) / 2
+        samples = self.samples(latents) if self.decoder is None else self.decoder(latents)
+        return (samples + 1) / 2
+
+    def accelerated(self, dtype: torch.dtype) -> Self | None:
+        """The same with a decoder of fused layers that computes in `dtype`, and an encoder of such layers in float32.
+
+        None where the decoder has a layer that is not known.
+        """
+        decoder = decoders.build(self.network, dtype)
+        if decoder is None:
+            return None
+        changed = copy(self)
+        changed.decoder, changed.encoder = decoder, encoders.build(self.network)
+        return changed
+
+    def read(self, encoded: Tensor) -> Tensor:
+        """The latents in what the network's encoder gives."""
+        return encoded
 
     def latents(self, samples: Tensor) -> Tensor:
         """What the network's encoder says of pictures in [-1, 1]."""
@@ -59,6 +84,9 @@ class GaussianAutoencoder(DiffusersAutoencoder):
     def latents(self, samples: Tensor) -> Tensor:
         mode: Tensor = self.network.encode(samples).latent_dist.mode()
         return mode
+
+    def read(self, encoded: Tensor) -> Tensor:
+        return encoded.chunk(2, dim=1)[0]  # the mean, and what is left is the variance
 
 
 class TinyAutoencoder(DiffusersAutoencoder):

@@ -7,6 +7,7 @@ whether the latent moves before or after quantisation, so that is an option (`sp
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self, get_args, runtime_checkable
 
@@ -112,6 +113,16 @@ class LatentGenerator:
     def step(self, state: State, signal: Tensor) -> State:
         """Move the latent along the signal."""
         return {**state, "latent": state["latent"] + signal}
+
+    def accelerated(self, dtype: torch.dtype) -> Self | None:
+        """The same with the autoencoder's fast form, if it has one."""
+        make = getattr(self.autoencoder, "accelerated", None)
+        fast = make(dtype) if make else None
+        if fast is None:
+            return None
+        changed = copy(self)
+        changed.autoencoder = fast
+        return changed
 
     def to(self, device: torch.device | str) -> Self:
         """Move the autoencoder, if it can be moved."""

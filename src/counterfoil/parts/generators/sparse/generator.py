@@ -6,6 +6,7 @@ same Euclidean length as an unmasked one, so a run with and one without a mask g
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Self
 
 import torch
@@ -55,6 +56,16 @@ class SparseGenerator:
         spread = torch.zeros_like(whole).flatten(1).index_copy(1, self._indices, signal).reshape(whole.shape)
         moved = self.inner.step({**state, "scale": state["scale"] / self._stretch}, spread)
         return {**moved, "kept": moved[self.inner.moving].flatten(1)[:, self._indices], "scale": state["scale"]}
+
+    def accelerated(self, dtype: torch.dtype) -> Self | None:
+        """The same over the inner generator's fast form, if it has one."""
+        make = getattr(self.inner, "accelerated", None)
+        fast = make(dtype) if make else None
+        if fast is None:
+            return None
+        changed = copy(self)
+        changed.inner = fast
+        return changed
 
     def to(self, device: torch.device | str) -> Self:
         """Move the inner generator, if it can be moved."""

@@ -6,6 +6,10 @@ the picture is the reconstruction, pixel for pixel.
 
 from __future__ import annotations
 
+from copy import copy
+from typing import Any, Self
+
+import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadSpec, one_line
@@ -34,7 +38,7 @@ class WindowedGenerator(SparseGenerator):
         self.window = self.moved.grown(mask.halo, grid=self.grid)
         if self.share > WORTH:
             raise CannotCrop(f"the kept coordinates lie in a window of {100 * self.share:.0f} % of the picture")
-        self.submodel = Submodel(inner.autoencoder, shape, self.window)
+        self.submodel: Any = Submodel(inner.autoencoder, shape, self.window)
 
     @property
     def share(self) -> float:
@@ -55,6 +59,21 @@ class WindowedGenerator(SparseGenerator):
         window = self.submodel.decode(codes, state["surroundings"])
         decoded = self.window.paste(window, state["picture"], grid=self.grid)
         return straight_through(decoded.clamp(0, 1), decoded)
+
+    def accelerated(self, dtype: torch.dtype) -> Self | None:
+        """The same with fused layers for the window too; None where one of its layers is not known."""
+        from counterfoil.parts.fast import windows
+        from counterfoil.parts.fast.submodels import FastSubmodel
+
+        autoencoder: Any = self.latents.autoencoder
+        inner = self.latents.accelerated(dtype)
+        fast = None if inner is None else windows.build(autoencoder.network, dtype, self.window)
+        if inner is None or fast is None:
+            return None
+        changed = copy(self)
+        changed.inner = changed.latents = inner
+        changed.submodel = FastSubmodel(self.submodel, fast)
+        return changed
 
     def provenance(self) -> dict[str, str]:
         """The masked generator's account, and the window."""
