@@ -33,6 +33,7 @@ REASONS: Final[dict[str, str]] = {
     "wrong-factor": "another factor was changed than the one asked for",
     "several-factors": "more than one factor was changed",
     "class-word": "the words that were taken out name the class itself",
+    "class-similar": "the encoder finds the words that were taken out too similar to the class name",
 }
 """Why a caption or a proposal is not used, in the order of the checks, with a sentence for people."""
 

@@ -202,7 +202,8 @@ class EditChecker:
         if self.similarity is not None:
             cosine = self.similarity.between(removed, class_name)
             if cosine >= self.similarity.threshold:
-                return "class-word", f"{removed!r} is near {class_name!r}: {cosine:.2f}"
+                limit = f"class_similarity {self.similarity.threshold:g}"
+                return "class-similar", f"{removed!r} and {class_name!r}: {cosine:.2f}, {limit}"
         return None
 
 
