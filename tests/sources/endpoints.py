@@ -21,7 +21,7 @@ def _model(endpoint: Endpoint) -> None:
 
 
 def _painter(endpoint: Endpoint) -> None:
-    from tests.parts.painters.test_endpoint import answering
+    from tests.parts.painters.test_http import answering
 
     answering(endpoint)
 
