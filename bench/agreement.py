@@ -30,7 +30,7 @@ from counterfoil import protocols, store
 from counterfoil.core import spec as specs
 from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.metrics.answers import YES
-from counterfoil.metrics.fmr import read_outcomes
+from counterfoil.protocols.fmr.results import read_outcomes
 from counterfoil.protocols.fmr.running import Progress
 from counterfoil.protocols.ray.execution import Execution
 

@@ -26,8 +26,8 @@ from scipy.stats import kstest
 
 from bench import reference
 from counterfoil.metrics.estimate import RESAMPLES, Difference, Resamples, Statistic, estimate_one
-from counterfoil.metrics.fmr import MEASURES
 from counterfoil.metrics.significance import sign_flip
+from counterfoil.protocols.fmr.results import MEASURES
 
 LOW, HIGH = 93, 97
 FEW = 100  # images in which an outcome can be rare

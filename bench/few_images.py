@@ -22,7 +22,7 @@ from scipy.special import gammaln
 
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.estimate import RESAMPLES, Resamples, estimate_one
-from counterfoil.metrics.fmr import MEASURES
+from counterfoil.protocols.fmr.results import MEASURES
 
 NAMES = ("FMR", "FMR_matched", "drop", "drop_matched")
 MODELS = {

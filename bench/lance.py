@@ -21,9 +21,9 @@ from lab.training.edit_faithfulness import Outcome, by_factor, outcome, readings
 
 from counterfoil import protocols
 from counterfoil.core import spec
-from counterfoil.metrics.lance import lance_results
 from counterfoil.metrics.tables import p_text
 from counterfoil.parts import images
+from counterfoil.protocols.lance.results import lance_results
 from counterfoil.store import Run
 from counterfoil.store.stages import Progress
 from counterfoil_lab.captions import PLACES, parse

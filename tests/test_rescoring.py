@@ -10,9 +10,9 @@ from counterfoil import protocols
 from counterfoil.core.errors import LabelMismatch, UsageError
 from counterfoil.core.records import Verdict
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.fmr import fmr_results
 from counterfoil.protocols import rescoring
-from counterfoil.report.board import entries_of
+from counterfoil.protocols.fmr.results import fmr_results
+from counterfoil.protocols.reading import result_files
 from counterfoil.store.later import asked_of
 from tests.fakes import TinyModel
 from tests.worlds import FAKES, arrays, spec
@@ -86,8 +86,8 @@ def test_results_follow_what_the_runs_own_oracle_says_later(tmp_path):
     made = [trial for trial in run.trials if trial.image]
     run.append(verdicts=[Verdict(each.trial_id, "made", "human:", True, 1.0, each.label) for each in made])
     assert run.results["counts"]["pending"] == 0 and run.results["FMR"]["n"] == 21
-    (entry,) = entries_of(run)  # what it hands in follows from its answers
-    assert entry.numbers["FMR"].value == run.results["FMR"]["value"]
+    (entry,) = result_files(run)  # what it hands in follows from its answers
+    assert entry.measures["FMR"].found.value == run.results["FMR"]["value"]
 
 
 def test_an_unfinished_run_gets_no_results_by_being_judged(run):

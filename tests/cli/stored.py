@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from counterfoil import store
 from counterfoil.cli.app import app
 from counterfoil.core.errors import CounterfoilError
-from counterfoil.metrics.fmr import fmr_results
+from counterfoil.protocols.fmr.results import fmr_results
 from tests.metrics.test_fmr import CLASSES, image
 
 SPEC: dict[str, Any] = {

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from counterfoil.metrics.fmr import fmr_results
+from counterfoil.protocols.fmr.results import fmr_results
 from counterfoil.store import open_run
 from tests.cli.stored import call, stored
 

@@ -15,10 +15,10 @@ from counterfoil.cli.results import show
 from counterfoil.core.errors import BadSpec, UsageError
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.estimate import estimate
-from counterfoil.metrics.lance import MEASURES
 from counterfoil.parts.contracts import Proposals
 from counterfoil.protocols import rescoring
 from counterfoil.protocols.lance import lance
+from counterfoil.protocols.lance.results import MEASURES
 from counterfoil.protocols.reading import results_of
 from tests.protocols.lance import world
 

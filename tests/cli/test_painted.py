@@ -9,8 +9,8 @@ import pytest
 from counterfoil import protocols
 from counterfoil.cli.results import show
 from counterfoil.core.records import Verdict
-from counterfoil.metrics.imagenet_d import results
 from counterfoil.protocols.imagenet_d import imagenet_d
+from counterfoil.protocols.imagenet_d.results import results
 from counterfoil.report.export import export
 from counterfoil.store import Run, open_run
 from tests.cli.stored import call

@@ -19,13 +19,13 @@ from counterfoil.cli.compare import compare
 from counterfoil.cli.gate import gate
 from counterfoil.core.errors import BadData, UsageError
 from counterfoil.core.records import Trial, Verdict
-from counterfoil.metrics.imagenet_d import BIAS
 from counterfoil.parts import images, registry
 from counterfoil.protocols.assembly import Given
+from counterfoil.protocols.imagenet_d.results import BIAS
 from counterfoil.protocols.reading import write_report
-from counterfoil.report.collect import collect
 from counterfoil.report.datasheet import find_set
 from counterfoil.report.export import LAYOUTS, export
+from counterfoil.report.gallery import collect
 from tests.fakes import TinyModel
 from tests.protocols.imagenet_d.test_run import FOREST_AND_SNOW
 from tests.protocols.imagenet_d.world import THINGS, given, spec

@@ -9,8 +9,8 @@ import numpy as np
 
 from counterfoil.metrics import comparison, gate
 from counterfoil.metrics.answers import ABSENT
-from counterfoil.metrics.fmr import MEASURES, Outcomes, observations_of
 from counterfoil.metrics.observations import Measure, Observations
+from counterfoil.protocols.fmr.results import MEASURES, Outcomes, observations_of
 
 SA = MEASURES["SA"]
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from counterfoil.metrics.fmr import against_random
 from counterfoil.metrics.significance import mcnemar
+from counterfoil.protocols.fmr.results import against_random
 from tests.metrics.made import outcomes
 
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from counterfoil.metrics.fmr import AUDIT_MEANINGS, audit, fmr_results
+from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, audit, fmr_results
 from tests.metrics.made import outcomes
 
 

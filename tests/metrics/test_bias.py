@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from counterfoil.metrics.bias import _entry, grouped, named, parted, permutation_test
-from counterfoil.metrics.lance import Pairs
+from counterfoil.protocols.lance.bias import _entry, grouped, named, parted, permutation_test
+from counterfoil.protocols.lance.results import Pairs
 
 
 def test_the_test_is_the_share_of_ways_to_deal_out_each_sources_values():

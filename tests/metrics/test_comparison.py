@@ -8,8 +8,8 @@ from scipy import stats
 
 from counterfoil.core.errors import UsageError
 from counterfoil.metrics.comparison import Comparison, lines
-from counterfoil.metrics.fmr import MEASURES, fmr_results
 from counterfoil.metrics.observations import find_measure
+from counterfoil.protocols.fmr.results import MEASURES, fmr_results
 from tests.metrics.made import agreement_across, compare, drawn, outcomes
 
 ALL = [MEASURES[name] for name in ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched")]

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from bench import coverage, reference
-from counterfoil.metrics import lance
 from counterfoil.metrics.estimate import Resamples, Sums, estimate
+from counterfoil.protocols.lance import results as lance
 
 REPETITIONS = 300
 CHOSEN = [("usual", 50), ("accurate", 50), ("1 to 6 edits an image", 50), ("usual", 5000)]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from counterfoil.metrics.comparison import lines
-from counterfoil.metrics.fmr import MEASURES, Outcomes, against_random, audit, fmr_results
-from counterfoil.metrics.transfer import transfer
+from counterfoil.protocols.fmr.results import MEASURES, Outcomes, against_random, audit, fmr_results
+from counterfoil.protocols.fmr.transfer import transfer
 from counterfoil.studies.oracles import by_class, corrected, rejection_bias
 from counterfoil.studies.pooling import mined, pooled
 from tests.metrics.made import agreement_across, check_against, check_bars, compare, outcomes, parse_bar

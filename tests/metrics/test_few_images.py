@@ -11,9 +11,9 @@ from bench import few_images
 from counterfoil.core.records import Estimate
 from counterfoil.metrics import estimate as estimates
 from counterfoil.metrics.comparison import lines
-from counterfoil.metrics.fmr import MEASURES, scores
 from counterfoil.metrics.tables import estimate_text, text_of
 from counterfoil.protocols.fmr.page import tables
+from counterfoil.protocols.fmr.results import MEASURES, scores
 from tests.metrics.made import check_against, check_bars, compare, outcomes, parse_bar
 
 RATIOS = ("FMR", "FMR_matched")

@@ -16,9 +16,9 @@ from counterfoil import store
 from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Ending, Prediction, Trial, Verdict
 from counterfoil.metrics.answers import ABSENT, NO, OPEN, YES
-from counterfoil.metrics.fmr import MEANINGS, fmr_results, read_outcomes
 from counterfoil.metrics.tables import cell_text, text_of
 from counterfoil.protocols.fmr.page import tables
+from counterfoil.protocols.fmr.results import MEANINGS, fmr_results, read_outcomes
 from counterfoil.store import Run
 
 SPEC: dict[str, Any] = {"model": {"name": "m"}, "oracle": {"name": "o"}, "search": {"budget": 3}}

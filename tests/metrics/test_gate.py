@@ -10,8 +10,8 @@ import pytest
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.estimate import estimate
-from counterfoil.metrics.fmr import MEASURES, columns_of
 from counterfoil.metrics.gate import Bar, Check, junit
+from counterfoil.protocols.fmr.results import MEASURES, columns_of
 from tests.metrics.made import check_against, check_bars, drawn, outcomes, parse_bar
 
 RUN = drawn(200, 0, kept=0.75, label=[number % 3 for number in range(200)])

@@ -9,9 +9,9 @@ import pytest
 
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.answers import NO, YES
-from counterfoil.metrics.lance import MEANINGS, Pairs, by_factor, drop_p_value, largest_drop, per_class
 from counterfoil.metrics.tables import text_of
 from counterfoil.protocols.lance.page import tables
+from counterfoil.protocols.lance.results import MEANINGS, Pairs, by_factor, drop_p_value, largest_drop, per_class
 
 
 def pairs(image, factor, clean, made, *, before=None, after=None, label=None):

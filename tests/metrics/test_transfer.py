@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from counterfoil import store
-from counterfoil.metrics.transfer import tables_of, transfer, transfer_of
+from counterfoil.protocols.fmr.transfer import tables_of, transfer, transfer_of
 from counterfoil.studies.pooling import pooled
 from tests.cli.stored import stored
 from tests.metrics.made import outcomes

@@ -15,7 +15,7 @@ from PIL import Image
 
 from counterfoil import protocols, store
 from counterfoil.core.records import Prediction, Trial, Verdict
-from counterfoil.metrics.fmr import fmr_results
+from counterfoil.protocols.fmr.results import fmr_results
 from counterfoil.protocols.reading import Run, open_run
 
 CLASSES = ("ant", "bee", "cat")
@@ -51,7 +51,7 @@ def expected_outcome(plan: Plan, number: int) -> str:
     if number % 5 == 4 or not plan.accept:
         return "unvalidated"
     if number % 7 == 3:
-        return "wrong before"
+        return "already wrong"
     return "fooled" if number % 2 else "kept"
 
 
@@ -104,11 +104,11 @@ def _add(writer: store.Writer, plan: Plan, number: int) -> None:
     images = {which: picture(number, which, plan.side) for which in ("clean", "reconstruction", "guided", "random")}
     clean, plain = (store.image_name(images[which]) for which in ("clean", "reconstruction"))
     wrong = (label + 1) % len(plan.classes)
-    before = wrong if became == "wrong before" else label
+    before = wrong if became == "already wrong" else label
     trials, predictions, verdicts = [], [], []
     for arm in ("guided", "random") if plan.control else ("guided",):
         valid = became != "unvalidated"
-        after = wrong if became in ("fooled", "wrong before") and arm == "guided" else before
+        after = wrong if became in ("fooled", "already wrong") and arm == "guided" else before
         steps = (STEPS if number % 3 else 1) if valid else 0
         trial = Trial(
             name,

@@ -11,7 +11,7 @@ from PIL import Image
 
 from counterfoil.core.records import Prediction
 from counterfoil.protocols.reading import write_report
-from counterfoil.report.pictures import GAIN, LARGEST, SMALL
+from counterfoil.report.images import GAIN, LARGEST, SMALL
 from counterfoil.store import Run
 
 from .made import Plan, build, expected_outcome, image_id
@@ -47,7 +47,7 @@ def test_an_entry_says_what_model_and_oracle_said(report: Path) -> None:
     rejected = entries["img 4.png", "guided"]
     assert rejected["outcome"] == "unvalidated"
     assert rejected["oracle"]["reconstruction"] == [2, False, 0.3125]
-    assert "made" not in rejected["pictures"]
+    assert "made" not in rejected["images"]
     assert rejected["missing"] == []
 
 
@@ -67,7 +67,7 @@ def test_pictures_are_the_runs_own_and_differences_are_amplified(run: Run, repor
         for entry in data(report / "data/gallery-1.js")["entries"]
         if entry["id"] == trial.image_id and entry["arm"] == trial.arm
     )
-    shown = {name: _pixels(report / paths[0]) for name, paths in entry["pictures"].items()}
+    shown = {name: _pixels(report / paths[0]) for name, paths in entry["images"].items()}
     for name, path in (("clean", trial.clean), ("reconstruction", trial.reconstruction), ("made", trial.image)):
         np.testing.assert_array_equal(shown[name], _pixels(run.path / path))
     np.testing.assert_array_equal(shown["search"], np.clip(128 + GAIN * (shown["made"] - shown["reconstruction"]), 0, 255))
@@ -77,7 +77,7 @@ def test_pictures_are_the_runs_own_and_differences_are_amplified(run: Run, repor
 def test_large_pictures_get_thumbnails_and_a_largest_size(tmp_path: Path) -> None:
     report = write_report([build(tmp_path / "run", Plan(images=1, side=540, control=False))], tmp_path / "report").parent
     entry = data(report / "data/gallery-1.js")["entries"][0]
-    for full, thumb in entry["pictures"].values():
+    for full, thumb in entry["images"].values():
         assert max(Image.open(report / full).size) == LARGEST
         assert max(Image.open(report / thumb).size) == SMALL
 
@@ -88,7 +88,9 @@ def test_a_choice_of_images_is_the_same_for_runs_over_the_same_data(tmp_path: Pa
     one, two = ({entry["id"] for entry in data(report / f"data/gallery-{number}.js")["entries"]} for number in (1, 2))
     assert one == two
     assert len(one) == 6
-    assert "A random choice of the images is shown" in " ".join((report / "index.html").read_text().split())
+    assert "Half are the most confident mistakes, half a random choice of the images" in " ".join(
+        (report / "index.html").read_text().split()
+    )
 
 
 def test_the_choice_is_not_the_first_images(tmp_path: Path) -> None:
@@ -113,25 +115,37 @@ def test_what_others_said_later_is_in_the_history(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trick", ["../../secret.png", "/etc/hostname", "images/../../secret.png"])
 def test_paths_that_lead_out_of_the_run_are_not_followed(tmp_path: Path, trick: str) -> None:
-    from counterfoil.report.pictures import Album
+    from counterfoil.report.images import ReportImages
 
     run = tmp_path / "deep" / "run"
     run.mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(tmp_path / "secret.png")
     Image.new("RGB", (8, 8)).save(tmp_path / "deep" / "secret.png")
     (run / "images").mkdir()
-    assert Album(tmp_path / "out").keep(run, trick) is None
+    assert ReportImages(tmp_path / "out").keep(run, trick) is None
 
 
 def test_links_that_lead_out_of_the_run_are_not_followed(tmp_path: Path) -> None:
-    from counterfoil.report.pictures import Album
+    from counterfoil.report.images import ReportImages
 
     (tmp_path / "run").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "secret.png")
     (tmp_path / "run" / "made.png").symlink_to(tmp_path / "secret.png")
-    assert Album(tmp_path / "out").keep(tmp_path / "run", "made.png") is None
+    assert ReportImages(tmp_path / "out").keep(tmp_path / "run", "made.png") is None
 
 
 def _pixels(path: Path) -> np.ndarray:
     with Image.open(path) as image:
         return np.asarray(image, dtype=np.int16)
+
+
+def test_half_of_a_large_runs_gallery_are_its_most_confident_mistakes(tmp_path: Path) -> None:
+    """A random sample by id leaves out the worst failures, and sorting it by confidence shows some thousand others."""
+    run = build(tmp_path / "run")
+    fooled = {trial.trial_id for trial in run.trials if trial.arm == "guided" and trial.image}
+    sure = {each.trial_id: each.confidence for each in run.predictions() if each.picture == "made" and not each.correct}
+    worst = sorted((each for each in sure if each in fooled), key=lambda each: (sure[each], each))[-2:]
+    report = write_report([run], tmp_path / "report", pictures=4).parent
+    shown = {f"{entry['id']}#guided" for entry in data(report / "data/gallery-1.js")["entries"]}
+    kept = {each for each in worst if any(each == other for other in shown)}
+    assert kept, (worst, shown)

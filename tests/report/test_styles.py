@@ -10,7 +10,7 @@ import pytest
 import counterfoil.report
 
 STATIC = Path(counterfoil.report.__file__).parent / "static"
-TEXT = ("ink", "faint", "accent", "guided", "random", "plain", "clean", "warn", "stop", *(f"series-{n}" for n in range(1, 9)))
+TEXT = ("ink", "faint", "accent", "guided", "random", "plain", "clean", "warn", "stop", *(f"series-{n}" for n in range(5, 9)))
 
 
 def palette(mode: str) -> dict[str, str]:
@@ -18,7 +18,7 @@ def palette(mode: str) -> dict[str, str]:
     wanted = {"dark": "(prefers-color-scheme: dark)", "print": "print"}.get(mode)
     colours: dict[str, str] = {}
     condition = ""
-    for line in [*(STATIC / "colours.css").read_text().splitlines(), *(STATIC / "charts.css").read_text().splitlines()]:
+    for line in (STATIC / "colours.css").read_text().splitlines():
         if line.startswith("@media "):
             condition = line.removeprefix("@media ").rstrip(" {")
         elif line == "}":

@@ -15,7 +15,7 @@ from counterfoil import store
 from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Trial, Verdict
 from counterfoil.report.export import export
-from counterfoil.report.pictures import Album
+from counterfoil.report.images import ReportImages
 from counterfoil.store.images import ZipWriter
 from counterfoil.store.stages import Blobs, image_of
 from counterfoil.web.runs import image_file
@@ -117,7 +117,7 @@ def test_report_review_and_export_read_zips(tmp_path: Path) -> None:
         writer.add([trial], [], [Verdict("a#guided", "made", "clip:o", True, 0.9, 1)], [png.getvalue()])
         writer.finish({})
     run = store.open_run(tmp_path / "run")
-    album = Album(tmp_path / "report")
+    album = ReportImages(tmp_path / "report")
     assert album.keep(run.path, made) is not None and not album.missing
     assert image_file(run.path, made).read_bytes() == png.getvalue()
     with pytest.raises(BadRun, match="missing"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from counterfoil import protocols
-from counterfoil.metrics.fmr import Outcomes, ended_by_oracle, read_outcomes
+from counterfoil.protocols.fmr.results import Outcomes, ended_by_oracle, read_outcomes
 from counterfoil.studies.oracles import by_class, corrected, rejection_bias
 from tests.metrics.made import outcomes
 from tests.worlds import arrays, spec

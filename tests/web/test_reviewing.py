@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil.core.records import Verdict
-from counterfoil.metrics.fmr import fmr_results, read_outcomes
+from counterfoil.protocols.fmr.results import fmr_results, read_outcomes
 from counterfoil.store import open_run
 from counterfoil.web import review as reviews
 from counterfoil.web.access import review_of

@@ -67,7 +67,7 @@ def _fmr(images: int | None, out: Path) -> None:
 def _lance(images: int | None, out: Path) -> None:
     """Edit one set of images and test three classifiers on it, two of which have a planted shortcut."""
     from counterfoil.core.progress import watching
-    from counterfoil.metrics.lance import lance_results
+    from counterfoil.protocols.lance.results import lance_results
     from counterfoil.protocols.reading import write_report
 
     echo("Three classifiers that look alike on a fixed test set. Two of them have learned a shortcut: one relies on the")

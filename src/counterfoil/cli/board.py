@@ -41,19 +41,19 @@ def board(
 
 
 def _check(files: list[Path]) -> None:
-    from counterfoil.core.records import Estimate
     from counterfoil.metrics.tables import estimate_text
-    from counterfoil.report.board import read_entry
+    from counterfoil.report.result_file import read
 
     problems = 0
     for path in files:
         try:
-            entry = read_entry(path)
+            entry = read(path)
         except UsageError as error:
             problems += 1
             echo(f"counterfoil: {error}", err=True)
         else:
-            fmr = estimate_text(Estimate.from_dict(entry.numbers["FMR"].model_dump()))
-            echo(f"{path}: fits; {entry.model.name}, {len(entry.answers.images)} images, FMR {fmr}")
+            first = entry.ranked[0]
+            value = estimate_text(entry.measures[first].found.estimate)
+            echo(f"{path}: fits; {entry.model.name}, {len(entry.keys)} {entry.row}s, {first} {value}")
     if problems:
         raise typer.Exit(1)

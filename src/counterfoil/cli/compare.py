@@ -15,10 +15,10 @@ from counterfoil.metrics.comparison import compare as compare_models
 from counterfoil.metrics.observations import Measure, Observations, find_measure
 from counterfoil.metrics.same_test import check_sources, differences
 from counterfoil.metrics.tables import tau_text, text_of
-from counterfoil.metrics.transfer import MEANINGS as CELLS
-from counterfoil.metrics.transfer import tables_of as transfer_tables
-from counterfoil.metrics.transfer import transfer_of
 from counterfoil.protocols.base import Protocol
+from counterfoil.protocols.fmr.transfer import MEANINGS as CELLS
+from counterfoil.protocols.fmr.transfer import tables_of as transfer_tables
+from counterfoil.protocols.fmr.transfer import transfer_of
 from counterfoil.protocols.reading import measures_of, protocol_of
 from counterfoil.store import Run, open_run
 

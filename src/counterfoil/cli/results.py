@@ -142,10 +142,11 @@ def _result(run: Run, model: Text, submitter: str, comment: str, page: str) -> b
     """Return a run's result as the JSON that a board takes."""
     from pydantic import ValidationError
 
-    from counterfoil.report.board import Entry, entries_of
+    from counterfoil.protocols.reading import result_files
+    from counterfoil.report.result_file import ResultFile
     from counterfoil.store.files import canonical
 
-    entries = entries_of(run)
+    entries = result_files(run)
     names = [entry.model.name for entry in entries]
     wanted = [entry for entry in entries if model in (None, entry.model.name)]
     if len(wanted) != 1:
@@ -153,7 +154,7 @@ def _result(run: Run, model: Text, submitter: str, comment: str, page: str) -> b
         raise UsageError(f"{run.path}: {problem}: {', '.join(names)}")
     told = {"submitter": submitter, "comment": comment, "report": page}
     try:
-        entry = Entry.model_validate({**wanted[0].model_dump(mode="json"), **told})
+        entry = ResultFile.model_validate({**wanted[0].model_dump(mode="json"), **told})
     except ValidationError as error:
         first = error.errors()[0]
         option = {"comment": "note"}.get(str(first["loc"][0]), first["loc"][0])

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from counterfoil.core.naming import part_name
+from counterfoil.core.naming import part_name, short_name
 from counterfoil.store import Run
+from counterfoil.store.later import asked_of
 
 YES, NO, OPEN, ABSENT = 1, 0, -1, -2
 """An answer, an oracle that abstains so far, or no record at all."""
@@ -81,6 +82,19 @@ def models_of(run: Run, table: Literal["predictions", "verdicts"] = "predictions
     own = part_name(run.spec.get(column))
     found = {name for batch in run.table(table, columns=[column]) for name in batch.column(0).unique().to_pylist()}
     return sorted(found, key=lambda name: (name != own, name))
+
+
+def surrogates_of(run: Run) -> list[str]:
+    """Name the models whose mistakes decided what is in the set: of this run, or of the one that made its set.
+
+    A set names them without folders, so that a model of this run is found by its short name.
+    """
+    own = [part_name(part) for part in run.spec.get("surrogates") or ()]
+    tested_here = [part_name(part) for part in (run.spec.get("model"), *(run.spec.get("models") or ())) if part]
+    tested_here += [each.name for each in asked_of(run.path) if each.role == "model"]
+    known = {short_name(name): name for name in reversed(tested_here)}
+    told = [known.get(short_name(name), name) for name in run.provenance.get("set_surrogates") or ()]
+    return list(dict.fromkeys([*own, *told]))
 
 
 def _last(rows: pa.Table, table: str, extra: Sequence[str]) -> pa.Table:

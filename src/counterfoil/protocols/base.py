@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from counterfoil.metrics.tables import Table
     from counterfoil.protocols.assembly import Given
     from counterfoil.protocols.ray.execution import Execution
-    from counterfoil.report.cautions import Caution
+    from counterfoil.report.page import Caution, Page
+    from counterfoil.report.site import Site
 
 Watch = Callable[[Any], None]
 """Takes a run's progress after every image, or every item of a stage."""
@@ -42,6 +43,10 @@ class Protocol(ABC):
     """The measures that `compare` prints unless others are named."""
     held: ClassVar[Sequence[str]]
     """The measures that `gate` holds against a baseline where no bar names one."""
+    ranked: ClassVar[Sequence[str]]
+    """The measures that a board ranks models by; the first orders its rows."""
+    against_model: ClassVar[bool] = False
+    """Whether images are made against the run's own model, so that it has no part in a set of them."""
     clean: ClassVar[str]
     """The measure of images that nothing was done to; the order of models by other measures is set against its own."""
 
@@ -97,6 +102,10 @@ class Protocol(ABC):
 
         return models_of(run) if scored else [part_name(run.spec.get("model"))]
 
+    def on_board(self, run: Run, *, scored: bool = False) -> tuple[list[str], list[str]]:
+        """List the models that a board shows of a run, and those among them whose mistakes decided which images there are."""
+        return self.models(run, scored=scored), []
+
     def remarks(self, runs: Sequence[Run], models: Mapping[str, str]) -> list[str]:
         """Say what a reader must know before a comparison; `models` are the models' names by what they are called there."""
         return []
@@ -124,5 +133,5 @@ class Protocol(ABC):
         return []
 
     @abstractmethod
-    def write_report(self, runs: Sequence[Run], out: Path, *, pictures: int) -> Path:
-        """Write a page about runs of this protocol into the folder `out` and return its address."""
+    def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
+        """Make the pages of a report on runs of this protocol, the first one first."""

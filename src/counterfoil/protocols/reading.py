@@ -17,6 +17,7 @@ from counterfoil.store.later import append_to
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure
     from counterfoil.protocols.base import Protocol
+    from counterfoil.report.result_file import ResultFile
     from counterfoil.store.later import Appender
 
 
@@ -88,11 +89,43 @@ def write_report(runs: Sequence[store.Run], out: str | Path, *, pictures: int = 
         raise UsageError("a report needs at least one run; give the --out of a run")
     if pictures < 0:
         raise UsageError(f"a gallery can't have {pictures} images; give 0 or more")
-    return protocol_of(runs).write_report(runs, Path(out), pictures=pictures)
+    from counterfoil.report import site
+
+    return site.write_report(runs, Path(out), protocol_of(runs).pages, limit=pictures)
+
+
+def result_files(run: store.Run, *, scored: bool = False) -> list[ResultFile]:
+    """Make the results of a run's models for a board. With `scored`, its images are a fixed set that others were scored on."""
+    from counterfoil.report.result_file import of_run
+
+    protocol = protocols.of(run)
+    if run.results is None:
+        raise UsageError(f"{run.path}: not finished, so it has no result yet; repeat its command first")
+    against = part_name(run.spec.get("model")) if scored and protocol.against_model else ""
+    names, surrogates = protocol.on_board(run, scored=scored)
+    ranked = [name for name in protocol.ranked if name in protocol.measures_of(run)]
+    return [
+        of_run(
+            run,
+            protocol.observe(run, model=name),
+            protocol.measures_of(run),
+            ranked=ranked,
+            shown=protocol.compared,
+            against=against,
+            surrogates=surrogates,
+        )
+        for name in names
+    ]
 
 
 def write_board(sources: Sequence[Path], out: Path, **options: Any) -> Path:
     """Write a leaderboard of runs and result files into the folder `out` and return its page."""
     from counterfoil.report import board
 
-    return board.write_board(sources, out, report=write_report, **options)
+    return board.write_board(
+        sources,
+        out,
+        results=lambda run, scored: result_files(run, scored=scored),
+        report=lambda runs, folder, limit: write_report(runs, folder, pictures=limit),
+        **options,
+    )

@@ -1,43 +1,355 @@
-"""The gallery's data, as scripts: an overview that filters work on, and each image's history in parts loaded when asked for.
+"""The gallery: what became of each image, which images are shown, and their data as scripts.
+
+Of a large run half of the images are those with the most confident mistakes, half a random choice. Trials are streamed; only
+those that are shown are held.
 
 data/run-1.js              names: the run's label, models, oracle and classes
-data/gallery-1.js          an entry a trial, enough to filter by and to draw a card
-data/history-1-001.js      entries and histories of some images, all trials of an image together: what the page of one needs
+data/gallery-1.js          an entry per trial, enough to filter by and to draw a card
+data/history-1-001.js      entries and histories of some images, all trials of an image together
 """
 
 from __future__ import annotations
 
+import hashlib
+import heapq
 import json
 import math
-from dataclasses import asdict
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, get_args
 
-from counterfoil.core.records import Prediction, Verdict
-from counterfoil.report.collect import Collected, Shown, part_name, path_answers
-from counterfoil.report.pictures import Album, Stored, Strip, strip
+from counterfoil.core.naming import part_name
+from counterfoil.core.records import Picture, Prediction, Trial, Verdict
+from counterfoil.report.images import ReportImages, TrialImages, trial_images
+from counterfoil.report.page import ImagePair, StoredImage
+from counterfoil.store import Run
+
+Outcome = Literal["fooled", "kept", "already wrong", "unvalidated", "rejected", "skipped", "made"]
+
+OUTCOMES: Final[dict[Outcome, str]] = {
+    "fooled": "the model was right on the plain reconstruction and is wrong on the made image",
+    "kept": "the model is right on the made image",
+    "already wrong": "the model was wrong on the plain reconstruction already, before the search began",
+    "unvalidated": "the oracle rejected the plain reconstruction, so nothing was made, or later what had been made",
+    "skipped": "the source image could not be used",
+}
+"""What can become of an image that is searched from."""
+
+WORDED: Final[dict[Outcome, str]] = {
+    "fooled": "the model is wrong on the made image, and was not wrong on its source",
+    "kept": "the model is right on the made image",
+    "already wrong": "the model was wrong on the source image already",
+    "unvalidated": "the oracle does not see the class in the made image, so it does not count",
+    "rejected": "a check rejected the image",
+    "made": "the image was made; choose a model to see its answer",
+    "skipped": "the source image could not be used",
+}
+"""The same for images made from words."""
+
+ENDINGS: Final[dict[str, str]] = {
+    "budget": "all steps were taken and the oracle rejected none",
+    "oracle": "the oracle rejected the next step; the last accepted image was kept",
+    "fooled": "the model was fooled, and the run was told to stop there",
+    "queries": "all allowed model calls were spent",
+    "unvalidated": "the oracle rejected the plain reconstruction",
+    "skipped": "the source image could not be used",
+    "made": "the image was made",
+    "rejected": "a check rejected the image",
+}
+
+ARMS: Final[dict[str, str]] = {
+    "guided": "steps that raise the tested model's loss",
+    "random": "control: steps of the same length in random directions",
+    "edited": "an image changed to fit an edited caption",
+    "painted": "an image painted from words alone",
+}
+
+
+def outcome(
+    trial: Trial,
+    *,
+    clean: Prediction | None = None,
+    reconstruction: Prediction | None = None,
+    made: Prediction | None = None,
+    verdict: Verdict | None = None,
+) -> Outcome:
+    """The outcome of a trial, from the tested model's answers about its images and the oracle's about the one that was made."""
+    if trial.ending in ("skipped", "unvalidated", "rejected"):
+        return trial.ending
+    if trial.arm in ("edited", "painted"):
+        return _worded(clean, made, verdict)
+    if verdict is not None and verdict.keeps_label is False:  # judged later, as people do
+        return "unvalidated"
+    if _right(made, trial, last=True):
+        return "kept"
+    return "fooled" if _right(reconstruction, trial, last=False) else "already wrong"
+
+
+def _worded(clean: Prediction | None, made: Prediction | None, verdict: Verdict | None) -> Outcome:
+    if verdict is not None and verdict.keeps_label is False:
+        return "unvalidated"
+    if made is None:
+        return "made"
+    if made.correct:
+        return "kept"
+    return "already wrong" if clean is not None and not clean.correct else "fooled"
+
+
+def _right(prediction: Prediction | None, trial: Trial, *, last: bool) -> bool:
+    """Whether the model was right, from its prediction or, where that is missing, from the search's path."""
+    if prediction is not None:
+        return prediction.correct
+    return bool(trial.path_predicted) and trial.path_predicted[-1 if last else 0] == trial.label
+
+
+PICTURES: tuple[Picture, ...] = get_args(Picture)
+SKIPPED_LISTED = 500  # skipped pictures named on the page; all of them are in the downloads
+
+
+@dataclass(frozen=True)
+class TrialAnswers:
+    """What the run's own model and oracle said of a trial's pictures."""
+
+    model: Mapping[Picture, Prediction]
+    oracle: Mapping[Picture, Verdict]
+
+    def outcome(self, trial: Trial) -> Outcome:
+        """What became of the trial."""
+        said = self.model
+        return outcome(
+            trial,
+            clean=said.get("clean"),
+            reconstruction=said.get("reconstruction"),
+            made=said.get("made"),
+            verdict=self.oracle.get("made"),
+        )
+
+
+class OwnAnswers:
+    """Everything the run's own model and oracle said, by trial. The control arm shares the first pictures with the guided one."""
+
+    def __init__(self, run: Run, model: str) -> None:
+        oracle = part_name(run.spec.get("oracle"))
+        self._model: dict[tuple[str, Picture], Prediction] = {}
+        self._oracle: dict[tuple[str, Picture], Verdict] = {}
+        self.other_models: set[str] = set()
+        self.other_oracles: set[str] = set()
+        for prediction in run.predictions():
+            if prediction.model == model:
+                self._model[_key(prediction.trial_id, prediction.picture)] = prediction
+            else:
+                self.other_models.add(prediction.model)
+        for verdict in run.verdicts():
+            if verdict.oracle == oracle:
+                key = _key(verdict.trial_id, verdict.picture)
+                self._oracle[key] = verdict if verdict.keeps_label is not None else self._oracle.get(key, verdict)
+            else:
+                self.other_oracles.add(verdict.oracle)
+
+    def of(self, trial: Trial) -> TrialAnswers:
+        """What was said of one trial's pictures."""
+        keys: dict[Picture, tuple[str, Picture]] = {picture: _key(trial.trial_id, picture) for picture in PICTURES}
+        return TrialAnswers(
+            {picture: self._model[key] for picture, key in keys.items() if key in self._model},
+            {picture: self._oracle[key] for picture, key in keys.items() if key in self._oracle},
+        )
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One trial of the gallery with all that is known of it."""
+
+    key: str  # unique in the report, and part of an address
+    trial: Trial
+    said: TrialAnswers
+    outcome: Outcome
+    others: tuple[Prediction | Verdict, ...] = ()  # what models and oracles that were asked later said, their last word
+
+    def scored(self) -> dict[str, dict[Picture, Prediction]]:
+        """What each other model said, by its name and by picture."""
+        found: dict[str, dict[Picture, Prediction]] = {}
+        for each in self.others:
+            if isinstance(each, Prediction):
+                found.setdefault(each.model, {})[each.picture] = each
+        return found
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A run as the report shows it."""
+
+    run: Run
+    number: int  # 1, 2, … in the report
+    label: str
+    model: str  # whose answers outcomes are of
+    results: Mapping[str, Any] | None
+    answers: OwnAnswers
+    shown: tuple[Entry, ...]
+    images: int  # complete by now, skipped ones included
+    expected: int | None  # how many there will be when the run is finished
+    tally: Mapping[str, Mapping[str, int]]  # arm → outcome → trials
+    endings: Mapping[str, int]  # of the guided arm
+    skipped: Sequence[Trial] = field(default_factory=tuple)
+    skipped_count: int = 0
+
+    @property
+    def validated(self) -> int:
+        """Images whose picture the oracle accepts; while the run is not finished, those with a picture."""
+        accepted = self.count("validated")
+        return accepted if accepted is not None else self.made
+
+    @property
+    def made(self) -> int:
+        """Images with a picture that the oracle has not rejected."""
+        return sum(count for name, count in self.tally.get("guided", {}).items() if name not in ("unvalidated", "skipped"))
+
+    def count(self, name: str) -> int | None:
+        """One of the counts in the results; None where there is none."""
+        counts = (self.results or {}).get("counts")
+        found = counts.get(name) if isinstance(counts, Mapping) else None
+        return found if isinstance(found, int) else None
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the gallery shows some of the images only."""
+        return len({each.trial.image_id for each in self.shown}) < self.images - self.skipped_count
+
+    def class_name(self, index: int, said: str = "") -> str:
+        """The name of a class; for one outside the run's, that of what the model `said`, where it is known."""
+        return answer_name(self.run, index, said)
+
+
+def answer_name(run: Run, index: int, said: str = "") -> str:
+    """What an answer is called: by the run's class or, beyond these, by what the model itself calls it."""
+    return run.classes[index] if 0 <= index < len(run.classes) else said or "another class"
+
+
+def path_answers(trial: Trial) -> list[tuple[int, str]]:
+    """The model's answers along a search, each as a class of the run or -1, and what it calls one outside them."""
+    return list(zip(trial.path_predicted, trial.path_said or [""] * len(trial.path_predicted), strict=True))
+
+
+def collect(run: Run, *, number: int, label: str, pictures: int, model: str | None = None) -> Collected:
+    """Read a run; the gallery gets `pictures` of its images."""
+    model = part_name(run.spec.get("model")) if model is None else model
+    answers = OwnAnswers(run, model)
+    tally: dict[str, Counter[str]] = {}
+    endings: Counter[str] = Counter()
+    skipped: list[Trial] = []
+    ids: set[str] = set()
+    images: set[str] = set()
+    mistakes: dict[str, float] = {}
+    for trial in run.trials:
+        images.add(trial.image_id)
+        said = answers.of(trial)
+        found = said.outcome(trial)
+        tally.setdefault(trial.arm, Counter())[found] += 1
+        if found == "fooled" and trial.arm != "random" and (last := said.model.get("made")) is not None:
+            mistakes[trial.image_id] = max(mistakes.get(trial.image_id, 0.0), last.confidence)
+        if trial.arm == "guided":
+            endings[trial.ending] += 1
+        if trial.ending != "skipped":
+            ids.add(trial.image_id)
+        elif len(skipped) < SKIPPED_LISTED:
+            skipped.append(trial)
+    total = run.provenance.get("images")
+    return Collected(
+        run=run,
+        number=number,
+        label=label,
+        model=model,
+        results=run.results,
+        answers=answers,
+        shown=_shown(run, answers, chosen=_choose(ids, pictures, mistakes), number=number),
+        images=len(images),
+        expected=total if isinstance(total, int) else None,
+        tally=tally,
+        endings=endings,
+        skipped=sorted(skipped, key=lambda each: _natural(each.image_id)),
+        skipped_count=len(images) - len(ids),
+    )
+
+
+def mark(image_id: str) -> str:
+    """A short stand-in for an image's id in addresses."""
+    return hashlib.sha256(image_id.encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def _choose(ids: set[str], pictures: int, mistakes: Mapping[str, float]) -> set[str]:
+    """Half of the images by their most confident mistake, the rest a random choice that depends on the ids alone."""
+    worst = heapq.nlargest(pictures // 2, mistakes, key=lambda image_id: (mistakes[image_id], image_id))
+    chosen = set(worst) if len(ids) > pictures else set()
+    rest = heapq.nsmallest(pictures - len(chosen), ids - chosen, key=lambda image_id: (mark(image_id), image_id))
+    return chosen | set(rest)
+
+
+def _shown(run: Run, answers: OwnAnswers, *, chosen: set[str], number: int) -> tuple[Entry, ...]:
+    others = _others(run, answers, chosen)
+    shown = []
+    for trial in run.trials:
+        if trial.image_id in chosen and trial.ending != "skipped" and trial.arm != "source":
+            said = answers.of(trial)
+            key = f"{number}-{mark(trial.image_id)}-{mark(trial.variant)[:6] if trial.variant else trial.arm}"
+            later = tuple(each for picture in PICTURES for each in others.get(_key(trial.trial_id, picture), {}).values())
+            shown.append(Entry(key, trial, said, said.outcome(trial), later))
+    return tuple(sorted(shown, key=lambda each: (_natural(each.trial.image_id), each.trial.arm, _natural(each.trial.variant))))
+
+
+def _others(
+    run: Run, answers: OwnAnswers, chosen: set[str]
+) -> dict[tuple[str, Picture], dict[tuple[str, str], Prediction | Verdict]]:
+    """What was said later of the chosen images: by picture, then by role and name."""
+    found: dict[tuple[str, Picture], dict[tuple[str, str], Prediction | Verdict]] = {}
+    if answers.other_models:
+        for prediction in run.predictions():
+            if prediction.model in answers.other_models and _image_of(prediction.trial_id) in chosen:
+                key = _key(prediction.trial_id, prediction.picture)
+                found.setdefault(key, {})["model", prediction.model] = prediction
+    if answers.other_oracles:
+        for verdict in run.verdicts():
+            if verdict.oracle in answers.other_oracles and _image_of(verdict.trial_id) in chosen:
+                found.setdefault(_key(verdict.trial_id, verdict.picture), {})["oracle", verdict.oracle] = verdict
+    return found
+
+
+def _image_of(trial_id: str) -> str:
+    return trial_id.rpartition("#")[0]
+
+
+def _key(trial_id: str, picture: Picture) -> tuple[str, Picture]:
+    """Where an answer is kept: by trial for what was made, by image for the pictures that all arms share."""
+    return (trial_id if picture == "made" else _image_of(trial_id), picture)
+
+
+def _natural(text: str) -> list[tuple[int, int, str]]:
+    """A key that puts `img 2` before `img 10`."""
+    return [(0, int(piece), "") if piece.isdecimal() else (1, 0, piece) for piece in re.split(r"(\d+)", text) if piece]
+
 
 PART = 60  # images whose histories are in one file
 
 
-def write_gallery(collected: Collected, out: Path, album: Album) -> list[str]:
+def write_gallery(collected: Collected, out: Path, images: ReportImages) -> list[str]:
     """Write a run's pictures and data; the scripts that the page has to load, as paths from the report's folder."""
     (out / "data").mkdir(parents=True, exist_ok=True)
     number, run = collected.number, collected.run
     names = {
         "run": number,
         "label": collected.label,
-        "model": part_name(run, "model"),
-        "oracle": part_name(run, "oracle"),
+        "model": collected.model,
+        "oracle": part_name(run.spec.get("oracle")),
         "scored": sorted(collected.answers.other_models),
         "classes": list(run.classes),
     }
     entries: list[dict[str, Any]] = []
     histories: dict[int, list[dict[str, Any]]] = {}
-    images: dict[str, int] = {}
+    parts: dict[str, int] = {}
     for shown in collected.shown:
-        part = images.setdefault(shown.trial.image_id, len(images)) // PART + 1
-        entries.append({**_entry(shown, strip(album, run.path, shown.trial)), "part": part})
+        part = parts.setdefault(shown.trial.image_id, len(parts)) // PART + 1
+        entries.append({**_entry(shown, trial_images(images, run.path, shown.trial)), "part": part})
         histories.setdefault(part, []).append({**entries[-1], "history": _history(shown)})
     _script(out / f"data/run-{number}.js", "name", names)
     _script(out / f"data/gallery-{number}.js", "add", {"run": number, "entries": entries})
@@ -52,10 +364,10 @@ def _script(path: Path, call: str, data: Any) -> None:
     path.write_text(f"counterfoil.{call}({text});\n", encoding="ascii")
 
 
-def _entry(shown: Shown, pictures: Strip) -> dict[str, Any]:
+def _entry(shown: Entry, pictures: TrialImages) -> dict[str, Any]:
     trial, said = shown.trial, shown.said
     named = {"clean": trial.clean, "reconstruction": trial.reconstruction, "made": trial.image}
-    found: dict[str, Stored | None] = {name: getattr(pictures, name) for name in asdict(pictures)}
+    found: dict[str, StoredImage | None] = {name: getattr(pictures, name) for name in asdict(pictures)}
     return {
         "key": shown.key,
         "id": trial.image_id,
@@ -66,7 +378,7 @@ def _entry(shown: Shown, pictures: Strip) -> dict[str, Any]:
         "steps": trial.steps,
         **({"rejected": [trial.rejected_as, _short(trial.rejected_score)]} if trial.ending == "oracle" else {}),
         **{name: getattr(trial, name) for name in ("factor", "value", "reason") if getattr(trial, name)},
-        "pictures": {name: [each.full, each.thumb] if each.thumb else [each.full] for name, each in found.items() if each},
+        "images": {name: [each.full, each.thumb] if each.thumb else [each.full] for name, each in found.items() if each},
         "missing": [name for name, path in named.items() if path and found[name] is None],
         "model": {picture: _prediction(each) for picture, each in said.model.items()},
         "scored": {who: {picture: _prediction(each) for picture, each in told.items()} for who, told in shown.scored().items()},
@@ -74,7 +386,7 @@ def _entry(shown: Shown, pictures: Strip) -> dict[str, Any]:
     }
 
 
-def _history(shown: Shown) -> dict[str, Any]:
+def _history(shown: Entry) -> dict[str, Any]:
     trial = shown.trial
     return {
         "queries": trial.queries,
@@ -107,3 +419,29 @@ def _other(said: Prediction | Verdict) -> dict[str, Any]:
 def _short(value: float) -> float | None:
     """Five significant digits; nothing for what is not a number."""
     return float(f"{value:.5g}") if math.isfinite(value) else None
+
+
+def pair_of(collected: Collected, entry: Entry, images: ReportImages, *, note: str = "") -> ImagePair:
+    """One trial as a pair: its source, or what it was redrawn to, and what was made of it."""
+    trial, answer = entry.trial, entry.said.model.get("made")
+    return ImagePair(
+        before=images.keep(collected.run.path, trial.clean),
+        after=images.keep(collected.run.path, trial.image),
+        truth=collected.class_name(trial.label),
+        answer=collected.class_name(answer.predicted, answer.said) if answer else "not asked",
+        right=bool(answer and answer.correct),
+        confidence=answer.confidence if answer else None,
+        note=note,
+        key=entry.key,
+    )
+
+
+def strongest(entries: Sequence[Entry], most: int) -> list[Entry]:
+    """The most confident mistakes that the made image caused, one per class first."""
+    wrong = [each for each in entries if each.outcome == "fooled" and each.trial.arm != "random" and "made" in each.said.model]
+    wrong.sort(key=lambda each: (-each.said.model["made"].confidence, each.key))
+    first: dict[int, Entry] = {}
+    for each in wrong:
+        first.setdefault(each.trial.label, each)
+    ordered = [*first.values(), *(each for each in wrong if first[each.trial.label] is not each)]
+    return ordered[:most]

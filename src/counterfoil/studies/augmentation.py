@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from counterfoil.core.errors import UsageError
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.fmr import Outcomes, read_outcomes
 from counterfoil.parts import images, registry
 from counterfoil.parts import labels as names
 from counterfoil.parts.contracts import Model
 from counterfoil.parts.weights import fingerprint
 from counterfoil.protocols.assembly import Given
+from counterfoil.protocols.fmr.results import Outcomes, read_outcomes
 from counterfoil.store import Run
 from counterfoil.studies.base import Findings, Study, StudyRow, StudyTable, difference, positive
 from counterfoil.studies.models import matrix

@@ -18,8 +18,8 @@ from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.core.spec.base import Data, Part, Strict
 from counterfoil.metrics.comparison import Paired, pair_of
-from counterfoil.metrics.fmr import MEASURES, Outcomes, observations_of, scores
 from counterfoil.metrics.tables import estimate_text
+from counterfoil.protocols.fmr.results import MEASURES, Outcomes, observations_of, scores
 
 if TYPE_CHECKING:
     from counterfoil.studies.runs import Runs

@@ -9,9 +9,9 @@ from typing import Any
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.comparison import agreement_across
-from counterfoil.metrics.fmr import MEASURES, Outcomes, observations_of, read_outcomes
 from counterfoil.metrics.tables import estimate_text
-from counterfoil.metrics.transfer import transfer
+from counterfoil.protocols.fmr.results import MEASURES, Outcomes, observations_of, read_outcomes
+from counterfoil.protocols.fmr.transfer import transfer
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, apart, difference, positive, row, world
 from counterfoil.studies.pooling import mined, pooled
 from counterfoil.studies.runs import Runs

@@ -31,8 +31,8 @@ from counterfoil.metrics.estimate import (
     estimate,
     few_to_divide_by,
 )
-from counterfoil.metrics.fmr import Outcomes, audit, ended_by_oracle, read_outcomes, scores
 from counterfoil.metrics.significance import order_agreement
+from counterfoil.protocols.fmr.results import Outcomes, audit, ended_by_oracle, read_outcomes, scores
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable
 from counterfoil.studies.runs import Runs
 

@@ -19,8 +19,8 @@ from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.answers import NO, YES
 from counterfoil.metrics.estimate import Difference, Share, Statistic, estimate
-from counterfoil.metrics.fmr import Outcomes
-from counterfoil.metrics.transfer import HARM, harmed
+from counterfoil.protocols.fmr.results import Outcomes
+from counterfoil.protocols.fmr.transfer import HARM, harmed
 
 _NONE = "no image that all of them miss"
 

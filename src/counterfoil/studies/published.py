@@ -25,9 +25,9 @@ from counterfoil.core.spec import part
 from counterfoil.core.spec.base import Data, Part, Strict
 from counterfoil.core.tables import parse_yaml, read_text
 from counterfoil.metrics.answers import models_of
-from counterfoil.metrics.fmr import Outcomes, read_outcomes, scores
 from counterfoil.metrics.significance import kendall
 from counterfoil.metrics.tables import estimate_text
+from counterfoil.protocols.fmr.results import Outcomes, read_outcomes, scores
 from counterfoil.store import Run
 
 if TYPE_CHECKING:

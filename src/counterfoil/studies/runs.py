@@ -11,10 +11,10 @@ from counterfoil import protocols
 from counterfoil.core import spec as specs
 from counterfoil.core.naming import default_folder
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.fmr import Outcomes, read_outcomes
 from counterfoil.parts.contracts import Model
 from counterfoil.protocols import rescoring
 from counterfoil.protocols.assembly import Given
+from counterfoil.protocols.fmr.results import Outcomes, read_outcomes
 from counterfoil.store import Run
 from counterfoil.studies.base import StudySettings
 

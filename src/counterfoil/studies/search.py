@@ -23,11 +23,11 @@ from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.answers import NO, YES
 from counterfoil.metrics.estimate import Difference, Ratio, Share, Statistic, estimate
-from counterfoil.metrics.fmr import Outcomes, read_outcomes, scores
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, Model, Sample, provenance_of, to_device
 from counterfoil.parts.labels import Aliases
 from counterfoil.protocols.assembly import Given, columns_of, open_data
+from counterfoil.protocols.fmr.results import Outcomes, read_outcomes, scores
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, difference, positive, within
 from counterfoil.studies.runs import Runs
 

@@ -21,10 +21,10 @@ from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.engine.device import synchronize
 from counterfoil.engine.scheduler import Engine, Job, SearchResult
-from counterfoil.metrics.fmr import Outcomes, read_outcomes, scores
 from counterfoil.parts.generators.sparse import SparseGenerator
 from counterfoil.parts.generators.sparse import mask as masks
 from counterfoil.protocols.assembly import Assembly, assemble
+from counterfoil.protocols.fmr.results import Outcomes, read_outcomes, scores
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, difference, within, world
 from counterfoil.studies.runs import Runs
 from counterfoil.studies.sparse_fit.cells import CellSettings, fit_cells

@@ -182,12 +182,12 @@ def _site(request: Request, visitor: Visitor, key: str, make: Make) -> Response:
 
 def _distinct(folders: list[Path]) -> list[Path]:
     """The runs that can be on a board, each result once: a folder may hold copies, which a board refuses."""
-    from counterfoil.report.board import entries_of
+    from counterfoil.protocols.reading import result_files
 
     chosen: dict[str, Path] = {}
     for folder in folders:
         with suppress(CounterfoilError), blaming(folder.name):
-            for entry in entries_of(open_run(folder)):
+            for entry in result_files(open_run(folder)):
                 chosen.setdefault(entry.identity, folder)
     if not chosen:
         raise CounterfoilError("none of the finished runs has a result that a board can show")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from counterfoil import protocols
-from counterfoil.metrics.imagenet_d import results
+from counterfoil.protocols.imagenet_d.results import results
 from counterfoil.report.datasheet import SET_FILE, TABLE
 from counterfoil.report.export import export
 from counterfoil.store import Run, open_run

@@ -12,11 +12,11 @@ from counterfoil import protocols, store
 from counterfoil.core.errors import BadData, BadRun, BadSpec, LabelMismatch, RunFailed
 from counterfoil.core.records import Verdict
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.imagenet_d import BIAS, read_paintings, results
 from counterfoil.metrics.significance import holm
 from counterfoil.parts.images import png
 from counterfoil.protocols import rescoring
 from counterfoil.protocols.imagenet_d import imagenet_d
+from counterfoil.protocols.imagenet_d.results import BIAS, read_paintings, results
 from counterfoil.store.stages import open_table
 from tests.protocols.imagenet_d.world import THINGS, SquareModel, SquarePainter, _draw, given, spec, values
 

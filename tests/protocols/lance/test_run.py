@@ -12,11 +12,11 @@ from counterfoil import protocols, store
 from counterfoil.core.errors import BadData, BadRun, BadSpec, UsageError
 from counterfoil.core.records import Verdict
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.lance import lance_results
 from counterfoil.parts import images
 from counterfoil.parts.contracts import Caption, Proposals
 from counterfoil.parts.datasets.tars import webdataset
 from counterfoil.protocols import rescoring
+from counterfoil.protocols.lance.results import lance_results
 from tests.parts.datasets.made import shard
 from tests.protocols.lance import world
 

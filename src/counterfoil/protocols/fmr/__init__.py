@@ -14,7 +14,8 @@ from counterfoil.store import Run
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure, Observations
     from counterfoil.metrics.tables import Table
-    from counterfoil.report.cautions import Caution
+    from counterfoil.report.page import Caution, Page
+    from counterfoil.report.site import Site
 
 
 class Fmr(Protocol):
@@ -25,6 +26,8 @@ class Fmr(Protocol):
     spec = FmrSpec
     compared = ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched")
     held = ("SA", "FMR")
+    ranked = ("FMR_matched", "FMR")
+    against_model = True
     clean = "SA"
 
     def run(self, spec: FmrSpec, out: Path, *, stage: str | None = None, **options: Any) -> Run:
@@ -58,19 +61,19 @@ class Fmr(Protocol):
     @property
     def measures(self) -> Mapping[str, Measure]:
         """Everything in a run's results, and the accuracy drops."""
-        from counterfoil.metrics.fmr import MEASURES
+        from counterfoil.protocols.fmr.results import MEASURES
 
         return MEASURES
 
     def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
         """Compute SA, PA, FMR and what stands around them."""
-        from counterfoil.metrics.fmr import fmr_results
+        from counterfoil.protocols.fmr.results import fmr_results
 
         return fmr_results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
 
     def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
         """Read one row per source image."""
-        from counterfoil.metrics.fmr import observe
+        from counterfoil.protocols.fmr.results import observe
 
         return observe(run, model=model, oracle=oracle)
 
@@ -87,17 +90,17 @@ class Fmr(Protocol):
 
     def cautions(self, run: Run, results: Mapping[str, Any], *, model: str | None = None) -> list[Caution]:
         """List what to know before believing results; of another model only what is easily misread."""
-        from counterfoil.report.cautions import about_results
+        from counterfoil.protocols.fmr.cautions import cautions_of
 
         accepted = results["counts"]["validated"]
-        found = about_results(results, classes=len(run.classes), validated=accepted) if accepted else []
+        found = cautions_of(results, classes=len(run.classes)) if accepted else []
         return [each for each in found if model is None or each.kind == "care"]  # the steps were guided against the run's own
 
-    def write_report(self, runs: Sequence[Run], out: Path, *, pictures: int) -> Path:
-        """Write a page about FMR runs."""
-        from counterfoil.report.folder import write_report
+    def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
+        """Make a page for each run and, of several, a comparison before them."""
+        from counterfoil.protocols.fmr.page import pages
 
-        return write_report(runs, out, pictures=pictures)
+        return pages(runs, labels, site)
 
 
 fmr = Fmr()

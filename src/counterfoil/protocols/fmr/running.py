@@ -16,12 +16,12 @@ from counterfoil import store
 from counterfoil.core.errors import BadImage
 from counterfoil.core.spec import FmrSpec
 from counterfoil.engine.scheduler import Engine
-from counterfoil.metrics.fmr import fmr_results
 from counterfoil.parts.contracts import Dataset, Sample
 from counterfoil.protocols import provenance, speed, strict
 from counterfoil.protocols.assembly import Assembly, Given, assemble
 from counterfoil.protocols.fmr import preflight
 from counterfoil.protocols.fmr.climbed import Outcome, record, skipped
+from counterfoil.protocols.fmr.results import fmr_results
 from counterfoil.protocols.pipeline import in_background
 from counterfoil.protocols.ray.execution import LOCAL, Execution
 from counterfoil.store import Run, Writer, layout

@@ -18,6 +18,8 @@ from counterfoil.store import Run
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure, Observations
     from counterfoil.metrics.tables import Table
+    from counterfoil.report.page import Page
+    from counterfoil.report.site import Site
 
 
 class ImagenetD(Protocol):
@@ -28,6 +30,7 @@ class ImagenetD(Protocol):
     spec = ImagenetDSpec
     compared = ("accuracy", "accuracy_painted", "drop")
     held = ("accuracy",)
+    ranked = ("accuracy",)
     clean = "accuracy_painted"
 
     def run(self, spec: ImagenetDSpec, out: Path, **options: Any) -> Run:
@@ -56,7 +59,7 @@ class ImagenetD(Protocol):
     @property
     def measures(self) -> Mapping[str, Measure]:
         """The accuracies of one model on the set and on all that was painted."""
-        from counterfoil.metrics.imagenet_d import MEASURES
+        from counterfoil.protocols.imagenet_d.results import MEASURES
 
         return MEASURES
 
@@ -66,29 +69,38 @@ class ImagenetD(Protocol):
 
     def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
         """Compute accuracies before and after mining, for all models together."""
-        from counterfoil.metrics.imagenet_d import results
+        from counterfoil.protocols.imagenet_d.results import results
 
         return results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
 
     def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
         """Read one row per painted image that shows its object."""
-        from counterfoil.metrics.imagenet_d import observe
+        from counterfoil.protocols.imagenet_d.results import observe
 
         return observe(run, model=model, oracle=oracle)
 
     def models(self, run: Run, *, scored: bool = False) -> list[str]:
         """List classifiers and vision-language models that took no part in choosing the set."""
-        from counterfoil.metrics.answers import models_of
-        from counterfoil.metrics.imagenet_d import surrogates_of, tested
+        from counterfoil.metrics.answers import models_of, surrogates_of
+        from counterfoil.protocols.imagenet_d.results import tested
 
         own = tested(run)
         others = [name for name in models_of(run) if name not in (*own, *surrogates_of(run))] if scored else []
         return [*own, *others]
 
+    def on_board(self, run: Run, *, scored: bool = False) -> tuple[list[str], list[str]]:
+        """List every classifier that answered; surrogates are marked, and vision-language models were asked something else."""
+        from counterfoil.metrics.answers import models_of, surrogates_of
+        from counterfoil.protocols.imagenet_d.results import chats_of
+
+        chats = chats_of(run)
+        return [name for name in models_of(run) if name not in chats], surrogates_of(run)
+
     def remarks(self, runs: Sequence[Run], models: Mapping[str, str]) -> list[str]:
         """Name models that the set was made against, and those that were asked an easier question."""
         from counterfoil.core.naming import part_name
-        from counterfoil.metrics.imagenet_d import chats_of, surrogates_of
+        from counterfoil.metrics.answers import surrogates_of
+        from counterfoil.protocols.imagenet_d.results import chats_of
 
         asked = {*models.values(), *(part_name(part) for run in runs for part in run.spec.get("models") or ())}
         unfair = sorted({name for run in runs for name in surrogates_of(run)} & asked)
@@ -105,7 +117,7 @@ class ImagenetD(Protocol):
 
     def unfair(self, run: Run, model: str, measures: Sequence[str]) -> str:
         """Refuse a model on a set that its own mistakes chose; what was painted before that is fair."""
-        from counterfoil.metrics.imagenet_d import surrogates_of
+        from counterfoil.metrics.answers import surrogates_of
 
         chosen = [name for name in measures if name != "accuracy_painted"]
         if not chosen or model not in surrogates_of(run):
@@ -125,11 +137,11 @@ class ImagenetD(Protocol):
         """Count the images and those in the set."""
         return f"{counts['readable']} pictures, {counts['validated']} in the set"
 
-    def write_report(self, runs: Sequence[Run], out: Path, *, pictures: int) -> Path:
-        """Write a page about ImageNet-D runs."""
-        from counterfoil.report.imagenet_d import write
+    def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
+        """Make a page for each run and, of several, a comparison before them."""
+        from counterfoil.protocols.imagenet_d.page import pages
 
-        return write(runs, out, pictures=pictures)
+        return pages(runs, labels, site)
 
 
 imagenet_d = ImagenetD()

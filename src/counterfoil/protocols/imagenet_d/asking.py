@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from counterfoil.core.lots import lot
-from counterfoil.metrics.imagenet_d import answers_table
 from counterfoil.parts import imagenet
 from counterfoil.protocols.imagenet_d.bench import Bench
 from counterfoil.protocols.imagenet_d.questions import Question, ask
+from counterfoil.protocols.imagenet_d.results import answers_table
 from counterfoil.protocols.imagenet_d.stages import count
 from counterfoil.protocols.workbench import picture
 from counterfoil.store.stages import Blobs, Item, Items, Made, Row, Stages, Table

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from counterfoil.core.records import Prediction, Trial, Verdict
-from counterfoil.metrics.imagenet_d import results
 from counterfoil.protocols.class_reader import recorded
 from counterfoil.protocols.imagenet_d import stages as steps
 from counterfoil.protocols.imagenet_d.asking import ask_all
 from counterfoil.protocols.imagenet_d.bench import Bench, assemble
+from counterfoil.protocols.imagenet_d.results import results
 from counterfoil.protocols.staged import StagedProtocol
 from counterfoil.store import Writer
 from counterfoil.store.stages import Row, Stages, Table, image_of

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from counterfoil.core.errors import BadData, BadImage
-from counterfoil.metrics.imagenet_d import answers_table, looks_table
 from counterfoil.metrics.mining import Candidate, Look, embedding_hash, perceptual_hash, select
 from counterfoil.parts import images
 from counterfoil.parts.calls import paint, painting_fault
 from counterfoil.protocols.imagenet_d.bench import Bench
+from counterfoil.protocols.imagenet_d.results import answers_table, looks_table
 from counterfoil.protocols.workbench import picture
 from counterfoil.store.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
 

@@ -13,6 +13,8 @@ from counterfoil.store import Run
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure, Observations
     from counterfoil.metrics.tables import Table
+    from counterfoil.report.page import Page
+    from counterfoil.report.site import Site
 
 
 class Lance(Protocol):
@@ -23,6 +25,7 @@ class Lance(Protocol):
     spec = LanceSpec
     compared = ("SA", "accuracy_edited", "drop", "sensitivity")
     held = ("SA", "drop")
+    ranked = ("drop",)
     clean = "SA"
 
     def run(self, spec: LanceSpec, out: Path, **options: Any) -> Run:
@@ -46,21 +49,25 @@ class Lance(Protocol):
     @property
     def measures(self) -> Mapping[str, Measure]:
         """Everything in a run's results; drops and sensitivities are the better the smaller they are."""
-        from counterfoil.metrics.lance import MEASURES
+        from counterfoil.protocols.lance.results import MEASURES
 
         return MEASURES
 
     def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
         """Compute accuracies, drops and sensitivity, by factor and class."""
-        from counterfoil.metrics.lance import lance_results
+        from counterfoil.protocols.lance.results import lance_results
 
         return lance_results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
 
     def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
         """Read one row per source image and one per edit of it."""
-        from counterfoil.metrics.lance import observe
+        from counterfoil.protocols.lance.results import observe
 
         return observe(run, model=model, oracle=oracle)
+
+    def on_board(self, run: Run, *, scored: bool = False) -> tuple[list[str], list[str]]:
+        """List every model that was asked: the edits were made without any of them."""
+        return self.models(run, scored=True), []
 
     def tables(self, results: Mapping[str, Any]) -> list[Table]:
         """Put results into tables."""
@@ -72,11 +79,11 @@ class Lance(Protocol):
         """Count the images and the edits that the oracle accepted."""
         return f"{counts['readable']} images, {counts['accepted']} of {counts['edits']} edits accepted"
 
-    def write_report(self, runs: Sequence[Run], out: Path, *, pictures: int) -> Path:
-        """Write a page about LANCE runs."""
-        from counterfoil.report.lance import write
+    def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
+        """Make a page for each run and, of several, a comparison before them."""
+        from counterfoil.protocols.lance.page import pages
 
-        return write(runs, out, pictures=pictures)
+        return pages(runs, labels, site)
 
 
 lance = Lance()

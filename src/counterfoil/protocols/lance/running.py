@@ -7,9 +7,9 @@ and edits are files that people may correct between stages.
 
 from __future__ import annotations
 
-from counterfoil.metrics.lance import lance_results
 from counterfoil.protocols.lance import answers, captions, edits, pictures, realism, sources, trials
 from counterfoil.protocols.lance.bench import Bench, assemble
+from counterfoil.protocols.lance.results import lance_results
 from counterfoil.protocols.staged import StagedProtocol
 from counterfoil.store.stages import Stages
 

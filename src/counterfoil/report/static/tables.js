@@ -26,10 +26,9 @@
 
   function filter(table, controls) {
     const word = controls.querySelector(".table-filter").value.trim().toLocaleLowerCase();
-    const run = controls.querySelector(".table-run")?.value ?? "";
     let left = 0;
     for (const row of table.tBodies[0].rows) {
-      const fits = row.cells[0].dataset.value.toLocaleLowerCase().includes(word) && (run === "" || row.dataset.run === run);
+      const fits = (row.cells[0].dataset.value ?? row.cells[0].textContent).toLocaleLowerCase().includes(word);
       row.hidden = !fits;
       left += fits;
     }
@@ -44,8 +43,8 @@
         button.addEventListener("click", () => sort(table, button.closest("th"), button));
       }
     }
-    for (const controls of document.querySelectorAll(".filters[data-for]")) {
-      const table = document.getElementById(controls.dataset.for);
+    for (const controls of document.querySelectorAll(".filters.for-table")) {
+      const table = controls.parentElement.querySelector("table");
       controls.addEventListener("input", () => filter(table, controls));
     }
   });

@@ -1,0 +1,201 @@
+"""What to know before believing FMR's numbers: few images, a low floor, a costly generator, a search that found nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from counterfoil.core.naming import part_name, short_name
+from counterfoil.core.records import Estimate
+from counterfoil.metrics.tables import counted, estimate_text, p_is
+from counterfoil.report.gallery import Collected
+from counterfoil.report.page import Caution
+from counterfoil.report.provenance import about_images
+
+FLOOR = 5.0  # per cent: where accuracy is no higher, models can't be told apart
+WIDE = 15.0  # points of an interval
+GENERATOR_COST = 10.0  # points lost to the reconstruction alone
+
+KINDS = {
+    "autoencoder": "changes that an autoencoder's latent space can express",
+    "vqgan": "changes that a codebook of image patches can express",
+    "diffusion": "changes that a diffusion model finds natural",
+    "adm": "changes that a class-conditional diffusion model finds natural",
+    "style": "changes of style",
+    "gan": "changes that a GAN's latent space can express",
+    "pixels": "adversarial changes of single pixels",
+    "transforms": "common corruptions, chosen for the model",
+    "reconstruct": "one adversarial step between two reconstructions",
+}
+"""The robustness that an FMR with a generator of a kind is about."""
+
+
+def cautions_of(results: Mapping[str, Any], *, classes: int) -> list[Caution]:
+    """What to know of the numbers themselves before believing them."""
+    care = [*_about_images(results, classes), *_about_numbers(results)]
+    return [*(Caution("care", text) for text in care), *(Caution("note", text) for text in _about_controls(results))]
+
+
+def about_generators(every: Sequence[Collected]) -> list[Caution]:
+    """What an FMR is about with each of several generators: numbers compare within one."""
+    names = dict.fromkeys(part_name(each.run.spec.get("generator")) for each in every)
+    if len(names) < 2:
+        return []
+    about = [f"{short_name(name)} {KINDS.get(name.partition(':')[0], 'changes of its own')}" for name in names]
+    text = f"Each generator measures something else: {'; '.join(about)}. Compare models within one generator."
+    return [Caution("care", text)]
+
+
+def estimate_of(results: Mapping[str, Any] | None, name: str) -> Estimate | None:
+    entry = (results or {}).get(name)
+    return Estimate.from_dict(entry) if isinstance(entry, Mapping) and "value" in entry else None
+
+
+def curve_of(results: Mapping[str, Any], arm: str) -> list[tuple[float, Estimate]]:
+    points = [(float(entry["step"]), Estimate.from_dict(entry[arm])) for entry in results.get("curve") or []]
+    return [(step, found) for step, found in points if found.value is not None]
+
+
+def no_result(found: Collected) -> Iterator[str]:
+    readable = found.images - found.skipped_count
+    if found.images == 0:
+        yield "This run holds no images yet. Start it again with the same command."
+    elif found.results is None:
+        of = f" of {found.expected:,}" if found.expected else ""
+        yield (
+            f"This run is not finished: {found.images:,}{of} images are done, and the numbers are computed at the end. "
+            "The same command resumes it. The gallery shows what there is."
+        )
+    elif readable == 0:
+        yield f"None of the {counted(found.images, 'image')} could be read, so nothing was tested."
+    elif found.validated == 0 and (pending := found.count("pending")):
+        yield (
+            f"The oracle has accepted no image so far and has not decided on {pending:,}, so there is no PA and no FMR yet. "
+            "'counterfoil review' has people judge them, 'counterfoil judge' another oracle."
+        )
+    elif found.validated == 0 and found.endings.keys() - {"unvalidated", "skipped"}:
+        yield "The oracle accepted none of the images that were made, so there is no PA and no FMR."
+    elif found.validated == 0:
+        yield (
+            f"The oracle accepted none of the {counted(readable, 'plain reconstruction')}, so nothing was made and there is "
+            "no PA and no FMR. Check the oracle's class names and templates, and whether the generator can reconstruct "
+            "such images."
+        )
+
+
+def _about_images(results: Mapping[str, Any], classes: int) -> Iterator[str]:
+    clean, rate, counts = estimate_of(results, "SA"), estimate_of(results, "VR"), results.get("counts") or {}
+    chance = 100 / max(classes, 1)
+    if clean is not None and clean.value is not None and clean.value < 1.5 * chance:
+        yield (
+            f"Clean accuracy is {clean.value:.1f} %, {'hardly' if clean.value > chance else 'not'} above chance "
+            f"({chance:.1f} %). The model "
+            "may not be made for these classes, its input may be prepared wrongly, or class names are matched wrongly. "
+            "'counterfoil doctor' looks for the cause."
+        )
+    accepted, readable = counts.get("validated", 0), counts.get("readable", 0)
+    yield from (
+        each.text for each in about_images(accepted, f"{accepted:,} of {counted(readable, 'image')} were accepted by the oracle")
+    )
+    if rate is not None and rate.value is not None and rate.value < 50:
+        yield f"The oracle accepts {rate.value:.1f} % of the images. The numbers are about these, not about the whole set."
+    if pending := counts.get("pending"):
+        yield (
+            f"The oracle has not decided on {counted(pending, 'image')} yet. They count in SA alone, and other "
+            "numbers may change."
+        )
+
+
+def _about_numbers(results: Mapping[str, Any]) -> Iterator[str]:
+    fmr, matched, steps = estimate_of(results, "FMR"), estimate_of(results, "FMR_matched"), estimate_of(results, "steps")
+    clean, plain = estimate_of(results, "SA_matched"), estimate_of(results, "PA_reconstruction")
+    if fmr is not None and fmr.value is not None:
+        if fmr.value > 100 and matched is not None and matched.value is not None:
+            yield (
+                f"An FMR above 100 ({fmr.value:.1f}) does not mean that the model got better: the oracle accepted "
+                "images that are "
+                f"easier than the whole set. The matched FMR is {matched.value:.1f}."
+            )
+        if fmr.width > WIDE:
+            yield (
+                f"The FMR's interval spans {fmr.width:.1f} points; smaller differences between models can't be seen "
+                "on so few images."
+            )
+        if fmr.low is None and fmr.note:
+            yield f"The FMR of {fmr.value:.1f} has no interval, so it shows nothing yet: {fmr.note}."
+    if steps is not None and steps.value == 0:
+        yield "No step was kept, so PA is the accuracy on plain reconstructions and says nothing of a search."
+    elif steps is not None and steps.value is not None and steps.value < 0.5:
+        yield (
+            "More than half of the accepted images kept no step: what was scored there is the plain reconstruction. Where the "
+            "oracle rejected the first step, shorter ones say more."
+        )
+    yield from _floor(results)
+    before, after = (each.value if each is not None else None for each in (clean, plain))
+    if before is not None and after is not None and before - after > GENERATOR_COST:
+        yield (
+            f"The plain reconstruction alone takes accuracy from {before:.1f} % to {after:.1f} %: that part of the loss is the "
+            "generator's, not the search's."
+        )
+
+
+def _floor(results: Mapping[str, Any]) -> Iterator[str]:
+    """Where accuracy reaches the floor early, models can't be told apart; the curve says at which budget they would be."""
+    curve = curve_of(results, "guided")
+    start = curve[0][1].value if curve else None
+    reached = next((step for step, found in curve if (found.value or 0) <= FLOOR), None)
+    if reached is None or not start or reached >= curve[-1][0]:
+        return
+    half = min((step for step, _ in curve if step > 0), key=lambda step: abs((dict(curve)[step].value or 0) - start / 2))
+    yield (
+        f"Accuracy is at {dict(curve)[reached].value:.0f} % from step {reached:.0f} of {curve[-1][0]:.0f} on: "
+        "at this budget models "
+        f"can't be told apart. A budget of {half:.0f} ({dict(curve)[half].value:.0f} % left) separates them "
+        "best; or take a shorter step."
+    )
+
+
+def _about_controls(results: Mapping[str, Any]) -> Iterator[str]:
+    random, steps = estimate_of(results, "PA_random"), estimate_of(results, "steps")
+    if not results or (steps is not None and steps.value == 0):
+        return
+    if random is None or random.value is None:
+        if (results.get("counts") or {}).get("endings", {}).get("random"):
+            yield "The oracle accepted none of the random control's images, so what random steps break can't be told."
+        else:
+            yield "No random control was run, so what random steps break can't be told from what the search found."
+    elif text := against_random(results, only_unclear=True):
+        yield text
+
+
+def against_random(results: Mapping[str, Any], *, only_unclear: bool = False) -> str:
+    """Guided steps against random ones, image by image; with `only_unclear` nothing where guided steps clearly take more."""
+    entry = (results.get("arms") or {}).get("against_random") or {}
+    found = estimate_of({"": entry}, "") if entry else None
+    if found is None or found.value is None:
+        return ""
+    images = f"On the {counted(found.n, 'image')} accepted in both arms"
+    if found.low is None or found.high is None:
+        return f"{images}, nothing can be said of guided against random steps: {found.note}." if not only_unclear else ""
+    p = entry.get("p")
+    points = estimate_text(found, unit=" points") + (f", {p_is(p)}" if isinstance(p, float) else "")
+    if found.low > 0:
+        return "" if only_unclear else f"{images}, guided steps take {points} more accuracy than random ones of equal length."
+    if found.high < 0:
+        return (
+            f"{images}, guided steps take less accuracy than random ones of equal length ({points}): the search "
+            "goes the wrong way."
+        )
+    return (
+        f"{images}, guided and random steps of equal length can't be told apart ({points}): the search may "
+        "have found nothing of its own."
+    )
+
+
+def about_records(found: Collected, missing: int) -> Iterator[str]:
+    if found.skipped_count:
+        yield f"{counted(found.skipped_count, 'image')} could not be used and count nowhere; they are listed below."
+    if missing:
+        yield f"{counted(missing, 'image')} missing from the run directory or damaged; the gallery says which."
+    if found.run.resumed:
+        yield "The run was resumed with other versions or hardware than it began with; see How it was made."

@@ -1,0 +1,230 @@
+"""The leaderboard: a static site with one JSON file per result, which opens from disk and can be put on any web server.
+
+index.html               a table for each test that models took
+results/ID.json          the results; whoever submits one hands in such a file
+schema.json              what a result file holds, as a JSON schema
+reports/ID/              the report of the run behind a result, where the run was given
+board.json               marks the folder as a board, so that it may be written over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from counterfoil.core.errors import UsageError
+from counterfoil.metrics.comparison import compare, rank_text
+from counterfoil.metrics.tables import Cell, Column, Link, Table, counted
+from counterfoil.report import html
+from counterfoil.report.page import Block, Code, Fold, Page, Section
+from counterfoil.report.provenance import text
+from counterfoil.report.result_file import ResultFile, read, schema
+from counterfoil.report.site import copy_static, take_over, writing
+from counterfoil.store import Run, open_run
+from counterfoil.store.files import canonical
+
+_OWN = ("results", "reports")  # folders that are written anew
+_SHARED = ("colours.css", "look.css", "tables.js")
+_FIRST = ("painter.name", "grid", "data.name", "generator.name", "editor.name", "oracle.name")
+APART = 3  # settings named in a heading
+
+MARKS = {
+    "surrogate": "The images were made against this model, or kept because it missed them, so it does worse on them than models "
+    "that had no part.",
+    "shares weights with the oracle": "Where the model fails, the oracle fails too: its numbers are too good.",
+}
+"""The meaning of each badge."""
+
+Results = Callable[[Run, bool], list[ResultFile]]
+"""The results of a run, with those of models that were scored later where that is asked."""
+Report = Callable[[Sequence[Run], Path, int], Path]
+
+
+def write_board(
+    sources: Sequence[Path],
+    out: Path,
+    *,
+    results: Results,
+    report: Report,
+    scored: bool = False,
+    pictures: int = 60,
+    title: str = "Leaderboard",
+) -> Path:
+    """Write a board of runs and result files into the folder `out` and return its page.
+
+    Runs get a report each, with up to `pictures` images; 0 leaves reports out. A folder that holds an earlier board is written
+    over; one that holds anything else is refused.
+    """
+    if not sources:
+        raise UsageError("a board needs at least one result; give run directories or result files")
+    runs: list[tuple[Run, list[ResultFile]]] = []
+    every: list[ResultFile] = []
+    for source in sources:
+        if source.is_file():
+            every.append(read(source))
+            continue
+        run = open_run(source)
+        runs.append((run, results(run, scored)))
+        every += runs[-1][1]
+    reports = {each.identity: f"reports/{own[0].identity}/index.html" for _, own in runs for each in own} if pictures else {}
+    page = board_page(every, reports, title=title)  # refuses results given twice before anything is written
+    with writing(out, "board"):
+        take_over(out, "board", folders=_OWN)
+        (out / "results").mkdir()
+        for each in every:
+            (out / "results" / f"{each.identity}.json").write_bytes(canonical(each.model_dump(mode="json")))
+        (out / "schema.json").write_bytes(canonical(schema()))
+        copy_static(out, _SHARED)
+        for run, own in runs if pictures else ():
+            report([run], out / "reports" / own[0].identity, pictures)
+        (out / "index.html").write_bytes(html.render(page, brand="leaderboard"))
+    return out / "index.html"
+
+
+def board_page(every: Sequence[ResultFile], reports: Mapping[str, str], *, title: str = "Leaderboard") -> Page:
+    """The page: a section per test, those with most results first; `reports` gives addresses by a result's identity."""
+    tests: dict[str, list[ResultFile]] = {}
+    seen: set[str] = set()
+    for each in every:
+        if each.identity in seen:
+            raise UsageError(f"{each.model.name}: the same result twice ({each.identity}); give each once")
+        seen.add(each.identity)
+        tests.setdefault(each.test.identity, []).append(each)
+    groups = sorted(tests.values(), key=lambda group: (-len(group), group[0].test.identity))
+    heads = _headings(groups)
+    weights = _weights_of_others(every)
+    sections = [Section(heads[group[0].test.identity], _blocks(group, reports, weights)) for group in groups]
+    steps = (
+        "Test your model with the settings of one of the tables; every result file holds its specification.",
+        "counterfoil export RUN --format result -o result.json writes its result file.",
+        "counterfoil board --check result.json says whether its numbers follow from its rows.",
+        "Send the file to whoever keeps this board; it is built by counterfoil board RUN… result.json… -o SITE.",
+    )
+    return Page(
+        title=title,
+        eyebrow=f"{counted(len(every), 'result')} in {counted(len(groups), 'test')}",
+        headline=title,
+        lead=["How well classifiers do on images made to mislead them, in which an oracle or people still see the class."],
+        sections=[*sections, Section("How to hand in a result", list(steps))],
+    )
+
+
+def _blocks(group: Sequence[ResultFile], reports: Mapping[str, str], weights: Mapping[str, set[str]]) -> list[Block]:
+    named, first = _labels(group), group[0]
+    ranks: dict[str, dict[str, tuple[int, int]]] = {label: {} for label in named}
+    text_above = "One result by itself has no rank."
+    if len(named) > 1:
+        observed = {label: each.observations() for label, each in named.items()}
+        try:
+            found = compare(observed, [first.measure(name) for name in first.ranked])
+        except UsageError:
+            text_above = "These results have no image in common, so they cannot be ranked."
+        else:
+            text_above = (
+                f"Ranks rest on the {found.extent} that all results have in common; a range is what paired tests leave open."
+            )
+            for ranking in found.rankings:
+                for label, rank in ranking.ranks.items():
+                    if ranking.values[label].value is not None:
+                        ranks[label][ranking.measure.name] = rank
+    shown = [*first.ranked, *(name for name in first.shown if name not in first.ranked)]
+    best = first.measures[first.ranked[0]]
+    columns = [
+        Column("model", "text"),
+        *(Column(f"rank by {name}", "rank") for name in first.ranked),
+        *(Column(name, axis=(0, 100) if at == 0 and best.higher_is_better else None) for at, name in enumerate(shown)),
+        Column("rows"), Column("parameters"),
+    ]  # fmt: skip
+    rows: list[list[Cell]] = []
+    badges: set[str] = set()
+
+    def order(item: tuple[str, ResultFile]) -> tuple[bool, float, str]:
+        value = item[1].measures[first.ranked[0]].found.value
+        return value is None, (-1 if best.higher_is_better else 1) * (value or 0), item[0]
+
+    for label, each in sorted(named.items(), key=order):
+        marks = _marks(each, weights)
+        badges |= set(marks)
+        address = reports.get(each.identity, each.report)
+        files = [("report", address)] if address else []
+        link = Link(label, badges=marks, more=(*files, ("JSON", f"results/{each.identity}.json")), note=_about(each))
+        places: list[Cell] = [rank_text(ranks[label][name]) if name in ranks[label] else "–" for name in first.ranked]
+        numbers: list[Cell] = [each.measures[name].found.estimate if name in each.measures else None for name in shown]
+        rows.append([link, *places, *numbers, len(each.keys), each.parameters])
+    notes = [f"{name}: {first.measures[name].meaning}." for name in shown if first.measures[name].meaning]
+    notes += [f"{name}: {meaning}" for name, meaning in MARKS.items() if name in badges]
+    settings = [[key, text(value)] for key, value in first.test.settings.items()]
+    facts = Table([Column("", "text"), Column("", "text")], settings)
+    again = [Fold(label, [Code(yaml.safe_dump(each.spec, sort_keys=False, allow_unicode=True))]) for label, each in named.items()]
+    return [
+        _eyebrow(first),
+        text_above,
+        Table(columns, rows, notes=notes, filter_rows=True),
+        Fold("Settings of this test", [facts]),
+        Fold("Specifications, to make a result again", again),
+    ]
+
+
+def _eyebrow(result: ResultFile) -> str:
+    if result.test.surrogates:
+        return f"One set of images, kept because {', '.join(result.test.surrogates)} missed them."
+    if result.test.against:
+        return f"One set of images, made against {result.test.against}."
+    return "One set of edits." if result.protocol == "lance" else "New images against each model." if result.ranked else ""
+
+
+def _about(result: ResultFile) -> str:
+    told = [f"handed in by {result.submitter}" if result.submitter else "", result.comment, result.caution]
+    return "; ".join(filter(None, told))
+
+
+def _headings(groups: Sequence[Sequence[ResultFile]]) -> dict[str, str]:
+    """What each test was, in a line: protocol and parts, and what tells it from others with the same."""
+    lines = {group[0].test.identity: _parts(group[0]) for group in groups}
+    for line in {line for line in lines.values() if list(lines.values()).count(line) > 1}:
+        alike = [group[0] for group in groups if lines[group[0].test.identity] == line]
+        known = [{**each.test.settings, "classes": f"{each.test.classes:,} ({each.test.classes_sha256[:6]})",
+                  "against": each.test.against or "none"} for each in alike]  # fmt: skip
+        keys = [key for key in dict.fromkeys(key for each in known for key in each)
+                if len({str(each.get(key)) for each in known}) > 1][:APART]  # fmt: skip
+        for result, each in zip(alike, known, strict=True):
+            lines[result.test.identity] = " · ".join([line, *(f"{key} {text(each.get(key))[:40]}" for key in keys)])
+    return lines
+
+
+def _parts(result: ResultFile) -> str:
+    values = (text(result.test.settings[key]) for key in _FIRST if result.test.settings.get(key))
+    return " · ".join([result.protocol, *values])
+
+
+def _labels(group: Sequence[ResultFile]) -> dict[str, ResultFile]:
+    """Each result under a name of its own: the model, with a piece of its identity where two share one."""
+    names = [each.model.name for each in group]
+    return {
+        name if names.count(name) == 1 else f"{name} · {each.identity.rpartition('-')[2][:6]}": each
+        for name, each in zip(names, group, strict=True)
+    }
+
+
+def _weights_of_others(every: Sequence[ResultFile]) -> dict[str, set[str]]:
+    """For each hash of weights, the parts that have them: oracles, and models that images were made against."""
+    found: dict[str, set[str]] = {}
+    for each in every:
+        oracle = each.test.settings.get("oracle weights")
+        if isinstance(oracle, str):
+            found.setdefault(oracle, set()).add("oracle")
+        if each.surrogate and each.model.weights:
+            found.setdefault(each.model.weights, set()).add("surrogate")
+    return found
+
+
+def _marks(result: ResultFile, weights: Mapping[str, set[str]]) -> tuple[str, ...]:
+    """What a reader has to know of a row, in a word or two."""
+    kin = weights.get(result.model.weights or "", set())
+    surrogate = result.surrogate or (bool(result.test.against) and "surrogate" in kin)
+    return (
+        *(("surrogate",) if surrogate else ()),
+        *(("shares weights with the oracle",) if result.caution or "oracle" in kin else ()),
+    )

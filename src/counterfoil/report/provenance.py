@@ -1,0 +1,229 @@
+"""How a run was made, as facts, and the cautions that hold for every protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from counterfoil.core.naming import part_name, short_name
+from counterfoil.core.nested import dotted
+from counterfoil.core.spec import RunSpec, sections
+from counterfoil.metrics.same_test import differences, differences_in_data, differences_in_sources
+from counterfoil.metrics.tables import Column, Table, counted
+from counterfoil.report.page import Block, Caution, Code, Fold
+from counterfoil.store import Run
+from counterfoil.store.later import asked_of
+
+FEW_IMAGES = 100
+PARTS = {"model": "Tested model", "generator": "Generator", "oracle": "Oracle", "data": "Data"}
+_SAID = ("protocol", "size", "limit", "seed", "device", "strict")  # settings that stand under "Run"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One line of provenance."""
+
+    group: str
+    name: str
+    value: str
+    hint: str = ""
+
+
+def facts(run: Run, kind: type[RunSpec]) -> list[Fact]:
+    """Everything known of how the run was made, group by group; `kind` is the protocol's specification, for its hints."""
+    return [*_parts(run), *_sections(run, kind), *_run(run), *_machine(run.provenance), *_later(run), *_asked(run)]
+
+
+def how_it_was_made(run: Run, kind: type[RunSpec]) -> list[Block]:
+    """Facts by group, and what makes the run again."""
+    groups: dict[str, list[Fact]] = {}
+    for fact in facts(run, kind):
+        groups.setdefault(fact.group, []).append(fact)
+    columns = [Column("", "text"), Column("", "text"), Column("", "text", wide=True)]
+    blocks: list[Block] = [
+        Fold(title, [Table(columns, [[fact.name, fact.value, fact.hint] for fact in some])]) for title, some in groups.items()
+    ]
+    again: list[Block] = ["The specification is among the downloads; this command makes the run again:"]
+    again.append(Code("counterfoil run spec.yaml"))
+    if not reproducible(run):
+        again.append(
+            "Some parts were given as Python objects, which no file can name; use counterfoil.evaluate with the same objects."
+        )
+    return [*blocks, *again]
+
+
+def reproducible(run: Run) -> bool:
+    """Whether every part has a name that the command line finds."""
+    return not any(part_name(run.spec.get(role)).startswith("object:") for role in _roles(run))
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """A name for every run: its model, with its folder or its place where that is not enough to tell runs apart."""
+    whole = [
+        part_name(run.spec.get("model") or run.spec.get("painter") or run.spec.get("data")) or "a model without a name"
+        for run in runs
+    ]
+    short = [short_name(name) for name in whole]
+    # Two files of one name are told apart by their folders.
+    names = [
+        few if len({full for full, each in zip(whole, short, strict=True) if each == few}) == 1 else full
+        for full, few in zip(whole, short, strict=True)
+    ]
+    folders = [run.path.resolve().name for run in runs]
+    for extra in (folders, [f"run {place}" for place in range(1, len(runs) + 1)]):
+        twice = {name for name in names if names.count(name) > 1}
+        names = [f"{name} · {more}" if name in twice else name for name, more in zip(names, extra, strict=True)]
+    return names
+
+
+def together(found: Sequence[tuple[str, Run, Sequence[Caution]]], *, each_is: str = "run") -> list[Caution]:
+    """What to know of all by their labels, as one list: whether they may be compared, then each caution once, with whose."""
+    about: dict[Caution, list[str]] = {}
+    for label, _, own in found:
+        for each in own:
+            about.setdefault(each, []).append(label)
+    ordered = sorted(about.items(), key=lambda item: ("stop", "care", "note").index(item[0].kind))
+    return [
+        *_comparable(list({run.path: run for _, run, _ in found}.values())),
+        *(
+            Caution(each.kind, f"{f'Every {each_is}' if len(names) == len(found) else ', '.join(names)}: {each.text}")
+            for each, names in ordered
+        ),
+    ]
+
+
+def _comparable(runs: Sequence[Run]) -> list[Caution]:
+    unlike = [*differences(runs), *differences_in_data(runs), *differences_in_sources(runs)]
+    if not unlike:
+        return []
+    more = f" and {len(unlike) - 6} more" if len(unlike) > 6 else ""
+    listed = "; ".join(unlike[:6])
+    return [
+        Caution("care", f"These runs differ in more than the model, so the numbers don't compare models alone: {listed}{more}.")
+    ]
+
+
+def about_parts(run: Run, *, models: Collection[str] | None = None) -> list[Caution]:
+    """Which of a run's judges are not independent: its own oracle, where that was forced, and parts that were asked later.
+
+    Of models that were asked later, those of `models`, or all.
+    """
+    told = run.provenance.get("caution")
+    texts = [f"{told[:1].upper()}{told[1:]}."] if told else []
+    for each in asked_of(run.path):
+        if each.caution and (each.role == "oracle" or models is None or each.name in models):
+            texts.append(f"The {each.role} {each.name}, which was asked later, is {each.caution}.")
+    return [Caution("care", text) for text in texts]
+
+
+def about_images(number: int, text: str, *, missing: int = 0) -> list[Caution]:
+    """What to know of a run's images: if so many, of which this is the sentence, are few, and what could not be shown."""
+    found = []
+    if number < FEW_IMAGES:
+        found.append(
+            Caution("care", f"{text}: fewer than {FEW_IMAGES}, so intervals are wide, and numbers for parts of them say little.")
+        )
+    if missing:
+        found.append(Caution("note", f"{counted(missing, 'image')} could not be shown: missing or damaged."))
+    return found
+
+
+def _roles(run: Run) -> list[str]:
+    """The keys of the specification that name a part, those a reader asks for first at the top."""
+    found = [key for key, value in run.spec.items() if isinstance(value, Mapping) and set(value) == {"name", "options"}]
+    return sorted(found, key=lambda role: list(PARTS).index(role) if role in PARTS else len(PARTS))
+
+
+def _options(run: Run, role: str) -> Mapping[str, Any]:
+    part = run.spec.get(role)
+    options = part.get("options") if isinstance(part, Mapping) else None
+    return options if isinstance(options, Mapping) else {}
+
+
+def _parts(run: Run) -> Iterator[Fact]:
+    for role in _roles(run):
+        title = PARTS.get(role, role.capitalize())
+        yield Fact("Parts", title, short_name(part_name(run.spec.get(role))))
+        for name, value in _options(run, role).items():
+            yield Fact("Parts", f"{title}: {name}", text(value), "option")
+        for name, value in dotted(_recorded(run, role)):
+            if _options(run, role).get(name) == value:
+                continue
+            yield Fact("Parts", f"{title}: {name}", text(value), "recorded from the part itself")
+
+
+def _recorded(run: Run, role: str) -> Mapping[str, Any]:
+    """What a part said of itself when the run began."""
+    parts = run.provenance.get("parts")
+    found = parts.get("dataset" if role == "data" else role) if isinstance(parts, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _sections(run: Run, kind: type[RunSpec]) -> Iterator[Fact]:
+    """Settings by section, with what each says of itself, and lists of parts."""
+    for key, value in run.spec.items():
+        if key in sections(kind) and key != "engine" and isinstance(value, Mapping):
+            fields = sections(kind)[key].model_fields
+            for name, each in value.items():
+                yield Fact(key.capitalize(), name, text(each), (fields[name].description or "") if name in fields else "")
+        elif key not in _SAID and key not in ("force", "engine", *_roles(run)):
+            known = kind.model_fields.get(key)
+            listed = isinstance(value, list)
+            shown = ", ".join(short_name(part_name(each)) or text(each) for each in value) or "none" if listed else text(value)
+            yield Fact("Protocol", key, shown, (known.description or "") if known else "")
+
+
+def _run(run: Run) -> Iterator[Fact]:
+    for name in ("protocol", "seed", "limit", "size", "strict", "device"):
+        if name in run.spec:
+            yield Fact("Run", name, text(run.spec[name]))
+    engine = run.spec.get("engine")
+    for name, value in (engine if isinstance(engine, Mapping) else {}).items():
+        yield Fact("Run", f"engine: {name}", text(value))
+    for name, hint in (("images", "images in the data, after the limit"), ("size", "side of the pictures in pixels")):
+        if name in run.provenance:
+            yield Fact("Run", f"resolved {name}", text(run.provenance[name]), hint)
+    for name, hint in (("data", "hash over image ids and labels"), ("code", "hash over the program's files")):
+        if name in run.provenance:
+            yield Fact("Run", f"{name} hash", text(run.provenance[name]), hint)
+    functions = run.provenance.get("functions")
+    for name, code in (functions if isinstance(functions, Mapping) else {}).items():
+        yield Fact("Run", f"{name} hash", text(code), "hash over the file of this function")
+
+
+def _machine(provenance: Mapping[str, Any]) -> Iterator[Fact]:
+    for group, title in (("versions", "Versions"), ("hardware", "Hardware")):
+        values = provenance.get(group)
+        for name, value in dotted(values if isinstance(values, Mapping) else {}):
+            yield Fact(title, name, text(value))
+
+
+def _later(run: Run) -> Iterator[Fact]:
+    """What was different when the run was resumed."""
+    began = dict(dotted(run.provenance))
+    for sitting, provenance in enumerate(run.resumed, start=1):
+        for name, value in dotted(provenance):
+            if began.get(name) != value:
+                yield Fact("Resumed", f"sitting {sitting + 1}: {name}", f"{text(value)} (began with {text(began.get(name))})")
+
+
+def _asked(run: Run) -> Iterator[Fact]:
+    """What models and oracles that were asked later said of themselves."""
+    for part in asked_of(run.path):
+        yield Fact("Asked later", part.role.capitalize(), part.name)
+        for name, value in part.provenance.items():
+            yield Fact("Asked later", f"{part.name}: {name}", text(value), "recorded from the part itself")
+
+
+def text(value: Any) -> str:
+    """A value for people: words for truth and absence, JSON for what has a structure, and no folders of this machine."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return f"…/{PurePath(value).name}" if value.startswith(("/", "~")) and "/" in value[1:] else value
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,155 @@
+"""Pages of every protocol: what stands first, and that a run that came to little still has one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from counterfoil import protocols
+from counterfoil.core.records import Estimate
+from counterfoil.metrics.tables import Column, Link, Mark, Table
+from counterfoil.protocols.fmr.cautions import cautions_of
+from counterfoil.protocols.reading import open_run, write_report
+from counterfoil.report import html
+from counterfoil.report.page import Lines, Page, Section, Series
+from counterfoil.store import Run
+from tests.protocols.imagenet_d import world as squares
+from tests.protocols.lance import world as pets
+
+from .made import Plan, build
+from .pages import Document, read
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("pages")
+    return {
+        "fmr": build(folder / "fmr"),
+        "lance": protocols.run(pets.spec(), folder / "lance", given=pets.given()),
+        "imagenet-d": protocols.run(squares.spec(), folder / "imagenet-d", given=squares.given()),
+    }
+
+
+@pytest.mark.parametrize("name", ["fmr", "lance", "imagenet-d"])
+def test_headline_pairs_and_key_numbers_stand_before_any_other_table(runs: dict[str, Run], tmp_path: Path, name: str) -> None:
+    folder = write_report([runs[name]], tmp_path / "report").parent
+    pages = [read(path) for path in sorted(folder.glob("*.html"))]
+    for page in pages:
+        order = [element for element in page.elements if element.name in ("h1", "h2", "img", "table")]
+        assert order[0].name == "h1" and len(order[0].text) > 20
+        before = [element.name for element in order[: next(at for at, each in enumerate(order) if each.name == "h2")]]
+        assert before.count("table") == 1 and before.index("img") < before.index("table")
+        assert 1 <= before.count("img") <= 12  # six pairs
+        titles = [element.text for element in page.all("h2")]
+        assert "Downloads" in titles and "How it was made" in titles and "Gallery" in titles
+    assert "Where it fails" in [element.text for element in pages[-1].all("h2")]
+
+
+@pytest.mark.parametrize("name", ["fmr", "lance", "imagenet-d"])
+def test_a_run_that_is_not_finished_has_a_page_that_says_so(runs: dict[str, Run], tmp_path: Path, name: str) -> None:
+    shutil.copytree(runs[name].path, tmp_path / "run")
+    (tmp_path / "run" / "results.json").unlink()
+    page = read(write_report([open_run(tmp_path / "run")], tmp_path / "report"))
+    assert "No result" in page.words and "not finished" in page.words
+    assert "All numbers" not in page.words
+
+
+def test_two_runs_of_a_protocol_have_a_comparison_first(runs: dict[str, Run], tmp_path: Path) -> None:
+    other = build(tmp_path / "other", Plan(model="python:n"))
+    folder = write_report([runs["fmr"], other], tmp_path / "report").parent
+    page = read(folder / "index.html")
+    assert "2 runs compared" in page.words and "Models side by side" in page.words
+    assert {path.name for path in folder.glob("*.html")} == {"index.html", "run-1.html", "run-2.html"}
+    captions = [image.attributes["alt"] for image in page.all("img")]
+    assert len({caption for caption in captions if caption.startswith("source image")}) == 1  # one image for both models
+
+
+def test_several_generators_are_told_to_measure_different_things(tmp_path: Path) -> None:
+    one = build(tmp_path / "one")
+    spec = dict(one.spec) | {"generator": {"name": "transforms:", "options": {}}}
+    shutil.copytree(one.path, tmp_path / "two")
+    import json
+
+    stored = json.loads((tmp_path / "two" / "run.json").read_text())
+    stored["spec"] = spec
+    (tmp_path / "two" / "run.json").write_text(json.dumps(stored))
+    words = read(write_report([one, open_run(tmp_path / "two")], tmp_path / "report")).words
+    assert "Each generator measures something else" in words and "common corruptions" in words
+
+
+def results(curve: list[float], *, guided: float = 0.0, n: int = 40) -> dict:
+    share = lambda value: {"value": value, "low": max(value - 10, 0), "high": min(value + 10, 100), "n": n}  # noqa: E731
+    return {
+        "SA": share(90), "SA_matched": share(90), "PA": share(curve[-1]), "PA_reconstruction": share(90), "PA_random": share(90),
+        "FMR": share(curve[-1]), "FMR_matched": share(curve[-1]), "VR": share(100), "steps": share(5),
+        "counts": {"validated": n, "readable": n + 2, "pending": 0},
+        "curve": [{"step": at, "guided": share(value), "random": share(90)} for at, value in enumerate(curve)],
+        "arms": {"against_random": {**share(guided), "p": 0.4}},
+    }  # fmt: skip
+
+
+def test_accuracy_at_the_floor_is_named_with_the_budget_that_separates_models() -> None:
+    texts = [each.text for each in cautions_of(results([90, 60, 40, 0, 0, 0, 0]), classes=10)]
+    floor = next(text for text in texts if "can't be told apart" in text and "budget" in text)
+    assert "from step 3 of 6" in floor and "A budget of 2" in floor
+    assert not any("budget" in text for text in [each.text for each in cautions_of(results([90, 80, 70, 60]), classes=10)])
+
+
+def test_few_images_are_told_as_what_they_are() -> None:
+    texts = [each.text for each in cautions_of(results([90, 80]), classes=10)]
+    assert any(text.startswith("40 of 42 images were accepted by the oracle: fewer than 100") for text in texts)
+
+
+def test_a_search_that_found_nothing_is_told_so_in_words_that_fit_the_number() -> None:
+    """Both of "guided steps take only 100.0 points" and "only −1.0 points" were printed."""
+    low, high = results([90, 80], guided=0.0), results([90, 80])
+    high["arms"]["against_random"] = {"value": 100.0, "low": 80.0, "high": 100.0, "n": 20, "p": 1e-6}
+    low["arms"]["against_random"] = {"value": -1.0, "low": -9.0, "high": 7.0, "n": 20, "p": 0.9}
+    assert not any("guided" in each.text for each in cautions_of(high, classes=10))
+    text = next(each.text for each in cautions_of(low, classes=10) if "guided" in each.text)
+    assert "can't be told apart (−1.0 points (−9.0 to 7.0), p = 0.90)" in text and "only" not in text
+
+
+def drawn(table: Table) -> Document:
+    page = Document()
+    page.feed(str(html.table(table)))
+    page.close()
+    return page
+
+
+def test_an_estimate_is_drawn_and_written_in_one_cell() -> None:
+    found = Estimate(25.0, 10.0, 45.0, 40)
+    page = drawn(Table([Column("model", "text"), Column("accuracy", axis=(0, 100))], [["a", found]]))
+    (circle,) = page.all("circle")
+    whisker = next(line for line in page.all("line") if "whisker" in line.attributes["class"])
+    assert (circle.attributes["cx"], whisker.attributes["x1"], whisker.attributes["x2"]) == ("25%", "10%", "45%")
+    assert "25.0 10.0 to 45.0" in page.rows[1]
+
+
+def test_a_cell_without_a_value_says_why() -> None:
+    page = drawn(Table([Column("x", "text"), Column("y", axis=(0, 100))], [["a", Estimate(None, None, None, 0, "no image")]]))
+    assert "– no image" in page.rows[1] and not page.all("circle")
+
+
+def test_several_marks_and_shades_and_links_are_drawn() -> None:
+    one, two = Estimate(10.0, 5.0, 20.0, 9), Estimate(90.0, 80.0, 95.0, 9)
+    columns = [Column("who", "text"), Column("both", axis=(0, 100)), Column("heat", shade=(0, 100))]
+    row = [Link("<b>", show="class=<b>", badges=("new",)), (Mark("before", two, "random", hollow=True), Mark("after", one)), two]
+    page = drawn(Table(columns, [row]))
+    assert len(page.all("circle")) == 2 and "before 90.0" in page.rows[1] and "after 10.0" in page.rows[1]
+    assert any("shade-4" in cell.attributes.get("class", "") for cell in page.all("td"))
+    assert page.all("button")[0].attributes["data-show"] == "class=<b>" and not page.all("b")
+
+
+def test_a_line_chart_says_its_ends_in_words() -> None:
+    points = [(float(at), Estimate(100.0 - 10 * at, 80.0 - 10 * at, 100.0, 9)) for at in range(6)]
+    text = str(html.lines(Lines("Accuracy", "steps", [Series("guided", points)])))
+    assert "guided: 100.0 % (80.0 to 100.0) at 0, 50.0 % (30.0 to 100.0) at 5" in text and "<polygon" in text
+
+
+def test_a_page_puts_no_more_than_six_pairs_and_key_numbers_first() -> None:
+    table = Table([Column("a")], [[1]] * 7)
+    with pytest.raises(ValueError, match="at most 6 pairs"):
+        Page("t", "e", "h", key_numbers=table, sections=[Section("s", [])])
