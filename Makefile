@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 BASELINE := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 OPENBLAS_CORETYPE=Nehalem
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 OPENBLAS_CORETYPE=Haswell
 
-.PHONY: demo test rounding lint house bench coverage studies instrument constraints clean
+.PHONY: demo test rounding wheels lint house bench coverage studies instrument constraints clean
 
 demo: $(VENV)/installed
 	$(BIN)/counterfoil demo
@@ -19,6 +19,9 @@ test: $(VENV)/installed-tests lint
 rounding: $(VENV)/installed-tests
 	$(BASELINE) $(BIN)/python -m pytest -n 2 --dist loadgroup -m rounding
 	$(AVX2) $(BIN)/python -m pytest -n 2 --dist loadgroup -m rounding
+
+wheels: $(VENV)/installed-tests
+	$(BIN)/python tools/wheels.py
 
 lint: $(VENV)/installed-tests
 	$(BIN)/ruff check src lab tests bench examples tools
