@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 BASELINE := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 OPENBLAS_CORETYPE=Nehalem
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 OPENBLAS_CORETYPE=Haswell
 
-.PHONY: demo test rounding wheels lint house bench coverage studies instrument constraints clean
+.PHONY: demo test rounding wheels docs lint house bench coverage studies instrument constraints clean
 
 demo: $(VENV)/installed
 	$(BIN)/counterfoil demo
@@ -19,6 +19,9 @@ test: $(VENV)/installed-tests lint
 rounding: $(VENV)/installed-tests
 	$(BASELINE) $(BIN)/python -m pytest -n 2 --dist loadgroup -m rounding
 	$(AVX2) $(BIN)/python -m pytest -n 2 --dist loadgroup -m rounding
+
+docs: $(VENV)/installed-docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q docs docs/_build
 
 wheels: $(VENV)/installed-tests
 	$(BIN)/python tools/wheels.py
@@ -63,6 +66,10 @@ $(VENV)/installed: $(VENV)/created pyproject.toml lab/pyproject.toml constraints
 $(VENV)/installed-tests: $(VENV)/created pyproject.toml lab/pyproject.toml constraints.txt $(wildcard tests/plugin/*.toml)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,dev,lab]' --editable lab --editable tests/plugin
 	touch $(VENV)/installed $@
+
+$(VENV)/installed-docs: $(VENV)/created pyproject.toml lab/pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs,lab]' --editable lab
+	touch $@
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

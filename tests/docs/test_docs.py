@@ -1,0 +1,71 @@
+"""What the documentation names is there: options of commands, files behind links, pages of the site."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from counterfoil.cli import app as cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "reference"} & set(path.parts)),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "lab/README.md")),
+]
+BLOCK = re.compile(r"^```(?:sh|bash|console)?\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SPAN = re.compile(r"`(counterfoil [^`]+)`")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def commands(text: str) -> list[list[str]]:
+    """Split every line that calls the command into words."""
+    lines = [line.strip() for block in BLOCK.findall(text) for line in block.replace("\\\n", " ").splitlines()]
+    lines = [line for line in lines if line.startswith("counterfoil ")] + SPAN.findall(text)
+    found = []
+    for line in lines:
+        try:
+            found.append(shlex.split(line, comments=True))
+        except ValueError:  # prose in backquotes with an apostrophe
+            found.append(line.split())
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_commands_and_options_exist(page: Path) -> None:
+    for words in commands(page.read_text(encoding="utf-8")):
+        names = [word for word in words[1:] if not word.startswith("-")]
+        if not names or not re.fullmatch(r"[a-z-]+", names[0]):
+            continue
+        assert names[0] in cli.COMMANDS, f"{page.name}: {' '.join(words)}"
+        options = {option for each in cli.load(names[0]).params for option in (*each.opts, *each.secondary_opts)}
+        for word in words:
+            if word.startswith("--"):
+                assert word.partition("=")[0].rstrip(",.;:") in options | {"--help", "--debug"}, f"{page.name}: {' '.join(words)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_to_files(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for target in LINK.findall(text):
+        if "://" not in target and not target.startswith("mailto:"):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    reached: set[Path] = set()
+    waiting = [ROOT / "docs" / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or not page.is_file():
+            continue
+        reached.add(page)
+        for block in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+            for line in block.splitlines():
+                name = re.sub(r"^.*<(.*)>$", r"\1", line.strip())
+                if name and not name.startswith(":"):
+                    waiting += sorted(page.parent.glob(f"{name}.md"))
+    docs = {path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "reference"} & set(path.parts)}
+    assert docs <= reached, sorted(path.name for path in docs - reached)
