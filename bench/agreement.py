@@ -30,8 +30,8 @@ from counterfoil import protocols, store
 from counterfoil.core import spec as specs
 from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.metrics.answers import YES
+from counterfoil.protocols.base import Progress
 from counterfoil.protocols.fmr.results import read_outcomes
-from counterfoil.protocols.fmr.running import Progress
 from counterfoil.protocols.ray.execution import Execution
 
 GPU_BATCH = 64

@@ -31,7 +31,7 @@ from counterfoil.engine.guidance import StepLength
 from counterfoil.engine.scheduler import CPU_BATCH, Engine
 from counterfoil.engine.step import Step
 from counterfoil.parts.weights import modules_of
-from counterfoil.protocols.assembly import assemble
+from counterfoil.protocols.fmr.climbing import ClimbingSpace
 
 CPU = torch.device("cpu")
 LOOP = "loop, one image at a time, float32"
@@ -46,7 +46,7 @@ Makers = dict[str, Callable[[], Work]]
 def lab(images: int, budget: int) -> tuple[int, Makers]:
     """The lab's parts: how many images a piece of work is, and what makes each way's."""
     values = {"model": "lab:narrow", "generator": "lab:vqgan", "oracle": "lab:clip", "data": "lab:wardrobe", "limit": images}
-    assembly = assemble(protocols.parse(values))
+    assembly = ClimbingSpace.of(protocols.parse(values))
     assert assembly.columns == [*range(len(assembly.columns))]  # so labels are the model's own
     oracle: Any = fmr_setup.Agreeing(assembly.oracle)  # type: ignore[arg-type]
     given = fmr_setup.Parts(assembly.model, assembly.generator, oracle, assembly.size)  # type: ignore[arg-type]

@@ -20,12 +20,12 @@ from bench.results import add_keep, command, keep
 
 from counterfoil import protocols
 from counterfoil.engine.scheduler import Job
-from counterfoil.protocols.assembly import Assembly, assemble
+from counterfoil.protocols.fmr.climbing import ClimbingSpace
 
 
-def engine(assembly: Assembly, jobs: list[Job]) -> int:
+def engine(assembly: ClimbingSpace, jobs: list[Job]) -> int:
     """The same by the engine."""
-    return sum(done.climbs[0].steps for done in assembly.engine().run(jobs))
+    return sum(done.climbs[0].steps for done in assembly.new_engine().run(jobs))
 
 
 def timed(work: Callable[[], int]) -> tuple[float, int]:
@@ -53,7 +53,7 @@ def main() -> None:
             "search": {"budget": given.budget, "control": "none"},
         }
     )
-    assembly = assemble(spec)
+    assembly = ClimbingSpace.of(spec)
     if assembly.columns != list(range(len(assembly.dataset.classes))):
         sys.exit(f"the loops take outputs for classes, and {given.model} has them in another order than {given.data}")
     parts = Parts(assembly.model, assembly.generator, assembly.oracle, assembly.size)

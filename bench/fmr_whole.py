@@ -32,7 +32,8 @@ from counterfoil import protocols
 from counterfoil.core.spec import FmrSpec
 from counterfoil.engine.device import GPU_BATCH
 from counterfoil.parts.datasets.files import folder
-from counterfoil.protocols.assembly import Given, assemble
+from counterfoil.protocols.fmr.climbing import ClimbingSpace
+from counterfoil.protocols.workspace import Given
 from counterfoil.store import layout as store_layout
 from counterfoil.store import open_run
 
@@ -68,10 +69,10 @@ def spec_of(asked: argparse.Namespace, *, control: bool, iterations: int) -> Fmr
 
 def engine_alone(given: Given, spec: FmrSpec) -> float:
     """Seconds for the images of the folder, which are in memory before."""
-    assembly = assemble(spec, given)
+    assembly = ClimbingSpace.of(spec, given)
     jobs = list(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None))
     began = time.perf_counter()
-    for done in assembly.engine().run(jobs):
+    for done in assembly.new_engine().run(jobs):
         _check(done.job.image_id, [climb.steps for climb in done.climbs], spec)
     synchronize(spec.device)
     return time.perf_counter() - began

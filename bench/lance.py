@@ -23,9 +23,9 @@ from counterfoil import protocols
 from counterfoil.core import spec
 from counterfoil.metrics.tables import p_text
 from counterfoil.parts import images
+from counterfoil.protocols.base import Progress
 from counterfoil.protocols.lance.results import lance_results
 from counterfoil.store import Run
-from counterfoil.store.stages import Progress
 from counterfoil_lab.captions import PLACES, parse
 from counterfoil_lab.checker import Checker
 from counterfoil_lab.demo import LANCE as SPEC

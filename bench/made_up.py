@@ -14,7 +14,7 @@ from torch import Tensor
 from counterfoil.core.errors import BadImage
 from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.parts.contracts import Sample
-from counterfoil.protocols.fmr.climbed import Outcome
+from counterfoil.protocols.base import Outcome
 from counterfoil.store import image_name
 
 SIDE = 8

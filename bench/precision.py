@@ -39,7 +39,7 @@ from counterfoil import protocols
 from counterfoil.core.spec import EngineSpec, FmrSpec
 from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.scheduler import CPU_BATCH, Engine, Job, SearchResult
-from counterfoil.protocols.assembly import Assembly, assemble
+from counterfoil.protocols.fmr.climbing import ClimbingSpace
 
 FLOAT32 = "float32"
 OTHER_TILES = "other tiles"
@@ -69,7 +69,9 @@ class Runs:
 
     def __init__(self, spec: FmrSpec, ways: dict[str, Acceleration], tile: int) -> None:
         tiles = {way: tile // 2 if way == OTHER_TILES else tile for way in ways}
-        self.engines = {way: _engine(assemble(spec), how, tiles[way]) for way, how in ways.items()}  # each with its own layout
+        self.engines = {
+            way: _engine(ClimbingSpace.of(spec), how, tiles[way]) for way, how in ways.items()
+        }  # each with its own layout
         self.found: dict[str, dict[str, Outcome]] = {way: {} for way in ways}
         self.seconds = dict.fromkeys(ways, 0.0)
 
@@ -85,7 +87,7 @@ class Runs:
         return {"images": len(self.found[way]), "tile": self.engines[way].batch_size, "seconds": round(self.seconds[way], 1)}
 
 
-def _engine(assembly: Assembly, how: Acceleration, tile: int) -> Engine:
+def _engine(assembly: ClimbingSpace, how: Acceleration, tile: int) -> Engine:
     return Engine(
         assembly.model, assembly.generator, assembly.oracle, columns=assembly.columns, search=assembly.spec.search,
         layout=EngineSpec(batch_size=tile, slots=2 * tile), device=assembly.spec.device, acceleration=how,
@@ -155,7 +157,7 @@ def compared(generator: str, model: str, asked: argparse.Namespace) -> Iterator[
             "search": {"budget": asked.budget, "control": "none"},
         }
     )
-    assembly = assemble(spec)
+    assembly = ClimbingSpace.of(spec)
     named = {FLOAT32: Acceleration(), **{way: WAYS[way] for way in asked.ways.split(",")}}
     on_gpu = asked.device.startswith("cuda")
     runs = Runs(spec, named if on_gpu else {way: replace(how, graphs=False) for way, how in named.items()}, asked.tile)

@@ -33,7 +33,7 @@ from bench.results import add_keep, command, keep
 from counterfoil import protocols, store
 from counterfoil.core import spec as specs
 from counterfoil.engine.scheduler import CPU_BATCH
-from counterfoil.protocols.fmr.running import Progress
+from counterfoil.protocols.base import Progress
 from counterfoil.protocols.ray.execution import Execution
 
 LEAST = 1.7  # times one worker that two should give on two cores

@@ -47,7 +47,7 @@ def keep(
     folder: Path = FOLDER,
 ) -> Path:
     """Write the rows of a benchmark down, as often as there are more; `about` says in a sentence what they show."""
-    from counterfoil.protocols.provenance import versions
+    from counterfoil.protocols.workspace import versions
 
     content = {
         "name": name,

@@ -32,8 +32,7 @@ from bench.results import add_keep, command, keep
 from counterfoil import store
 from counterfoil.core.spec import FmrSpec
 from counterfoil.parts.contracts import Sample
-from counterfoil.protocols.fmr.climbed import Outcome
-from counterfoil.protocols.fmr.running import Progress, left
+from counterfoil.protocols.base import Outcome, Progress, left
 from counterfoil.protocols.ray.crew import Crew, Finished, Order, Report
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.fmr import make

@@ -40,7 +40,7 @@ from lab.training.measurements import (
 )
 
 from counterfoil.core.errors import BadData, UsageError
-from counterfoil.protocols.provenance import versions
+from counterfoil.protocols.workspace import versions
 from counterfoil_lab.checker import Reading
 from counterfoil_lab.parts import WEIGHTS, known
 

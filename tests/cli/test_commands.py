@@ -43,7 +43,8 @@ def test_what_dry_run_prints_is_a_file_to_run(run, counterfoil, tmp_path):
 )
 def test_the_cost_is_what_a_run_without_rejections_takes(tmp_path, search):
     """Counted by the parts themselves; climbs go to the end because the oracle accepts everything."""
-    from counterfoil.protocols.assembly import Given, assemble
+    from counterfoil.protocols.fmr.climbing import ClimbingSpace
+    from counterfoil.protocols.workspace import Given
     from tests.fakes import CommandedOracle, TinyModel
 
     class Counting(TinyModel):
@@ -55,8 +56,8 @@ def test_the_cost_is_what_a_run_without_rejections_takes(tmp_path, search):
 
     model, oracle = Counting(), CommandedOracle()
     chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 8)}", search=search, engine={"slots": 8, "batch_size": 8})
-    assembly = assemble(chosen, Given({"model": model, "oracle": oracle}))
-    climbs = list(assembly.engine().run(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)))
+    assembly = ClimbingSpace.of(chosen, Given({"model": model, "oracle": oracle}))
+    climbs = list(assembly.new_engine().run(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)))
     expected = fmr.cost(chosen, 8)["model calls, at most"]
     queries = sum(climb.queries for done in climbs for climb in done.climbs) + len(climbs)
     assert queries <= expected

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from counterfoil.core import process
-from counterfoil.protocols import assembly
+from counterfoil.protocols.workspace import device_of
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc")
@@ -17,7 +17,7 @@ def test_only_a_process_of_our_own_keeps_freed_memory(monkeypatch: pytest.Monkey
     asked: list[tuple[int, int]] = []
     libc = SimpleNamespace(mallopt=lambda option, value: asked.append((option, value)))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
-    assembly.device_of("cpu")  # as every run from Python does
+    device_of("cpu")  # as every run from Python does
     assert asked == []
     process.keep_freed_memory()
     assert len(asked) == 2

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from counterfoil.core import progress
-from counterfoil.protocols.fmr.running import Progress
-from counterfoil.store.stages import Progress as StageProgress
+from counterfoil.protocols.base import Progress
+from counterfoil.protocols.base import Progress as StageProgress
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from counterfoil.core.errors import BadImage
 from counterfoil.doctor import Diagnosis, examine, set_ups
 from counterfoil.parts import registry
 from counterfoil.parts.models.modules import ModuleModel
-from counterfoil.protocols.assembly import Given
+from counterfoil.protocols.workspace import Given
 from tests.doctor import broken
 
 pytestmark = pytest.mark.xdist_group("doctor")

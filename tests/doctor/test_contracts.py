@@ -16,7 +16,7 @@ from counterfoil.cli.app import app
 from counterfoil.core.errors import BadSpec
 from counterfoil.doctor import Diagnosis, examine, set_ups
 from counterfoil.parts.contracts import Verdicts
-from counterfoil.protocols.assembly import Given
+from counterfoil.protocols.workspace import Given
 from tests.fakes import TinyModel
 from tests.worlds import FAKES, arrays, spec, values
 

@@ -94,7 +94,7 @@ def test_the_command_prints_what_it_found_and_writes_it_down(tmp_path):
 
 def test_an_oracle_that_abstains_is_not_counted_as_one_that_disagrees(tmp_path):
     from counterfoil.doctor import examine, set_ups
-    from counterfoil.protocols.assembly import Given
+    from counterfoil.protocols.workspace import Given
     from tests.fakes import CommandedOracle, TinyModel
 
     parts = Given({"model": TinyModel(), "oracle": CommandedOracle(abstains=True)})
@@ -118,7 +118,8 @@ def test_a_file_with_a_section_on_where_to_work_is_looked_over(tmp_path):
 def test_speed_is_measured_with_the_numbers_of_the_run_on_what_fits(tmp_path):
     from counterfoil.doctor.sample import read_few
     from counterfoil.doctor.timing import measure
-    from counterfoil.protocols.assembly import Given, assemble
+    from counterfoil.protocols.fmr.climbing import ClimbingSpace
+    from counterfoil.protocols.workspace import Given
     from tests.fakes import TinyModel
 
     class Tight(TinyModel):
@@ -139,7 +140,7 @@ def test_speed_is_measured_with_the_numbers_of_the_run_on_what_fits(tmp_path):
     model, data = Tight(), f"tensors:{arrays(tmp_path / 'a.npz', 12)}"
     for precision, half in (("float32", False), ("bf16", True)):
         model.asked.clear()
-        assembly = assemble(spec(data, engine={"batch_size": 6, "precision": precision}), Given({"model": model}))
+        assembly = ClimbingSpace.of(spec(data, engine={"batch_size": 6, "precision": precision}), Given({"model": model}))
         found = measure(assembly, read_few(assembly, 12), steps=True)
         assert min(found.model, found.step, found.rendering, found.oracle) > 0
         assert set(model.asked) == {(2, half)} and len(model.asked) == 4  # 6 and 3 do not fit; warmed up and timed, twice

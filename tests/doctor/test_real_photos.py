@@ -22,7 +22,7 @@ from counterfoil.parts import registry
 from counterfoil.parts.contracts import Verdicts
 from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.oracles.scoring import ClassifierOracle
-from counterfoil.protocols.assembly import Given
+from counterfoil.protocols.workspace import Given
 from tests.doctor import broken
 
 PHOTOS = os.environ.get("COUNTERFOIL_PHOTOS", "")

@@ -9,7 +9,7 @@ import torch
 
 from counterfoil.engine import device
 from counterfoil.engine.device import batch_that_fits, synchronize
-from counterfoil.protocols import assembly
+from counterfoil.protocols.workspace import device_of
 
 
 @pytest.fixture
@@ -57,5 +57,5 @@ def test_a_gpu_by_number_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch
     chosen: list[object] = []
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setattr(torch, "zeros", lambda count, *, device: device)
-    assert assembly.device_of(name) == torch.device(name)
+    assert device_of(name) == torch.device(name)
     assert chosen == current

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadImage
-from counterfoil.engine.scheduler import Job
 from counterfoil.parts.contracts import Sample
-from counterfoil.protocols.assembly import Assembly
 from counterfoil.protocols.ray.feed import Feed
+from counterfoil.protocols.workspace import Source, Workspace
 
 X, Y, Z, BAD = (Sample(name, 0, f"{name}.png") for name in ("x", "y", "z", "bad"))
 
@@ -27,15 +26,13 @@ def load(sample: Sample, size: int) -> Tensor:
 def feed() -> tuple[Feed, list[Sample]]:
     """A feed, and the samples it could not read."""
     bad: list[Sample] = []
-    made = SimpleNamespace(
-        dataset=SimpleNamespace(load=load), size=4, job=lambda sample, picture: Job(sample.image_id, picture, 0, 0)
-    )
-    return Feed(cast(Assembly, made), lambda sample, problem: bad.append(sample), tile=2), bad
+    made = SimpleNamespace(dataset=SimpleNamespace(load=load), size=4, source=lambda sample, image: Source(sample, image, 0))
+    return Feed(cast(Workspace, made), lambda sample, problem: bad.append(sample), tile=2), bad
 
 
 def taken(source: Feed) -> list[str]:
     """What the engine gets until there is nothing for the moment."""
-    return [job.image_id for job in iter(source.__next__, None) if job is not None]
+    return [found.sample.image_id for found in iter(source.__next__, None) if found is not None]
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +64,8 @@ def test_what_the_engine_has_is_not_given_to_it_again_before_it_is_through() -> 
     source.drop(["x"])  # too late
     source.put([X, Y])
     assert taken(source) == ["y"]
-    assert source.source("x") == "x.png"
+    source.through()
+    source.finished("x")
     source.put([X])
     assert taken(source) == ["x"]
 
@@ -91,6 +89,7 @@ def test_images_too_few_for_a_tile_wait_for_others_while_the_engine_has_somethin
     assert taken(source) == ["y", "z"]
     source.put([X])
     monkeypatch.setattr("counterfoil.protocols.ray.feed.PATIENCE", 0.0)  # it has waited long enough
-    source.source("x")
+    source.through()
+    source.finished("x")
     source.put([X])
     assert taken(source) == ["x"]

@@ -14,7 +14,7 @@ import torch
 
 from counterfoil import protocols
 from counterfoil.core.errors import BadData, BadPart, UsageError
-from counterfoil.protocols.fmr.running import Progress
+from counterfoil.protocols.base import Progress
 from counterfoil.protocols.ray.crew import Death, Finished, Order, Ready, Report
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.ray import RayPool, _knock

@@ -8,19 +8,20 @@ from pathlib import Path
 import pytest
 
 from counterfoil import protocols, store
+from counterfoil.core.spec import StagesSpec
 from counterfoil.parts import registry
 from counterfoil.parts.datasets.image_set import TRIED
-from counterfoil.protocols import provenance
-from counterfoil.protocols.assembly import Given, open_data
-from counterfoil.protocols.fmr import running as fmr_running
-from counterfoil.protocols.imagenet_d import bench as imagenet_d_bench
-from counterfoil.protocols.imagenet_d import running
-from counterfoil.protocols.lance import running as lance_running
+from counterfoil.protocols.base import Progress
+from counterfoil.protocols.fmr import fmr
+from counterfoil.protocols.imagenet_d import imagenet_d
+from counterfoil.protocols.lance import lance
 from counterfoil.protocols.ray.climbing import ClimbWorker
 from counterfoil.protocols.ray.crew import Crew
 from counterfoil.protocols.ray.fmr import make
 from counterfoil.protocols.ray.stages import CrewSpread, StageWorker
-from counterfoil.store.stages import Stages
+from counterfoil.protocols.running import finish
+from counterfoil.protocols.stages import Tables, run_stages
+from counterfoil.protocols.workspace import Given, open_data, with_data
 from tests.parts.datasets.made import shard
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
@@ -46,10 +47,10 @@ def test_climbs_are_those_of_one_process(tmp_path: Path, dies, packed) -> None:
     crew = Crew(pool, 2)
     about = crew.start()
     dataset = open_data(chosen)
-    seen: list[fmr_running.Progress] = []
+    seen: list[Progress] = []
     with store.write(out, chosen.model_dump(mode="json"), about.classes, about.account, chunk_images=8, packed=packed) as writer:
         make(crew, chosen, dataset, writer, slots=about.slots, room=about.room, watch=seen.append, tell=lambda line: None)
-        fmr_running.finish(chosen, writer)
+        finish(fmr, writer)
     pool.stop()
     spread = store.open_run(out)
     assert content(spread) == content(whole)
@@ -66,13 +67,13 @@ def test_an_interrupted_run_is_finished_by_another_executor(tmp_path: Path) -> N
     crew = Crew(pool, 2)
     about, dataset = crew.start(), open_data(chosen)
 
-    def watch(progress: fmr_running.Progress) -> None:
+    def watch(progress: Progress) -> None:
         if store.open_run(out).counts["images"] >= 12:
             raise KeyboardInterrupt
 
     with (
         pytest.raises(KeyboardInterrupt),
-        store.write(out, chosen.model_dump(mode="json"), about.classes, provenance.with_data(about.account, dataset)) as writer,
+        store.write(out, chosen.model_dump(mode="json"), about.classes, with_data(about.account, dataset)) as writer,
     ):
         make(crew, chosen, dataset, writer, room=8, watch=watch, tell=lambda line: None)
     assert 12 <= store.open_run(out).counts["images"] < 60
@@ -112,7 +113,8 @@ def test_lance_leaves_the_same_tables(tmp_path: Path) -> None:
     pool = ThreadPool(lambda: StageWorker(pets.spec(), out, threads=1, given=parts()), {0: 3, 1: 12})
     crew = Crew(pool, 2)
     crew.start()
-    lance_running.make(lance_running.assemble(pets.spec(), parts()), Stages(out, batch=5, spread=CrewSpread(crew)))
+    work, found = lance.workspace(pets.spec(), parts()), Tables(out)
+    run_stages(lance.stages(work, found), found, StagesSpec(batch=5), spread=CrewSpread(crew))
     pool.stop()
     assert tables(out) == tables(tmp_path / "whole")
     assert pool.deaths == 2
@@ -126,8 +128,8 @@ def test_imagenet_d_leaves_the_same_tables(tmp_path: Path) -> None:
     pool = ThreadPool(lambda: StageWorker(squares.spec(), out, threads=1, given=squares.given()), {1: 4})
     crew = Crew(pool, 2)
     crew.start()
-    bench = imagenet_d_bench.assemble(squares.spec(), squares.given())
-    running.make(bench, Stages(out, spread=CrewSpread(crew)))
+    work, found = imagenet_d.workspace(squares.spec(), squares.given()), Tables(out)
+    run_stages(imagenet_d.stages(work, found), found, StagesSpec(), spread=CrewSpread(crew))
     pool.stop()
     assert tables(out) == tables(tmp_path / "whole")
 
@@ -163,7 +165,7 @@ def test_workers_do_not_list_the_pictures_that_the_driver_has_listed(tmp_path: P
     pool = ThreadPool(lambda: ClimbWorker(chosen, out, chunk_images=8, packed=False, threads=1, given=told))
     crew = Crew(pool, 2)
     about = crew.start()
-    account = provenance.with_data(about.account, dataset)
+    account = with_data(about.account, dataset)
     with store.write(out, chosen.model_dump(mode="json"), about.classes, account, chunk_images=8) as writer:
         make(crew, chosen, dataset, writer, room=4, watch=lambda progress: None, tell=lambda line: None)
     pool.stop()
@@ -178,7 +180,7 @@ def test_what_workers_have_finished_is_kept_when_a_run_is_interrupted(tmp_path: 
     crew = Crew(pool, 2)
     about, dataset = crew.start(), open_data(chosen)
 
-    def watch(progress: fmr_running.Progress) -> None:
+    def watch(progress: Progress) -> None:
         done.append(progress.done)
         if progress.done >= 12:
             raise KeyboardInterrupt

@@ -20,9 +20,9 @@ from counterfoil.cli.gate import gate
 from counterfoil.core.errors import BadData, UsageError
 from counterfoil.core.records import Trial, Verdict
 from counterfoil.parts import images, registry
-from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.imagenet_d.results import BIAS
 from counterfoil.protocols.reading import write_report
+from counterfoil.protocols.workspace import Given
 from counterfoil.report.datasheet import find_set
 from counterfoil.report.export import LAYOUTS, export
 from counterfoil.report.gallery import collect

@@ -10,7 +10,7 @@ from counterfoil.core.errors import BadData, BadPart
 from counterfoil.parts import images
 from counterfoil.parts.oracles.ensemble import EnsembleOracle
 from counterfoil.parts.oracles.human import human_oracle
-from counterfoil.protocols.assembly import Given
+from counterfoil.protocols.workspace import Given
 from counterfoil.testing import check_oracle, pictures
 from tests.oracles.conftest import Saying
 from tests.worlds import arrays, spec

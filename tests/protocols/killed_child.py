@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from counterfoil import protocols
-from counterfoil.protocols.fmr.running import Progress
+from counterfoil.protocols.base import Progress
 
 
 def run(values: dict, out: str, pace: float, begun) -> None:

@@ -13,8 +13,8 @@ from counterfoil.core.records import Prediction
 from counterfoil.core.spec import PartSpec
 from counterfoil.parts import images
 from counterfoil.protocols import rescoring
-from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.reading import write_report
+from counterfoil.protocols.workspace import Given
 from counterfoil.store import Run
 from tests.fakes import CLASSES, TinyModel
 from tests.protocols.imagenet_d import world as squares

@@ -21,7 +21,9 @@ from counterfoil.metrics.tables import p_is
 from counterfoil.parts import calls, registry
 from counterfoil.parts.contracts import Generator, Model, Oracle, to_device
 from counterfoil.parts.datasets.image_set import ImageSet
-from counterfoil.protocols.assembly import Assembly, Given, assemble, columns_of, device_of, image_seed, open_data
+from counterfoil.protocols.class_reader import columns_of
+from counterfoil.protocols.fmr.climbing import ClimbingSpace
+from counterfoil.protocols.workspace import Given, device_of, image_seed, open_data
 
 TEMPERATURES = torch.logspace(-2.5, 1.5, 49)
 Severity = Literal["mistake", "caution"]
@@ -50,7 +52,7 @@ class SetUp:
     columns: list[int]  # the model's output for each of the data's classes
     size: int | None
     oracle: Oracle | None = None
-    assembly: Assembly | None = None  # of a protocol with a generator
+    assembly: ClimbingSpace | None = None  # of a protocol with a generator
 
     @property
     def generator(self) -> Generator | None:
@@ -61,7 +63,7 @@ class SetUp:
 def set_ups(spec: Any, given: Given | None = None) -> list[SetUp]:
     """The models of a specification, each with the parts that judge or change its images."""
     if hasattr(spec, "generator"):
-        parts = assemble(spec, given)
+        parts = ClimbingSpace.of(spec, given)
         return [SetUp(spec, spec.model.name, parts.model, parts.dataset, parts.columns, parts.size, parts.oracle, parts)]
     if getattr(spec, "data", None) is None:
         raise BadSpec(f"{spec.protocol}: the doctor needs labelled images to try the models on; name some with --data")
@@ -104,7 +106,7 @@ class FewImages:
         return FewImages(self.images[which], self.labels[which], self.truth[which], self.seeds[which], self.unreadable)
 
 
-def read_few(setup: SetUp | Assembly, count: int) -> FewImages:
+def read_few(setup: SetUp | ClimbingSpace, count: int) -> FewImages:
     """Read up to `count` images, taken evenly over the data."""
     images, labels, seeds, bad = [], [], [], []
     spec = setup.spec

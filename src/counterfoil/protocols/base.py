@@ -8,18 +8,23 @@ reports are told.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from counterfoil.core.errors import BadData, BadImage, UsageError
+from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.core.spec.base import RunSpec
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure, Observations
     from counterfoil.metrics.tables import Table
-    from counterfoil.protocols.assembly import Given
     from counterfoil.protocols.ray.execution import Execution
+    from counterfoil.protocols.stages import Stage, Tables
+    from counterfoil.protocols.workspace import Given, Source, Workspace
     from counterfoil.report.page import Caution, Page
     from counterfoil.report.site import Site
 
@@ -27,6 +32,62 @@ Watch = Callable[[Any], None]
 """Takes a run's progress after every image, or every item of a stage."""
 Tell = Callable[[str], None]
 """Takes a line for people: an image that was skipped, work that had to be redone."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, or one stage of it."""
+
+    done: int
+    total: int | None
+    validated: int = 0  # of which something was made; of a stage, results that no check rejected
+    skipped: int = 0  # that could not be used; of a stage, results that a check rejected
+    stage: str = ""
+
+    def after(self, outcome: Outcome) -> Progress:
+        """One image further."""
+        return self.more(validated=outcome.validated, skipped=bool(outcome.note))
+
+    def more(self, *, validated: bool, skipped: bool) -> Progress:
+        """One image further."""
+        return replace(self, done=self.done + 1, validated=self.validated + validated, skipped=self.skipped + skipped)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All records and images of one source image."""
+
+    trials: tuple[Trial, ...]
+    predictions: tuple[Prediction, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    images: tuple[bytes, ...] = ()  # PNG files that the trials name, unless the run has them already
+    note: str = ""  # a line for people, where the image was skipped
+
+    @property
+    def image_id(self) -> str:
+        """The source image's id."""
+        return self.trials[0].image_id
+
+    @property
+    def validated(self) -> bool:
+        """Whether something was made of it."""
+        return self.trials[0].validated
+
+
+def stop_at(problem: BadImage | str) -> BadData:
+    """The error that ends a strict run at an image."""
+    what = "unreadable image" if isinstance(problem, BadImage) else "failure"
+    kept = "what is finished is kept, and the same command without strict resumes it"
+    return BadData(f"{problem} (strict: stopping at the first {what}; {kept})")
+
+
+def require_complete(spec: RunSpec, out: Path, *, left_out: int) -> None:
+    """Refuse to resume strictly a run that has left images out."""
+    if spec.strict and left_out:
+        raise BadData(
+            f"{out}: images that could not be used were left out before ({left_out}), and strict allows none; "
+            "resume without strict, or repair them and choose another --out"
+        )
 
 
 class Protocol(ABC):
@@ -68,7 +129,7 @@ class Protocol(ABC):
 
     def images(self, spec: Any) -> int:
         """Count the images that a run is about."""
-        from counterfoil.protocols.assembly import open_data
+        from counterfoil.protocols.workspace import open_data
 
         return len(open_data(spec))
 
@@ -135,3 +196,61 @@ class Protocol(ABC):
     @abstractmethod
     def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
         """Make the pages of a report on runs of this protocol, the first one first."""
+
+
+class ImageProtocol(Protocol):
+    """Makes images one source image at a time; alike in this process and over workers."""
+
+    decided_by_parts: ClassVar[Sequence[str]] = ()
+    """Keys of the specification that a part fills in where they are not given, as in `search.step`."""
+
+    def run(self, spec: Any, out: Path, *, stage: str | None = None, **options: Any) -> Run:
+        """Run a specification into the directory `out`, or resume it."""
+        from counterfoil.protocols.running import run_images
+
+        if stage is not None:
+            raise UsageError(f"--stage: the protocol {self.name} has no stages; leave it out")
+        return run_images(self, spec, out, **options)
+
+    def workspace(self, spec: Any, given: Given | None) -> Workspace[Any]:
+        """Build the parts of a run."""
+        from counterfoil.protocols.workspace import Workspace
+
+        return Workspace.open(spec, given)
+
+    def check(self, work: Any) -> None:
+        """Try the parts on a few images before anything is written."""
+
+    @abstractmethod
+    def outcomes(self, work: Any, sources: Iterable[Source | None]) -> Iterator[Outcome | Future[Outcome]]:
+        """The records of every source image, in any order, some perhaps still in the making.
+
+        None among the sources says that there are no more for the moment.
+        """
+
+    def finished(self, work: Any, out: Path) -> None:
+        """Add to a finished run what is no part of its results."""
+
+
+class StagedProtocol(Protocol):
+    """Goes from table to table; people may correct tables in between."""
+
+    def run(self, spec: Any, out: Path, **options: Any) -> Run:
+        """Run a specification into the directory `out`, or resume it; with `stage`, only as far as that one."""
+        from counterfoil.protocols.running import run_staged
+
+        return run_staged(self, spec, out, **options)
+
+    def workspace(self, spec: Any, given: Given | None) -> Workspace[Any]:
+        """Build the parts of a run; they stay on the CPU until their stage."""
+        from counterfoil.protocols.workspace import Workspace
+
+        return Workspace.open(spec, given, place=False)
+
+    @abstractmethod
+    def stages(self, work: Any, tables: Tables) -> Sequence[Stage]:
+        """The stages, in their order."""
+
+    @abstractmethod
+    def outcomes(self, work: Any, tables: Tables, done: Container[str]) -> Iterator[Outcome]:
+        """The records of every source image that is not `done`, out of complete tables."""

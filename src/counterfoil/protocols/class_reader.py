@@ -12,7 +12,7 @@ from torch import Tensor
 from counterfoil.core.errors import RunFailed
 from counterfoil.core.records import Picture, Prediction
 from counterfoil.parts import calls, labels
-from counterfoil.parts.contracts import Model
+from counterfoil.parts.contracts import Dataset, Model
 
 _KEPT = ("predicted", "correct", "confidence", "truth", "rank")  # of a look, as a prediction has it
 
@@ -65,21 +65,33 @@ def recorded(trial_id: str, picture: Picture, model: str, look: Mapping[str, Any
     return Prediction(trial_id, picture, model, **{name: look[name] for name in _KEPT}, said=said)
 
 
-def reading(name: str, model: Model, classes: Mapping[str, Sequence[str]]) -> Reading:
-    """How a model is read in the classes of a set, each given with the ids it stands for."""
+def reading(
+    name: str,
+    model: Model,
+    classes: Sequence[str],
+    ids: Mapping[str, Sequence[str]] | None = None,
+    *,
+    wanted_aliases: labels.Aliases | None = None,
+) -> Reading:
+    """How a model is read in a run's classes, each of which may stand for several `ids`."""
     what, aliases = f"model {name}", getattr(model, "aliases", None)
-    if all(list(ids) == [known] for known, ids in classes.items()):
-        columns = labels.match(list(classes), model.classes, what=what, aliases=aliases)
+    if ids is None or all(list(ids[known]) == [known] for known in classes):
+        columns = labels.match(classes, model.classes, what=what, aliases=aliases, wanted_aliases=wanted_aliases)
         return Reading(name, model, tuple((column,) for column in columns))
     by_name = _by_name(classes, model)
     if by_name is not None:  # a zero-shot model that was given the set's own names
         return Reading(name, model, tuple((column,) for column in by_name))
-    members = {known: list(ids) for known, ids in classes.items()}
-    groups = labels.resolve_groups(members, model.classes, what=what, aliases=aliases)
+    groups = labels.resolve_groups({known: list(ids[known]) for known in classes}, model.classes, what=what, aliases=aliases)
     return Reading(name, model, tuple(tuple(groups[known]) for known in classes))
 
 
-def _by_name(classes: Mapping[str, Sequence[str]], model: Model) -> list[int] | None:
+def columns_of(model: Model, dataset: Dataset, *, name: str) -> list[int]:
+    """The model's output for each of a data set's classes."""
+    reader = reading(name, model, dataset.classes, wanted_aliases=getattr(dataset, "aliases", None))
+    return [output for (output,) in reader.outputs]
+
+
+def _by_name(classes: Sequence[str], model: Model) -> list[int] | None:
     keys = {labels.key(name): at for at, name in enumerate(model.classes)}
     found = [keys.get(labels.key(name)) for name in classes]
     return None if len(keys) != len(classes) or None in found else [at for at in found if at is not None]

@@ -21,9 +21,9 @@ from counterfoil.parts.datasets.arrays import from_arrays
 from counterfoil.parts.fast import dtypes
 from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.weights import fingerprint, modules_of
-from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.reading import Run
+from counterfoil.protocols.workspace import Given
 
 PARTS = ("model", "generator", "oracle", "captioner", "rewriter", "editor", "encoder", "painter")
 """The keys of a specification that may be given as objects, beside the data."""

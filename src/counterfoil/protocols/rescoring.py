@@ -48,8 +48,8 @@ def score(
     model = _part("model", asked, device) if built is None else built
     later = _asked(run, model, "model", asked, name or asked.name, tell)
     # A class of the run may stand for several of a model's; each goes by its own name where the run says nothing else.
-    ids = run.provenance.get("class_ids") or {name: [name] for name in run.classes}
-    reader = reading(later.name, model, {name: ids[name] for name in run.classes})
+    ids = run.provenance.get("class_ids")
+    reader = reading(later.name, model, run.classes, ids)
 
     def predict(stored: list[Stored], pictures: Tensor) -> list[Prediction]:
         looks = reader.looks(pictures, [trial.label for trial, _ in stored])

@@ -68,8 +68,8 @@ class Done:
         self._before: NDArray[np.uint64] = np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *blocks]))
         self._new: set[int] = set()
 
-    def __contains__(self, image_id: str) -> bool:
-        return not self.missing([image_id])
+    def __contains__(self, image_id: object) -> bool:
+        return isinstance(image_id, str) and not self.missing([image_id])
 
     def __len__(self) -> int:
         return len(self._before) + len(self._new)

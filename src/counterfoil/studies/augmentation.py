@@ -24,8 +24,8 @@ from counterfoil.parts import images, registry
 from counterfoil.parts import labels as names
 from counterfoil.parts.contracts import Model
 from counterfoil.parts.weights import fingerprint
-from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.fmr.results import Outcomes, read_outcomes
+from counterfoil.protocols.workspace import Given
 from counterfoil.store import Run
 from counterfoil.studies.base import Findings, Study, StudyRow, StudyTable, difference, positive
 from counterfoil.studies.models import matrix

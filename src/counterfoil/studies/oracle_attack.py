@@ -19,7 +19,7 @@ from counterfoil.metrics.estimate import Mean, Share, Statistic, estimate
 from counterfoil.parts import calls, registry
 from counterfoil.parts.contracts import Dataset, to_device
 from counterfoil.parts.oracles.scoring import ScoringOracle
-from counterfoil.protocols.assembly import open_data
+from counterfoil.protocols.workspace import open_data
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable
 from counterfoil.studies.runs import Runs
 

@@ -13,8 +13,8 @@ from counterfoil.core.naming import default_folder
 from counterfoil.core.spec import PartSpec
 from counterfoil.parts.contracts import Model
 from counterfoil.protocols import rescoring
-from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.fmr.results import Outcomes, read_outcomes
+from counterfoil.protocols.workspace import Given
 from counterfoil.store import Run
 from counterfoil.studies.base import StudySettings
 

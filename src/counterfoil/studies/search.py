@@ -26,8 +26,9 @@ from counterfoil.metrics.estimate import Difference, Ratio, Share, Statistic, es
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, Model, Sample, provenance_of, to_device
 from counterfoil.parts.labels import Aliases
-from counterfoil.protocols.assembly import Given, columns_of, open_data
+from counterfoil.protocols.class_reader import columns_of
 from counterfoil.protocols.fmr.results import Outcomes, read_outcomes, scores
+from counterfoil.protocols.workspace import Given, open_data
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, difference, positive, within
 from counterfoil.studies.runs import Runs
 

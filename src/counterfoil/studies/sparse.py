@@ -23,7 +23,7 @@ from counterfoil.engine.device import synchronize
 from counterfoil.engine.scheduler import Engine, Job, SearchResult
 from counterfoil.parts.generators.sparse import SparseGenerator
 from counterfoil.parts.generators.sparse import mask as masks
-from counterfoil.protocols.assembly import Assembly, assemble
+from counterfoil.protocols.fmr.climbing import ClimbingSpace
 from counterfoil.protocols.fmr.results import Outcomes, read_outcomes, scores
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, difference, within, world
 from counterfoil.studies.runs import Runs
@@ -76,19 +76,19 @@ def _fitted(runs: Runs, model: PartSpec) -> tuple[Fitted, Path]:
     count = int(options["fitting_images"])
     spec = runs.spec(model, data=_fitting_data(runs, count), images=count)
     with runs.counting(f"latents of {model.name}", count) as watch:
-        assembly = assemble(spec)
+        assembly = ClimbingSpace.of(spec)
         fitted = _by_class(runs, assembly, watch) if question == "class" else _by_change(runs, assembly, watch)
     # Named by what it keeps: runs are found again by their specification, and that names the mask by its file.
     return fitted, masks.save(fitted.mask, runs.folder / "masks" / f"{default_folder(spec).name}-{fitted.mask.sha256[:8]}")
 
 
-def _by_class(runs: Runs, assembly: Assembly, watch: Callable[[int], None]) -> Fitted:
+def _by_class(runs: Runs, assembly: ClimbingSpace, watch: Callable[[int], None]) -> Fitted:
     latents, labels = labelled(assembly, watch=watch)
     window, halo = float(runs.options["window"]), int(runs.options["halo"])
     return fit_cells(latents, labels, CellSettings(window=window, halo=halo, seed=runs.settings.seed))
 
 
-def _by_change(runs: Runs, assembly: Assembly, watch: Callable[[int], None]) -> Fitted:
+def _by_change(runs: Runs, assembly: ClimbingSpace, watch: Callable[[int], None]) -> Fitted:
     options = runs.options
     original, perturbed = pairs(assembly, compared=options["compared"], watch=watch)
     settings = Settings(
@@ -112,12 +112,12 @@ def _costs(runs: Runs, model: PartSpec, file: Path) -> tuple[str, dict[str, Esti
     """The window in words, and what a climb costs with the mask in per cent of what it costs without."""
     on_gpu = runs.settings.device.startswith("cuda")
     count = _TIMED_ON_A_GPU if on_gpu else _TIMED
-    whole = assemble(runs.spec(model, images=count))
-    masked = assemble(runs.spec(model, images=count, search={"mask": str(file)}))
+    whole = ClimbingSpace.of(runs.spec(model, images=count))
+    masked = ClimbingSpace.of(runs.spec(model, images=count, search={"mask": str(file)}))
     generator = masked.generator
     assert isinstance(generator, SparseGenerator)
     jobs = list(whole.jobs(iter(whole.dataset), lambda sample, problem: None))
-    engines = (whole.engine(), masked.engine(keep_places=True))
+    engines = (whole.new_engine(), masked.new_engine(keep_places=True))
     seconds, results = time_in_turn(engines, jobs, rounds=_ROUNDS_ON_A_GPU if on_gpu else _ROUNDS)
     found = np.concatenate([_psnr(generator, result, runs.settings.device) for result in results])
     low, middle, high = np.quantile(found, (0.25, 0.5, 0.75)).tolist()

@@ -15,7 +15,7 @@ from counterfoil import protocols
 from counterfoil.core.errors import BadPart, BadSpec, RunFailed
 from counterfoil.parts import registry
 from counterfoil.parts.models.http_model import HttpModel
-from counterfoil.protocols.assembly import Given
+from counterfoil.protocols.workspace import Given
 from counterfoil.testing import check_model, pictures
 from tests.fakes import CLASSES, TinyModel
 from tests.parts.endpoint import Endpoint, served

@@ -167,7 +167,7 @@ def test_black_and_broken_pictures_are_counted_and_passed_over(tmp_path: Path) -
 
 def test_a_painter_that_only_paints_black_stops_the_run(tmp_path: Path) -> None:
     black = SquarePainter(spoil=lambda prompt, image: torch.zeros_like(image))
-    with pytest.raises(BadData, match="none of its pictures can be used"):
+    with pytest.raises(BadData, match="none of its images can be used"):
         protocols.run(spec(), tmp_path / "run", given=given(painter=black))
 
 
@@ -188,7 +188,7 @@ def test_a_stage_that_is_not_there_is_named_before_anything_is_painted(tmp_path:
 def test_a_prompt_corrected_by_hand_is_painted_again_and_no_other(tmp_path: Path) -> None:
     told: list[str] = []
     protocols.run(spec(), tmp_path / "run", given=given(), stage="paintings", tell=told.append)
-    assert told == ["stopped after the stage 'paintings'; the same command without --stage goes on"]
+    assert told == ["stopped after the stage 'paintings'; the same command without --stage resumes it"]
     path = tmp_path / "run" / "stages" / "prompts.jsonl"
     path.write_text(path.read_text().replace("a photo of a mug in the beach", "a photo of a mug in the forest", 1))
     painter = SquarePainter()

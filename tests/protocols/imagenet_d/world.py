@@ -13,7 +13,7 @@ from counterfoil import protocols
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import RunFailed
 from counterfoil.parts.contracts import Verdicts
-from counterfoil.protocols.assembly import Given
+from counterfoil.protocols.workspace import Given
 
 THINGS = {"mug": (1.0, 0.0, 0.0), "sock": (0.0, 1.0, 0.0), "lamp": (0.0, 0.0, 1.0), "bag": (1.0, 1.0, 0.0)}
 PLACES = {"beach": (0.9, 0.8, 0.6), "forest": (0.1, 0.4, 0.1), "night": (0.05, 0.05, 0.2), "snow": (0.95, 0.95, 1.0)}

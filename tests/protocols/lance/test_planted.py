@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from counterfoil import protocols
-from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.lance.results import lance_results
+from counterfoil.protocols.workspace import Given
 from counterfoil_lab.captions import PLACES
 from counterfoil_lab.demo import LANCE as SPEC
 from counterfoil_lab.demo import LANCE_MODELS as MODELS

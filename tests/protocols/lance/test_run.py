@@ -182,7 +182,7 @@ def test_a_run_stops_after_a_stage_and_goes_on(tmp_path):
     told: list[str] = []
     first = protocols.run(world.spec(limit=6), tmp_path / "run", given=world.given(), stage="edits", tell=told.append)
     assert first.results is None
-    assert told == ["stopped after the stage 'edits'; the same command without --stage goes on"]
+    assert told[-1] == "stopped after the stage 'edits'; the same command without --stage resumes it"
     parts = world.given()
     run = protocols.run(world.spec(limit=6), tmp_path / "run", given=parts)
     assert parts.parts["captioner"].asked == [] and parts.parts["rewriter"].asked == []
@@ -227,7 +227,7 @@ def test_what_was_said_later_goes_with_the_pictures_that_it_was_said_of(tmp_path
     gone = {trial_id for trial_id in before if trial_id.startswith(lines[2]["id"])}
     assert gone and after == {trial_id: each for trial_id, each in before.items() if trial_id not in gone}
     assert told[-1] == (
-        f"dropped what was said later of pictures that are others now or gone ({len(gone)} by {name}); "
+        f"dropped later answers about images that have changed or are gone ({len(gone)} by {name}); "
         "ask again with 'counterfoil score'"
     )
 
@@ -293,7 +293,7 @@ def test_a_class_outside_the_first_five_answers_has_no_chance_in_the_released_co
 
 def test_strict_can_be_taken_back_but_not_taken_up_over_what_was_left_out(tmp_path):
     parts = world.given(dataset=world.Pets(count=8, broken=(5,)))
-    with pytest.raises(BadData, match="without strict goes on"):
+    with pytest.raises(BadData, match="without strict resumes it"):
         protocols.run(world.spec(strict=True, engine={"batch": 1}), tmp_path / "run", given=parts)
     protocols.run(world.spec(), tmp_path / "run", given=parts, stage="sources")
     with pytest.raises(BadData, match=r"left out before \(1\)"):

@@ -28,7 +28,7 @@ from counterfoil.parts.contracts import (
     Sample,
     Verdicts,
 )
-from counterfoil.protocols.assembly import Given
+from counterfoil.protocols.workspace import Given
 
 CLASSES = ("dog", "cat")
 SIDE = 16

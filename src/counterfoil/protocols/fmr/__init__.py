@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.core.errors import UsageError
 from counterfoil.core.spec import FmrSpec
-from counterfoil.protocols.base import Protocol
+from counterfoil.protocols.base import ImageProtocol, Outcome
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure, Observations
     from counterfoil.metrics.tables import Table
+    from counterfoil.protocols.fmr.climbing import ClimbingSpace
+    from counterfoil.protocols.workspace import Given, Source
     from counterfoil.report.page import Caution, Page
     from counterfoil.report.site import Site
 
 
-class Fmr(Protocol):
+class Fmr(ImageProtocol):
     """Climb the tested model's loss in a generator's space while the oracle still sees the class."""
 
     name = "fmr"
@@ -28,15 +30,32 @@ class Fmr(Protocol):
     held = ("SA", "FMR")
     ranked = ("FMR_matched", "FMR")
     against_model = True
+    decided_by_parts = ("search.step",)
     clean = "SA"
 
-    def run(self, spec: FmrSpec, out: Path, *, stage: str | None = None, **options: Any) -> Run:
-        """Run a specification into the directory `out`, or resume it."""
-        from counterfoil.protocols.fmr.running import run
+    def workspace(self, spec: FmrSpec, given: Given | None) -> ClimbingSpace:
+        """Build the parts, with the engine that climbs."""
+        from counterfoil.protocols.fmr.climbing import ClimbingSpace
 
-        if stage is not None:
-            raise UsageError("--stage: the protocol fmr has no stages; leave it out")
-        return run(spec, out, **options)
+        return ClimbingSpace.of(spec, given)
+
+    def check(self, work: ClimbingSpace) -> None:
+        """Try whether a plain reconstruction is accepted; then find out how many images fit on the device."""
+        from counterfoil.protocols.fmr.climbing import check
+
+        check(work)
+
+    def outcomes(self, work: ClimbingSpace, sources: Iterable[Source | None]) -> Iterator[Outcome | Future[Outcome]]:
+        """Climb every image."""
+        from counterfoil.protocols.fmr.climbing import outcomes
+
+        return outcomes(work, sources)
+
+    def finished(self, work: ClimbingSpace, out: Path) -> None:
+        """Record how large and how fast the model is."""
+        from counterfoil.protocols import speed
+
+        speed.record(work.model, work.spec.model.name, out, size=work.size, device=work.spec.device)
 
     def cost(self, spec: FmrSpec, images: int) -> Mapping[str, int]:
         """Bound the calls of one image each; climbs that the oracle stops early cost less.

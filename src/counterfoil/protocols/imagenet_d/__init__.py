@@ -7,22 +7,24 @@ what enough surrogates miss is kept. People can check what was kept, and vision-
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.core.spec import ImagenetDSpec
-from counterfoil.protocols.base import Protocol
+from counterfoil.protocols.base import Outcome, StagedProtocol
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure, Observations
     from counterfoil.metrics.tables import Table
+    from counterfoil.protocols.imagenet_d.sets import PaintingSpace
+    from counterfoil.protocols.stages import Stage, Tables
+    from counterfoil.protocols.workspace import Given
     from counterfoil.report.page import Page
     from counterfoil.report.site import Site
 
 
-class ImagenetD(Protocol):
+class ImagenetD(StagedProtocol):
     """Paint objects in nuisances, keep what several surrogates miss, have people check; or test models on such a set."""
 
     name = "imagenet-d"
@@ -33,11 +35,35 @@ class ImagenetD(Protocol):
     ranked = ("accuracy",)
     clean = "accuracy_painted"
 
-    def run(self, spec: ImagenetDSpec, out: Path, **options: Any) -> Run:
-        """Run a specification into the directory `out`, or resume it; with `stage`, only as far as that one."""
-        from counterfoil.protocols.imagenet_d.running import run
+    def workspace(self, spec: ImagenetDSpec, given: Given | None) -> PaintingSpace:
+        """Build the parts for the classes of the grid, or of the set."""
+        from counterfoil.protocols.imagenet_d.sets import PaintingSpace
 
-        return run(spec, out, **options)
+        return PaintingSpace.of(spec, given)
+
+    def stages(self, work: PaintingSpace, tables: Tables) -> Sequence[Stage]:
+        """Paint or take the images, ask everybody about them, mine, and ask vision-language models about what is kept."""
+        from counterfoil.protocols.imagenet_d import stages as steps
+
+        painted = work.grid is not None
+        first = [steps.Prompts, steps.Paintings] if painted else [steps.Taken]
+        asked: list[type[Stage]] = [steps.Objects] if "oracle" in work.parts else []
+        if painted:
+            asked += [*([steps.Embeddings] if "encoder" in work.parts else []), steps.Mined]
+        return [
+            *(each(work, tables) for each in first),
+            *(steps.ModelPredictions(work, tables, at) for at in range(len(work.readers))),
+            *(each(work, tables) for each in asked),
+            *(steps.Answers(work, tables, chat.name) for chat in work.spec.chats),
+        ]
+
+    def outcomes(self, work: PaintingSpace, tables: Tables, done: Container[str]) -> Iterator[Outcome]:
+        """The records of every image that is not complete."""
+        from counterfoil.protocols.imagenet_d.stages import outcome
+
+        for row in tables["paintings"]:
+            if row.id not in done:
+                yield outcome(work, tables, row)
 
     def images(self, spec: ImagenetDSpec) -> int:
         """Count the images to paint, or those of the set."""

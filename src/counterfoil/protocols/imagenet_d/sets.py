@@ -1,21 +1,67 @@
-"""A set that was made before, as a run reads it: pictures, the ids of its classes, and the nuisance of each picture."""
+"""What an ImageNet-D run works with: its parts, the grid of its prompts, or a set that was made before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadImage
-from counterfoil.core.spec import PartSpec
+from counterfoil.core.spec import ImagenetDSpec, PartSpec
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, Sample, provenance_of
 from counterfoil.parts.datasets.image_set import ImageSet
-from counterfoil.protocols.assembly import check_samples
+from counterfoil.protocols.imagenet_d.grids import Grid, read_grid
+from counterfoil.protocols.imagenet_d.questions import check_question
+from counterfoil.protocols.workspace import Given, Workspace, check_samples, of_data
 from counterfoil.report.datasheet import SetFile, find_set
+
+SET_CLASSES = "set"
+"""What a zero-shot model's option `classes` says to be given the names of the set."""
+TEMPLATE = "A photo of a {class}"  # of the paper
+
+
+@dataclass
+class PaintingSpace(Workspace[ImagenetDSpec]):
+    """The parts of an ImageNet-D run, with the grid of its prompts or the set that models are tested on."""
+
+    BATCHES: ClassVar[Mapping[str, int]] = {"cpu": 8, "cuda": 64}
+
+    grid: Grid | None = None
+    data: Any = None  # SetData, where there is no grid
+
+    @classmethod
+    def of(cls, spec: ImagenetDSpec, given: Given | None = None) -> PaintingSpace:
+        """Build the parts for the classes of the grid, or of the set."""
+        check_question(spec.questions.text)
+        if spec.data is None:
+            grid = _limited(read_grid(spec.grid), spec.limit)
+            made = cls.open(spec, given, class_ids={thing.name: thing.ids for thing in grid.things}, place=False)
+            made.grid = grid
+            return made
+        data = open_set(spec.data, given.parts.get("dataset") if given else None)
+        made = cls.open(spec, given, dataset=data.dataset, class_ids=data.classes, place=False)
+        made.data = data
+        return made
+
+    @classmethod
+    def options(cls, named: PartSpec, names: Sequence[str]) -> Mapping[str, Any]:
+        """`classes: set` gives a zero-shot model the names of the set, with the paper's prompt."""
+        if named.options.get("classes") != SET_CLASSES:
+            return named.options
+        return {"templates": TEMPLATE, **named.options, "classes": list(names)}
+
+    def account(self) -> dict[str, Any]:
+        """Of the parts, and of the models that the set must not judge."""
+        known = self.data.known if self.data is not None else None
+        return {**super().account(), **({"set_surrogates": list(known.surrogates)} if known is not None else {})}
+
+    def provenance(self, account: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Of the parts, and which images a set has."""
+        return {**(account or self.account()), **(of_data(self.data.dataset) if self.data is not None else {})}
 
 
 @dataclass(frozen=True)
@@ -71,6 +117,13 @@ def open_set(named: PartSpec, built: Dataset | None = None) -> SetData:
         kept = {dataset.classes[label]: [label] for label in sorted(held)}
         dataset = dataset.relabelled(kept, what=named.name)
     return SetData(named.name, dataset, known)
+
+
+def _limited(grid: Grid, limit: int | None) -> Grid:
+    if limit is None:
+        return grid
+    sampling = "balanced" if grid.sampling == "full" else grid.sampling
+    return replace(grid, count=min(limit, len(grid)), sampling=sampling)
 
 
 def _home(name: str) -> Path | None:

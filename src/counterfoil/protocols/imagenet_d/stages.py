@@ -1,189 +1,296 @@
-"""The stages of an ImageNet-D run: each a resumable map from one table to the next."""
+"""The stages of an ImageNet-D run: each a resumable map from one table to the next; then the run's records."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadImage
-from counterfoil.metrics.mining import Candidate, Look, embedding_hash, perceptual_hash, select
-from counterfoil.parts import images
+from counterfoil.core.lots import lot
+from counterfoil.core.records import Prediction, Trial, Verdict
+from counterfoil.metrics.mining import Candidate, Decision, Look, embedding_hash, perceptual_hash, select
+from counterfoil.parts import imagenet, images
 from counterfoil.parts.calls import paint, painting_fault
-from counterfoil.protocols.imagenet_d.bench import Bench
+from counterfoil.protocols.base import Outcome
+from counterfoil.protocols.class_reader import recorded
+from counterfoil.protocols.imagenet_d.questions import Question, ask
 from counterfoil.protocols.imagenet_d.results import answers_table, looks_table
-from counterfoil.protocols.workbench import picture
-from counterfoil.store.stages import Blobs, Item, Items, Made, Stages, Table, turned_away
+from counterfoil.protocols.imagenet_d.sets import PaintingSpace
+from counterfoil.protocols.stages import Stage, Tables
+from counterfoil.store.stages import Item, Made, Row, Table, image_of, turned_away
 
-PROMPTS, PAINTINGS, OBJECTS, EMBEDDINGS, MINED = "prompts", "paintings", "objects", "embeddings", "mined"
+VERSION = 2  # raised when answers are read in another way, so that they are read again
 _AT_ONCE = 4096  # of work that costs nothing
 _ABOUT = ("label", "object", "kind", "nuisance", "prompt")
 
 
-def names(bench: Bench) -> list[str]:
-    """What the stages of a run are called, in their order."""
-    looks = [looks_table(named.name) for named, _ in bench.readers]
-    judged = [OBJECTS] if bench.oracle is not None else []
-    asked = [answers_table(named.name) for named, _ in bench.chats]
-    if bench.painter is None:
-        return [PAINTINGS, *looks, *judged, *asked]
-    return [PROMPTS, PAINTINGS, *looks, *judged, *([EMBEDDINGS] if bench.encoder is not None else []), MINED, *asked]
+class ImagenetDStage(Stage):
+    """A stage over the parts of an ImageNet-D run."""
+
+    space: PaintingSpace
 
 
-def plan(bench: Bench, stages: Stages) -> Table:
+class Prompts(ImagenetDStage):
     """The prompts, as a table that people may correct before anything is painted."""
-    grid = bench.grid
-    assert grid is not None
 
-    def items() -> Iterator[Item]:
-        for prompt in grid.prompts(bench.spec.seed):
+    name, at_once = "prompts", _AT_ONCE
+
+    def items(self) -> Iterator[Item]:
+        """The prompts of the grid."""
+        assert self.space.grid is not None
+        for prompt in self.space.grid.prompts(self.space.spec.seed):
             about = {"label": prompt.label, "object": prompt.thing, "kind": prompt.kind, "nuisance": prompt.nuisance}
             yield Item(prompt.prompt_id, {"prompt": prompt.text}, about)
 
-    def work(some: Sequence[Item]) -> list[Made]:
-        return [Made({"prompt": item.inputs["prompt"]}) for item in some]
+    def count(self) -> int:
+        """The size of the grid."""
+        return len(self.space.grid or ())
 
-    return stages.map(PROMPTS, Items(items, total=len(grid)), work, settings={}, batch=_AT_ONCE)
+    def work(self, items: Sequence[Item]) -> list[Made]:
+        """Write them down."""
+        return [Made({"prompt": item.inputs["prompt"]}) for item in items]
 
 
-def paint_all(bench: Bench, stages: Stages, prompts: Table) -> Table:
-    """A picture for every prompt, or why there is none that can be used."""
-    painter, named = bench.painter, bench.spec.painter
-    assert painter is not None and named is not None
+class Paintings(ImagenetDStage):
+    """An image for every prompt, or why there is none that can be used."""
 
-    def items() -> Iterator[Item]:
-        for row in prompts.kept():
-            seed = bench.seed(row.id)
-            yield Item(row.id, {"prompt": row["prompt"], "seed": seed}, {name: row[name] for name in _ABOUT[:-1]})
+    name, uses, kept = "paintings", ("painter",), ("image",)
 
-    def work(some: Sequence[Item]) -> list[Made]:
-        seeds = [int(item.inputs["seed"]) for item in some]
-        texts = [str(item.inputs["prompt"]) for item in some]
-        painted = paint(painter, texts, torch.tensor(seeds, dtype=torch.int64))
+    def items(self) -> Iterator[Item]:
+        """The prompts, each with its seed."""
+        for row in self.tables["prompts"].kept():
+            inputs = {"prompt": row["prompt"], "seed": self.space.seed(row.id)}
+            yield Item(row.id, inputs, {name: row[name] for name in _ABOUT[:-1]})
+
+    def count(self) -> int:
+        """One per prompt."""
+        return count(self.tables["prompts"])
+
+    def work(self, items: Sequence[Item]) -> list[Made]:
+        """Paint the prompts."""
+        seeds = [int(item.inputs["seed"]) for item in items]
+        texts = [str(item.inputs["prompt"]) for item in items]
+        painted = paint(self.space.painter, texts, torch.tensor(seeds, dtype=torch.int64))
         rows = zip(painted.images, painted.flagged, texts, seeds, strict=True)
-        return [_painting(stages, image, flagged, {"prompt": text, "seed": seed}) for image, flagged, text, seed in rows]
+        return [self._painting(image, flagged, {"prompt": text, "seed": seed}) for image, flagged, text, seed in rows]
 
-    with bench.placed(painter):
-        table = stages.map(
-            PAINTINGS, Items(items, total=count(prompts)), work, settings=bench.settings(named, painter), blobs=["image"]
-        )
-    first = next((row for row in table if not row.goes_on), None)
-    if first is not None and not any(True for _ in table.kept()):
-        raise BadData(f"painter {named.name}: none of its pictures can be used; the first: {first.reason}")
-    return table
+    def _painting(self, image: Tensor, flagged: bool | None, values: dict[str, Any]) -> Made:
+        if problem := painting_fault(image, flagged=flagged):
+            return turned_away("withheld" if flagged else "unusable", problem, nsfw=flagged, **values)
+        return Made({**_stored(self.tables, image), "nsfw": flagged, **values})
 
-
-def take_all(bench: Bench, stages: Stages) -> Table:
-    """The pictures of a set that was made before, as if they had been painted."""
-    data = bench.data
-    assert data is not None
-    samples = {sample.image_id: sample for sample in data.taken(bench.spec.limit)}
-
-    def items() -> Iterator[Item]:
-        for sample in samples.values():
-            about = {"label": sample.label, "object": list(bench.classes)[sample.label], **data.about(sample.image_id)}
-            yield Item(sample.image_id, {"size": bench.spec.size}, about)
-
-    def work(some: Sequence[Item]) -> list[Made]:
-        return [_taken(stages, bench, data.load(samples[item.id], bench.spec.size)) for item in some]
-
-    table = stages.map(PAINTINGS, Items(items, total=len(samples)), work, settings=data.settings(), blobs=["image"])
-    return bench.complete(table)
+    def check(self, table: Table) -> None:
+        """Refuse a painter none of whose images can be used."""
+        first = next((row for row in table if not row.goes_on), None)
+        if first is not None and not any(True for _ in table.kept()):
+            painter = self.space.spec.painter
+            raise BadData(f"painter {painter}: none of its images can be used; the first: {first.reason}")
 
 
-def look_at_all(bench: Bench, stages: Stages, paintings: Table) -> dict[str, Table]:
-    """What every surrogate and model makes of every picture."""
-    tables = {}
-    for named, reader in bench.readers:
+class Taken(ImagenetDStage):
+    """The images of a set that was made before, as if they had been painted."""
 
-        def work(some: Sequence[Item], reader: Any = reader) -> list[Made]:
-            pictures = [picture(stages, str(item.about["image"])) for item in some]
-            truths = [int(item.inputs["label"]) for item in some]
-            return [Made(look) for look in bench.in_tiles(pictures, reader.looks, truths)]
+    name, kept = "paintings", ("image",)
 
-        with bench.placed(reader.model):
-            settings = bench.settings(named, reader.model, outputs=[list(each) for each in reader.outputs])
-            tables[named.name] = stages.map(looks_table(named.name), _pictures(paintings), work, settings=settings)
-    return tables
+    @cached_property
+    def _samples(self) -> dict[str, Any]:
+        return {sample.image_id: sample for sample in self.space.data.taken(self.space.spec.limit)}
+
+    def items(self) -> Iterator[Item]:
+        """The samples, with what the set says of them."""
+        for sample in self._samples.values():
+            about = {
+                "label": sample.label, "object": self.space.names[sample.label], **self.space.data.about(sample.image_id)
+            }  # fmt: skip
+            yield Item(sample.image_id, {"size": self.space.spec.size}, about)
+
+    def count(self) -> int:
+        """The size of the set."""
+        return len(self._samples)
+
+    def decided_by(self) -> Mapping[str, Any]:
+        """What tells this data from other data."""
+        settings: Mapping[str, Any] = self.space.data.settings()
+        return settings
+
+    def work(self, items: Sequence[Item]) -> list[Made]:
+        """Read the images."""
+        return [self._taken(self.space.data.load(self._samples[item.id], self.space.spec.size)) for item in items]
+
+    def _taken(self, found: Tensor | BadImage) -> Made:
+        return self.unreadable(found) if isinstance(found, BadImage) else Made(_stored(self.tables, found))
+
+    def check(self, table: Table) -> None:
+        """With `strict`, refuse a set of which an image was left out."""
+        self.complete_if_strict(table)
 
 
-def judge_all(bench: Bench, stages: Stages, paintings: Table) -> Table | None:
-    """Whether the oracle sees the object in every picture."""
-    oracle, named = bench.oracle, bench.spec.oracle
-    if oracle is None or named is None:
-        return None
+class _Painted(ImagenetDStage):
+    """Asks about the images there are, known by their pixels alone."""
 
-    def work(some: Sequence[Item]) -> list[Made]:
-        pictures = [picture(stages, str(item.about["image"])) for item in some]
-        truths = [int(item.inputs["label"]) for item in some]
-        said = bench.judged(named, oracle, pictures, truths)
-        return [Made({"sees": sees, "score": round(score, 6), "seen": seen}) for sees, score, seen in said]
+    def items(self) -> Iterator[Item]:
+        """The images."""
+        for row in self.tables["paintings"].kept():
+            inputs = {"image": self.tables.files.hash_of(row["image"]), "label": row["label"]}
+            yield Item(row.id, inputs, {"image": row["image"]})
 
-    with bench.placed(oracle):
-        return stages.map(OBJECTS, _pictures(paintings), work, settings=bench.settings(named, oracle))
+    def count(self) -> int:
+        """How many can be used."""
+        return count(self.tables["paintings"])
 
 
-def embed_all(bench: Bench, stages: Stages, paintings: Table) -> Table | None:
-    """A hash of what an encoder sees in every picture, under which pictures alike in meaning are near each other."""
-    encoder, named = bench.encoder, bench.spec.encoder
-    if encoder is None or named is None:
-        return None
+class ModelPredictions(_Painted):
+    """What a surrogate or model makes of every image."""
 
-    def work(some: Sequence[Item]) -> list[Made]:
-        pictures = [picture(stages, str(item.about["image"])) for item in some]
+    def __init__(self, space: PaintingSpace, tables: Tables, at: int) -> None:
+        super().__init__(space, tables)
+        named, self.reader = space.readers[at]
+        self.name, self.uses = looks_table(named.name), (named.name,)
+
+    def decided_by(self) -> Mapping[str, Any]:
+        """The outputs that stand for the classes of the set."""
+        return {"outputs": [list(each) for each in self.reader.outputs]}
+
+    def work(self, items: Sequence[Item]) -> list[Made]:
+        """Classify the images."""
+        labels = [int(item.inputs["label"]) for item in items]
+        return [Made(look) for look in self.space.predict(self.reader, self.images(items), labels)]
+
+
+class Objects(_Painted):
+    """Whether the oracle sees the object in every image."""
+
+    name, uses = "objects", ("oracle",)
+
+    def work(self, items: Sequence[Item]) -> list[Made]:
+        """Judge the images."""
+        answers = self.space.judge(self.images(items), [int(item.inputs["label"]) for item in items])
+        return [Made({"sees": sees, "score": round(score, 6), "seen": seen}) for sees, score, seen in answers]
+
+
+class Embeddings(_Painted):
+    """A hash of what an encoder sees in every image, under which images alike in meaning are near each other."""
+
+    name, uses = "embeddings", ("encoder",)
+
+    def work(self, items: Sequence[Item]) -> list[Made]:
+        """Embed the images."""
 
         @torch.no_grad()
-        def embed(batch: torch.Tensor) -> list[str]:
-            rows = encoder.embed_images(batch).float().cpu().numpy()
+        def embed(batch: Tensor) -> list[str]:
+            rows = self.space.encoder.embed_images(batch).float().cpu().numpy()
             return [f"{embedding_hash(row):016x}" for row in rows]
 
-        return [Made({"hash": code}) for code in bench.in_tiles(pictures, embed)]
-
-    with bench.placed(encoder):
-        return stages.map(EMBEDDINGS, _pictures(paintings), work, settings=bench.settings(named, encoder))
+        return [Made({"hash": code}) for code in self.space.in_batches(self.images(items), embed)]
 
 
-def mine(
-    bench: Bench,
-    stages: Stages,
-    paintings: Table,
-    looks: Mapping[str, Table],
-    objects: Table | None,
-    embeddings: Table | None = None,
-) -> Table:
-    """The pictures that are kept, and why the others are not."""
-    spec = bench.spec
-    surrogates = [named.name for named in spec.surrogates]
-    tables = {name: looks[name] for name in surrogates}
-    known = candidates(paintings, tables, objects, embeddings)
-    decided = select(known, spec.mining, surrogates=surrogates, seed=spec.seed)
+class Mined(ImagenetDStage):
+    """The images that are kept, and why the others are not."""
 
-    def items() -> Iterator[Item]:
-        for row in paintings.kept():
-            decision = decided[row.id]
+    name, at_once = "mined", _AT_ONCE
+
+    @cached_property
+    def _decided(self) -> Mapping[str, Decision]:
+        spec = self.space.spec
+        surrogates = [named.name for named in spec.surrogates]
+        return select(candidates(self.space, self.tables), spec.mining, surrogates=surrogates, seed=spec.seed)
+
+    def items(self) -> Iterator[Item]:
+        """The images, with the decision on each."""
+        for row in self.tables["paintings"].kept():
+            decision = self._decided[row.id]
             about = {name: row.values.get(name, "") for name in _ABOUT}
             yield Item(row.id, {"check": decision.check, "reason": decision.reason}, {**about, "image": row["image"]})
 
-    def work(some: Sequence[Item]) -> list[Made]:
-        checks = [(str(item.inputs["check"]), str(item.inputs["reason"])) for item in some]
+    def count(self) -> int:
+        """One per image."""
+        return len(self._decided)
+
+    def work(self, items: Sequence[Item]) -> list[Made]:
+        """Write the decisions down."""
+        checks = [(str(item.inputs["check"]), str(item.inputs["reason"])) for item in items]
         return [turned_away(check, reason) if check else Made({}) for check, reason in checks]
 
-    return stages.map(MINED, Items(items, total=len(decided)), work, settings={}, batch=_AT_ONCE)
+
+class Answers(ImagenetDStage):
+    """What a vision-language model answers about the images that were kept: the truth or the hardest wrong name."""
+
+    parallel = True
+
+    def __init__(self, space: PaintingSpace, tables: Tables, name: str) -> None:
+        super().__init__(space, tables)
+        self.name, self.uses = answers_table(name), (name,)
+
+    @property
+    def _final(self) -> Table:
+        return self.tables["mined" if self.space.grid is not None else "paintings"]
+
+    def items(self) -> Iterator[Item]:
+        """The images that were kept, each with its question."""
+        names, settings = self.space.names, self.space.spec.questions
+        for row in self._final.kept():
+            wrong = hardest_wrong(self.space, self.tables, row)
+            question = Question.drawn(names[row["label"]], names[wrong], row.id, order=settings.order, seed=self.space.spec.seed)
+            asked = {"truth": question.truth, "wrong": question.wrong, "truth_first": question.truth_first}
+            yield Item(row.id, {"image": self.tables.files.hash_of(row["image"]), **asked}, {"image": row["image"], **asked})
+
+    def count(self) -> int:
+        """How many were kept."""
+        return count(self._final)
+
+    def decided_by(self) -> Mapping[str, Any]:
+        """The question, and whether it is asked in both orders."""
+        settings = self.space.spec.questions
+        return {"text": settings.text, "both_orders": settings.both_orders, "version": VERSION}
+
+    def work(self, items: Sequence[Item]) -> list[Made]:
+        """Ask the questions."""
+        (name,) = self.uses
+        asked = [Question(str(i.inputs["truth"]), str(i.inputs["wrong"]), bool(i.inputs["truth_first"])) for i in items]
+        pictures = [image.to(self.space.device) for image in self.images(items)]
+        found = ask(self.space.parts[name], pictures, asked, self.space.spec.questions, kin=self._other_names)
+        return [Made(each) for each in found]
+
+    @cached_property
+    def _other_names(self) -> dict[str, tuple[str, ...]]:
+        """The other names that a class of the set goes by, for reading answers."""
+        ids = self.space.class_ids or {}
+        wordnet = any(re.fullmatch(r"n\d{8}", each) for some in ids.values() for each in some)
+        known = {entry.wordnet: entry.aliases[2:] for entry in imagenet.classes()} if wordnet else {}
+        return {name: tuple(alias for each in some for alias in known.get(each, ())) for name, some in ids.items()}
 
 
-def candidates(
-    paintings: Table, looks: Mapping[str, Table], objects: Table | None, embeddings: Table | None = None
-) -> Iterator[Candidate]:
-    """What mining knows of every picture."""
-    for row in paintings.kept():
+def hardest_wrong(space: PaintingSpace, tables: Tables, row: Row) -> int:
+    """The wrong class that the models together find most probable; without any, one drawn by the image's id."""
+    chance = np.zeros(len(space.names))
+    for named, _ in space.readers:
+        said = tables[looks_table(named.name)].one(row.id)
+        if said is not None:
+            chance[said["wrong"]] += said["wrong_chance"]
+    chance[row["label"]] = -1
+    if chance.max() > 0:
+        return int(chance.argmax())
+    drawn = lot(row.id) % (len(chance) - 1)
+    return drawn + int(drawn >= row["label"])
+
+
+def candidates(space: PaintingSpace, tables: Tables) -> Iterator[Candidate]:
+    """What mining knows of every image."""
+    looks = {named.name: tables[looks_table(named.name)] for named in space.spec.surrogates}
+    for row in tables["paintings"].kept():
         found = {}
         for name, table in looks.items():
             said = table.one(row.id)
             if said is not None and said.goes_on:
                 found[name] = Look(said["correct"], said["confidence"], said["truth"], said["predicted"])
-        seen = objects.one(row.id) if objects is not None else None
-        code = row if embeddings is None else embeddings.one(row.id)
+        seen = tables["objects"].one(row.id) if "oracle" in space.parts else None
+        code = row if "encoder" not in space.parts else tables["embeddings"].one(row.id)
         yield Candidate(
             image_id=row.id,
             label=row["label"],
@@ -195,34 +302,59 @@ def candidates(
         )
 
 
-def _painting(stages: Stages, image: torch.Tensor, flagged: bool | None, values: dict[str, Any]) -> Made:
-    problem = painting_fault(image, flagged=flagged)
-    if problem:
-        return turned_away("withheld" if flagged else "unusable", problem, nsfw=flagged, **values)
-    return Made({**_kept(stages, image), "nsfw": flagged, **values})
-
-
-def _taken(stages: Stages, bench: Bench, found: torch.Tensor | BadImage) -> Made:
-    if isinstance(found, BadImage):
-        return bench.unreadable(found)
-    return Made(_kept(stages, found))
-
-
-def _kept(stages: Stages, image: torch.Tensor) -> dict[str, Any]:
-    pixels = images.to_uint8(image)
-    return {"image": stages.blobs.put(images.png(image), ".png"), "hash": f"{perceptual_hash(pixels):016x}"}
-
-
-def _pictures(paintings: Table) -> Items:
-    """The pictures there are, as items that hang on their pixels alone."""
-
-    def items() -> Iterator[Item]:
-        for row in paintings.kept():
-            yield Item(row.id, {"image": Blobs.hash_of(row["image"]), "label": row["label"]}, {"image": row["image"]})
-
-    return Items(items, total=count(paintings))
-
-
 def count(table: Table) -> int:
-    """How many rows of a table go on."""
+    """How many rows of a table no check rejected."""
     return sum(1 for _ in table.kept())
+
+
+def _stored(tables: Tables, image: Tensor) -> dict[str, Any]:
+    pixels = images.to_uint8(image)
+    return {"image": tables.files.put(images.png(image), ".png"), "hash": f"{perceptual_hash(pixels):016x}"}
+
+
+def outcome(space: PaintingSpace, tables: Tables, row: Row) -> Outcome:
+    """The records of one image: a trial, and what was said of it."""
+    trial = _trial(space, row, tables["mined"].one(row.id) if space.grid is not None and row.goes_on else None)
+    verdicts = []
+    if "oracle" in space.parts and (said := tables["objects"].one(row.id)) is not None and said.goes_on:
+        verdicts = [Verdict(trial.trial_id, "made", space.spec.oracle.name, said["sees"], said["score"], said["seen"])]  # type: ignore[union-attr]
+    return Outcome((trial,), tuple(_predictions(space, tables, trial)), tuple(verdicts))
+
+
+def _trial(space: PaintingSpace, row: Row, kept: Row | None) -> Trial:
+    """An image that was kept is `made`, one that mining rejected `rejected`, and one that cannot be used `skipped`."""
+    if not row.goes_on:
+        ending, reason = "skipped", row.reason
+    elif kept is not None and not kept.goes_on:
+        ending, reason = "rejected", f"{kept.check}: {kept.reason}"
+    else:
+        ending, reason = "made", ""
+    return Trial(
+        image_id=row.id,
+        arm="painted",
+        label=row["label"],
+        seed=int(row.values.get("seed", 0)),
+        ending=ending,  # type: ignore[arg-type]
+        steps=0,
+        queries=0,
+        source=row.id if space.grid is None else "",
+        image=image_of(row["image"]) if row.goes_on else "",
+        reason=reason,
+        factor=row["kind"],
+        value=row["nuisance"],
+        prompt=row.values.get("prompt", ""),
+    )
+
+
+def _predictions(space: PaintingSpace, tables: Tables, trial: Trial) -> Iterator[Prediction]:
+    for named, _ in space.readers:
+        said = tables[looks_table(named.name)].one(trial.image_id)
+        if said is not None and said.goes_on:
+            yield recorded(trial.trial_id, "made", named.name, said.values)
+    unread_is_wrong = space.spec.questions.unread == "wrong"
+    for chat in space.spec.chats:
+        said = tables[answers_table(chat.name)].one(trial.image_id)
+        if said is not None and said.goes_on and (said["right"] is not None or unread_is_wrong):
+            right = bool(said["right"])
+            named_class = -1 if said["right"] is None else space.names.index(said["truth" if right else "wrong"])
+            yield Prediction(trial.trial_id, "made", chat.name, named_class, right, 1.0, float(right))

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.core.spec import LanceSpec
-from counterfoil.protocols.base import Protocol
+from counterfoil.protocols.base import Outcome, StagedProtocol
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure, Observations
     from counterfoil.metrics.tables import Table
+    from counterfoil.protocols.stages import Stage, Tables
+    from counterfoil.protocols.workspace import Workspace
     from counterfoil.report.page import Page
     from counterfoil.report.site import Site
+    from counterfoil.store.stages import Row
 
 
-class Lance(Protocol):
+class Lance(StagedProtocol):
     """Caption, rewrite one factor of the caption, edit the image to match, keep what passes and still shows the class."""
 
     name = "lance"
@@ -28,11 +30,26 @@ class Lance(Protocol):
     ranked = ("drop",)
     clean = "SA"
 
-    def run(self, spec: LanceSpec, out: Path, **options: Any) -> Run:
-        """Run a specification into the directory `out`, or resume it; with `stage`, only as far as that one."""
-        from counterfoil.protocols.lance.running import run
+    def stages(self, work: Workspace[LanceSpec], tables: Tables) -> Sequence[Stage]:
+        """Words, images, answers; captions and edits are files that people may correct between stages."""
+        from counterfoil.protocols.lance import answers, captions, pictures, realism
 
-        return run(spec, out, **options)
+        words: list[Callable[..., Stage]] = [captions.Sources, captions.Captions, captions.Edits, captions.Directions]
+        made: list[Callable[..., Stage]] = [pictures.Inversions, pictures.Edited, pictures.Quality]
+        models = [answers.Predictions(work, tables, at) for at in range(len(work.readers))]
+        return [*(each(work, tables) for each in (*words, *made, answers.Verdicts)), *models, realism.Realism(work, tables)]
+
+    def outcomes(self, work: Workspace[LanceSpec], tables: Tables, done: Container[str]) -> Iterator[Outcome]:
+        """The records of every source image that is not complete."""
+        from counterfoil.protocols.lance.answers import outcome
+        from counterfoil.protocols.lance.captions import checked
+
+        edits: dict[str, list[Row]] = {}
+        for row in checked(tables["edits"]):
+            edits.setdefault(row.of, []).append(row)
+        for source in tables["sources"]:
+            if source.id not in done:
+                yield outcome(work, tables, source, edits.get(source.id, []))
 
     def cost(self, spec: LanceSpec, images: int) -> Mapping[str, int]:
         """Bound the calls of the parts; what a check rejects costs nothing further."""

@@ -27,8 +27,7 @@ from counterfoil.metrics.estimate import Difference, Floats, Mean, Share, Statis
 from counterfoil.metrics.observations import class_names
 from counterfoil.metrics.significance import holm, stored_p
 from counterfoil.store import Run
-from counterfoil.store.stages import Blobs, open_table
-from counterfoil.store.stages.mapping import FOLDER
+from counterfoil.store.stages import FOLDER, Blobs, open_table
 
 if TYPE_CHECKING:
     from counterfoil.protocols.lance.results import Pairs

@@ -1,10 +1,10 @@
-"""How natural the made set is: the Fréchet distance of its pictures, and the perplexity of its captions."""
+"""How natural the generated set is: the Fréchet distance of its images, and the perplexity of its captions."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -17,100 +17,98 @@ from counterfoil.core.records import Estimate
 from counterfoil.metrics.estimate import Mean, estimate
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import to_device
-from counterfoil.protocols.lance.bench import Bench
-from counterfoil.protocols.lance.edits import checked, image_of
+from counterfoil.protocols.lance.captions import checked, image_of
 from counterfoil.protocols.lance.quality.measure import Ruler
-from counterfoil.protocols.lance.trials import Tables
-from counterfoil.protocols.workbench import picture
-from counterfoil.store.stages import Item, Made, Stages, Table
-from counterfoil.store.stages.table import digest
+from counterfoil.protocols.stages import Stage, Tables
+from counterfoil.protocols.workspace import Workspace
+from counterfoil.store.stages import Item, Made, digest
 
 ENOUGH = 25
 """Images per feature from which the distance's bias is small; the 50,000 of FID are 24 for each of Inception's features."""
 
 
-def describe(bench: Bench, stages: Stages, tables: Tables) -> Table:
+class Realism(Stage):
     """One row about the whole set; what could not be measured has a note instead of a number."""
 
-    def work(some: Sequence[Item]) -> list[Made]:
-        return [Made({**_distance(bench, stages, tables), **_perplexity(bench, tables)}) for _ in some]
+    name = "set"
 
-    features = bench.spec.realism.features
-    settings: dict[str, Any] = bench.settings(bench.spec.encoder, bench.encoder, **bench.spec.realism.model_dump(mode="json"))
-    inputs = {"pictures": _digest(tables), "edits": digest(tables.edits.path)}
-    with bench.placed(*([bench.encoder] if features is None else [])):
-        return stages.map("set", [Item("set", inputs)], work, settings=settings)
+    def __init__(self, space: Workspace[Any], tables: Tables) -> None:
+        super().__init__(space, tables)
+        self.uses = ("encoder",) if space.spec.realism.features is None else ()
 
+    def items(self) -> Iterator[Item]:
+        """The set, known by its accepted images and its edits."""
+        content = hashlib.sha256()
+        for source, made in self._pairs():
+            content.update(f"{source} {made}\n".encode())
+        yield Item("set", {"pictures": content.hexdigest(), "edits": digest(self.tables["edits"].path)})
 
-def _digest(tables: Tables) -> str:
-    """A hash over the accepted pictures."""
-    content = hashlib.sha256()
-    for source, made in _pairs(tables):
-        content.update(f"{source} {made}\n".encode())
-    return content.hexdigest()
+    def decided_by(self) -> Mapping[str, Any]:
+        """What it is measured by."""
+        return {"encoder": self.space.settings("encoder"), **self.space.spec.realism.model_dump(mode="json")}
 
+    def work(self, items: Sequence[Item]) -> list[Made]:
+        """Measure the set."""
+        return [Made({**self._distance(), **self._perplexity()}) for _ in items]
 
-def _pairs(tables: Tables) -> Iterator[tuple[str, str]]:
-    """Source picture and edited picture of every edit that the oracle accepts."""
-    for row in tables.quality.kept():
-        verdict, source = tables.verdicts.one(row.id), tables.sources.one(image_of(row.id))
-        if verdict is not None and verdict.goes_on and source is not None:
-            yield source["picture"], row["image"]
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        """Source image and edited image of every edit that the oracle accepts."""
+        for row in self.tables["quality"].kept():
+            verdict, source = self.tables["oracle"].one(row.id), self.tables["sources"].one(image_of(row.id))
+            if verdict is not None and verdict.goes_on and source is not None:
+                yield source["picture"], row["image"]
 
+    def _distance(self) -> dict[str, Any]:
+        """Fréchet distance between the source images that have an accepted edit and the accepted edits."""
+        named = self.space.spec.realism.features
+        extract = self._features()
+        pairs = list(self._pairs())  # names alone
+        features = []
+        for names in (dict.fromkeys(name for name, _ in pairs), [name for _, name in pairs]):
+            left, rows = iter(names), []
+            while some := list(islice(left, self.space.batch)):
+                rows += list(extract([self.tables.image(name) for name in some]))
+            features.append(np.array(rows, dtype=np.float64))
+        sources, made = features
+        value, note = frechet(sources, made)
+        return {
+            "frechet": value,
+            "frechet_note": note,
+            "frechet_features": named.name if named is not None else f"{self.space.spec.encoder.name} (stands in for Inception)",
+            "frechet_pictures": [len(sources), len(made)],
+        }
 
-def _distance(bench: Bench, stages: Stages, tables: Tables) -> dict[str, Any]:
-    """Fréchet distance between the source pictures that have an accepted edit and the accepted edits."""
-    named = bench.spec.realism.features
-    extract = _features(bench)
-    pairs = list(_pairs(tables))  # names alone
-    features = []
-    for names in (dict.fromkeys(name for name, _ in pairs), [name for _, name in pairs]):
-        left, rows = iter(names), []
-        while some := list(islice(left, bench.tile)):
-            rows += list(extract([picture(stages, name) for name in some]))
-        features.append(np.array(rows, dtype=np.float64))
-    sources, made = features
-    value, note = frechet(sources, made)
-    return {
-        "frechet": value,
-        "frechet_note": note,
-        "frechet_features": named.name if named is not None else f"{bench.spec.encoder.name} (stands in for Inception)",
-        "frechet_pictures": [len(sources), len(made)],
-    }
+    def _features(self) -> Any:
+        """A function from a few images to their features."""
+        named, device = self.space.spec.realism.features, self.space.device
+        if named is None:
+            ruler = Ruler(self.space.encoder, tile=self.space.batch, device=device)
+            return lambda pictures: ruler.images(pictures).double().numpy()
+        encoder = to_device(registry.create("encoder", named.name, named.options), device)
 
+        @torch.no_grad()
+        def extract(pictures: Sequence[Tensor]) -> Any:
+            return encoder.embed_images(torch.stack(list(pictures)).to(device)).double().cpu().numpy()
 
-def _features(bench: Bench) -> Any:
-    """A function from a few pictures to their features."""
-    named = bench.spec.realism.features
-    if named is None:
-        ruler = Ruler(bench.encoder, tile=bench.tile, device=bench.device)
-        return lambda pictures: ruler.images(pictures).double().numpy()
-    encoder = to_device(registry.create("encoder", named.name, named.options), bench.device)
+        return extract
 
-    @torch.no_grad()
-    def extract(pictures: Sequence[Tensor]) -> Any:
-        return encoder.embed_images(torch.stack(list(pictures)).to(bench.device)).double().cpu().numpy()
+    def _perplexity(self) -> dict[str, Any]:
+        """Perplexity of the captions and of the edited captions under a language model."""
+        name = self.space.spec.realism.language
+        if name is None:
+            return {"perplexity_note": "no language model given; name one under realism.language"}
+        from counterfoil.parts.language.text_models import Perplexity
 
-    return extract
-
-
-def _perplexity(bench: Bench, tables: Tables) -> dict[str, Any]:
-    """Perplexity of the captions and of the edited captions under a language model."""
-    name = bench.spec.realism.language
-    if name is None:
-        return {"perplexity_note": "no language model given; name one under realism.language"}
-    from counterfoil.parts.language.text_models import Perplexity
-
-    model = Perplexity(name).to(bench.device)
-    rows = list(checked(tables.edits))
-    captions = list(dict.fromkeys(row["caption"] for row in rows))
-    found = {"captions": model.of(captions), "edits": model.of([row["edited"] for row in rows])}
-    means = {key: _geometric([value for value in values if value > 0 and math.isfinite(value)]) for key, values in found.items()}
-    return {
-        "perplexity_captions": means["captions"].to_dict(),
-        "perplexity_edits": means["edits"].to_dict(),
-        "perplexity_model": name,
-    }
+        model = Perplexity(name).to(self.space.device)
+        rows = list(checked(self.tables["edits"]))
+        captions = list(dict.fromkeys(row["caption"] for row in rows))
+        found = {"captions": model.of(captions), "edits": model.of([row["edited"] for row in rows])}
+        means = {key: _geometric([each for each in values if each > 0 and math.isfinite(each)]) for key, values in found.items()}
+        return {
+            "perplexity_captions": means["captions"].to_dict(),
+            "perplexity_edits": means["edits"].to_dict(),
+            "perplexity_model": name,
+        }
 
 
 def frechet(one: NDArray[np.float64], two: NDArray[np.float64]) -> tuple[float | None, str]:

@@ -26,8 +26,7 @@ from counterfoil.metrics.significance import holm, sign_flip, stored_p
 from counterfoil.protocols.lance.bias import edit_groups
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
-from counterfoil.store.stages import open_table
-from counterfoil.store.stages.mapping import FOLDER
+from counterfoil.store.stages import FOLDER, open_table
 
 TOP = 5
 """The released code takes the probability of a class that is not among a model's first five answers for zero."""

@@ -1,26 +1,27 @@
-"""A worker for the FMR protocol: an engine in a thread of its own, fed and emptied turn by turn."""
+"""A worker that makes images one by one: its protocol in a thread of its own, fed and emptied turn by turn."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import uuid
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from counterfoil import protocols
 from counterfoil.core import process
 from counterfoil.core.errors import BadImage, BadRun
-from counterfoil.core.spec import FmrSpec
+from counterfoil.core.spec import FmrSpec, RunSpec
 from counterfoil.engine.scheduler import CPU_BATCH, CPU_SLOTS
 from counterfoil.parts.contracts import Sample
-from counterfoil.protocols import pipeline, provenance, speed
-from counterfoil.protocols.assembly import Assembly, Given, assemble
-from counterfoil.protocols.fmr import preflight
-from counterfoil.protocols.fmr.climbed import Outcome, record, skipped
+from counterfoil.protocols.base import ImageProtocol, Outcome
 from counterfoil.protocols.ray.crew import Described, Finished, Order, Report
 from counterfoil.protocols.ray.feed import Feed
+from counterfoil.protocols.running import skipped
+from counterfoil.protocols.workspace import Given, Workspace
 from counterfoil.store import runfile
 from counterfoil.store.chunks import Chunk, ChunkBuilder
 
@@ -30,11 +31,11 @@ TURN = 0.2  # seconds that a turn waits for something to be finished
 class ClimbWorker:
     """Builds the parts from the specification and climbs what it is given."""
 
-    def __init__(self, spec: FmrSpec, out: Path, *, chunk_images: int, packed: bool, threads: int, given: Given | None) -> None:
+    def __init__(self, spec: RunSpec, out: Path, *, chunk_images: int, packed: bool, threads: int, given: Given | None) -> None:
         self._spec, self._out, self._given = spec, out, given
         self._chunk_images, self._packed, self._threads = chunk_images, packed, threads
-        self._assembly: Assembly | None = None
-        self._outbox: queue.SimpleQueue[Future[Outcome] | Exception] = queue.SimpleQueue()
+        self._work: Workspace[Any] | None = None
+        self._outbox: queue.SimpleQueue[Outcome | Future[Outcome] | Exception] = queue.SimpleQueue()
         self._pending: dict[str, Outcome] = {}  # finished, and not told yet whether to hand in
         self._buffer: ChunkBuilder | None = None
         self._begun = False
@@ -43,12 +44,17 @@ class ClimbWorker:
         """Build the parts, try them on a few images unless others have, and say what they are."""
         process.keep_freed_memory()
         torch.set_num_threads(self._threads)
-        self._assembly = assembly = assemble(_laid_out(self._spec), self._given)
+        found = protocols.get(self._spec.protocol)
+        assert isinstance(found, ImageProtocol)
+        self._protocol = found
+        self._work = work = found.workspace(_laid_out(self._spec), self._given)
         if check:
-            preflight.check(assembly)
-        self._engine = engine = assembly.fitted_engine()  # before anything is given out, as the driver gives out by slots
-        slots = max(engine.slots, engine.batch_size)
-        return Described(provenance.of_parts(assembly, engine), tuple(assembly.dataset.classes), slots, room=engine.capacity)
+            found.check(work)
+        engine = getattr(work, "engine", None)  # built before anything is given out, as the driver gives out by its slots
+        self._tile = engine.batch_size if engine is not None else work.batch
+        slots = max(engine.slots, engine.batch_size) if engine is not None else work.batch
+        room = engine.capacity if engine is not None else 2 * work.batch
+        return Described(work.account(), tuple(work.names), slots, room=room, spec=work.spec.model_dump(mode="json"))
 
     def turn(self, order: Order[Sample]) -> Report:
         """Take in what is given, hand in what is asked for, and say what was finished."""
@@ -66,33 +72,32 @@ class ClimbWorker:
         self._pending.update((each.image_id, each) for each in found)
         return Report(finished, staged, error)
 
-    def measure(self) -> None:
-        """How large and how fast the tested model is, into the run directory."""
-        assert self._assembly is not None
-        spec = self._assembly.spec
-        speed.record(self._assembly.model, spec.model.name, self._out, size=self._assembly.size, device=spec.device)
+    def finished(self) -> None:
+        """Add to the finished run what is no part of its results."""
+        self._protocol.finished(self._work, self._out)
 
     def _start(self) -> None:
         if not (self._out / runfile.NAME).exists():
             raise BadRun(f"{self._out}: a worker cannot see the run; with several machines --out must be on a disk they share")
-        assert self._assembly is not None
-        self._feed = Feed(self._assembly, self._skip, tile=self._engine.batch_size)
-        self._writers = ThreadPoolExecutor(pipeline.THREADS, thread_name_prefix="write")  # of records and PNG files
+        assert self._work is not None
+        self._feed = Feed(self._work, self._skip, tile=self._tile)
         threading.Thread(target=self._climb, name="climb", daemon=True).start()
         self._begun = True
 
     def _climb(self) -> None:
-        """The engine's thread: climbs as long as something comes."""
-        assert self._assembly is not None
+        """The protocol's thread: works as long as something comes."""
         try:
-            for finished in self._engine.run(self._feed):
-                source = self._feed.source(finished.job.image_id)
-                self._outbox.put(self._writers.submit(record, self._assembly, finished, source))
+            for outcome in self._protocol.outcomes(self._work, self._feed):
+                self._feed.through()
+                self._outbox.put(outcome)
         except Exception as error:  # told at the next turn, and raised by the driver
             self._outbox.put(error)
 
     def _skip(self, sample: Sample, problem: BadImage) -> None:
-        self._outbox.put(self._writers.submit(skipped, self._spec, sample, problem))
+        try:
+            self._outbox.put(skipped(self._spec, sample, problem))
+        except Exception as error:
+            self._outbox.put(error)
 
     def _collected(self, *, wait: float) -> tuple[list[Outcome], Exception | None]:
         """What was finished by now, at least one if it comes in time."""
@@ -102,7 +107,9 @@ class ClimbWorker:
             while True:
                 if isinstance(entry, Exception):
                     return found, entry
-                found.append(entry.result())
+                outcome = entry.result() if isinstance(entry, Future) else entry
+                self._feed.finished(outcome.image_id)
+                found.append(outcome)
                 entry = self._outbox.get_nowait()
         except queue.Empty:
             return found, None
@@ -112,7 +119,7 @@ class ClimbWorker:
     def _into_buffer(self, outcome: Outcome) -> None:
         if self._buffer is None:
             self._buffer = ChunkBuilder(self._out, uuid.uuid4().hex, packed=self._packed)
-        outcome.put(self._buffer)
+        self._buffer.add(outcome.trials, outcome.predictions, outcome.verdicts, outcome.images)
 
     def _staged(self, *, flush: bool) -> Chunk | None:
         if self._buffer is None or (self._buffer.counts["images"] < self._chunk_images and not flush):
@@ -121,9 +128,9 @@ class ClimbWorker:
         return buffer.close()
 
 
-def _laid_out(spec: FmrSpec) -> FmrSpec:
-    """On a processor one tile of slots is enough, and leaves less to be waited for at the end."""
-    if torch.device(spec.device).type != "cpu":
+def _laid_out(spec: RunSpec) -> RunSpec:
+    """On a CPU one batch of slots is enough, and leaves less to be waited for at the end."""
+    if not isinstance(spec, FmrSpec) or torch.device(spec.device).type != "cpu":
         return spec
     slots = min(spec.engine.slots or CPU_SLOTS, spec.engine.batch_size or CPU_BATCH)
     return spec.model_copy(update={"engine": spec.engine.model_copy(update={"slots": slots})})

@@ -59,6 +59,7 @@ class Described:
     classes: tuple[str, ...] = ()
     slots: int = 1  # items that it works on at a time
     room: int | None = None  # items that it is best given at a time, where that is its own affair
+    spec: Mapping[str, Any] | None = None  # with what a part has filled in
 
 
 @dataclass(frozen=True)

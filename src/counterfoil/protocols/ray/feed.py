@@ -7,27 +7,28 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from torch import Tensor
 
 from counterfoil.core.errors import BadImage
-from counterfoil.engine.scheduler import Job
 from counterfoil.parts.contracts import Sample
-from counterfoil.protocols.assembly import Assembly
+from counterfoil.protocols.workspace import Source, Workspace
 
 READERS = 4
 PATIENCE = 0.5  # seconds that images too few for a tile wait for others: starting one costs the engine as much as a tile
 
 
 class Feed:
-    """An iterator of jobs without an end, a tile at a time. None says that there are too few for the moment."""
+    """An iterator of images without an end, a tile at a time. None says that there are too few for the moment."""
 
-    def __init__(self, assembly: Assembly, on_bad: Callable[[Sample, BadImage], None], *, tile: int) -> None:
-        self._assembly, self._on_bad, self._tile = assembly, on_bad, tile
+    def __init__(self, work: Workspace[Any], on_bad: Callable[[Sample, BadImage], None], *, tile: int) -> None:
+        self._work, self._on_bad, self._tile = work, on_bad, tile
         self._changed = threading.Condition()
         self._coming: deque[tuple[Sample, Future[Tensor]]] = deque()
         self._dropped: set[str] = set()
-        self._sources: dict[str, str] = {}  # of the images that the engine has
+        self._begun: set[str] = set()  # images that the engine has, or is through with but nobody has collected
+        self._in_engine = 0
         self._due = 0  # of those that are coming, how many the engine gets without a pause
         self._since = 0.0  # when the oldest of the others came
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="read")
@@ -37,11 +38,11 @@ class Feed:
 
         One that was dropped may come again, if whoever finished it is gone. Those that are still here are not begun twice.
         """
-        dataset, size = self._assembly.dataset, self._assembly.size
+        dataset, size = self._work.dataset, self._work.size
         with self._changed:
             if not self._coming:
                 self._since = time.monotonic()
-            here = {sample.image_id for sample, _ in self._coming} | self._sources.keys()
+            here = {sample.image_id for sample, _ in self._coming} | self._begun
             for sample in samples:
                 self._dropped.discard(sample.image_id)
                 if sample.image_id not in here:
@@ -54,17 +55,21 @@ class Feed:
             waiting = {sample.image_id for sample, _ in self._coming}
             self._dropped.update(waiting.intersection(keys))
 
-    def source(self, image_id: str) -> str:
-        """Where an image that the engine is through with came from."""
-        return self._sources.pop(image_id)
+    def through(self) -> None:
+        """Note that the engine is through with an image; said in its thread."""
+        self._in_engine -= 1
+
+    def finished(self, image_id: str) -> None:
+        """Note that an image's outcome was collected: it may be given again."""
+        self._begun.discard(image_id)
 
     def __iter__(self) -> Feed:
         return self
 
-    def __next__(self) -> Job | None:
+    def __next__(self) -> Source | None:
         while True:
             with self._changed:
-                if not self._sources:  # the engine has nothing to do; a worker that is not needed any more is ended here
+                if not self._in_engine:  # the engine has nothing to do; a worker that is not needed any more is ended here
                     self._changed.wait_for(lambda: self._coming)
                 if not self._ready():
                     return None
@@ -73,16 +78,18 @@ class Feed:
                 if sample.image_id in self._dropped:
                     self._dropped.discard(sample.image_id)
                     continue
-                self._sources[sample.image_id] = sample.source
+                self._begun.add(sample.image_id)
+                self._in_engine += 1
             try:
-                return self._assembly.job(sample, picture.result())
+                return self._work.source(sample, picture.result())
             except BadImage as problem:
-                del self._sources[sample.image_id]
+                self._begun.discard(sample.image_id)
+                self._in_engine -= 1
                 self._on_bad(sample, problem)
 
     def _ready(self) -> bool:
         """Whether the engine is to have the next one now."""
         now = time.monotonic()
-        if self._due == 0 and (len(self._coming) >= self._tile or not self._sources or now - self._since >= PATIENCE):
+        if self._due == 0 and (len(self._coming) >= self._tile or not self._in_engine or now - self._since >= PATIENCE):
             self._due, self._since = min(len(self._coming), self._tile), now
         return self._due > 0

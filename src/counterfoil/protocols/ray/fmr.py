@@ -1,27 +1,29 @@
-"""The FMR protocol over a crew of workers."""
+"""A protocol that makes images one by one, over a crew of workers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from counterfoil import store
-from counterfoil.core.spec import FmrSpec
+from counterfoil.core.spec import RunSpec
 from counterfoil.parts.contracts import Sample
 from counterfoil.parts.datasets.image_set import TRIED, ImageSet
-from counterfoil.protocols import provenance
-from counterfoil.protocols.assembly import Given, open_data
-from counterfoil.protocols.fmr.climbed import skipped
-from counterfoil.protocols.fmr.running import Tell, Watch, begun, finish, left
+from counterfoil.protocols.base import ImageProtocol, Tell, Watch
 from counterfoil.protocols.ray.climbing import ClimbWorker
 from counterfoil.protocols.ray.crew import Crew, Described
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.leases import ALONE, Leases
 from counterfoil.protocols.ray.ray import RayPool
+from counterfoil.protocols.running import begun, finish, missing, skipped, write
+from counterfoil.protocols.workspace import Given, open_data, with_data
 from counterfoil.store import Writer, layout
 
 
-def run(spec: FmrSpec, out: Path, *, given: Given | None, execution: Execution, watch: Watch, tell: Tell) -> None:
+def run(
+    protocol: ImageProtocol, spec: Any, out: Path, *, given: Given | None, execution: Execution, watch: Watch, tell: Tell
+) -> None:
     """Run `spec` with workers that build the parts themselves; this process reads the list of images and commits."""
     dataset = open_data(spec, given)
     laid = layout(len(dataset), at_least=spec.engine.chunk_images)
@@ -30,23 +32,23 @@ def run(spec: FmrSpec, out: Path, *, given: Given | None, execution: Execution, 
         pool.employ(ClimbWorker, spec, out.resolve(), threads=pool.threads, given=told, **laid)
         crew = Crew(pool, pool.workers, tell)
         about: Described = crew.start()
-        account = provenance.with_data(about.account, dataset)
-        with store.write(out, spec=spec.model_dump(mode="json"), classes=about.classes, provenance=account, **laid) as writer:
+        account = with_data(about.account, dataset)
+        with store.write(out, spec=about.spec or {}, classes=about.classes, provenance=account, **laid) as writer:
             for note in writer.notes:
                 tell(note)
             make(crew, spec, dataset, writer, slots=about.slots, room=about.room or 1, watch=watch, tell=tell)
-            finish(spec, writer)
-            pool.ask("measure")
+            finish(protocol, writer)
+            pool.ask("finished")
 
 
 def make(
-    crew: Crew, spec: FmrSpec, dataset: ImageSet, writer: Writer, *, slots: int = 1, room: int, watch: Watch, tell: Tell
+    crew: Crew, spec: RunSpec, dataset: ImageSet, writer: Writer, *, slots: int = 1, room: int, watch: Watch, tell: Tell
 ) -> None:
     """Every image that is not in the store yet, through the workers and into it."""
     progress = begun(spec, writer, dataset)
     watch(progress)
     leases: Leases[Sample] = Leases(
-        left(writer, dataset), key=lambda sample: sample.image_id, workers=crew.workers, most=max(1, room // 4), slots=slots
+        missing(writer, dataset), key=lambda sample: sample.image_id, workers=crew.workers, most=max(1, room // 4), slots=slots
     )
     try:
         for finished, staged, lost in crew.work(leases, room=room, through_store=True):
@@ -56,7 +58,7 @@ def make(
                 outcome = skipped(
                     spec, sample, f"{sample.source or sample.image_id}: ended its worker {ALONE} times; try it locally"
                 )
-                outcome.put(writer)
+                write(outcome, writer)
                 tell(outcome.note)
                 progress = progress.more(validated=False, skipped=True)
             for each in finished:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from counterfoil.core.spec import RunSpec
-from counterfoil.protocols.assembly import Given
 from counterfoil.protocols.ray.execution import Execution
-from counterfoil.store.stages import Spread
+from counterfoil.protocols.stages import Spread
+from counterfoil.protocols.workspace import Given
 
 AnySpec = TypeVar("AnySpec", bound=RunSpec)
 

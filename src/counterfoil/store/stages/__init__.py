@@ -11,23 +11,23 @@ stands, corrected or not; what is made of it has another input then, and is redo
 from __future__ import annotations
 
 from counterfoil.store.stages.blobs import Blobs, image_of
-from counterfoil.store.stages.items import Item, Items, Made, Row, turned_away
-from counterfoil.store.stages.mapping import Progress, Spread, StageReached, Stages
-from counterfoil.store.stages.table import Follows, Table, open_table
+from counterfoil.store.stages.items import Item, Items, Made, Row, key_of, line_of, turned_away
+from counterfoil.store.stages.table import FOLDER, Follows, Table, digest, open_table, sweep
 
 __all__ = [
+    "FOLDER",
     "Blobs",
     "Follows",
     "Item",
     "Items",
     "Made",
-    "Progress",
     "Row",
-    "Spread",
-    "StageReached",
-    "Stages",
     "Table",
+    "digest",
     "image_of",
+    "key_of",
+    "line_of",
     "open_table",
+    "sweep",
     "turned_away",
 ]

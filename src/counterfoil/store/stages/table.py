@@ -16,6 +16,9 @@ from counterfoil.core.tables import BadJson, parse_json
 from counterfoil.store.files import TEMPORARY, remove, sync, write_whole, writing
 from counterfoil.store.stages.items import Item, Row, row_of
 
+FOLDER = "stages"
+"""Where in a run directory the tables are."""
+
 Place = tuple[Path, int]  # a file and where in it a line begins
 Follows = Callable[[Row], Mapping[str, Any]]
 
@@ -226,3 +229,14 @@ def _parsed(raw: bytes, where: str) -> dict[str, Any]:
 
 def _bytes(line: Mapping[str, Any]) -> bytes:
     return (json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "surrogatepass")
+
+
+def sweep(root: Path) -> None:
+    """Remove what a writer that was killed had not finished."""
+    for path in [
+        *root.glob(f"*{TEMPORARY}"),
+        *root.glob(f"*.parts/*{TEMPORARY}"),
+        *root.glob(f"blobs/*/*{TEMPORARY}"),
+        *root.parent.glob(f"images/*/*{TEMPORARY}"),
+    ]:
+        remove(path)

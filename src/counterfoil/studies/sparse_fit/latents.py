@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadData
 from counterfoil.parts.generators.latent import LatentGenerator, QuantisedAutoencoder
-from counterfoil.protocols.assembly import Assembly
+from counterfoil.protocols.fmr.climbing import ClimbingSpace
 
 Compared = Literal["published", "codes"]
 """`published`: the encoder's outputs against quantised codes, as the paper says; then a regression may well tell a rounded
@@ -22,7 +22,7 @@ BATCH = 32
 
 
 @torch.no_grad()
-def labelled(assembly: Assembly, *, watch: Callable[[int], None] = lambda more: None) -> tuple[Tensor, Tensor]:
+def labelled(assembly: ClimbingSpace, *, watch: Callable[[int], None] = lambda more: None) -> tuple[Tensor, Tensor]:
     """What moves of every picture, and the classes.  # (n, …), (n,)"""
     generator, found, labels = assembly.generator, [], []
     jobs = assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)
@@ -39,12 +39,12 @@ def labelled(assembly: Assembly, *, watch: Callable[[int], None] = lambda more: 
 
 
 def pairs(
-    assembly: Assembly, *, compared: Compared = "published", watch: Callable[[int], None] = lambda more: None
+    assembly: ClimbingSpace, *, compared: Compared = "published", watch: Callable[[int], None] = lambda more: None
 ) -> tuple[Tensor, Tensor]:
     """The latents of the images whose climb took a step: original, and where the guided climb ended.  # (n, …) twice"""
     generator = assembly.generator
     before, after = [], []
-    engine = assembly.engine(assembly.spec.search.model_copy(update={"control": "none"}), keep_places=True)
+    engine = assembly.new_engine(assembly.spec.search.model_copy(update={"control": "none"}), keep_places=True)
     for done in engine.run(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)):
         watch(1)
         if done.climbs[0].steps:

@@ -7,12 +7,46 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from counterfoil.core.errors import BadData, BadRun
-from counterfoil.store.stages import Item, Items, Made, StageReached, Stages, open_table, turned_away
+from counterfoil.core.spec import StagesSpec
+from counterfoil.protocols.stages import Stage, Tables, run_stages
+from counterfoil.store.stages import Item, Made, open_table, turned_away
+
+
+class Step(Stage):
+    """A stage out of a list of items and a function."""
+
+    def __init__(self, tables, name, items, work, settings, kept, parallel, follows):
+        super().__init__(SimpleNamespace(placed=lambda: nullcontext()), tables)
+        self.name, self.kept, self.parallel = name, kept, parallel
+        self._items, self._work, self._settings, self._follows = items, work, settings, follows
+
+    def items(self):
+        return iter(self._items() if callable(self._items) else self._items)
+
+    def work(self, items):
+        return self._work(items)
+
+    def decided_by(self):
+        return self._settings
+
+    def follows(self, row):
+        return self._follows(row)
+
+
+def mapped(
+    folder, name, items, work, *, settings, kept=(), parallel=False, follows=lambda row: {}, until=None, tell=print, **layout
+):
+    tables = Tables(folder)
+    step = Step(tables, name, items, work, settings, kept, parallel, follows)
+    run_stages([step], tables, StagesSpec(**layout), until=until, tell=tell)
+    return tables[name]
 
 
 class Shout:
@@ -37,20 +71,19 @@ def words(*given):
 
 def shout(folder, items, work=None, **layout):
     work = work or Shout()
-    table = Stages(folder, **layout).map("loud", items, work, settings={"voice": 1}, parallel=True)
+    table = mapped(folder, "loud", items, work, settings={"voice": 1}, parallel=True, **layout)
     return table, work
 
 
 def test_every_item_gets_a_row_and_what_is_turned_away_keeps_its_reason(tmp_path):
-    stages = Stages(tmp_path)
-    table = stages.map("loud", words("a", "", "c"), Shout(), settings={})
+    table = mapped(tmp_path, "loud", words("a", "", "c"), Shout(), settings={})
     assert [(row.id, row.values.get("loud"), row["label"]) for row in table] == [
         ("000", "A", 0),
         ("001", None, 1),
         ("002", "C", 2),
     ]
     assert [row.id for row in table.kept()] == ["000", "002"]
-    assert stages.funnel() == [{"stage": "loud", "in": 3, "kept": 2, "turned_away": {"empty": 1}}]
+    assert table.counts() == (2, {"empty": 1})
     assert table.one("001").reason == "there is nothing to shout"
 
 
@@ -70,7 +103,7 @@ def test_what_is_done_is_not_done_again(tmp_path):
 def test_another_setting_redoes_everything(tmp_path):
     shout(tmp_path, words("a", "b"))
     work = Shout()
-    Stages(tmp_path).map("loud", words("a", "b"), work, settings={"voice": 2})
+    mapped(tmp_path, "loud", words("a", "b"), work, settings={"voice": 2})
     assert work.asked == ["000", "001"]
 
 
@@ -85,10 +118,9 @@ def test_a_corrected_line_stands_and_exactly_what_depends_on_it_is_redone(tmp_pa
 
     def run():
         told, first, second = [], Shout(), Echo()
-        stages = Stages(tmp_path, tell=told.append)
-        loud = stages.map("loud", words("a", "b", "c"), first, settings={})
-        items = Items(lambda: (Item(row.id, {"loud": row["loud"]}) for row in loud.kept()))
-        return stages.map("echo", items, second, settings={}), first.asked, second.asked, told
+        loud = mapped(tmp_path, "loud", words("a", "b", "c"), first, settings={}, tell=told.append)
+        items = lambda: (Item(row.id, {"loud": row["loud"]}) for row in loud.kept())  # noqa: E731
+        return mapped(tmp_path, "echo", items, second, settings={}, tell=told.append), first.asked, second.asked, told
 
     run()
     path = tmp_path / "stages" / "loud.jsonl"
@@ -107,7 +139,7 @@ def test_lines_can_be_deleted_added_and_copied(tmp_path):
 
     asked: list[str] = []
     items = words("a", "b")
-    table = Stages(tmp_path).map("many", items, several, settings={})
+    table = mapped(tmp_path, "many", items, several, settings={})
     lines = [json.loads(line) for line in table.path.read_text().splitlines()]
     assert [line["id"] for line in lines] == ["000#v0", "000#v1", "001#v0", "001#v1"]
     lines[1]["text"] = "corrected"
@@ -115,11 +147,11 @@ def test_lines_can_be_deleted_added_and_copied(tmp_path):
     lines.append({**lines[0], "text": "copied"})
     del lines[2]
     table.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    table = Stages(tmp_path).map("many", items, several, settings={})
+    table = mapped(tmp_path, "many", items, several, settings={})
     assert [row["text"] for row in table] == ["000-0", "corrected", "copied", "001-1", "added"]
     assert [row["label"] for row in table.of("001")] == [1, 1]
     assert len({row.id for row in table}) == 5
-    again = Stages(tmp_path).map("many", items, several, settings={})
+    again = mapped(tmp_path, "many", items, several, settings={})
     assert again.path.read_bytes() == table.path.read_bytes()
     assert asked == ["000", "001"]
 
@@ -140,7 +172,7 @@ class Versions:
 
 
 def versions(folder, items, work, **options):
-    return Stages(folder).map("many", items, work, settings={}, **options)
+    return mapped(folder, "many", items, work, settings={}, **options)
 
 
 def changed(table, *more, **texts):
@@ -249,36 +281,38 @@ def test_a_line_that_is_no_json_is_named(tmp_path):
 
 def test_two_items_of_one_id_are_refused(tmp_path):
     with pytest.raises(BadData, match="'x' occurs twice"):
-        Stages(tmp_path).map("loud", [Item("x"), Item("x")], lambda items: [Made()] * len(items), settings={})
+        mapped(tmp_path, "loud", [Item("x"), Item("x")], lambda items: [Made()] * len(items), settings={})
 
 
 def test_a_failure_that_may_pass_is_tried_again(tmp_path):
     answers = iter([turned_away("endpoint", "down", retry=True), Made({"n": 1})])
     work = lambda items: [next(answers) for _ in items]  # noqa: E731
-    assert [row.check for row in Stages(tmp_path).map("ask", [Item("x")], work, settings={})] == ["endpoint"]
-    table = Stages(tmp_path).map("ask", [Item("x")], work, settings={})
+    assert [row.check for row in mapped(tmp_path, "ask", [Item("x")], work, settings={})] == ["endpoint"]
+    table = mapped(tmp_path, "ask", [Item("x")], work, settings={})
     assert [(row.check, row.values) for row in table] == [("", {"n": 1})]
 
 
 def test_a_result_whose_blob_is_gone_is_made_again(tmp_path):
-    stages = Stages(tmp_path)
-    work = lambda items: [Made({"files": [stages.blobs.put(item.id.encode(), ".bin")]}) for item in items]  # noqa: E731
-    table = stages.map("files", words("a", "b"), work, settings={}, blobs=["files"])
+    held = Tables(tmp_path).files
+    work = lambda items: [Made({"files": [held.put(item.id.encode(), ".bin")]}) for item in items]  # noqa: E731
+    table = mapped(tmp_path, "files", words("a", "b"), work, settings={}, kept=["files"])
     name = table.one("001")["files"][0]
-    stages.blobs.path(name).unlink()
-    stages.map("files", words("a", "b"), work, settings={}, blobs=["files"])
-    assert stages.blobs.read(name) == b"001"
-    assert stages.blobs.hash_of(name) == os.path.basename(name).removesuffix(".bin")
+    held.path(name).unlink()
+    mapped(tmp_path, "files", words("a", "b"), work, settings={}, kept=["files"])
+    assert held.read(name) == b"001"
+    assert held.hash_of(name) == os.path.basename(name).removesuffix(".bin")
 
 
 def test_a_blob_outside_the_run_is_refused(tmp_path):
     with pytest.raises(BadRun, match="points outside the run"):
-        Stages(tmp_path).blobs.read("../../secret")
+        Tables(tmp_path).files.read("../../secret")
 
 
 def test_a_run_can_stop_after_a_stage(tmp_path):
-    with pytest.raises(StageReached):
-        shout(tmp_path, words("a"), until="loud")
+    later = Step(Tables(tmp_path), "later", words("a"), pytest.fail, {}, (), False, lambda row: {})
+    tables = Tables(tmp_path)
+    first = Step(tables, "loud", words("a"), Shout(), {}, (), False, lambda row: {})
+    assert not run_stages([first, later], tables, StagesSpec(), until="loud")
     assert [row["loud"] for row in open_table(tmp_path / "stages", "loud")] == ["A"]
 
 
@@ -289,20 +323,21 @@ def test_a_failure_half_way_keeps_what_was_done(tmp_path):
         return [Made({"loud": "x"}) for _ in items]
 
     with pytest.raises(RuntimeError):
-        Stages(tmp_path, batch=2).map("loud", words(*"abcdef"), fails, settings={"voice": 1})
+        mapped(tmp_path, "loud", words(*"abcdef"), fails, settings={"voice": 1}, batch=2)
     assert shout(tmp_path, words(*"abcdef"))[1].asked == ["004", "005"]
 
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from counterfoil.store.stages import Item, Made, Stages
+from counterfoil.store.stages import Item, Made
+from tests.protocols.test_stages import mapped
 def work(items):
     if items[0].id == "006":
         os.kill(os.getpid(), signal.SIGKILL)
     return [Made({"loud": item.inputs["word"].upper()}) for item in items]
 items = [Item(f"{index:03d}", {"word": word}, {"label": index}) for index, word in enumerate("abcdefgh")]
-Stages(Path(sys.argv[1]), batch=2).map("loud", items, work, settings={"voice": 1})
+mapped(Path(sys.argv[1]), "loud", items, work, settings={"voice": 1}, batch=2)
 """
 
 
@@ -320,7 +355,7 @@ def test_stages_do_without_torch():
 
 
 def test_ten_thousand_items_take_seconds(tmp_path):
-    items = Items(lambda: (Item(f"{n:05d}", {"word": "w"}) for n in range(10_000)), total=10_000)
+    items = lambda: (Item(f"{n:05d}", {"word": "w"}) for n in range(10_000))  # noqa: E731
     work = lambda some: [Made({"loud": "W"}) for _ in some]  # noqa: E731
-    table = Stages(tmp_path, batch=500).map("loud", items, work, settings={})
+    table = mapped(tmp_path, "loud", items, work, settings={}, batch=500)
     assert sum(1 for _ in table) == 10_000

@@ -11,7 +11,8 @@ from counterfoil.core.spec import FmrSpec
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Generator
 from counterfoil.parts.generators.latent import LatentGenerator
-from counterfoil.protocols.assembly import Given, assemble, with_step
+from counterfoil.protocols.fmr.climbing import ClimbingSpace, with_step
+from counterfoil.protocols.workspace import Given
 from counterfoil.testing import pictures
 from tests.fakes import CommandedOracle, TinyAutoencoder, TinyModel
 from tests.worlds import arrays
@@ -33,8 +34,8 @@ def test_a_generator_says_its_own_step(name: str, step: float) -> None:
 
 def test_a_run_records_the_step_it_takes(tmp_path) -> None:
     asked = spec(data=f"tensors:{arrays(tmp_path / 'data.npz', 8)}", generator="transforms:")
-    assembly = assemble(asked, Given({"model": TinyModel(), "oracle": CommandedOracle()}))
-    assert assembly.spec.search.step == assembly.engine().step_size == 0.1
+    assembly = ClimbingSpace.of(asked, Given({"model": TinyModel(), "oracle": CommandedOracle()}))
+    assert assembly.spec.search.step == assembly.new_engine().step_size == 0.1
 
 
 class Conditional(LatentGenerator):
@@ -49,7 +50,7 @@ class Conditional(LatentGenerator):
 def test_a_class_conditional_generator_gets_its_own_class_numbers(tmp_path) -> None:
     data = f"tensors:{arrays(tmp_path / 'data.npz', 8)}"
     given = {"model": TinyModel(), "oracle": CommandedOracle(), "generator": Conditional(TinyAutoencoder())}
-    generator = assemble(spec(data=data), Given(given)).generator
+    generator = ClimbingSpace.of(spec(data=data), Given(given)).generator
     labels = torch.arange(4)  # ant, bee, cat, dog
     assert generator.start(pictures(4, 16), labels, labels)["class"].tolist() == [5, 4, 3, 1]
 
@@ -59,4 +60,4 @@ def test_classes_that_a_generator_does_not_know_are_refused(tmp_path) -> None:
     stranger = Conditional(TinyAutoencoder())
     stranger.classes = ("oak", "elm")
     with pytest.raises(LabelMismatch, match="generator given:"):
-        assemble(spec(data=data), Given({"model": TinyModel(), "oracle": CommandedOracle(), "generator": stranger}))
+        ClimbingSpace.of(spec(data=data), Given({"model": TinyModel(), "oracle": CommandedOracle(), "generator": stranger}))

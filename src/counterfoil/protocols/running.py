@@ -1,0 +1,198 @@
+"""One run into its directory, image by image or stage by stage, in this process or over workers; interrupted and resumed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from counterfoil import store
+from counterfoil.core.errors import BadImage, BadSpec
+from counterfoil.core.records import Trial
+from counterfoil.core.spec import RunSpec
+from counterfoil.parts.contracts import Dataset, Sample
+from counterfoil.protocols.base import ImageProtocol, Outcome, Progress, StagedProtocol, Tell, Watch, require_complete, stop_at
+from counterfoil.protocols.ray.execution import LOCAL, Execution
+from counterfoil.protocols.ray.spreading import here, spreading
+from counterfoil.protocols.stages import Tables, run_stages
+from counterfoil.protocols.workspace import Given, image_seed
+from counterfoil.store import Run, Writer, runfile
+from counterfoil.store.later import by_people
+
+WAITING = 256  # outcomes that may wait for the main thread: climbs that take all their steps end together
+LISTED = 512  # images that are looked up at a time; of more, the garbage collector would go through all again and again
+
+
+def run_images(
+    protocol: ImageProtocol,
+    spec: Any,
+    out: Path,
+    *,
+    given: Given | None = None,
+    execution: Execution | None = None,
+    watch: Watch = lambda progress: None,
+    tell: Tell = lambda line: None,
+) -> Run:
+    """Run a specification image by image.
+
+    `watch` hears of every image, `tell` gets lines for people: images that were skipped, work that had to be redone.
+    """
+    execution = execution or LOCAL
+    check_folder(out, spec, protocol.decided_by_parts)
+    if execution.executor == "ray":
+        from counterfoil.protocols.ray import fmr as spread
+
+        spread.run(protocol, spec, out, given=given, execution=execution, watch=watch, tell=tell)
+    else:
+        with execution.computing():
+            _run_images_here(protocol, spec, out, given, watch, tell)
+    return store.open_run(out)
+
+
+def _run_images_here(protocol: ImageProtocol, spec: Any, out: Path, given: Given | None, watch: Watch, tell: Tell) -> None:
+    work = protocol.workspace(spec, given)
+    for line in work.introduction():
+        tell(line)
+    protocol.check(work)
+    spec = work.spec  # with what a part has filled in
+    laid = store.layout(len(work.dataset), at_least=spec.engine.chunk_images)
+    with store.write(out, spec.model_dump(mode="json"), work.names, work.provenance(), **laid) as writer:
+        for note in writer.notes:
+            tell(note)
+        progress = begun(spec, writer, work.dataset)
+        watch(progress)
+
+        def add(outcome: Outcome) -> None:
+            nonlocal progress
+            write(outcome, writer)
+            if outcome.note:
+                tell(outcome.note)
+            progress = progress.after(outcome)
+            watch(progress)
+
+        def skip(sample: Sample, problem: BadImage) -> None:
+            add(skipped(spec, sample, problem))
+
+        take(protocol.outcomes(work, work.sources(missing(writer, work.dataset), skip)), add)
+        finish(protocol, writer)
+        protocol.finished(work, out)
+
+
+def check_folder(out: Path, spec: RunSpec, decided_by_parts: Sequence[str] = ()) -> None:
+    """Refuse a folder with another run, or with one that a process is writing, before any part is loaded."""
+    values = spec.model_dump(mode="json")
+    if (out / runfile.NAME).exists():
+        stored = runfile.load(out).spec
+        for key in decided_by_parts:  # what is not given is what it came to
+            section, _, name = key.partition(".")
+            if values[section][name] is None and isinstance(stored.get(section), Mapping):
+                values[section][name] = stored[section].get(name)
+    store.check(out, values)
+
+
+def take(produced: Iterable[Outcome | Future[Outcome]], add: Callable[[Outcome], None]) -> None:
+    """Add outcomes as they come. Those that other threads are still making are added in their order, also after an error."""
+    ahead: deque[Future[Outcome]] = deque()
+    try:
+        for each in produced:
+            if isinstance(each, Future):
+                ahead.append(each)
+            else:
+                add(each)
+            while ahead and (len(ahead) > WAITING or ahead[0].done()):
+                add(ahead.popleft().result())
+    finally:
+        while ahead:
+            add(ahead.popleft().result())
+
+
+def begun(spec: RunSpec, writer: Writer, dataset: Dataset) -> Progress:
+    """How far a run is when it is opened; with `strict`, refuse one that has left images out."""
+    require_complete(spec, writer.path, left_out=writer.counts["skipped"])
+    return Progress(writer.counts["images"], len(dataset), writer.counts["accepted"], writer.counts["skipped"])
+
+
+def missing(writer: Writer, dataset: Dataset) -> Iterator[Sample]:
+    """The images that are not in the store yet."""
+    samples = iter(dataset)
+    while some := list(islice(samples, LISTED)):
+        for place in writer.done.missing([sample.image_id for sample in some]):
+            yield some[place]
+
+
+def write(outcome: Outcome, writer: Writer) -> None:
+    """Add an image's records to the store."""
+    writer.add(outcome.trials, outcome.predictions, outcome.verdicts, outcome.images)
+
+
+def skipped(spec: RunSpec, sample: Sample, problem: BadImage | str) -> Outcome:
+    """The record of an image that nothing could be made of; with `strict`, the end of the run."""
+    if spec.strict:
+        raise stop_at(problem)
+    seed = image_seed(spec.seed, sample.image_id)
+    trial = Trial(sample.image_id, "guided", sample.label, seed, "skipped", 0, 0, source=sample.source, reason=str(problem))
+    return Outcome((trial,), note=f"skipped {problem}")
+
+
+def finish(protocol: ImageProtocol, writer: Writer) -> None:
+    """Commit what is left and compute the numbers."""
+    writer.close()
+    writer.finish(protocol.results(store.open_run(writer.path)))
+
+
+def run_staged(
+    protocol: StagedProtocol,
+    spec: Any,
+    out: Path,
+    *,
+    given: Given | None = None,
+    stage: str | None = None,
+    execution: Execution | None = None,
+    watch: Watch = lambda progress: None,
+    tell: Tell = lambda line: None,
+) -> Run:
+    """Run a specification stage by stage; with `stage`, only as far as that one."""
+    execution = execution or LOCAL
+    check_folder(out, spec)
+    work = protocol.workspace(here(spec, execution), given)
+    tables = Tables(out)
+    stages = protocol.stages(work, tables)
+    names = [each.name for each in stages]
+    if stage is not None and stage not in names:
+        raise BadSpec(f"no stage named {stage!r}; stages are {', '.join(names)}")
+    for line in work.introduction():
+        tell(line)
+    with (
+        execution.computing(),
+        spreading(spec, out, given=work.for_workers(given), execution=execution, tell=tell) as others,
+        store.write(
+            out,
+            spec=spec.model_dump(mode="json"),
+            classes=work.names,
+            provenance=work.provenance(others.account),
+            chunk_images=spec.engine.chunk_images,
+        ) as writer,
+    ):
+        for note in writer.notes:
+            tell(note)
+        if not run_stages(stages, tables, spec.engine, until=stage, spread=others.spread, watch=watch, tell=tell):
+            tell(f"stopped after the stage {stage!r}; the same command without --stage resumes it")
+            return store.open_run(out)
+        writer.generation(tables.mark(names))
+        for outcome in protocol.outcomes(work, tables, writer.done):
+            write(outcome, writer)
+        if dropped := writer.switch():
+            tell(_dropped(dropped))
+        writer.finish(protocol.results(store.open_run(out)))
+    return store.open_run(out)
+
+
+def _dropped(dropped: Mapping[tuple[str, str], int]) -> str:
+    """What was dropped, and how to have it said again."""
+    names = ", ".join(f"{number} by {name}" for (_, name), number in sorted(dropped.items()))
+    again = {"score" if role == "model" else "review --new" if by_people(name) else "judge" for role, name in dropped}
+    commands = " and ".join(f"'counterfoil {each}'" for each in sorted(again))
+    return f"dropped later answers about images that have changed or are gone ({names}); ask again with {commands}"

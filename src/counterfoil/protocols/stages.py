@@ -1,0 +1,257 @@
+"""Stages of a protocol: each a resumable map from items to a table that people may correct."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from counterfoil.core.errors import BadData, BadImage, BadRun
+from counterfoil.core.spec import StagesSpec
+from counterfoil.parts import images
+from counterfoil.protocols.base import Progress, Tell, Watch, require_complete, stop_at
+from counterfoil.protocols.workspace import Workspace
+from counterfoil.store import files
+from counterfoil.store.stages import (
+    FOLDER,
+    Blobs,
+    Item,
+    Items,
+    Made,
+    Row,
+    Table,
+    digest,
+    key_of,
+    line_of,
+    open_table,
+    sweep,
+    turned_away,
+)  # fmt: skip
+
+Result = Made | Sequence[Made]
+
+
+class Tables:
+    """The stages' tables of one run, by name, and the images and tensors they refer to."""
+
+    def __init__(self, run: Path) -> None:
+        self.root = run / FOLDER
+        self.files = Blobs(run)
+        self._complete: dict[str, Table] = {}
+
+    def __getitem__(self, name: str) -> Table:
+        """A complete table; one that a run has not is empty."""
+        if name not in self._complete:
+            self._complete[name] = open_table(self.root, name)
+        return self._complete[name]
+
+    def image(self, name: str) -> Tensor:
+        """An image that a stage kept.  # → (3, H, W)"""
+        return images.read(self.files.read(name), name=name)
+
+    def mark(self, names: Sequence[str]) -> str:
+        """A hash over tables: the same for the same results."""
+        content = hashlib.sha256()
+        for name in names:
+            content.update(f"{name} {digest(self[name].path)}\n".encode())
+        return content.hexdigest()[:20]
+
+    def add(self, table: Table) -> None:
+        """Take in a table that is complete now."""
+        self._complete[table.name] = table
+
+
+class Stage(ABC):
+    """One step of a staged protocol: items from earlier tables, and what is made of each."""
+
+    name: str
+    """What its table is called; a run can stop after it."""
+    uses: Sequence[str] = ()
+    """Parts that are on the device while it works, by their key in the workspace; they decide its results."""
+    kept: ClassVar[Sequence[str]] = ()
+    """Values that name files, or lists of files: a result whose file is gone is made again."""
+    at_once: ClassVar[int | None] = None
+    """Items at a time, for work that costs nothing and is not spread over workers."""
+    parallel: ClassVar[bool] = False
+    """Whether several batches may be in progress, for work that waits for somebody else."""
+
+    def __init__(self, space: Workspace[Any], tables: Tables) -> None:
+        self.space, self.tables = space, tables
+
+    @abstractmethod
+    def items(self) -> Iterator[Item]:
+        """What it works on; gone through more than once."""
+
+    def count(self) -> int | None:
+        """How many items there are, if that is known beforehand."""
+        return None
+
+    @abstractmethod
+    def work(self, items: Sequence[Item]) -> Sequence[Result]:
+        """One result or several for each item, in their order."""
+
+    def decided_by(self) -> Mapping[str, Any]:
+        """What decides a result beside the item and the parts it uses."""
+        return {}
+
+    def follows(self, row: Row) -> Mapping[str, Any]:
+        """The values of a line that a person corrected which follow from its others."""
+        return {}
+
+    def check(self, table: Table) -> None:  # noqa: B027 - most have nothing to refuse
+        """Refuse a complete table that the run cannot continue from."""
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides a result beside the item."""
+        return {**{key: self.space.settings(key) for key in self.uses}, **self.decided_by()}
+
+    def images(self, items: Sequence[Item], name: str = "image") -> list[Tensor]:
+        """The images that items are about, by the value that names them."""
+        return [self.tables.image(str(item.about[name])) for item in items]
+
+    def unreadable(self, problem: BadImage) -> Made:
+        """The result for an image that cannot be read; with `strict`, the end of the run."""
+        if self.space.spec.strict:
+            raise stop_at(problem)
+        return turned_away("unreadable", str(problem))
+
+    def complete_if_strict(self, table: Table) -> None:
+        """With `strict`, refuse a table of images in which one was left out earlier."""
+        require_complete(self.space.spec, table.path.parent.parent, left_out=sum(not row.goes_on for row in table))
+
+
+class Spread(Protocol):
+    """Has batches processed elsewhere, by workers that know the same stages."""
+
+    def batches(self, stage: str, items: Iterator[Item], *, batch: int) -> Iterator[tuple[list[Item], Sequence[Result]]]:
+        """Every item with its result, some at a time, in any order."""
+        ...
+
+
+def run_stages(
+    stages: Sequence[Stage],
+    tables: Tables,
+    layout: StagesSpec,
+    *,
+    until: str | None = None,
+    spread: Spread | None = None,
+    watch: Watch = lambda progress: None,
+    tell: Tell = lambda line: None,
+) -> bool:
+    """Complete the stages' tables one after the other; False if it stopped after the stage `until`.
+
+    The caller holds the run directory's lock.
+    """
+    sweep(tables.root)
+    for stage in stages:
+        table = _complete(stage, tables, layout, spread, watch, tell)
+        stage.check(table)
+        tables.add(table)
+        if stage.name == until:
+            return False
+    return True
+
+
+def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread | None, watch: Watch, tell: Tell) -> Table:
+    """The table of a stage, with a result for every item."""
+    table = open_table(tables.root, stage.name)
+    items = Items(stage.items)
+    if table.added and (strays := table.added - {item.id for item in items}):
+        raise BadRun(f'{table.path}: a line was added to {min(strays)!r}, which is not there; correct its "of", or delete it')
+    tally = _Tally(Progress(0, stage.count(), stage=stage.name), watch)
+    key = partial(key_of, stage.name, stage.settings())
+    left = _missing(stage, tables, table, items, key, tally)
+    here = spread is None or stage.at_once is not None
+    with stage.space.placed(*stage.uses) if here else nullcontext():
+        worked = _worked(stage, left, layout) if here else spread.batches(stage.name, left, batch=layout.batch)  # type: ignore[union-attr]
+        for some, results in worked:
+            pairs = list(zip(some, map(_several, results), strict=True))
+            if empty := next((item.id for item, made in pairs if not made), None):
+                raise ValueError(f"{stage.name}: no result for {empty}; say with turned_away why there is none")
+            lines = [table.renewed(key(item), item, [line_of(item, key(item), each) for each in made]) for item, made in pairs]
+            table.commit([line for each in lines for line in each])
+            tally.count(*([each.check for each in made] for _, made in pairs))
+    table.merge(line for item in items for line in table.lines(key(item), item, stage.follows))
+    if corrected := sum(row.by_hand for item in items for row in table.found(key(item), item)):
+        tell(f"{stage.name}: {corrected} lines corrected by hand")
+    return table
+
+
+def _missing(
+    stage: Stage, tables: Tables, table: Table, items: Items, key: Callable[[Item], str], tally: _Tally
+) -> Iterator[Item]:
+    """The items that have no result yet, or one that has to be made again; the others are counted."""
+    seen: set[int] = set()
+    for item in items:
+        short = files.key_of(item.id)
+        if short in seen:
+            raise BadData(f"{table.name}: {item.id!r} occurs twice; every item needs an id of its own")
+        seen.add(short)
+        own = key(item)
+        rows = table.found(own, item) if table.has(own, item) else []
+        if rows and not any((row.retry and not row.by_hand) or _lacks(row, stage.kept, tables.files) for row in rows):
+            tally.count([row.check for row in rows])
+        else:
+            yield item
+
+
+def _lacks(row: Row, kept: Sequence[str], held: Blobs) -> bool:
+    """Tell whether a file that a row names is gone."""
+    named = [row.values.get(name) for name in kept]
+    return any(one not in held for some in named for one in (some if isinstance(some, list) else [some]) if one)
+
+
+def _worked(stage: Stage, items: Iterator[Item], layout: StagesSpec) -> Iterator[tuple[list[Item], Sequence[Result]]]:
+    """Batches with their results, in order."""
+    size = stage.at_once or layout.batch
+    if not stage.parallel or layout.workers == 1:
+        while some := list(islice(items, size)):
+            yield some, stage.work(some)
+        return
+    with ThreadPoolExecutor(layout.workers, thread_name_prefix="stage") as pool:
+        ahead: deque[tuple[list[Item], Future[Sequence[Result]]]] = deque()
+        try:
+            while True:
+                while len(ahead) < 2 * layout.workers and (some := list(islice(items, size))):
+                    ahead.append((some, pool.submit(stage.work, some)))
+                if not ahead:
+                    return
+                some, future = ahead.popleft()
+                yield some, future.result()
+        finally:
+            for _, future in ahead:
+                future.cancel()
+
+
+class _Tally:
+    """How far a stage is."""
+
+    def __init__(self, progress: Progress, watch: Watch) -> None:
+        self._progress, self._watch = progress, watch
+        watch(progress)
+
+    def count(self, *results: Sequence[str]) -> None:
+        """Count some items as done, each by the checks of its rows; an empty one lets a row through."""
+        for checks in results:
+            kept, so_far = sum(not check for check in checks), self._progress
+            self._progress = replace(
+                so_far,
+                done=so_far.done + 1,
+                validated=so_far.validated + kept,
+                skipped=so_far.skipped + len(checks) - kept,
+            )
+        self._watch(self._progress)
+
+
+def _several(result: Result) -> Sequence[Made]:
+    return [result] if isinstance(result, Made) else result
