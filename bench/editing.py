@@ -22,7 +22,7 @@ from bench.stable_diffusion import CAPTION, EDITED, FULL, TINY, Watch, diffusion
 from torch import Tensor
 
 from counterfoil.parts.editors.attention import align, make_control
-from counterfoil.parts.editors.diffusion import Diffusion, Schedule, guided
+from counterfoil.parts.editors.diffusion import Diffusion, Schedule, guide
 from counterfoil.parts.editors.inversion import Ddim, NullText, Setting
 from counterfoil.parts.editors.prompt_to_prompt import Options, redraw
 from counterfoil.testing import pictures
@@ -45,7 +45,7 @@ def sequential_fit(diffusion: Diffusion, schedule: Schedule, levels: list[Tensor
         with torch.no_grad():
             told = diffusion.predict(latents, schedule.times[step], caption)
         for _ in range(FITTING.inner_steps):
-            output = guided(diffusion.predict(latents, schedule.times[step], empty), told, GUIDANCE)
+            output = guide(diffusion.predict(latents, schedule.times[step], empty), told, GUIDANCE)
             reached = schedule.towards(schedule.estimate(output, latents, step), step + 1)
             loss = torch.nn.functional.mse_loss(reached, levels[step + 1])
             optimiser.zero_grad()
@@ -54,7 +54,7 @@ def sequential_fit(diffusion: Diffusion, schedule: Schedule, levels: list[Tensor
             if loss.item() < FITTING.tolerance:  # never; but the paper's loop looks at the loss, and so waits for the device
                 break
         with torch.no_grad():
-            output = guided(diffusion.predict(latents, schedule.times[step], empty), told, GUIDANCE)
+            output = guide(diffusion.predict(latents, schedule.times[step], empty), told, GUIDANCE)
             latents = schedule.towards(schedule.estimate(output, latents, step), step + 1)
     return latents
 

@@ -93,7 +93,7 @@ def load_network(network: Any, folder: Path, *, dtype: torch.dtype = torch.float
 def _check_complete(report: Mapping[str, Any], folder: Path, problems: Sequence[str]) -> None:
     """Refuse what the library would fill with random numbers, or leave out."""
     for problem in problems:
-        keys = sorted(_described(key) for key in report[problem])
+        keys = sorted(_describe(key) for key in report[problem])
         if keys:
             raise BadWeights(
                 f"{folder}: {len(keys)} {problem.replace('_', ' ')}, {keys[0]} among them; "
@@ -101,7 +101,7 @@ def _check_complete(report: Mapping[str, Any], folder: Path, problems: Sequence[
             )
 
 
-def _described(key: Any) -> str:
+def _describe(key: Any) -> str:
     """A weight's name, with the two shapes where it has another than the network's."""
     if not isinstance(key, tuple):
         return str(key)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.parts.editors import attention as module
-from counterfoil.parts.editors.attention import Control, ControlSettings, align, changed, controlled, make_control
+from counterfoil.parts.editors.attention import Control, ControlSettings, align, changed_tokens, control_attention, make_control
 from counterfoil.parts.editors.diffusion import Diffusion
 from tests.parts.editors.conftest import CAPTION, EDITED
 
@@ -40,7 +40,7 @@ def test_without_shares_the_denoiser_answers_as_it_always_does(diffusion: Diffus
     control = control_of(diffusion, ControlSettings(cross_replace=0.0))
     control.self_shares = torch.zeros(len(SHARES), dtype=torch.float64)
     control.begin(0)
-    with controlled(diffusion.unet, control):
+    with control_attention(diffusion.unet, control):
         torch.testing.assert_close(diffusion.predict(latents, 500, texts), plain, rtol=1e-4, atol=1e-5)
     assert torch.equal(diffusion.predict(latents, 500, texts), plain)  # and afterwards everything is as before
 
@@ -60,7 +60,7 @@ def test_self_attention_is_the_sources_up_to_the_share_of_steps(
     monkeypatch.setattr(module.functional, "scaled_dot_product_attention", watched)
     control = control_of(diffusion, ControlSettings())
     control.begin(step)
-    with controlled(diffusion.unet, control):
+    with control_attention(diffusion.unet, control):
         diffusion.predict(latents, 500, texts)
     assert len(seen) == sum(name.endswith("attn1.processor") for name in diffusion.unet.attn_processors)
     for maps, values in seen:
@@ -75,7 +75,7 @@ def test_a_compiled_denoiser_is_set_aside_and_comes_back(diffusion: Diffusion, m
     diffusion.accelerate(compiled=True)
     with torch.no_grad():
         assert diffusion.predict(latents, 500, texts).shape == (1,)
-        with diffusion.uncompiled():
+        with diffusion.without_compiling():
             assert diffusion.predict(latents, 500, texts).shape == latents.shape
         assert diffusion.predict(latents, 500, texts).shape == (1,)
     assert diffusion.predict(latents, 500, texts).shape == latents.shape  # fitting needs gradients, for ever fewer rows
@@ -109,9 +109,9 @@ def test_shared_words_have_the_sources_cross_attention_and_new_ones_their_own(
 ) -> None:
     control = control_of(diffusion, ControlSettings(cross_replace=0.6, reweight=3.0))
     control.begin(step)
-    with controlled(diffusion.unet, control):
+    with control_attention(diffusion.unet, control):
         diffusion.predict(*_with_time(batch(diffusion)))
-    came = changed(align(CAPTION, EDITED, diffusion.tokens), diffusion.longest)[1].bool()
+    came = changed_tokens(align(CAPTION, EDITED, diffusion.tokens), diffusion.longest)[1].bool()
     assert injected and came.sum() == 1
     for before, after in injected:
         assert torch.equal(after[0], before[0])  # the source is never touched
@@ -125,7 +125,7 @@ def test_shared_words_have_the_sources_cross_attention_and_new_ones_their_own(
 
 def test_a_swapped_word_looks_where_the_old_one_did(diffusion: Diffusion, injected: list[tuple[Tensor, Tensor]]) -> None:
     control = control_of(diffusion, ControlSettings(word_map="replace", cross_replace=1.0, reweight=1.0))
-    with controlled(diffusion.unet, control):
+    with control_attention(diffusion.unet, control):
         diffusion.predict(*_with_time(batch(diffusion)))
     for before, after in injected:
         torch.testing.assert_close(after[1:], before[:1].expand(len(SHARES), -1, -1, -1))
@@ -161,7 +161,7 @@ def test_the_blend_by_difference_holds_back_what_is_answered_alike(diffusion: Di
 
 def test_the_blend_collects_attention_from_the_layers(diffusion: Diffusion) -> None:
     control = control_of(diffusion, ControlSettings(blend=0.5))
-    with controlled(diffusion.unet, control):
+    with control_attention(diffusion.unet, control):
         diffusion.predict(*_with_time(batch(diffusion)))
     assert (control.change.removed > 0).all() and (control.change.added > 0).all()
 

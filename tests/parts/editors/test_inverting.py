@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from counterfoil.parts.editors.diffusion import Diffusion, Schedule, guided
+from counterfoil.parts.editors.diffusion import Diffusion, Schedule, guide
 from counterfoil.parts.editors.inversion import Adam, Ddim, EditFriendly, Fitted, NullText, Setting
 from tests.parts.editors.conftest import CAPTION, EDITED
 
@@ -56,7 +56,7 @@ def test_edit_friendly_noise_leads_back_exactly(either: Diffusion) -> None:
     with torch.no_grad():
         for place, level in enumerate(range(1, STEPS)):
             answers = [either.predict(here, schedule.times[level], side) for side in (either.embed([""] * 3), texts)]
-            mean, deviation = schedule.posterior(schedule.estimate(guided(*answers, 3.5), here, level), level)
+            mean, deviation = schedule.posterior(schedule.estimate(guide(*answers, 3.5), here, level), level)
             here = mean + deviation * noises[:, place]
     torch.testing.assert_close(here, latents, rtol=1e-4, atol=1e-4)
 
@@ -92,7 +92,7 @@ def reference(diffusion: Diffusion, row: int) -> Tensor:
         with torch.no_grad():
             told = diffusion.predict(latents, schedule.times[step], text)
         for _ in range(INNER):
-            output = guided(diffusion.predict(latents, schedule.times[step], empty), told, 7.5)
+            output = guide(diffusion.predict(latents, schedule.times[step], empty), told, 7.5)
             reached = schedule.towards(schedule.estimate(output, latents, step), step + 1)
             loss = torch.nn.functional.mse_loss(reached, levels[step + 1])
             optimiser.zero_grad()
@@ -101,7 +101,7 @@ def reference(diffusion: Diffusion, row: int) -> Tensor:
             if loss.item() < 1e-5 + step * 2e-5:
                 break
         with torch.no_grad():
-            output = guided(diffusion.predict(latents, schedule.times[step], empty), told, 7.5)
+            output = guide(diffusion.predict(latents, schedule.times[step], empty), told, 7.5)
             latents = schedule.towards(schedule.estimate(output, latents, step), step + 1)
     return latents
 

@@ -56,5 +56,5 @@ def test_the_same_caption_maps_to_itself() -> None:
 
 
 def test_changed_tokens_are_marked_on_both_sides() -> None:
-    went, came = words.changed(align("a red boot", "a checkered boot", encode), LENGTH)
+    went, came = words.changed_tokens(align("a red boot", "a checkered boot", encode), LENGTH)
     assert went.nonzero().flatten().tolist() == [2] and came.nonzero().flatten().tolist() == [2, 3]

@@ -1,1 +1,1 @@
-"""Editors: pictures redrawn to fit an edited caption, by way of an inversion that is found once an image."""
+"""Editors: images redrawn to fit an edited caption."""

@@ -48,7 +48,7 @@ def align(caption: str, edited: str, encode: Encode) -> Alignment:
     spans = _spans(caption, encode), _spans(edited, encode)
     kept, exchanges = [(0, 0)], []
     for what, i1, i2, j1, j2 in SequenceMatcher(a=caption.split(), b=edited.split(), autojunk=False).get_opcodes():
-        before, after = _covered(spans[0], i1, i2), _covered(spans[1], j1, j2)
+        before, after = _positions(spans[0], i1, i2), _positions(spans[1], j1, j2)
         if what == "equal":
             kept += zip(before, after, strict=True)
         else:
@@ -65,7 +65,7 @@ def _spans(text: str, encode: Encode) -> list[range]:
     return spans
 
 
-def _covered(spans: list[range], first: int, last: int) -> range:
+def _positions(spans: list[range], first: int, last: int) -> range:
     return range(spans[first].stop, spans[last].stop)  # the empty first span shifts words by one
 
 
@@ -93,7 +93,7 @@ def refinement(alignment: Alignment, length: int) -> tuple[Tensor, Tensor]:
     return source, own
 
 
-def changed(alignment: Alignment, length: int) -> tuple[Tensor, Tensor]:
+def changed_tokens(alignment: Alignment, length: int) -> tuple[Tensor, Tensor]:
     """1 at the tokens that were removed, and at those that were added.  # (length,), (length,)"""
     removed, added = torch.zeros(length), torch.zeros(length)
     for exchange in alignment.exchanges:
@@ -113,7 +113,7 @@ def _common(alignment: Alignment, length: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class ControlSettings:
-    """How firmly the edited image is held to the source's attention."""
+    """Strength of the hold of the source's attention on the edited image."""
 
     word_map: Literal["refine", "replace"] = "refine"
     cross_replace: float = 0.8  # share of the steps
@@ -126,7 +126,7 @@ class ControlSettings:
         """Shares of the source's attention and of its own that an edited token gets.  # (length, length), (length,)"""
         make = replacement if self.word_map == "replace" else refinement
         source, own = make(alignment, length)
-        weight = 1 + (self.reweight - 1) * changed(alignment, length)[1]
+        weight = 1 + (self.reweight - 1) * changed_tokens(alignment, length)[1]
         return source * weight, own * weight
 
 
@@ -187,7 +187,7 @@ class Control:
     def begin(self, step: int) -> None:
         """Go to a step, counted from the noisiest."""
         self.step = step
-        borrowing = step < covered(self.self_shares, self.steps)
+        borrowing = step < count_steps(self.self_shares, self.steps)
         self.borrowed = None
         if bool(borrowing.any()):  # asked once a step, not once a layer: the answer has to come from the device
             self.borrowed = torch.arange(self.rows, device=self.owner.device)
@@ -231,14 +231,14 @@ class Control:
 
     def blend(self, sources: Tensor, targets: Tensor) -> Tensor:
         """Targets with everything but the region of the change taken from the source.  # (M, C, h, w) twice"""
-        if not self.settings.blend or self.step < covered(BLEND_FROM, self.steps):
+        if not self.settings.blend or self.step < count_steps(BLEND_FROM, self.steps):
             return targets
         region = self._region()[:, None]
         everywhere = ~region.flatten(1).any(1)[:, None, None, None]  # nothing to go by: nothing to hold back
         return torch.where(region | everywhere, targets, sources)
 
     def _injecting(self) -> bool:
-        return bool(self.step < covered(self.settings.cross_replace, self.steps))
+        return bool(self.step < count_steps(self.settings.cross_replace, self.steps))
 
     def _region(self) -> Tensor:
         """The region where a target may differ from its source.  # (M, h, w) bool"""
@@ -246,15 +246,15 @@ class Control:
             smooth = functional.avg_pool2d(self.change.differing[:, None], 3, stride=1, padding=1, count_include_pad=False)[:, 0]
             usual = smooth.flatten(1).mean(1)[:, None, None]
             return smooth > self.settings.blend * usual
-        return self._attended(self.change.removed) | self._attended(self.change.added)
+        return self._region_of(self.change.removed) | self._region_of(self.change.added)
 
-    def _attended(self, attention: Tensor) -> Tensor:
+    def _region_of(self, attention: Tensor) -> Tensor:
         spread = functional.max_pool2d(attention[:, None], 3, stride=1, padding=1)[:, 0]
         peak = spread.flatten(1).amax(1)[:, None, None]
         return (spread > self.settings.blend * peak) & (peak > 0)
 
 
-def covered(share: Tensor | float, steps: int) -> Tensor:
+def count_steps(share: Tensor | float, steps: int) -> Tensor:
     """The number of steps that a share covers."""
     return torch.floor(torch.as_tensor(share, dtype=torch.float64) * steps + 1e-9)  # 0.7 × 10 is below 7 in binary
 
@@ -273,7 +273,7 @@ def make_control(
 ) -> Control:
     """The control of M targets, each with its alignment, source and share of self-attention."""
     mixtures = [settings.mixture(alignment, length) for alignment in alignments]
-    marks = [changed(alignment, length) for alignment in alignments]
+    marks = [changed_tokens(alignment, length) for alignment in alignments]
     return Control(
         settings,
         steps,
@@ -342,7 +342,7 @@ class ControlledAttention:
 
 
 @contextmanager
-def controlled(unet: Any, control: Control) -> Iterator[None]:
+def control_attention(unet: Any, control: Control) -> Iterator[None]:
     """The denoiser with its attention under control; as it was before once left."""
     before = dict(unet.attn_processors)
     unet.set_attn_processor({name: ControlledAttention(control) for name in before})

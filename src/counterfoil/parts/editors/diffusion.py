@@ -61,7 +61,7 @@ class Diffusion(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """The device of the networks."""
         return torch.device(next(self.unet.parameters()).device)
 
     @property
@@ -141,7 +141,7 @@ class Diffusion(nn.Module):
         return dtypes.computing("float32", self.device)
 
     @contextlib.contextmanager
-    def uncompiled(self) -> Iterator[None]:
+    def without_compiling(self) -> Iterator[None]:
         """The denoiser as it is, for a caller that changes its attention from step to step: it would be compiled each time."""
         with contextlib.nullcontext() if self._fast is None else self._fast.uncompiled():
             yield
@@ -204,7 +204,7 @@ class Schedule:
         signal, ruin = self._shares(level)
         return signal * estimate.clean + ruin * estimate.noise
 
-    def noised(self, clean: Tensor, noise: Tensor, level: int) -> Tensor:
+    def add_noise(self, clean: Tensor, noise: Tensor, level: int) -> Tensor:
         """A clean latent at some level of noise."""
         return self.towards(Estimate(clean, noise), level)
 
@@ -246,7 +246,7 @@ def expand(values: Tensor, like: Tensor) -> Tensor:
     return values.to(like).reshape(-1, *[1] * (like.dim() - 1))
 
 
-def guided(unconditional: Tensor, conditional: Tensor, guidance: Tensor | float) -> Tensor:
+def guide(unconditional: Tensor, conditional: Tensor, guidance: Tensor | float) -> Tensor:
     """Classifier-free guidance; at a guidance of 1 the conditional output."""
     scale = expand(guidance, conditional) if isinstance(guidance, Tensor) else guidance
     return unconditional + scale * (conditional - unconditional)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
-from counterfoil.parts.editors.diffusion import Diffusion, Estimate, Schedule, guided
+from counterfoil.parts.editors.diffusion import Diffusion, Estimate, Schedule, guide
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class NullText(Ddim):
 def _advance(setting: Setting, step: int, latents: Tensor, *, conditional: Tensor, unconditional: Tensor) -> Tensor:
     """The guided walk's next level; `conditional` is the denoiser's answer for the captions."""
     answer = setting.diffusion.predict(latents, setting.schedule.times[step], unconditional)
-    estimate = setting.schedule.estimate(guided(answer, conditional, setting.guidance), latents, step)
+    estimate = setting.schedule.estimate(guide(answer, conditional, setting.guidance), latents, step)
     return setting.schedule.towards(estimate, step + 1)
 
 
@@ -283,13 +283,14 @@ class EditFriendly:
         conditional = diffusion.embed(captions)
         unconditional = None if self.source_guidance is None else setting.empty(captions)
         noises = torch.stack([_noise(seed, latents[0], schedule.steps - first) for seed in seeds])
-        levels = [schedule.noised(latents, noises[:, place], level) for place, level in enumerate(range(first, schedule.steps))]
+        places = enumerate(range(first, schedule.steps))
+        levels = [schedule.add_noise(latents, noises[:, place], level) for place, level in places]
         found, here = [], levels[0]
         for place, level in enumerate(range(first, schedule.steps)):
             output = diffusion.predict(here, schedule.times[level], conditional)
             if unconditional is not None:
                 answer = diffusion.predict(here, schedule.times[level], unconditional)
-                output = guided(answer, output, self.source_guidance or 1.0)
+                output = guide(answer, output, self.source_guidance or 1.0)
             mean, deviation = schedule.posterior(schedule.estimate(output, here, level), level)
             wanted = levels[place + 1] if level + 1 < schedule.steps else latents
             maps = (wanted - mean) / deviation if deviation > 0 else torch.zeros_like(mean)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal, Trait
-from counterfoil.parts.editors.attention import Control, ControlSettings, align, controlled, covered, make_control
-from counterfoil.parts.editors.diffusion import Diffusion, Precision, Schedule, guided
+from counterfoil.parts.editors.attention import Control, ControlSettings, align, control_attention, count_steps, make_control
+from counterfoil.parts.editors.diffusion import Diffusion, Precision, Schedule, guide
 from counterfoil.parts.editors.inversion import INVERSIONS, InversionMethod, NullText, Setting, Walk, check_range
 from counterfoil.parts.editors.requests import answer_rows, caption_fault, image_fault
 
@@ -28,7 +28,7 @@ _BROKE = "the diffusion gave values that are not numbers"
 
 @dataclass(frozen=True)
 class Options:
-    """How images are inverted and redrawn. The defaults are LANCE's; None leaves the inversion's own default."""
+    """Options of inverting and redrawing. The defaults are LANCE's; None leaves the inversion's own default."""
 
     inversion: Literal["null-text", "negative-prompt", "ddim", "edit-friendly"] = "null-text"
     steps: int = 50
@@ -316,7 +316,7 @@ def phases(control: Control, *, first: int, last: int) -> list[Phase]:
     and are drawn once until then; without `equal_until` every target is drawn from the start.
     """
     groups: Sequence[object] = control.equal_until or range(len(control.owner))
-    ends = [min(max(int(step), first), last) for step in covered(control.self_shares.cpu(), control.steps)]
+    ends = [min(max(int(step), first), last) for step in count_steps(control.self_shares.cpu(), control.steps)]
     bounds = sorted({first, last, *(ends if control.equal_until else ())})
     found = []
     for start, stop in pairwise(bounds):
@@ -352,7 +352,7 @@ def _walk_down(
         side=sources.shape[-1],
     )
     everyone = torch.arange(count, device=sources.device)
-    with diffusion.uncompiled(), controlled(diffusion.unet, control):
+    with diffusion.without_compiling(), control_attention(diffusion.unet, control):
         for step in steps:
             control.begin(step)
             empty = walk.unconditional_at(step)
@@ -365,8 +365,8 @@ def _walk_down(
             control.compare(source_text, target_text)
             source_output = source_text
             if walk.source_guidance is not None:
-                source_output = guided(source_empty, source_text, walk.source_guidance)
-            target_output = guided(target_empty, target_text, guidance)
+                source_output = guide(source_empty, source_text, walk.source_guidance)
+            target_output = guide(target_empty, target_text, guidance)
             sources = walk.advance(schedule, source_output, sources, step=step, owner=everyone)
             targets = walk.advance(schedule, target_output, targets, step=step, owner=control.owner)
             targets = control.blend(sources[control.owner], targets)

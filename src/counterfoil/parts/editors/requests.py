@@ -35,7 +35,7 @@ def answer_rows(
 
 
 def image_fault(image: Tensor, size: int) -> str | None:
-    """Why an image cannot be inverted, or None."""
+    """The reason why an image cannot be inverted, or None."""
     shape = "×".join(map(str, image.shape))
     if image.dim() != 3 or image.shape[0] not in (1, 3, 4):
         return f"an image has the shape 3×{size}×{size}, got {shape}"
@@ -56,7 +56,7 @@ def image_fault(image: Tensor, size: int) -> str | None:
 
 
 def caption_fault(caption: str, tokens: Callable[[str], list[int]], *, longest: int, what: str) -> str | None:
-    """Why a caption cannot be used, or None; `longest` counts the start and end tokens."""
+    """The reason why a caption cannot be used, or None; `longest` counts the start and end tokens."""
     words = caption.split()
     if not words:
         return f"{what} is empty"

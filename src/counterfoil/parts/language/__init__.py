@@ -1,1 +1,1 @@
-"""Words about pictures: captions, rewriters that change one factor of a caption, and the check that they did just that."""
+"""Captions, rewriters and their checks; models that write or answer in words."""

@@ -35,7 +35,7 @@ REASONS: Final[dict[str, str]] = {
     "class-word": "the words that were taken out name the class itself",
     "class-similar": "the encoder finds the words that were taken out too similar to the class name",
 }
-"""Why a caption or a proposal is not used, in the order of the checks, with a sentence for people."""
+"""Reasons why a caption or a proposal is not used, in the order of the checks, with a sentence for people."""
 
 _LONGEST_LOOP: Final = 6  # words in a phrase whose repetition is looked for
 _REPEATS: Final = 3  # times in a row that make a loop
@@ -54,14 +54,14 @@ _MAX_WORD: Final = 30  # letters
 
 
 def caption_fault(text: str) -> Fault | None:
-    """Why a text cannot be a caption: a refusal, a loop or nonsense, as language models write them; None if it may be one."""
+    """The reason why a text cannot be a caption: a refusal, a loop or nonsense; None if it may be one."""
     if _REFUSAL.search(text):
         line = " ".join(text.split())
         return "refusal", line if len(line) <= 80 else f"{line[:79]}…"
     words = [token.text for token in tokenise(text) if not token.is_mark]
-    repeated = _repeated(words)
-    if repeated:
-        return "repetitive", f"says {repeated!r} over and over"
+    loop = _find_loop(words)
+    if loop:
+        return "repetitive", f"says {loop!r} over and over"
     why = _nonsense(text, words)
     return ("nonsense", why) if why else None
 
@@ -82,7 +82,7 @@ def _nonsense(text: str, words: list[str]) -> str:
     return f"has a word of {longest} letters" if longest > _MAX_WORD else ""
 
 
-def _repeated(words: list[str]) -> str:
+def _find_loop(words: list[str]) -> str:
     """The phrase that is repeated in a row, if there is one."""
     for length in range(1, min(_LONGEST_LOOP, len(words) // _REPEATS) + 1):
         for start in range(len(words) - length * _REPEATS + 1):
@@ -112,7 +112,7 @@ class TokenLimit:
         return cls(lambda text: len(tokenizer(text, verbose=False).input_ids), limit or (own if own < 10**6 else CLIP_TOKENS))
 
     def fault(self, text: str) -> str:
-        """Why the text is too long, or nothing."""
+        """The reason why the text is too long, or nothing."""
         if len(text) > MAX_LETTERS:
             return f"{len(text)} letters, {MAX_LETTERS} are read at most"
         tokens = self.count(text)
@@ -121,17 +121,17 @@ class TokenLimit:
 
 def names_class(words: str, class_name: str) -> bool:
     """Find a name of the class in singular or plural: "two dogs" names the class "dog, domestic dog"."""
-    text = f" {_spaced(words)} "
+    text = f" {_join_tokens(words)} "
     return any(f" {form} " in text for form in _class_forms(class_name))
 
 
 @lru_cache(maxsize=4096)
 def _class_forms(class_name: str) -> frozenset[str]:
-    names = [_spaced(name.replace("_", " ")) for name in labels.split(class_name)]
+    names = [_join_tokens(name.replace("_", " ")) for name in labels.split(class_name)]
     return frozenset(form for name in names if name for form in noun_forms(name))
 
 
-def _spaced(text: str) -> str:
+def _join_tokens(text: str) -> str:
     return " ".join(token.text for token in tokenise(text))
 
 

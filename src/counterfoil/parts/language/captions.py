@@ -30,7 +30,7 @@ EXAMPLE = "Salesforce/blip-image-captioning-large"
 
 @dataclass(frozen=True)
 class CaptionOptions:
-    """How long captions are and how they are made. The lengths are the paper's."""
+    """Options of captioning. The lengths are the paper's."""
 
     min_tokens: int = 20
     max_tokens: int = 100

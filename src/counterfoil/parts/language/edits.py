@@ -150,7 +150,7 @@ class EditChecker:
         return CheckedProposals(tuple(edits), tuple(rejections))
 
     def length_fault(self, caption: str) -> Fault | None:
-        """Why a caption cannot be rewritten at all: it is empty or too long."""
+        """The fault of a caption that cannot be rewritten at all: it is empty or too long."""
         if not any(not token.is_mark for token in tokenise(caption[:200])):
             return "caption-empty", ""
         excess = self.limit.fault(caption)

@@ -19,7 +19,7 @@ PROPOSALS = 5
 
 @dataclass(frozen=True)
 class LexiconOptions:
-    """How many edits are proposed per factor, and the kinds of adjectives to change, all unless given."""
+    """Number of edits proposed per factor, and the kinds of adjectives to change, all unless given."""
 
     proposals: int = PROPOSALS
     kinds: Sequence[str] | None = None
@@ -213,7 +213,7 @@ class LexiconRewriter:
 
 
 def _sentence_start(caption: ParsedCaption) -> tuple[int, str]:
-    """How much of a sentence is replaced to make it a phrase, and by what: "there is a dog", "a dog is sitting" lose the verb."""
+    """End of the part that is replaced to make a sentence a phrase, and its replacement: "there is a dog" loses its verb."""
     texts = [word.text for word in caption.words]
     if texts[:2] in (["there", "is"], ["there", "are"]):
         return caption.words[2].token.start, ""

@@ -1,7 +1,7 @@
 """Ask a text model for edits and read its answer.
 
 A style says how a model is asked: for a numbered list of edits, or for one edit at a time by a template. A model or adapter
-that was trained in a style keeps it in `rewriter.json` beside its weights, so that asking and training never differ.
+that was trained in a style keeps it in `rewriter.json` next to its weights, so that asking and training never differ.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _INSTRUCTION: Final = (
 
 @dataclass(frozen=True)
 class PromptStyle:
-    """How a model is asked for edits, and in which form it answers.
+    """A way of asking a model for edits, and the form of its answer.
 
     With a template, one answer is one edit, and the model is asked once per proposal; without, one answer is a numbered list.
     """
@@ -143,7 +143,7 @@ def style_named(name: str) -> PromptStyle:
 
 
 def read_note(folder: Path) -> dict[str, Any]:
-    """The note that training or a card left beside a model or adapter; empty for weights from elsewhere."""
+    """The note that training or a card left next to a model or adapter; empty for weights from elsewhere."""
     file = folder / NOTE
     note = read_json(file) if file.is_file() else {}
     if not isinstance(note, dict):
@@ -202,7 +202,7 @@ class PromptedRewriter:
 
 @dataclass(frozen=True)
 class LlmOptions(Sampling):
-    """How a local language model is asked, and how its answers are drawn."""
+    """Options of asking a local language model and of drawing its answers."""
 
     adapter: str | None = None
     style: str | None = None
@@ -249,7 +249,7 @@ def attach_adapter(model: Any, folder: Path) -> Any:
 
 @dataclass(frozen=True)
 class OpenAiOptions(EndpointOptions):
-    """Which endpoint is asked, and how."""
+    """Options of asking an endpoint."""
 
     timeout: float = 60.0
     token_env: str | None = KEY

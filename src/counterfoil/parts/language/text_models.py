@@ -56,7 +56,7 @@ class TextModel(Protocol):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is drawn. A temperature of 0 takes the most probable."""
+    """Options of drawing the next token. A temperature of 0 takes the most probable."""
 
     temperature: float = 0.8
     top_p: float = 0.95

@@ -94,7 +94,7 @@ def _fraction(text: str) -> float:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How an adapter is trained. Rank, alpha and dropout are the paper's."""
+    """Settings of a training. Rank, alpha and dropout are the paper's."""
 
     style: str | None = None  # by default the base model's own, else instruct
     rank: int = 8
@@ -163,7 +163,7 @@ def train(
         raise BadSpec(f"{file}: all pairs are held out for validation; lower --validation-share, or give more captions")
     content = json.dumps([asdict(pair) for pair in pairs], sort_keys=True)
     begun = {"base": base, "recipe": asdict(recipe), "pairs": hashlib.sha256(content.encode()).hexdigest(), "dtype": dtype}
-    with _locked(out):
+    with _hold(out):
         note = read_note(out)
         if note:
             _check_same(out, note.get("begun"), begun)
@@ -289,7 +289,8 @@ def _trainer(
             prediction_loss_only=True,
             log_level="error",
         )
-        trainer = Trainer(model=model, args=arguments, train_dataset=list(learned), data_collator=_padded(tokenizer.pad_token_id))
+        collate = _collate_with(tokenizer.pad_token_id)
+        trainer = Trainer(model=model, args=arguments, train_dataset=list(learned), data_collator=collate)
     for callback in list(trainer.callback_handler.callbacks):
         if not isinstance(callback, DefaultFlowCallback):  # such as the one that prints every loss
             trainer.remove_callback(callback)
@@ -297,7 +298,7 @@ def _trainer(
     return trainer
 
 
-def _padded(pad: int) -> Callable[[list[dict[str, list[int]]]], dict[str, Tensor]]:
+def _collate_with(pad: int) -> Callable[[list[dict[str, list[int]]]], dict[str, Tensor]]:
     """A function that makes a batch of examples, padded on the right."""
 
     def collate(examples: list[dict[str, list[int]]]) -> dict[str, Tensor]:
@@ -336,7 +337,7 @@ def _validation_loss(trainer: Any, examples: Sequence[dict[str, list[int]]]) -> 
 
 
 @contextmanager
-def _locked(out: Path) -> Iterator[None]:
+def _hold(out: Path) -> Iterator[None]:
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     with hold(out):

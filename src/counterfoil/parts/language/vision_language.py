@@ -70,7 +70,7 @@ class VisionLanguageModel:
     def answer_probabilities(self, image: Tensor, question: str, answers: Sequence[Sequence[str]]) -> Tensor:
         """The probability of each answer against the others, by the first token of its spellings.  # → (A,)
 
-        Nothing is generated, so that the model cannot answer beside the point.
+        Nothing is generated, so that the model cannot evade the question.
         """
         tokens = self._tokens(tuple(tuple(spellings) for spellings in answers))
         logits = self.model(**self._inputs(image, question)).logits[0, -1].float()  # (vocabulary,)
@@ -121,7 +121,7 @@ class VisionLanguageModel:
 
 @dataclass(frozen=True)
 class VlmChatOptions:
-    """How long answers may be, how the question is put, and which weights are read."""
+    """Length of answers, form of the question, and the weights to read."""
 
     max_tokens: int = 40
     prompt: str | None = None

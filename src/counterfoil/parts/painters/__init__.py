@@ -1,1 +1,1 @@
-"""Painters: pictures from words."""
+"""Painters: images from words."""

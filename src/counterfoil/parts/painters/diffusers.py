@@ -28,7 +28,7 @@ BATCH_CPU, BATCH_GPU = 1, 16  # images per call; the second is what a stage hand
 
 @dataclass(frozen=True)
 class DiffusersOptions:
-    """How a pipeline paints; None leaves the pipeline's own value."""
+    """Options of painting; None leaves the pipeline's own value."""
 
     steps: int | None = None
     guidance: float | None = None
@@ -164,7 +164,7 @@ class PipelinePainter:
             "source": self.name,
             "pipeline": type(self.pipeline).__name__,
             "scheduler": type(self.pipeline.scheduler).__name__,
-            "settings": _listed(self.options.settings) or "the pipeline's own",
+            "settings": _join(self.options.settings) or "the pipeline's own",
             "precision": self.options.dtype or BY_DEVICE,
             **hashes,
         }
@@ -185,7 +185,7 @@ class PipelinePainter:
         self._batch = batch
 
 
-def _listed(settings: Mapping[str, Any]) -> str:
+def _join(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in sorted(settings.items()))
 
 
