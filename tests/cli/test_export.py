@@ -41,7 +41,7 @@ def test_the_run_is_shown_and_reported_like_any_other(run_folder: Path, tmp_path
     found = CliRunner().invoke(app, ["report", str(run_folder), "--out", str(tmp_path / "page")])
     assert found.exit_code == 0, found.output
     page = (tmp_path / "page" / "index.html").read_text()
-    assert page.count("Selection bias") == 1 and "fake:shortcut" in page
+    assert "Selection bias" in page and "fake:shortcut" in page
     assert "<script>" not in page
 
 

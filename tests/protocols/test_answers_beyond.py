@@ -82,7 +82,8 @@ def test_a_painted_set_names_it(tmp_path: Path) -> None:
     run = protocols.run(squares.spec(models=["fake:wide"]), tmp_path / "run", given=squares.given(wide=wide))
     assert {each.said for each in run.predictions("fake:wide") if not each.correct} == {"tree"}
     assert {pair["answer"] for pair in run.results["models"]["fake:wide"]["confusions"]} == {"tree"}
-    assert "<b>tree</b>" in write_report([run], tmp_path / "report").read_text(encoding="utf-8")
+    page = write_report([run], tmp_path / "report").read_text(encoding="utf-8")
+    assert "<bdi class=\"wrong\">tree</bdi>" in page
 
 
 def test_an_edit_names_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,10 @@ from counterfoil.cli.output import echo, output
 from counterfoil.core.errors import UsageError
 from counterfoil.metrics.gate import MARGIN, check_against, check_bars, junit, parse_bar
 from counterfoil.metrics.observations import Observations
+from counterfoil.metrics.prediction_files import MEASURES as PREDICTIONS
+from counterfoil.metrics.prediction_files import SUFFIXES, read_predictions
 from counterfoil.metrics.same_test import check_sources, differences
+from counterfoil.metrics.slices import read_slices
 from counterfoil.store import Run, open_run
 from counterfoil.store.files import canonical
 
@@ -35,8 +39,9 @@ def gate(
     ] = False,
     alpha: Annotated[float, typer.Option(help="Chance of a wrong verdict that is taken.", min=1e-4, max=0.5)] = 0.05,
     point: Annotated[bool, typer.Option("--point", help="Judge bars by the value alone, not by its interval.")] = False,
-    model: Annotated[Text, typer.Option(help="Another model that was scored on the run's pictures.")] = None,
+    model: Annotated[Text, typer.Option(help="Another model that was scored on the run's images.")] = None,
     oracle: Annotated[Text, typer.Option(help="Another oracle that judged them.")] = None,
+    slices: Annotated[File, typer.Option(metavar="FILE", help="A CSV with image_id and slices that bars may name.")] = None,
     junit_file: Annotated[File, typer.Option("--junit", metavar="FILE", help="Also write the verdicts as JUnit XML.")] = None,
     json_file: Annotated[File, typer.Option("--json", metavar="FILE", help="Also write them with their numbers as JSON.")] = None,
 ) -> None:
@@ -47,6 +52,7 @@ def gate(
     \b
     counterfoil gate runs/new --min fmr=60
     counterfoil gate runs/new --against runs/released --margin 3
+    counterfoil gate new.csv --against old.csv --margin 2
     """
     if not minimum and not maximum and against is None:
         raise UsageError("nothing to judge by; give a bar, as in --min fmr=60, or a baseline, as in --against RUN")
@@ -56,25 +62,35 @@ def gate(
         raise UsageError("--allow-unproven takes a baseline, as in --against RUN, and no --margin")
     allowed = None if allow_unproven else MARGIN if margin is None else margin
     write_xml, write_json = output(junit_file, "--junit"), output(json_file, "--json")
-    opened = _finished(run)
-    protocol = protocols.of(opened)
-    known = protocol.measures_of(opened)
+    files = run.suffix in SUFFIXES
+    opened = None if files else _finished(run)
+    protocol = None if opened is None else protocols.of(opened)
+    known = PREDICTIONS if opened is None or protocol is None else protocol.measures_of(opened)
     bars = [parse_bar(text, "min", known) for text in minimum or []] + [parse_bar(text, "max", known) for text in maximum or []]
-    rows = protocol.observe(opened, model=model, oracle=oracle)
-    if why := protocol.unfair(opened, rows.model, [bar.measure.name for bar in bars] or protocol.held):
-        raise UsageError(f"{run}: {why}")
-    checks = check_bars(rows, bars, alpha=alpha, point=point)
+    held: Sequence[str] = list(PREDICTIONS) if protocol is None else protocol.held
+    if opened is None or protocol is None:
+        rows = read_predictions(run)
+    else:
+        rows = protocol.observe(opened, model=model, oracle=oracle)
+        if why := protocol.unfair(opened, rows.model, [bar.measure.name for bar in bars] or held):
+            raise UsageError(f"{run}: {why}")
+    whole = read_slices(slices, rows) if slices else rows
+    checks = check_bars(whole, bars, alpha=alpha, point=point)
     undecided = {"run": rows.undecided}
     if against is not None:
-        theirs = _baseline(opened, _finished(against), model=model, oracle=oracle)
+        if opened is None:
+            theirs = read_predictions(against)
+        else:
+            theirs = _baseline(opened, _finished(against), model=model, oracle=oracle)
+        theirs = read_slices(slices, theirs) if slices else theirs
         undecided["baseline"] = theirs.undecided
         asked = list({bar.name: bar for bar in bars}.values())
-        checks += check_against(rows, theirs, asked or [known[name] for name in protocol.held], alpha=alpha, margin=allowed)
+        checks += check_against(whole, theirs, asked or [known[name] for name in held], alpha=alpha, margin=allowed)
     failed = sum(not check.passed for check in checks)
     notes = [f"{'in the baseline ' if where == 'baseline' else ''}{each}" for where, each in undecided.items() if each.number]
     write_xml(junit(checks, subject=run.resolve().name, notes=notes))
     told = {"checks": [each.to_dict() for each in checks], "undecided": {key: each._asdict() for key, each in undecided.items()}}
-    write_json(canonical({"run": str(opened.path), "passed": not failed, **told}))
+    write_json(canonical({"run": str(run if opened is None else opened.path), "passed": not failed, **told}))
     for check in checks:
         echo(f"{'pass' if check.passed else 'FAIL'}  {check.asked}: {check.answer}")
     for note in notes:

@@ -220,6 +220,11 @@ def lines(comparison: Comparison) -> list[str]:
     return found
 
 
+def comparison_tables(comparison: Comparison) -> list[Table]:
+    """The whole comparison as tables."""
+    return [table for values, pairs in tables_of(comparison) for table in (values, pairs)]
+
+
 def left_out_lines(comparison: Comparison) -> list[str]:
     """The models of which rows are left out."""
     return [

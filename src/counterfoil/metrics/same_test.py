@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import re
@@ -76,6 +77,12 @@ def test_settings(run: Run) -> dict[str, Any]:
     """Everything that makes it the test it is, by dotted key."""
     spec = {key: value for key, value in dotted(run.spec) if not any(key == each or key.startswith(f"{each}.") for each in _FREE)}
     return {**spec, **_hashes(run), "picture size": run.provenance.get("size"), "classes": list(run.classes)}
+
+
+def test_identity(run: Run) -> str:
+    """The same for runs that put models to the same test; which models those are, and which images, is no part of it."""
+    told = {key: value for key, value in test_settings(run).items() if value is not None}
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def _hashes(run: Run) -> dict[str, str]:

@@ -15,7 +15,8 @@ from counterfoil.core.records import Estimate
 from counterfoil.store.later import append_to
 
 if TYPE_CHECKING:
-    from counterfoil.metrics.observations import Measure
+    from counterfoil.metrics.observations import Measure, Observations
+    from counterfoil.metrics.tables import Table
     from counterfoil.protocols.base import Protocol
     from counterfoil.report.result_file import ResultFile
     from counterfoil.store.later import Appender
@@ -92,6 +93,30 @@ def write_report(runs: Sequence[store.Run], out: str | Path, *, pictures: int = 
     from counterfoil.report import site
 
     return site.write_report(runs, Path(out), protocol_of(runs).pages, limit=pictures)
+
+
+def scoreboard_of(runs: Sequence[store.Run], *, scored: bool = False, alpha: float = 0.05) -> Table:
+    """Models by tests in one table, for runs of any protocols: the clean accuracy first, then what each protocol ranks by."""
+    from counterfoil.core.naming import short_name
+    from counterfoil.metrics.same_test import test_identity
+    from counterfoil.metrics.scoreboard import TestColumn, scoreboard
+
+    found: dict[TestColumn, dict[str, Observations]] = {}
+    for run in runs:
+        protocol = protocols.of(run)
+        known = protocol.measures_of(run)
+        makers = [part_name(run.spec.get(role)) for role in ("generator", "painter", "editor", "data")]
+        made_by = next(filter(None, makers), "")
+        names = dict.fromkeys([protocol.clean, *reversed(protocol.ranked)])
+        for name in protocol.models(run, scored=scored):
+            observed = protocol.observe(run, model=name)
+            for measure in (known[each] for each in names if each in known):
+                if observed.has(measure):
+                    title = f"{measure.name}, {protocol.name} {short_name(made_by)}".strip()
+                    column = TestColumn(f"{test_identity(run)} {measure.name}", title, measure)
+                    same = next((each for each in found if each.identity == column.identity), column)
+                    found.setdefault(same, {})[name] = observed
+    return scoreboard(found, alpha=alpha)
 
 
 def result_files(run: store.Run, *, scored: bool = False) -> list[ResultFile]:
