@@ -83,7 +83,7 @@ def test_a_painted_set_names_it(tmp_path: Path) -> None:
     assert {each.said for each in run.predictions("fake:wide") if not each.correct} == {"tree"}
     assert {pair["answer"] for pair in run.results["models"]["fake:wide"]["confusions"]} == {"tree"}
     page = write_report([run], tmp_path / "report").read_text(encoding="utf-8")
-    assert "<bdi class=\"wrong\">tree</bdi>" in page
+    assert '<bdi class="wrong">tree</bdi>' in page
 
 
 def test_an_edit_names_it(tmp_path: Path) -> None:
