@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+import torch
 
 from counterfoil import protocols
 from counterfoil.core.errors import LabelMismatch, UsageError
@@ -42,6 +43,25 @@ def test_the_same_oracle_says_the_same_of_the_stored_pictures(run):
     rescoring.judge(run, PartSpec(name="daylight:"))
     stored = list(run.verdicts())[len(own) :]
     assert plain(stored, score=0) == plain(own, score=0)
+
+
+@pytest.mark.parametrize(("precision", "low"), [("float32", False), ("bf16", True)])
+def test_models_and_oracles_are_asked_in_the_precision_of_the_run(tmp_path, monkeypatch, precision, low):
+    data = f"tensors:{arrays(tmp_path / 'data.npz', 8)}"
+    run = protocols.run(spec(data, engine={"precision": precision}), tmp_path / "run")
+    seen = []
+    forward = TinyModel.logits
+
+    def noting(self, images):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return forward(self, images)
+
+    monkeypatch.setattr(TinyModel, "logits", noting)
+    rescoring.score(run, PartSpec(name="noting"), built=TinyModel())
+    own = [each for each in run.predictions() if each.model != "noting"]
+    again = [each for each in run.predictions() if each.model == "noting"]
+    assert set(seen) == {low}
+    assert sorted(each.predicted for each in again) == sorted(each.predicted for each in own)
 
 
 def test_another_model_gets_numbers_of_its_own(run):

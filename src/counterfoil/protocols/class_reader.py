@@ -11,8 +11,10 @@ from torch import Tensor
 
 from counterfoil.core.errors import RunFailed
 from counterfoil.core.records import Picture, Prediction
+from counterfoil.core.spec.base import Precision
 from counterfoil.parts import calls, labels
 from counterfoil.parts.contracts import Dataset, Model
+from counterfoil.parts.fast.dtypes import computing
 
 _KEPT = ("predicted", "correct", "confidence", "truth", "rank")  # of a look, as a prediction has it
 
@@ -24,11 +26,13 @@ class Reading:
     name: str
     model: Model
     outputs: tuple[tuple[int, ...], ...]  # for each class of the set
+    precision: Precision = "float32"  # that the model computes in
 
     @torch.no_grad()
     def looks(self, images: Tensor, truths: Sequence[int]) -> list[dict[str, Any]]:
         """One entry a picture, as plain values.  # (N, 3, H, W); `truths` may be fewer, further rows are idle"""
-        logits = calls.logits_of(self.model.logits, images, len(self.model.classes), part=f"model {self.name}")
+        with computing(self.precision, images.device):
+            logits = calls.logits_of(self.model.logits, images, len(self.model.classes), part=f"model {self.name}")
         if not torch.isfinite(logits).all():
             raise RunFailed(f"model {self.name}: its scores are not finite; check its weights and precision")
         chances = logits.softmax(dim=1).cpu()  # (N, K)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -12,8 +13,10 @@ from torch import Tensor
 from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
 from counterfoil.core.spec import PartSpec
+from counterfoil.core.spec.base import Precision
 from counterfoil.parts import calls, images, registry
 from counterfoil.parts.contracts import Model, provenance_of, to_device
+from counterfoil.parts.fast.dtypes import computing
 from counterfoil.protocols import independence
 from counterfoil.protocols.class_reader import reading, recorded
 from counterfoil.protocols.reading import Run as ReadRun
@@ -49,7 +52,7 @@ def score(
     later = _asked(run, model, "model", asked, name or asked.name, tell)
     # A class of the run may stand for several of a model's; each goes by its own name where the run says nothing else.
     ids = run.provenance.get("class_ids")
-    reader = reading(later.name, model, run.classes, ids)
+    reader = replace(reading(later.name, model, run.classes, ids), precision=_precision(run))
 
     def predict(stored: list[Stored], pictures: Tensor) -> list[Prediction]:
         looks = reader.looks(pictures, [trial.label for trial, _ in stored])
@@ -80,7 +83,8 @@ def judge(
         truth = [trial.label for trial, _ in stored]
         truth += truth[-1:] * (len(pictures) - len(truth))
         asked_of = torch.tensor(truth, device=pictures.device)
-        said = calls.judge(oracle, pictures, asked_of, len(run.classes), part=f"oracle {later.name}")
+        with computing(_precision(run), pictures.device):
+            said = calls.judge(oracle, pictures, asked_of, len(run.classes), part=f"oracle {later.name}")
         return [
             Verdict(trial.trial_id, picture, later.name, *answer) for (trial, picture), answer in zip(stored, said, strict=False)
         ]
@@ -127,6 +131,12 @@ def _rivals(run: Run, role: Role) -> Iterator[tuple[str, Mapping[str, str]]]:
     for other, its in recorded.items():
         if (other == "oracle") if role == "model" else other not in _NO_RIVALS:
             yield other, its
+
+
+def _precision(run: Run) -> Precision:
+    """What the run's parts computed in, so that the same part says the same again. Float32 is float32 on a GPU too."""
+    chosen: Precision = (run.spec.get("engine") or {}).get("precision") or "float32"
+    return chosen
 
 
 def pictures_of(run: Run) -> int:

@@ -28,6 +28,7 @@ from counterfoil.core.spec.base import RunSpec
 from counterfoil.parts import calls, registry
 from counterfoil.parts.contracts import Dataset, Sample, Trait, describe, provenance_of, to_device
 from counterfoil.parts.datasets.image_set import TRIED, ImageSet
+from counterfoil.parts.fast.dtypes import computing
 from counterfoil.protocols import independence
 from counterfoil.protocols.class_reader import Reading, reading
 from counterfoil.store.files import key_of
@@ -268,7 +269,8 @@ class Workspace(Generic[S]):
 
         def ask(batch: Tensor, asked: Sequence[int]) -> list[tuple[bool | None, float, int]]:
             wanted = torch.tensor(asked, device=batch.device)
-            return calls.judge(self.oracle, batch, wanted, len(self.names), part=f"oracle {self.spec.oracle.name}")  # type: ignore[attr-defined]
+            with computing("float32", batch.device):
+                return calls.judge(self.oracle, batch, wanted, len(self.names), part=f"oracle {self.spec.oracle.name}")  # type: ignore[attr-defined]
 
         return self.in_batches(images, ask, labels)
 
