@@ -11,7 +11,8 @@ from bench.plain_diffusion import climb
 from torch import Tensor
 
 from bench import stable_diffusion as sd
-from counterfoil.engine.fast import Acceleration, Compiled
+from counterfoil.engine.fast import Acceleration
+from counterfoil.parts.fast.compiling import Compiled
 from counterfoil.parts.generators.diffusion import Denoising, DiffusionGenerator, Process, UNetDenoiser
 from counterfoil.testing import pictures
 

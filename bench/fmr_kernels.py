@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.nn.grad import conv2d_input
 
 from counterfoil.engine.fast import Acceleration
-from counterfoil.parts.fast import codes, fused, layers, plain
+from counterfoil.parts.fast import codes, fused, layers
+from counterfoil.parts.fast import passes as plain
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter cannot multiply matrices in bfloat16

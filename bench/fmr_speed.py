@@ -23,7 +23,7 @@ from counterfoil.core.spec import EngineSpec, SearchSpec
 from counterfoil.engine.device import GPU_BATCH
 from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.scheduler import Engine
-from counterfoil.parts.fast.decoder import build
+from counterfoil.parts.fast.coders import build_decoder as build
 
 GFLOP = 530  # an image and iteration, forward and backward, one rendering
 ENGINE = {

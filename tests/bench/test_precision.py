@@ -65,7 +65,7 @@ def test_kernels_are_compared_pass_by_pass() -> None:
     from types import SimpleNamespace
 
     from bench import fmr_kernels
-    from counterfoil.parts.fast import plain
+    from counterfoil.parts.fast import passes as plain
 
     passes = {name: getattr(plain, name) for name in ("moments", "coefficients", "slopes", "slope_coefficients", "apply", "back")}
     passes |= {"join": plain.join, "ending": plain.ending, "ending_back": lambda *given: 2 * plain.ending_back(*given)}

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from counterfoil.core.errors import RunFailed
 from counterfoil.core.spec import EngineSpec
-from counterfoil.engine.fast import WARM_UP, Acceleration, Compiled, CudaGraph
+from counterfoil.engine.fast import WARM_UP, Acceleration, CudaGraph
+from counterfoil.parts.fast.compiling import Compiled
 from counterfoil.parts.images import normalise
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

@@ -6,13 +6,12 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from counterfoil.core.errors import CounterfoilError, one_line
+from counterfoil.core.errors import CounterfoilError
 from counterfoil.core.spec import EngineSpec
 from counterfoil.core.spec.base import Precision
 from counterfoil.parts.fast import dtypes
@@ -21,7 +20,6 @@ from counterfoil.parts.weights import modules_of
 log = logging.getLogger(__name__)
 
 PIXELS_WORTH_COMPILING = 20 * 10**9  # pixels rendered with a gradient: some eight minutes of an H200
-SAME_EVERYWHERE: dict[str, Any] = {"deterministic": True}  # nothing is chosen by the clock that the last digits depend on
 WARM_UP = 3  # calls before a graph is captured: compilers and libraries make up their minds in them
 
 Tensors = tuple[Tensor, ...]
@@ -60,27 +58,6 @@ class Acceleration:
     def deterministic_attention(self) -> contextlib.AbstractContextManager[None]:
         """Attention for gradients: in float32 a plain one, as PyTorch's kernel for that adds them up in no fixed order."""
         return contextlib.nullcontext() if self.precision == "bf16" else sdpa_kernel(SDPBackend.MATH)
-
-
-class Compiled:
-    """A function that is compiled at its first call, or runs eagerly if that fails."""
-
-    def __init__(self, work: Callable[..., Any], *, name: str) -> None:
-        self.work, self.name = work, name
-        self.compiled: Callable[..., Any] | None = torch.compile(work, dynamic=False, options=SAME_EVERYWHERE)
-
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        if self.compiled is None:
-            return self.work(*given, **named)
-        try:
-            return self.compiled(*given, **named)
-        except (CounterfoilError, torch.OutOfMemoryError):
-            raise
-        except Exception as error:
-            answer = self.work(*given, **named)  # what fails without the compiler too is no fault of the compiler
-            self.compiled = None
-            log.warning("torch.compile failed for %s, running eagerly: %s", self.name, one_line(error))
-            return answer
 
 
 class CudaGraph:

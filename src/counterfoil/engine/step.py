@@ -18,9 +18,10 @@ from torch import Tensor
 from counterfoil.core.errors import RunFailed
 from counterfoil.engine.climb import Assessment
 from counterfoil.engine.device import fetch
-from counterfoil.engine.fast import Acceleration, Compiled, CudaGraph, use_channels_last
+from counterfoil.engine.fast import Acceleration, CudaGraph, use_channels_last
 from counterfoil.parts import calls
 from counterfoil.parts.contracts import Generator, Model, Oracle, State, Verdicts
+from counterfoil.parts.fast.compiling import Compiled
 from counterfoil.parts.fast.stems import Stems
 
 NOT_FINITE = "the model's gradient is not finite; check its weights, or set precision=float32"

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import pipelines, weights
-from counterfoil.parts.fast import decoder, dtypes
-from counterfoil.parts.fast.hastened import Hastened
-from counterfoil.parts.fast.pipelines import BY_DEVICE
+from counterfoil.parts.fast import coders, dtypes
+from counterfoil.parts.fast.unets import BY_DEVICE, AcceleratedNetwork
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -43,8 +42,8 @@ class Diffusion(nn.Module):
         self.precision: Precision | None = None
         self.compiled: bool = False
         self.eval().requires_grad_(False)
-        self._fast: Hastened | None = None
-        self._decode: decoder.FastDecoder | None = None
+        self._fast: AcceleratedNetwork | None = None
+        self._decode: coders.FastDecoder | None = None
 
     @classmethod
     def load(cls, what: str, name: str, *, revision: str | None = None) -> Diffusion:
@@ -97,10 +96,10 @@ class Diffusion(nn.Module):
         self._fast = self._decode = None
         kind = dtypes.dtype_for(self.precision, target)
         if kind != torch.float32 or self.compiled:
-            self._fast = Hastened(self.unet, kind, device=target, name="the denoiser", compiled=self.compiled)
+            self._fast = AcceleratedNetwork(self.unet, kind, device=target, name="the denoiser", compiled=self.compiled)
         self.to(target)
         self.unet.to(memory_format=torch.channels_last if on_card else torch.contiguous_format)
-        self._decode = decoder.build(self.vae, kind) if on_card and kind == torch.bfloat16 else None
+        self._decode = coders.build_decoder(self.vae, kind) if on_card and kind == torch.bfloat16 else None
         return self
 
     @torch.no_grad()

@@ -24,7 +24,7 @@ from counterfoil.parts.editors.diffusion import Precision, plain_tokens
 from counterfoil.parts.editors.inversion import check_range
 from counterfoil.parts.editors.requests import answer_rows, caption_fault, image_fault
 from counterfoil.parts.fast import dtypes
-from counterfoil.parts.fast.pipelines import BY_DEVICE, HastenedPipeline
+from counterfoil.parts.fast.unets import BY_DEVICE, AcceleratedPipeline
 from counterfoil.parts.pipelines import load_pipeline, open_pipeline, own_size, read_config
 from counterfoil.parts.pretrained import DTYPES
 
@@ -100,7 +100,7 @@ class PipelineEditor:
         self.instruction = self.options.instruction or ("" if option == "image_guidance_scale" else "{edited}")
         self.sweep = tuple(f"{option}={value:g}" for value in self.values)
         self.size: int | None = self.options.size or own_size(pipeline)
-        self._fast: HastenedPipeline | None = None
+        self._fast: AcceleratedPipeline | None = None
         pipeline.set_progress_bar_config(disable=True)
 
     def to(self, device: str | torch.device) -> PipelineEditor:
@@ -110,7 +110,7 @@ class PipelineEditor:
             self._fast = None
         dtype = dtypes.dtype_for(self.options.precision, torch.device(device))
         if self.options.precision is None and dtype != torch.float32:
-            self._fast = HastenedPipeline(self.pipeline, dtype, device=torch.device(device))
+            self._fast = AcceleratedPipeline(self.pipeline, dtype, device=torch.device(device))
         self.pipeline.to(device)
         return self
 

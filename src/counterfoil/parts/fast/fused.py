@@ -7,11 +7,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+import triton
 from torch import Tensor
 
-from counterfoil.parts.fast import endings, kernels
+from counterfoil.parts.fast import kernels
 
-# What `bench/fmr_tiles.py` found best on an H200.
+# Found best on an H200.
 TILE, WIDE_TILE = 1024, 512  # elements that a program sums up side by side, for up to 128 channels and for more
 WARPS, UNROLL = 4, 8  # its warps, and tiles it loads at a time
 MAP_TILE, MAP_WARPS = 8192, 4  # elements of a program that maps one activation
@@ -20,6 +21,8 @@ PROGRAMS = 2048  # enough to keep a large card busy
 MOST_LOOPS = 16  # times that a program loads its tiles
 END_ROWS, END_WARPS = 128, 4  # pixels of a tile at the decoder's end, and its warps
 GATHERED, AROUND = 512, 128  # pixels of a program that adds planes up, and of one that looks around
+EDGE_TILE, EDGE_WARPS = 4096, 4  # elements of a program that raises edges, and its warps
+GATE_BLOCK, GATE_WARPS = 2048, 4
 CHUNKS = 64  # chunks that are read at a time when partial sums are put together
 
 
@@ -117,14 +120,14 @@ def ending(x: Tensor, coefficients: Tensor, weight: Tensor, bias: Tensor) -> Ten
     planes = torch.empty(plan.images, 27, plan.pixels, dtype=torch.float32, device=x.device)
     chunks = -(-plan.pixels // END_ROWS)
     columns = max(plan.columns, 16)  # the least that tensor cores multiply
-    endings.spread_kernel[(plan.images * chunks,)](
+    kernels.spread_kernel[(plan.images * chunks,)](
         x, coefficients, _taps(weight).T.contiguous(), planes, plan.pixels, chunks, C=plan.channels, ROWS=END_ROWS,
         COLUMNS=columns, EVEN=columns == plan.channels and plan.pixels % END_ROWS == 0, num_warps=END_WARPS,
     )  # fmt: skip
     height, width = x.shape[2:]
     out = torch.empty(plan.images, 3, height, width, dtype=torch.float32, device=x.device)
     chunks = -(-plan.pixels // GATHERED)
-    endings.gather_kernel[(plan.images * chunks,)](planes, bias, out, height, width, chunks, SIZE=GATHERED, num_warps=4)
+    kernels.gather_kernel[(plan.images * chunks,)](planes, bias, out, height, width, chunks, SIZE=GATHERED, num_warps=4)
     return out
 
 
@@ -134,7 +137,7 @@ def ending_back(gradient: Tensor, weight: Tensor) -> Tensor:
     around = torch.empty(images * height * width, 32, dtype=weight.dtype, device=gradient.device)
     chunks = -(-height * width // AROUND)
     planes = gradient.float().contiguous()
-    endings.around_kernel[(images * chunks,)](planes, around, height, width, chunks, SIZE=AROUND, num_warps=4)
+    kernels.around_kernel[(images * chunks,)](planes, around, height, width, chunks, SIZE=AROUND, num_warps=4)
     return (around @ _taps(weight)).view(images, height, width, -1).permute(0, 3, 1, 2)
 
 
@@ -169,6 +172,28 @@ def back(x: Tensor, gradient: Tensor, coefficients: Tensor, lean: Tensor, *, ski
         SILU=silu, SKIP=skip is not None, **settings,
     )  # fmt: skip
     return out
+
+
+def gated(x: Tensor) -> Tensor:
+    """One half times GELU of the other.  # (…, 2 × W) → (…, W)"""
+    x = x.contiguous()
+    out = torch.empty(*x.shape[:-1], x.shape[-1] // 2, dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(out.numel(), GATE_BLOCK),)
+    kernels.gate_kernel[grid](x, out, out.numel(), out.shape[-1], BLOCK=GATE_BLOCK, num_warps=GATE_WARPS)
+    return out
+
+
+def add_edge(x: Tensor, edge: Tensor) -> Tensor:
+    """x with its outermost pixels raised, in place.  # (N, C, h, w) channels-last, (N, E, C)"""
+    images, channels, height, width = x.shape
+    columns = triton.next_power_of_2(channels)
+    rows = max(EDGE_TILE // columns, 1)
+    chunks = -(-edge.shape[1] // rows)
+    kernels.edge_kernel[(images * chunks,)](
+        x, edge, height, width, edge.shape[1], chunks, *edge.stride(),
+        C=channels, ROWS=rows, COLUMNS=columns, num_warps=EDGE_WARPS,
+    )  # fmt: skip
+    return x
 
 
 def _last(x: Tensor) -> Tensor:

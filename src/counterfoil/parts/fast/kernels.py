@@ -4,6 +4,12 @@ An activation is seen as (images, pixels, channels). A normalisation comes down 
 coefficients: z = x · scale + shift is what the SiLU gets, and x · rate + offset is x normalised, before gain and bias. So a
 forward pass reads once for the moments and once to apply them, and a backward pass likewise. Sums go through partial sums of
 chunks of pixels, in a fixed order and in float32, never through atomics: results are the same every time.
+
+The end of a decoder is a 3×3 convolution to three colours, which leaves next to nothing to compute, and the library's kernels are
+made for many. Forward, an activation is read once, normalised and multiplied with the weights of all nine taps and three colours,
+which gives 27 thin planes in float32; these are added up shifted. So the image is not rounded on the way, and the normalised
+activation never written. Backward, the 27 numbers of the image's gradient around each pixel are laid side by side; a product of
+matrices does the rest.
 """
 
 # ruff: noqa: N803, SIM108
@@ -299,3 +305,102 @@ def back_kernel(
         tl.store(out + base + at, total.to(out.dtype.element_ty))
     else:
         tl.store(out + base + at, total.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def spread_kernel(
+    x, coefficients, weight, planes, pixels, chunks,
+    C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """SiLU of x normalised, times the weights of every tap and colour.  # (N, P, C), (C, 32) → (N, 27, P) float32"""
+    program = tl.program_id(0)
+    image, chunk = program // chunks, program % chunks
+    columns, taps = tl.arange(0, COLUMNS), tl.arange(0, 32)
+    real = columns < C
+    coefficients += image * 4 * C
+    scale = tl.load(coefficients + columns, mask=real, other=0.0)
+    shift = tl.load(coefficients + C + columns, mask=real, other=0.0)
+    factors = tl.load(weight + columns[:, None] * 32 + taps[None, :], mask=real[:, None], other=0.0)
+    rows = chunk * ROWS + tl.arange(0, ROWS)
+    x += image.to(tl.int64) * pixels * C
+    at = rows[:, None] * C + columns[None, :]
+    if EVEN:
+        values = tl.load(x + at).to(tl.float32)
+    else:
+        values = tl.load(x + at, mask=(rows[:, None] < pixels) & real[None, :], other=0.0).to(tl.float32)
+    result = values * scale[None, :] + shift[None, :]
+    result = result * tl.sigmoid(result)
+    product = tl.dot(result.to(factors.dtype), factors, input_precision="ieee")  # (ROWS, 32)
+    planes += image.to(tl.int64) * 27 * pixels
+    tl.store(planes + taps[None, :] * pixels + rows[:, None], product, mask=(taps[None, :] < 27) & (rows[:, None] < pixels))
+
+
+@triton.jit
+def gather_kernel(planes, bias, out, height, width, chunks, SIZE: tl.constexpr):
+    """The planes of all taps, each shifted by its place, added up for every colour.  # (N, 27, P) → (N, 3, P) float32"""
+    program = tl.program_id(0)
+    image, chunk = program // chunks, program % chunks
+    pixels = height * width
+    at = chunk * SIZE + tl.arange(0, SIZE)
+    row, column = at // width, at % width
+    planes += image.to(tl.int64) * 27 * pixels
+    out += image.to(tl.int64) * 3 * pixels
+    for colour in tl.static_range(3):
+        total = tl.zeros((SIZE,), tl.float32) + tl.load(bias + colour)
+        for tap in tl.static_range(9):
+            there_row, there_column = row + (tap // 3 - 1), column + (tap % 3 - 1)
+            inside = (there_row >= 0) & (there_row < height) & (there_column >= 0) & (there_column < width)
+            total += tl.load(planes + (tap * 3 + colour) * pixels + there_row * width + there_column, mask=inside, other=0.0)
+        tl.store(out + colour * pixels + at, total, mask=at < pixels)
+
+
+@triton.jit
+def around_kernel(gradient, around, height, width, chunks, SIZE: tl.constexpr):
+    """The gradient of images around every pixel, by tap and colour.  # (N, 3, P) float32 → (N, P, 32)"""
+    program = tl.program_id(0)
+    image, chunk = program // chunks, program % chunks
+    pixels = height * width
+    at, taps = chunk * SIZE + tl.arange(0, SIZE), tl.arange(0, 32)
+    tap, colour = taps // 3, taps % 3
+    row = (at // width)[:, None] - (tap // 3 - 1)[None, :]
+    column = (at % width)[:, None] - (tap % 3 - 1)[None, :]
+    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width) & (taps[None, :] < 27)
+    gradient += image.to(tl.int64) * 3 * pixels
+    found = tl.load(gradient + colour[None, :] * pixels + row * width + column, mask=inside, other=0.0)
+    around += image.to(tl.int64) * pixels * 32
+    tl.store(around + at[:, None] * 32 + taps[None, :], found.to(around.dtype.element_ty), mask=at[:, None] < pixels)
+
+
+@triton.jit
+def gate_kernel(x, out, total, width, BLOCK: tl.constexpr):
+    """The first half of each row times GELU of the second.  # (M, 2 × width) → (M, width)"""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    real = at < total
+    first = at + (at // width) * width  # rows of x are twice as long
+    value = tl.load(x + first, mask=real).to(tl.float32)
+    gate = tl.load(x + first + width, mask=real).to(tl.float32)
+    gelu = 0.5 * gate * (1.0 + tl.erf(gate * 0.7071067811865476))
+    tl.store(out + at, (value * gelu).to(out.dtype.element_ty), mask=real)
+
+
+@triton.jit
+def edge_kernel(
+    x, edge, height, width, count, chunks, stride, along, across,
+    C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """x + edge, where there is one.  # (N, h · w, C), (N, E, C) with strides (stride, along, across)"""
+    program = tl.program_id(0)
+    image, chunk = (program // chunks).to(tl.int64), program % chunks
+    which = chunk * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, COLUMNS)
+    beside = which - 2 * width  # counted from the first pixel of the left column
+    on_rows = beside < 0
+    row = tl.where(
+        on_rows, tl.where(which < width, 0, height - 1), 1 + tl.where(beside < height - 2, beside, beside - height + 2)
+    )
+    column = tl.where(on_rows, tl.where(which < width, which, which - width), tl.where(beside < height - 2, 0, width - 1))
+    inside = (which[:, None] < count) & (columns[None, :] < C)
+    at = x + image * height * width * C + (row * width + column)[:, None] * C + columns[None, :]
+    more = tl.load(edge + image * stride + which[:, None] * along + columns[None, :] * across, mask=inside, other=0.0)
+    values = tl.load(at, mask=inside, other=0.0).to(tl.float32) + more.to(tl.float32)
+    tl.store(at, values.to(x.dtype.element_ty), mask=inside)

@@ -4,18 +4,25 @@ A residual block of the library goes over an activation some thirty times beside
 every normalisation and back, and adds biases, time and shortcut one by one. Here it is nine times. The way into and out of
 attention turns no layout and adds no bias by itself, and a gate is one pass. Weights are the layers' own. Under a compiler, which
 joins passes by itself, layers are as they were.
+
+A network is made fast in its place: it computes in another dtype, its convolutions' weights are laid out with channels last, its
+blocks run fused, and it is compiled if that is asked for. What comes and goes keeps its dtype, so whoever calls it need not know.
+The weights as they were are kept aside; `undo` puts them back bit for bit. Of a pipeline the denoiser and the decoder are made
+fast; latents, the scheduler's arithmetic and the texts' embeddings stay in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from counterfoil.parts.fast import layers
+from counterfoil.parts.fast import coders, layers
+from counterfoil.parts.fast.compiling import Compiled
 from counterfoil.parts.fast.passes import has_triton, passes
 
 WIDEST = 2048  # channels; with more of them a program would hold more than its registers, and the activations are small
@@ -106,7 +113,7 @@ class FusedGate:
     def __call__(self, hidden_states: Tensor, *given: Any, **named: Any) -> Any:
         if torch.compiler.is_compiling() or torch.is_grad_enabled() or not hidden_states.is_cuda:
             return self.own(hidden_states, *given, **named)
-        from counterfoil.parts.fast.gating import gated  # imports triton, which takes a while and which a CPU does not need
+        from counterfoil.parts.fast.fused import gated  # imports triton, which takes a while and which a CPU does not need
 
         return gated(self.module.proj(hidden_states))
 
@@ -193,3 +200,145 @@ def _plain(block: Any) -> bool:
         and all(type(each) is nn.GroupNorm and each.affine for each in (block.norm1, block.norm2))
         and not block.training
     )
+
+
+class AcceleratedNetwork:
+    """Stands in for the `forward` of a network.
+
+    Calls with a gradient are never compiled: their rows leave one by one, and each number of them would be compiled for.
+    """
+
+    def __init__(self, network: nn.Module, kind: torch.dtype, *, device: torch.device, name: str, compiled: bool = False) -> None:
+        self.network, self.kind = network, kind
+        self._originals = _floating(network)
+        nn.Module.to(network, device=device, dtype=kind)  # classes of libraries may warn of a format that they did not choose
+        if device.type == "cuda" and all(tensor.dim() < 5 for tensor in network.parameters()):
+            nn.Module.to(network, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._fused = fuse_on(network, device, kind)
+        self._forward: Callable[..., Any] = network.forward
+        self._compiled: Callable[..., Any] = Compiled(network.forward, name=name) if compiled else network.forward
+        self._aside = False
+        network.forward = self
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        values = (*given, *named.values())
+        work = self._forward if self._aside or torch.is_grad_enabled() else self._compiled
+        answer = work(*cast(given, self.kind, least=2), **cast(named, self.kind, least=2))
+        return cast(answer, _format(values))
+
+    @contextlib.contextmanager
+    def uncompiled(self) -> Iterator[None]:
+        """The network as it is, for those who change it from call to call and would have it compiled each time."""
+        before, self._aside = self._aside, True
+        try:
+            yield
+        finally:
+            self._aside = before
+
+    @contextlib.contextmanager
+    def originals(self) -> Iterator[None]:
+        """The weights as they were, for those who hash them."""
+        mine = _floating(self.network)
+        _assign(self.network, self._originals)
+        try:
+            yield
+        finally:
+            _assign(self.network, mine)
+
+    def undo(self) -> None:
+        """The network as it was."""
+        del self.network.forward
+        unfuse(self._fused)
+        _assign(self.network, self._originals)
+
+
+def cast(value: Any, kind: torch.dtype, *, least: int = 0) -> Any:
+    """The same with every floating-point tensor in it in another format.
+
+    Tensors of fewer dimensions than `least` are left: the time of a diffusion is one, and in bf16 981 would be 980.
+    """
+    if isinstance(value, Tensor):
+        return value.to(kind) if value.is_floating_point() and value.dim() >= least else value
+    if isinstance(value, Mapping):
+        return type(value)(**{name: cast(item, kind, least=least) for name, item in value.items()})
+    if isinstance(value, list | tuple):
+        return type(value)(cast(item, kind, least=least) for item in value)
+    return value
+
+
+def _floating(network: nn.Module) -> dict[str, Tensor]:
+    """A network's weights and buffers as they are now, without those that count."""
+    named = (*network.named_parameters(), *network.named_buffers())
+    return {name: tensor.data for name, tensor in named if tensor.is_floating_point()}
+
+
+def _assign(network: nn.Module, values: Mapping[str, Tensor]) -> None:
+    for name, tensor in (*network.named_parameters(), *network.named_buffers()):
+        if name in values:
+            tensor.data = values[name]
+
+
+def _format(values: Sequence[Any]) -> torch.dtype:
+    """The format in which answers go back: that of the first batch given."""
+    floating = (value for value in values if isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= 2)
+    return next((value.dtype for value in floating), torch.float32)
+
+
+BY_DEVICE = "float32, and bfloat16 on a GPU that has it"
+"""How parts that are made fast here by default say what they compute in."""
+DENOISERS = ("unet", "transformer", "transformer_2")
+
+
+class AcceleratedPipeline:
+    """What was done to a pipeline, and how to undo it."""
+
+    def __init__(self, pipeline: Any, kind: torch.dtype, *, device: torch.device, compiled: bool = False) -> None:
+        self._networks: list[AcceleratedNetwork] = []
+        self._vae: Any = getattr(pipeline, "vae", None)
+        for name in DENOISERS:
+            network = getattr(pipeline, name, None)
+            if isinstance(network, nn.Module):
+                self._networks.append(AcceleratedNetwork(network, kind, device=device, name=f"the {name}", compiled=compiled))
+        if isinstance(self._vae, nn.Module):
+            self._accelerate_decoder(kind, device)
+
+    @contextlib.contextmanager
+    def originals(self) -> Iterator[None]:
+        """The weights as they were, for those who hash them."""
+        with contextlib.ExitStack() as stack:
+            for network in self._networks:
+                stack.enter_context(network.originals())
+            yield
+
+    def undo(self) -> None:
+        """The pipeline as it was."""
+        for network in self._networks:
+            network.undo()
+        self._networks.clear()
+        if self._vae is not None:
+            self._vae.__dict__.pop("decode", None)
+
+    def _accelerate_decoder(self, kind: torch.dtype, device: torch.device) -> None:
+        """Rebuilt from fused layers where these are all known, else as it is in a lower format."""
+        self._vae.to(device)
+        fast = coders.build_decoder(self._vae, kind) if kind == torch.bfloat16 and hasattr(self._vae, "post_quant_conv") else None
+        if fast is not None:
+            self._vae.decode = FusedDecode(fast)
+            return
+        for name in ("post_quant_conv", "decoder"):
+            part = getattr(self._vae, name, None)
+            if isinstance(part, nn.Module):
+                self._networks.append(AcceleratedNetwork(part, kind, device=device, name=f"the {name}"))
+
+
+class FusedDecode:
+    """Stands in for an autoencoder's `decode`, and answers as that does."""
+
+    def __init__(self, fast: coders.FastDecoder) -> None:
+        self.fast = fast
+
+    def __call__(self, z: Tensor, return_dict: bool = True, generator: Any = None) -> Any:
+        from diffusers.models.autoencoders.vae import DecoderOutput
+
+        pictures = self.fast(z)
+        return DecoderOutput(sample=pictures) if return_dict else (pictures,)

@@ -5,10 +5,15 @@ notes what the window will need: what lies beyond each convolution's edge adds t
 From then on stages run whole up to the first doubling of the side, and on the window after it. A normalisation whose means and
 variances stand is a scale and a shift, so neither its forward nor its backward pass has anything to sum up: beside its
 convolutions, a block reads or writes an activation fourteen times instead of nineteen.
+
+A 3×3 convolution of a window reaches one pixel beyond it, so only its outermost pixels lack something, and while the rest of the
+image stays as it is, what they lack is a constant. Edges are listed pixel by pixel: the upper row, the lower one, then the rest
+of the left and of the right column.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.parts.fast import decoder, edges, layers, plans
+from counterfoil.core.errors import CounterfoilError, one_line
+from counterfoil.parts.fast import coders, layers, plans
+from counterfoil.parts.fast import passes as references
 from counterfoil.parts.fast.passes import passes
 from counterfoil.parts.generators.sparse.box import Box
+from counterfoil.parts.generators.sparse.submodel import Submodel
 
 COEFFICIENTS = 4  # of a channel: what a normalisation comes down to
 
@@ -39,7 +47,7 @@ class FramedResidual:
     def shapes(self) -> tuple[Shape, ...]:
         """Of what it notes of an image."""
         inward, between, outward = len(self.block.norm1.gain), len(self.block.norm2.gain), len(self.block.bias)
-        edge = edges.length(self.at)
+        edge = edge_length(self.at)
         return (COEFFICIENTS, inward), (edge, between), (COEFFICIENTS, between), (edge, outward)
 
     def record(self, x: Tensor, partials: Tensor | None) -> Recorded:
@@ -47,11 +55,11 @@ class FramedResidual:
         block, by = self.block, passes(x)
         first = block.norm1.coefficients(x, partials)
         normed = by.apply(x, first, silu=True)
-        notes = [first, edges.beyond(normed, block.conv1.weight, self.at)]
+        notes = [first, beyond(normed, block.conv1.weight, self.at)]
         inner = block.conv1(normed)
         second = block.norm2.coefficients(inner, None)
         normed = by.apply(inner, second, silu=True)
-        notes += [second, edges.beyond(normed, block.conv2.weight, self.at)]
+        notes += [second, beyond(normed, block.conv2.weight, self.at)]
         out, moments = by.join(x if block.shortcut is None else block.shortcut(x), block.conv2(normed), block.bias)
         return out, moments, notes
 
@@ -62,7 +70,7 @@ class FramedResidual:
 
     def inner(self, x: Tensor, coefficients: Tensor, edge: Tensor) -> Tensor:
         """What the first convolution gives."""
-        return edges.add(self.block.inner(x, coefficients), edge)
+        return add_edge(self.block.inner(x, coefficients), edge)
 
 
 class _ResidualPass(torch.autograd.Function):
@@ -70,7 +78,7 @@ class _ResidualPass(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, layer: FramedResidual, first: Tensor, edge: Tensor, second: Tensor, last: Tensor) -> Tensor:
         block, by = layer.block, passes(x)
         inner = layer.inner(x, first, edge)
-        change = edges.add(block.conv2(by.apply(inner, second, silu=True)), last)
+        change = add_edge(block.conv2(by.apply(inner, second, silu=True)), last)
         out: Tensor = by.join(x if block.shortcut is None else block.shortcut(x), change, block.bias)[0]
         ctx.save_for_backward(x, first, inner, second)
         ctx.layer = layer
@@ -96,11 +104,11 @@ class FramedDouble:
     @property
     def shapes(self) -> tuple[Shape, ...]:
         """Of what it notes of an image."""
-        return ((edges.length(self.at), len(self.weight)),)
+        return ((edge_length(self.at), len(self.weight)),)
 
     def record(self, x: Tensor, _: Tensor | None) -> Recorded:
         """The whole picture, doubled."""
-        return self.layer(x), None, [edges.beyond(x, self.weight, self.at, doubled=True)]
+        return self.layer(x), None, [beyond(x, self.weight, self.at, doubled=True)]
 
     def __call__(self, x: Tensor, notes: Sequence[Tensor]) -> Tensor:
         """The window, doubled."""
@@ -112,7 +120,7 @@ class _DoublePass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, layer: layers.Double, edge: Tensor) -> Tensor:
         ctx.layer = layer
-        return edges.add(F.conv_transpose2d(x, layer.weight, stride=2, padding=1), edge)
+        return add_edge(F.conv_transpose2d(x, layer.weight, stride=2, padding=1), edge)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
@@ -129,13 +137,13 @@ class FramedEnd:
     @property
     def shapes(self) -> tuple[Shape, ...]:
         """Of what it notes of an image."""
-        return (COEFFICIENTS, len(self.end.norm.gain)), (edges.length(self.at), 3)
+        return (COEFFICIENTS, len(self.end.norm.gain)), (edge_length(self.at), 3)
 
     def record(self, x: Tensor, partials: Tensor | None) -> Recorded:
         """The whole pictures."""
         end, by = self.end, passes(x)
         found = end.norm.coefficients(x, partials)
-        edge = edges.beyond(by.apply(x, found, silu=True), end.weight, self.at)
+        edge = beyond(by.apply(x, found, silu=True), end.weight, self.at)
         return by.ending(x, found, end.weight, end.bias), None, [found, edge]
 
     def __call__(self, x: Tensor, notes: Sequence[Tensor]) -> Tensor:
@@ -149,7 +157,7 @@ class _EndPass(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, end: layers.End, coefficients: Tensor, edge: Tensor) -> Tensor:
         ctx.save_for_backward(x, coefficients)
         ctx.end = end
-        return edges.add_plainly(passes(x).ending(x, coefficients, end.weight, end.bias), edge)  # colours do not come last
+        return add_edge_plainly(passes(x).ending(x, coefficients, end.weight, end.bias), edge)  # colours do not come last
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -184,7 +192,7 @@ class _CutPass(torch.autograd.Function):
 class WindowedDecoder:
     """Windows of the pictures of codes, in about [-1, 1], differentiable in the codes."""
 
-    whole: decoder.FastDecoder
+    whole: coders.FastDecoder
     ahead: tuple[layers.Stage, ...]  # stages at the codes' own resolution
     box: Box  # the window in cells
     framed: tuple[FramedResidual | FramedDouble, ...]
@@ -228,7 +236,7 @@ class WindowedDecoder:
 
 def build(network: Any, kind: torch.dtype, box: Box) -> WindowedDecoder | None:
     """The fast decoder of a window of cells; None where the network has layers that are not known, or look further."""
-    plan, whole = plans.plan(network), decoder.build(network, kind)
+    plan, whole = plans.plan(network), coders.build_decoder(network, kind)
     if plan is None or whole is None:
         return None
     doubles = [number for number, stage in enumerate(plan.stages) if isinstance(stage, plans.DoublePlan)]
@@ -245,3 +253,122 @@ def build(network: Any, kind: torch.dtype, box: Box) -> WindowedDecoder | None:
         else:
             return None
     return WindowedDecoder(whole, whole.stages[: doubles[0]], box, tuple(framed), FramedEnd(whole.end, at))
+
+
+def edge_length(at: Box) -> int:
+    """Pixels of the edge of a window."""
+    return 2 * (at.bottom - at.top) + 2 * (at.right - at.left) - 4
+
+
+def beyond(x: Tensor, weight: Tensor, at: Box, *, doubled: bool = False) -> Tensor:
+    """What a convolution's edge gets from outside a window.  # (N, I, H, W), (O, I, 3, 3) → (N, E, O) float32
+
+    With `doubled` every pixel of x is four of the picture that is convolved, and `at` is in pixels of the latter.
+    """
+    weight = weight.float()
+    top, left, bottom, right = at.top, at.left, at.bottom, at.right
+    rows = [Box(top - 1, left - 1, top, right + 1), Box(bottom, left - 1, bottom + 1, right + 1)]  # with the corners
+    columns = [Box(top, left - 1, bottom, left), Box(top, right, bottom, right + 1)]  # without
+    upper, lower = (
+        _along(_strip(x, strip, doubled=doubled)[:, :, 0], weight[:, :, tap]) for strip, tap in zip(rows, (0, 2), strict=True)
+    )  # (N, w, O) each
+    beside = [
+        _along(F.pad(_strip(x, strip, doubled=doubled)[..., 0], (1, 1)), weight[..., tap])
+        for strip, tap in zip(columns, (0, 2), strict=True)
+    ]  # (N, h, O) each
+    for corner, side in zip((0, -1), beside, strict=True):
+        upper[:, corner] += side[:, 0]
+        lower[:, corner] += side[:, -1]
+    return torch.cat([upper, lower, *(side[:, 1:-1] for side in beside)], 1)
+
+
+def add_edge(x: Tensor, edge: Tensor) -> Tensor:
+    """x with its outermost pixels raised, in place: only those few change.  # (N, C, h, w), (N, E, C)"""
+    if passes(x) is references or not x.is_contiguous(memory_format=torch.channels_last):
+        return add_edge_plainly(x, edge)
+    raised: Tensor = passes(x).add_edge(x, edge)
+    return raised
+
+
+def add_edge_plainly(x: Tensor, edge: Tensor) -> Tensor:
+    """The same in plain PyTorch, for any layout."""
+    height, width = x.shape[2:]
+    upper, lower, left, right = edge.transpose(1, 2).split([width, width, height - 2, height - 2], 2)  # (N, C, …)
+    x[:, :, 0] += upper
+    x[:, :, -1] += lower
+    x[:, :, 1:-1, 0] += left
+    x[:, :, 1:-1, -1] += right
+    return x
+
+
+def _along(strip: Tensor, weight: Tensor) -> Tensor:
+    """A line of pixels convolved, by products of matrices: thin convolutions send a library searching.  # → (N, n, O) float32"""
+    lines = strip.float().transpose(1, 2)  # (N, n + 2, I)
+    count = lines.shape[1] - 2
+    return lines[:, :count] @ weight[..., 0].T + lines[:, 1:-1] @ weight[..., 1].T + lines[:, 2:] @ weight[..., 2].T
+
+
+def _strip(x: Tensor, region: Box, *, doubled: bool) -> Tensor:
+    """A region that may go past the picture, where there is nothing.  # (N, C, H, W) → (N, C, region)"""
+    if doubled:
+        source = Box(region.top // 2, region.left // 2, -(-region.bottom // 2), -(-region.right // 2))
+        larger = _strip(x, source, doubled=False).repeat_interleave(2, 2).repeat_interleave(2, 3)
+        down, across = region.top - 2 * source.top, region.left - 2 * source.left
+        return larger[:, :, down : down + region.bottom - region.top, across : across + region.right - region.left]
+    height, width = x.shape[2:]
+    inside = x[:, :, max(region.top, 0) : min(region.bottom, height), max(region.left, 0) : min(region.right, width)]
+    missing = (-region.left, region.right - width, -region.top, region.bottom - height)
+    return F.pad(inside, [max(each, 0) for each in missing])
+
+
+log = logging.getLogger(__name__)
+
+TOLERANCE = {torch.float32: 0.01, torch.bfloat16: 0.1}
+"""How far the window may be from that of the whole picture, relative to it. Rounding stays well below, TF32's included; an edge
+or a scale that is missing does not."""
+
+
+class FastSubmodel:
+    """A submodel by fast layers, or by the network's own where those fail; the log says so once."""
+
+    def __init__(self, plain: Submodel, fast: WindowedDecoder) -> None:
+        self.plain, self.tried = plain, False
+        self.fast: WindowedDecoder | None = fast
+
+    @torch.no_grad()
+    def record(self, latents: Tensor) -> tuple[Tensor, Tensor]:
+        """The whole pictures, and what their windows will need of them.  # (N, C, h, w) → (N, 3, H, W), (N, L)"""
+        if not self.tried:
+            self._try(latents)
+        if self.fast is None:
+            return self.plain.record(latents)
+        pictures, notes = self.fast.record(latents)
+        return (pictures + 1) / 2, notes
+
+    def decode(self, latents: Tensor, surroundings: Tensor) -> Tensor:
+        """The windows' parts of the pictures of whole latents.  # (N, C, h, w), (N, L) → (N, 3, window)"""
+        if self.fast is None:
+            return self.plain.decode(latents, surroundings)
+        return (self.fast(latents, surroundings) + 1) / 2
+
+    def _try(self, latents: Tensor) -> None:
+        """Before anything has moved, the window is that of the whole picture; a gradient is taken to see that it can be."""
+        assert self.fast is not None
+        try:
+            pictures, notes = self.fast.record(latents)
+            with torch.enable_grad():
+                leaf = latents.detach().requires_grad_()
+                window = self.fast(leaf, notes)
+                slope = torch.autograd.grad(window.sum(), leaf)[0]
+            wanted = self.plain.around.cut(pictures)
+            apart = float((window - wanted).norm() / wanted.norm())
+            sound = apart <= TOLERANCE[self.fast.whole.kind] and bool(slope.isfinite().all())
+            reason = "" if sound else f"their window is {apart:.2g} off that of the whole picture, or has no finite gradient"
+        except (CounterfoilError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            reason = one_line(error)
+        self.tried = True
+        if reason:
+            self.fast = None
+            log.warning("the window is decoded by the network's own layers and not by fused ones: %s", reason)

@@ -15,11 +15,8 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts import weights
-from counterfoil.parts.fast import decoder as decoders
-from counterfoil.parts.fast import encoder as encoders
+from counterfoil.parts.fast.coders import FastDecoder, FastEncoder, build_decoder, build_encoder
 from counterfoil.parts.fast.codes import nearest_codes
-from counterfoil.parts.fast.decoder import FastDecoder
-from counterfoil.parts.fast.encoder import FastEncoder
 from counterfoil.parts.generators import checkpoints
 from counterfoil.parts.generators.latent import LatentGenerator, Space
 from counterfoil.parts.generators.sides import check_side, must_divide
@@ -57,11 +54,11 @@ class DiffusersAutoencoder(checkpoints.Network):
 
         None where the decoder has a layer that is not known.
         """
-        decoder = decoders.build(self.network, dtype)
+        decoder = build_decoder(self.network, dtype)
         if decoder is None:
             return None
         changed = copy(self)
-        changed.decoder, changed.encoder = decoder, encoders.build(self.network)
+        changed.decoder, changed.encoder = decoder, build_encoder(self.network)
         return changed
 
     def read(self, encoded: Tensor) -> Tensor:

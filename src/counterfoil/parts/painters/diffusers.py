@@ -19,7 +19,7 @@ from counterfoil.parts import weights
 from counterfoil.parts.batches import in_batches
 from counterfoil.parts.contracts import Painted, Trait
 from counterfoil.parts.fast import dtypes
-from counterfoil.parts.fast.pipelines import BY_DEVICE, HastenedPipeline
+from counterfoil.parts.fast.unets import BY_DEVICE, AcceleratedPipeline
 from counterfoil.parts.pipelines import load_pipeline, own_size
 from counterfoil.parts.pretrained import DTYPES
 
@@ -95,7 +95,7 @@ class PipelinePainter:
         self.name = name
         self.made_for = made_for
         self._batch = self.options.batch
-        self._fast: HastenedPipeline | None = None
+        self._fast: AcceleratedPipeline | None = None
         known = inspect.signature(pipeline.__call__).parameters
         if "prompt" not in known:
             raise BadPart(f"diffusers:{name}: a {type(pipeline).__name__} takes no prompt; choose a text-to-image pipeline")
@@ -140,7 +140,7 @@ class PipelinePainter:
             self._fast = None
         dtype = dtypes.dtype_for(self.options.dtype, target)
         if target.type == "cuda" and dtype != torch.float32:
-            self._fast = HastenedPipeline(self.pipeline, dtype, device=target, compiled=self.options.compiled)
+            self._fast = AcceleratedPipeline(self.pipeline, dtype, device=target, compiled=self.options.compiled)
         self.pipeline.to(device)
         return self
 

@@ -63,7 +63,6 @@ class WindowedGenerator(SparseGenerator):
     def accelerated(self, dtype: torch.dtype) -> Self | None:
         """The same with fused layers for the window too; None where one of its layers is not known."""
         from counterfoil.parts.fast import windows
-        from counterfoil.parts.fast.submodels import FastSubmodel
 
         autoencoder: Any = self.latents.autoencoder
         inner = self.latents.accelerated(dtype)
@@ -72,7 +71,7 @@ class WindowedGenerator(SparseGenerator):
             return None
         changed = copy(self)
         changed.inner = changed.latents = inner
-        changed.submodel = FastSubmodel(self.submodel, fast)
+        changed.submodel = windows.FastSubmodel(self.submodel, fast)
         return changed
 
     def provenance(self) -> dict[str, str]:

@@ -15,14 +15,14 @@ from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.scheduler import Engine, Job
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import State
-from counterfoil.parts.fast import edges, submodels, windows
+from counterfoil.parts.fast import windows
 from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.parts.generators.sparse import Mask, WindowedGenerator
 from counterfoil.parts.generators.sparse.box import Box
 from counterfoil.parts.generators.vqgan import Architecture, autoencoder, build
 from counterfoil.testing import pictures
-from tests.acceleration.test_decoder import apart, stirred
 from tests.fakes import CommandedOracle, TinyModel
+from tests.parts.fast.test_decoder import apart, stirred
 
 pytestmark = pytest.mark.xdist_group("windows")
 
@@ -74,7 +74,7 @@ def moved(generator: Any) -> tuple[Tensor, Tensor]:
 
 def test_pictures_and_gradients_are_those_of_the_networks_own_layers(windowed: WindowedGenerator) -> None:
     fast = windowed.accelerated(torch.float32)
-    assert isinstance(fast, WindowedGenerator) and isinstance(fast.submodel, submodels.FastSubmodel)
+    assert isinstance(fast, WindowedGenerator) and isinstance(fast.submodel, windows.FastSubmodel)
     for found, wanted in zip(moved(fast), moved(windowed), strict=True):
         assert found.dtype == torch.float32 and apart(found, wanted) < 2e-5
     assert fast.submodel.fast is not None
@@ -93,7 +93,7 @@ def test_a_window_that_does_not_fit_is_left_to_the_networks_own_layers(
 ) -> None:
     windowed = MAKES["lab:vqgan"]()
     wanted = moved(windowed)
-    monkeypatch.setattr(edges, "add", lambda x, edge: x)  # nothing comes from beyond the edge
+    monkeypatch.setattr(windows, "add_edge", lambda x, edge: x)  # nothing comes from beyond the edge
     fast: Any = windowed.accelerated(torch.float32)
     with caplog.at_level(logging.WARNING):
         found = moved(fast)
@@ -105,7 +105,7 @@ def test_a_kernel_that_fails_is_not_the_end(caplog: pytest.LogCaptureFixture, mo
     def broken(x: Tensor, edge: Tensor) -> Tensor:
         raise RuntimeError("no compiler was found")
 
-    monkeypatch.setattr(edges, "add", broken)
+    monkeypatch.setattr(windows, "add_edge", broken)
     fast: Any = MAKES["f16, inside"]().accelerated(torch.float32)
     with caplog.at_level(logging.WARNING):
         moved(fast)

@@ -1,4 +1,8 @@
-"""A decoder built anew from fast layers, with the weights of the one it was read from."""
+"""Decoders and encoders built anew from fast layers, with the weights of the ones they were read from.
+
+A decoder computes in the dtype that is asked for. An encoder computes in float32 throughout, as the codes a climb starts with
+depend on the last digits.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +44,45 @@ class FastDecoder:
             return self.end(*layers.run(self.stages, x))
 
 
-def build(network: Any, kind: torch.dtype) -> FastDecoder | None:
+@dataclass(frozen=True)
+class FastEncoder:
+    """Latents of pictures in [-1, 1], before quantisation."""
+
+    first: Tensor  # (C, 3, 3, 3)
+    stages: tuple[layers.Stage, ...]
+    norm: layers.Norm
+    last: tuple[Tensor, Tensor]  # weights and bias
+    to_latents: tuple[Tensor, Tensor]  # of the 1×1 convolution after it
+
+    def __call__(self, samples: Tensor) -> Tensor:
+        with torch.autocast(samples.device.type, enabled=False):
+            x = F.conv2d(samples.float().contiguous(memory_format=torch.channels_last), self.first, padding=1)
+            x, partials = layers.run(self.stages, x)
+            x = F.conv2d(layers.normalise(x, self.norm, partials, silu=True), *self.last, padding=1)
+            return F.conv2d(x, *self.to_latents).contiguous()
+
+
+def build_decoder(network: Any, kind: torch.dtype) -> FastDecoder | None:
     """The fast decoder of a network; None where it has layers that are not known."""
     plan = plans.plan(network)
-    return None if plan is None else _build(plan, kind)
+    if plan is None:
+        return None
+    builder = Builder(kind, torch.zeros(plan.first[-1].out_channels, device=plan.last.weight.device))
+    first = tuple(FirstConv(builder.weights(each.weight), builder.weights(bias_of(each))) for each in plan.first)
+    stages = tuple(builder.stage(each) for each in plan.stages)
+    end = layers.End(builder.norm(plan.norm, builder.before), builder.weights(plan.last.weight), bias_of(plan.last))
+    return FastDecoder(first, stages, end, kind)
+
+
+def build_encoder(network: Any) -> FastEncoder | None:
+    """The fast encoder of a network; None where it has layers that are not known."""
+    plan = plans.encoder_plan(network)
+    if plan is None:
+        return None
+    builder = Builder(torch.float32, bias_of(plan.first[0]))  # the first convolution's bias is added where it is read
+    stages = tuple(builder.stage(each) for each in plan.stages)
+    last, to_latents = ((builder.weights(each.weight), bias_of(each)) for each in (plan.last, network.quant_conv))
+    return FastEncoder(builder.weights(plan.first[0].weight), stages, builder.norm(plan.norm, builder.before), last, to_latents)
 
 
 class Builder:
@@ -97,15 +136,6 @@ class Builder:
             outward_bias=_offset(plan.outward),
             scale=matrices[0].shape[0] ** -0.5,
         )
-
-
-def _build(plan: plans.Plan, kind: torch.dtype) -> FastDecoder:
-    nothing = torch.zeros(plan.first[-1].out_channels, device=plan.last.weight.device)
-    builder = Builder(kind, nothing)
-    first = tuple(FirstConv(builder.weights(each.weight), builder.weights(bias_of(each))) for each in plan.first)
-    stages = tuple(builder.stage(each) for each in plan.stages)
-    end = layers.End(builder.norm(plan.norm, builder.before), builder.weights(plan.last.weight), bias_of(plan.last))
-    return FastDecoder(first, stages, end, kind)
 
 
 def bias_of(module: nn.Module) -> Tensor:

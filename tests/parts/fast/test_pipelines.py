@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from counterfoil.parts.fast import decoder
-from counterfoil.parts.fast.pipelines import FusedDecode, HastenedPipeline
+from counterfoil.parts.fast import unets
+from counterfoil.parts.fast.unets import AcceleratedPipeline, FusedDecode
 from counterfoil.parts.weights import fingerprint
 from tests.parts.editors.conftest import networks, scheduler
 
@@ -34,9 +34,9 @@ def painted(pipeline: Any) -> torch.Tensor:
 @pytest.mark.parametrize("fused", [True, False])
 def test_pictures_change_by_rounding_alone_and_come_back(pipeline: Any, monkeypatch: pytest.MonkeyPatch, fused: bool) -> None:
     if not fused:
-        monkeypatch.setattr(decoder, "build", lambda *given, **more: None)
+        monkeypatch.setattr(unets.coders, "build_decoder", lambda *given, **more: None)
     wanted, marks = painted(pipeline), [fingerprint(pipeline.unet), fingerprint(pipeline.vae)]
-    fast = HastenedPipeline(pipeline, torch.bfloat16, device=CPU)
+    fast = AcceleratedPipeline(pipeline, torch.bfloat16, device=CPU)
     assert isinstance(pipeline.vae.decode, FusedDecode) == fused
     assert pipeline.unet.dtype == torch.bfloat16 and pipeline.text_encoder.dtype == torch.float32
     found = painted(pipeline)
@@ -49,6 +49,6 @@ def test_pictures_change_by_rounding_alone_and_come_back(pipeline: Any, monkeypa
 
 
 def test_a_fused_decoder_answers_as_the_library_does(pipeline: Any) -> None:
-    HastenedPipeline(pipeline, torch.bfloat16, device=CPU)
+    AcceleratedPipeline(pipeline, torch.bfloat16, device=CPU)
     codes = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1))
     assert torch.equal(pipeline.vae.decode(codes).sample, pipeline.vae.decode(codes, return_dict=False, generator=None)[0])

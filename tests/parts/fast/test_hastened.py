@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from counterfoil.parts.fast import hastened as module
-from counterfoil.parts.fast.hastened import Hastened, cast
+from counterfoil.parts.fast import unets as module
+from counterfoil.parts.fast.unets import AcceleratedNetwork, cast
 from counterfoil.parts.weights import fingerprint
 
 CPU = torch.device("cpu")
@@ -47,7 +47,7 @@ def given() -> dict[str, Any]:
 
 def test_it_computes_in_another_format_and_answers_in_the_callers(network: Network) -> None:
     wanted, mark = network(**given())["sample"], fingerprint(network)
-    fast = Hastened(network, torch.bfloat16, device=CPU, name="it")
+    fast = AcceleratedNetwork(network, torch.bfloat16, device=CPU, name="it")
     found = network(**given())["sample"]
     assert network.seen[-1] == (torch.bfloat16, torch.float32)  # a time of 981 would be 980 in bf16
     assert found.dtype == torch.float32 and 0 < (found - wanted).abs().max() < 0.05
@@ -81,12 +81,12 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_it_is_compiled_only_if_asked_for_and_never_where_it_changes_or_has_a_gradient(
     network: Network, compilations: list[str]
 ) -> None:
-    plain = Hastened(network, torch.bfloat16, device=CPU, name="the denoiser")
+    plain = AcceleratedNetwork(network, torch.bfloat16, device=CPU, name="the denoiser")
     with torch.no_grad():
         assert network(**given())["sample"].shape == (2, 8, 8, 8)
     plain.undo()
     assert compilations == []
-    fast = Hastened(network, torch.bfloat16, device=CPU, name="the denoiser", compiled=True)
+    fast = AcceleratedNetwork(network, torch.bfloat16, device=CPU, name="the denoiser", compiled=True)
     with torch.no_grad():
         assert network(**given())["sample"].shape == (1,)
         with fast.uncompiled():

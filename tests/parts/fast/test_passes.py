@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from counterfoil.parts.fast import passes, plain
+from counterfoil.parts.fast import passes
 
 pytestmark = pytest.mark.rounding
 
@@ -35,11 +35,9 @@ class OnCard:
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     """The devices that the trial was made on; it has an answer for each, or raises it."""
     pytest.importorskip("triton")
-    from counterfoil.parts.fast import trial
-
     made: list[torch.device] = []
 
-    def succeeds(device: torch.device) -> bool:
+    def agree(fused: object, device: torch.device) -> bool:
         made.append(device)
         if device.index == 1:
             raise RuntimeError("Failed to find C compiler.\nPlease specify via CC")
@@ -47,7 +45,7 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
             raise torch.OutOfMemoryError("full")
         return device.index == 0
 
-    monkeypatch.setattr(trial, "succeeds", succeeds)
+    monkeypatch.setattr(passes, "_agree", agree)
     return made
 
 
@@ -75,7 +73,7 @@ def test_a_device_without_a_number_is_the_current_one(trials: list[torch.device]
 
 
 @pytest.mark.parametrize(
-    ("index", "why"), [(1, "Failed to find C compiler. Please specify via CC"), (2, "a product came out wrong")]
+    ("index", "why"), [(1, "Failed to find C compiler. Please specify via CC"), (2, "a pass came out wrong")]
 )
 def test_where_they_do_not_run_plain_ones_stand_in_and_the_log_says_so_once(
     trials: list[torch.device], caplog: pytest.LogCaptureFixture, index: int, why: str
@@ -84,12 +82,10 @@ def test_where_they_do_not_run_plain_ones_stand_in_and_the_log_says_so_once(
         device = torch.device("cuda", index)
 
     with caplog.at_level(logging.WARNING):
-        assert passes.passes(There()) is plain  # type: ignore[arg-type]
-        assert passes.passes(There()) is plain  # type: ignore[arg-type]
+        assert passes.passes(There()) is passes  # type: ignore[arg-type]
+        assert passes.passes(There()) is passes  # type: ignore[arg-type]
     assert trials == [There.device]
-    assert [record.message for record in caplog.records] == [
-        f"kernels of Triton do not run on cuda:{index}, and slower ones of PyTorch stand in: {why}"
-    ]
+    assert [record.message for record in caplog.records] == [f"Triton kernels unavailable on cuda:{index}, using PyTorch: {why}"]
 
 
 def test_a_trial_for_which_there_is_no_memory_says_nothing_of_kernels(trials: list[torch.device]) -> None:
@@ -117,7 +113,7 @@ def test_a_compiler_takes_the_answer_as_it_is(trials: list[torch.device]) -> Non
 
 def test_the_trial_gives_what_it_should() -> None:
     pytest.importorskip("triton")
-    check = "import torch; from counterfoil.parts.fast import trial; assert trial.succeeds(torch.device('cpu'))"
+    check = "import torch; from counterfoil.parts.fast import fused, passes; assert passes._agree(fused, torch.device('cpu'))"
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     asked = subprocess.run(
         [sys.executable, "-c", check], env=environment, capture_output=True, text=True, timeout=120, check=False

@@ -10,7 +10,7 @@ import pytest
 
 CHECK = """
 import torch
-from counterfoil.parts.fast.gating import gated
+from counterfoil.parts.fast.fused import gated
 for kind, near in ((torch.float32, 1e-5), (torch.bfloat16, 2**-7)):  # the interpreter cuts off
     x = torch.randn(3, 37, 160, generator=torch.Generator().manual_seed(0)).to(kind)
     value, gate = x.double().chunk(2, dim=-1)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.parts.fast import plain
+from counterfoil.parts.fast import passes as plain
 from counterfoil.parts.generators.sparse.box import Box
 
 SHAPES = {"even": (2, 32, 8, 8, 8), "uneven": (1, 24, 9, 7, 8), "several chunks": (2, 12, 40, 33, 4)}  # N, C, H, W, groups
@@ -139,18 +139,18 @@ def test_the_end_of_a_decoder_gives_its_pictures_and_gradients(shape: tuple[int,
 @pytest.mark.parametrize(("channels", "height", "width"), [(32, 2, 2), (24, 9, 7), (12, 2, 40), (8, 300, 3)])
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 def test_the_edge_of_a_window_is_raised(channels: int, height: int, width: int, kind: torch.dtype) -> None:
-    from counterfoil.parts.fast import edge_kernel, edges
+    from counterfoil.parts.fast import fused, windows
 
     x = activations((2, channels, height, width), kind, 1)
     notes = torch.randn(2, 5 + (2 * height + 2 * width - 4) * channels, generator=torch.Generator().manual_seed(2))
     edge = notes[:, 5:].view(2, -1, channels)  # a part of longer rows, as it is of all notes
-    wanted = edges.add_plainly(x.clone(), edge)
+    wanted = windows.add_edge_plainly(x.clone(), edge)
     assert apart(x, wanted) > 0.1
-    assert apart(edge_kernel.add(x, edge), wanted) < (1e-6 if kind is torch.float32 else 1e-2)  # the interpreter cuts digits off
+    assert apart(fused.add_edge(x, edge), wanted) < (1e-6 if kind is torch.float32 else 1e-2)  # the interpreter cuts digits off
 
 
 def test_a_block_of_a_window_by_kernels_is_that_of_plain_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from counterfoil.parts.fast import edges, fused, layers, windows
+    from counterfoil.parts.fast import fused, layers, windows
 
     chance = torch.Generator().manual_seed(0)
     norm1, norm2 = (layers.Norm(*torch.randn(3, 8, generator=chance), groups=2, epsilon=1e-6) for _ in range(2))
@@ -160,7 +160,7 @@ def test_a_block_of_a_window_by_kernels_is_that_of_plain_passes(monkeypatch: pyt
     x = activations((2, 8, 9, 7), torch.float32, 3)
     answers = []
     for by in (plain, fused):
-        for module in (edges, layers, windows):
+        for module in (windows, layers, windows):
             monkeypatch.setattr(module, "passes", lambda x, by=by: by)
         whole, _, notes = framed.record(x, None)
         leaf = (x[:, :, 0:5, 2:6] + 0.1).requires_grad_()

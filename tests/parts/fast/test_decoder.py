@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts import registry
-from counterfoil.parts.fast import decoder, layers, plans
+from counterfoil.parts.fast import coders, layers, plans
 from counterfoil.parts.generators.autoencoders import VectorAutoencoder
 from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.parts.generators.sparse.generator import SparseGenerator
@@ -67,7 +67,7 @@ def apart(found: Tensor, wanted: Tensor) -> float:
 def test_pictures_and_gradients_are_those_of_the_network(make: Any, kind: torch.dtype, near: float) -> None:
     network = make()
     codes = torch.randn(2, 16, 8, 8, generator=torch.Generator().manual_seed(2))
-    fast = decoder.build(network, kind)
+    fast = coders.build_decoder(network, kind)
     assert fast is not None
     plain = picture_and_gradient(lambda codes: network.decoder(network.post_quant_conv(codes)), codes)
     for found, wanted in zip(picture_and_gradient(fast, codes), plain, strict=True):

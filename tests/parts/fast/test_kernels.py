@@ -14,7 +14,7 @@ CHECKS = Path(__file__).parent / "interpreted_passes.py"
 
 def test_kernels_agree_with_plain_pytorch() -> None:
     pytest.importorskip("triton")
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     command = [sys.executable, "-m", "pytest", str(CHECKS), "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     asked = subprocess.run(
         command, cwd=root, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=300, check=False
