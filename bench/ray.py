@@ -1,14 +1,14 @@
-"""What Ray's workers add, and whether anything is lost when they are killed.
+"""Measure what workers of Ray add, and check that nothing is lost when they are killed.
 
     python -m bench.ray [--images 160] [--workers 1 2] [--keep NAME]
     python -m bench.ray --chaos 180 [--every 4] [--images 600] [--keep NAME]
     python -m bench.ray --straggler [--images 120] [--keep NAME]
 
-The first way runs the same images of the lab with one worker and with two, each with one thread, and compares images a
-second from the moment that all workers are ready, and every stored byte. The second way kills a worker process every few
-seconds, runs the same images undisturbed, and compares what is stored. The third way lets one of two workers run for a twentieth
-of the time only, and compares how long the other one takes with it and without: the slow one may do no harm. Exit code 1 if
-stored bytes differ, anything is lost or done twice, two workers give less than 1.7 times one, or the slow one holds up the end by
+The first form runs the same images of the lab with one worker and with two, each with one thread, and compares images per
+second from the moment that all workers are ready, and every stored byte. The second kills a worker process every few seconds,
+runs the same images undisturbed, and compares what is stored. The third lets one of two workers run for a twentieth of the
+time only, and compares how long the other one takes with it and without: the slow one may do no harm. Exit code 1 if stored
+bytes differ, anything is lost or done twice, two workers give less than 1.7 times one, or the slow one holds up the end by
 more than an image takes. bench/agreement.py compares a worker with a run in one process, on a GPU too.
 """
 
@@ -41,14 +41,14 @@ LAB = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", 
 
 
 def content(run: store.Run) -> list[Any]:
-    """All records and the hashes of all pictures, in an order that does not depend on the parts."""
+    """All records and the hashes of all images, in an order that does not depend on the chunks."""
     rows: list[Any] = [sorted(map(repr, rows)) for rows in (run.trials, run.predictions(), run.verdicts())]
     return [*rows, sum(run.picture(trial).is_file() for trial in run.trials if trial.image)]
 
 
 def timed(spec: specs.FmrSpec, out: Path, workers: int) -> tuple[store.Run, dict[str, float]]:
-    """The run; its images a second once it is under way, and what the workers used of a processor for an image."""
-    seen: list[tuple[int, float, float]] = []  # images, time, seconds of a processor
+    """The run; its images per second once it is under way, and the CPU seconds that workers used per image."""
+    seen: list[tuple[int, float, float]] = []  # images, time, CPU seconds
 
     def watch(now: Progress) -> None:
         if not seen or now.done >= now.total or now.done - seen[-1][0] >= 4:
@@ -57,11 +57,11 @@ def timed(spec: specs.FmrSpec, out: Path, workers: int) -> tuple[store.Run, dict
     run = protocols.run(spec, out, execution=Execution("ray", workers, threads=1), watch=watch)
     first, last = next(mark for mark in seen if mark[0] >= 8 * workers), seen[-1]
     images = last[0] - first[0]
-    return run, {"images/s": images / (last[1] - first[1]), "processor s an image": (last[2] - first[2]) / images}
+    return run, {"images/s": images / (last[1] - first[1]), "CPU s per image": (last[2] - first[2]) / images}
 
 
 def compare(images: int, workers: list[int], budget: int, folder: Path) -> list[dict[str, Any]]:
-    """A row a number of workers."""
+    """A row per number of workers."""
     spec = protocols.parse({**LAB, "limit": images, "search": {"budget": budget}})
     rows: list[dict[str, Any]] = []
     first: list[Any] = []
@@ -71,7 +71,7 @@ def compare(images: int, workers: list[int], budget: int, folder: Path) -> list[
         base = rows[0]["images/s"] if rows else rate
         rows.append(
             {"workers": count, "threads each": 1, "images": images, "images/s": round(rate, 3), "ratio": round(rate / base, 2),
-             "processor s an image": round(found["processor s an image"], 3),
+             "CPU s per image": round(found["CPU s per image"], 3),
              "same bytes": content(run) == first}
         )  # fmt: skip
     return rows
@@ -85,7 +85,7 @@ def chaos(images: int, seconds: float, every: float, budget: int, folder: Path) 
     def kill() -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until and not over.wait(every):
-            if mine := _workers("ClimbWorker.turn"):  # those that still build their parts have nothing to lose
+            if mine := _workers():  # those that still build their parts have nothing to lose
                 os.kill(luck.choice(mine).pid, signal.SIGKILL)
                 killed.append(time.monotonic())
 
@@ -122,12 +122,12 @@ def straggler(images: int, budget: int, folder: Path) -> list[dict[str, Any]]:
 
 
 def _ended(spec: specs.FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple[float, float]:
-    """Seconds from the first lease to the end, and those that an image is under way: it shares a worker with a tile of others."""
+    """Seconds from the first call to the end, and those that an image takes: it shares a worker with a batch of others."""
     over, seen = threading.Event(), []
 
     def hold() -> None:
         while not over.wait(0.05):
-            if mine := _workers("ClimbWorker.turn"):
+            if mine := _workers():
                 worst = min(mine, key=lambda each: each.pid)
                 worst.suspend()
                 over.wait(0.95)
@@ -147,12 +147,13 @@ def _ended(spec: specs.FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple
         if slow:
             holder.join()
     took = seen[-1][1] - seen[0][1]
-    return took, took / seen[-1][0] * CPU_BATCH  # a worker on a processor has a tile of slots
+    return took, took / seen[-1][0] * CPU_BATCH  # a worker on a CPU has a batch of slots
 
 
-def _workers(title: str = "ClimbWorker") -> list[psutil.Process]:
-    """The workers' processes; Ray names them by what they are at."""
-    return [each for each in psutil.Process().children(recursive=True) if title in _title(each)]
+def _workers() -> list[psutil.Process]:
+    """Processes of the workers that have built their parts; Ray names them by what they do."""
+    titles = {each: _title(each) for each in psutil.Process().children(recursive=True)}
+    return [each for each, title in titles.items() if "ImageWorker" in title and not title.endswith((".build", ".__init__"))]
 
 
 def _title(process: psutil.Process) -> str:
@@ -167,7 +168,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=160)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--budget", type=int, default=10)
-    parser.add_argument("--chaos", type=float, metavar="SECONDS", help="kill workers for so long")
+    parser.add_argument("--chaos", type=float, metavar="SECONDS", help="kill workers for this long")
     parser.add_argument("--every", type=float, default=4.0, help="seconds between two kills")
     parser.add_argument("--straggler", action="store_true", help="slow one of two workers down")
     add_keep(parser)

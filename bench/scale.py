@@ -1,14 +1,14 @@
-"""Whether scheduler, store and memory keep up with very many images, and what such a run would take.
+"""Measure whether dispatch, store and memory keep up with very many images, and predict what such a run takes.
 
     python -m bench.scale [--images 1000000] [--side 8] [--workers 2] [--out FOLDER] [--keep NAME]
     python -m bench.scale --scan FOLDER [--images 1000000] [--keep NAME]
     python -m bench.scale --plan [--seconds-per-image X] [--price P] [--keep NAME]
 
-The first way runs the real driver, leases, Ray actors and store over made-up images: a worker does not climb, it makes
-up two arms with four pictures for every image as quickly as it can. It prints finished images a second, memory on the way, and
-how long it takes to open the run again. Pictures are tiny unless `--side` says otherwise; with 192 they are about as large as
-PNG files of photographs at 256 pixels. The second way only opens a run again that the first has left with `--out`. The third
-works out time, price and room of real runs from what `bench/results` holds; the room is kept as NAME_store.
+The first form runs the real driver, dispatch, Ray actors and store over made-up images: a worker does not climb, it makes up
+two arms with four images for every source image as fast as it can. It prints finished images per second, memory on the way,
+and how long it takes to open the run again. Images are tiny unless `--side` says otherwise; with 192 they are about as large
+as PNG files of photographs at 256 pixels. The second form only opens a run again that the first has left with `--out`. The
+third computes time, price and disk space of real runs from what `bench/results` holds; the space is kept as NAME_store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,46 +32,42 @@ from bench.results import add_keep, command, keep
 from counterfoil import store
 from counterfoil.core.spec import FmrSpec
 from counterfoil.parts.contracts import Sample
-from counterfoil.protocols.base import Outcome, Progress, left
-from counterfoil.protocols.ray.crew import Crew, Finished, Order, Report
+from counterfoil.protocols.base import Progress
+from counterfoil.protocols.ray import process_images
+from counterfoil.protocols.ray.cluster import Cluster
+from counterfoil.protocols.ray.dispatch import Answer
 from counterfoil.protocols.ray.execution import Execution
-from counterfoil.protocols.ray.fmr import make
-from counterfoil.protocols.ray.ray import RayPool
+from counterfoil.protocols.ray.workers import Described, Worker
+from counterfoil.protocols.running import missing
 from counterfoil.store import layout
 from counterfoil.store.chunks import ChunkBuilder
 
-ROOM = 4096  # images a worker holds at most: it is through with them in a second
-HELD = 2**28  # bytes of pictures that it holds at most
 SPEC = FmrSpec.model_validate({"model": "made:up", "data": "made:up", "generator": "made:up", "oracle": "made:up"})
 
 
-class MadeUpWorker:
-    """Like the worker of the FMR protocol, without an engine."""
+class MadeUpWorker(Worker):
+    """Like the worker for images, without an engine: all that it is sent is finished at once."""
 
-    def __init__(self, out: Path, *, side: int, chunk_images: int, packed: bool) -> None:
-        self._out, self._side, self._chunk_images, self._packed = out, side, chunk_images, packed
-        self._pending: dict[str, Outcome] = {}
-        self._buffer: ChunkBuilder | None = None
+    def __init__(self, out: Path, *, threads: int, side: int, packed: bool) -> None:
+        super().__init__(None, out, threads=threads)
+        self._side, self._packed = side, packed
 
-    def begin(self, *, check: bool = True) -> None:
+    def assemble(self, check: bool, given: None) -> Described:
         """There is nothing to build."""
+        return Described({})
 
-    def turn(self, order: Order[Sample]) -> Report:
-        """All that was given is finished at once."""
-        for key in order.drop:
-            self._pending.pop(key, None)
-        for key in order.hand_in:
-            if self._buffer is None:
-                self._buffer = ChunkBuilder(self._out, uuid.uuid4().hex, packed=self._packed)
-            self._pending.pop(key).put(self._buffer)
-        staged = None
-        if self._buffer is not None and (self._buffer.counts["images"] >= self._chunk_images or order.flush):
-            staged, self._buffer = self._buffer.close(), None
-        made = [outcome(sample, self._side) for sample in order.give]
-        self._pending.update((each.image_id, each) for each in made)
-        if not made and staged is None:
-            time.sleep(0.02)
-        return Report([Finished(each.image_id, validated=each.validated) for each in made], staged)
+    def process(self, samples: Sequence[Sample], stage: str | None = None) -> Answer:
+        """Records and images of some samples, in a chunk on the disk."""
+        builder, done = ChunkBuilder(self.out, uuid.uuid4().hex, packed=self._packed), {}
+        for sample in samples:
+            made = outcome(sample, self._side)
+            builder.add(made.trials, made.predictions, made.verdicts, made.images)
+            done[sample.image_id] = (made.validated, made.note)
+        return Answer(done, builder.close())
+
+    def finished(self) -> int:
+        """Signs of life come from its calls."""
+        return time.monotonic_ns()
 
 
 def simulate(images: int, workers: int, out: Path, *, side: int) -> list[dict[str, Any]]:
@@ -88,14 +84,11 @@ def simulate(images: int, workers: int, out: Path, *, side: int) -> list[dict[st
             if sys.stderr.isatty():
                 print(f"\r{progress.done:,}", end="", file=sys.stderr)
 
-    with RayPool(Execution("ray", workers), device="cpu") as pool:
-        pool.employ(MadeUpWorker, out.resolve(), side=side, **laid)
-        crew = Crew(pool, workers)
-        crew.start()
+    with Cluster(Execution("ray", workers), device="cpu") as cluster:
+        cluster.start(MadeUpWorker, out.resolve(), side=side, packed=laid["packed"])
         with store.write(out, spec=SPEC.model_dump(mode="json"), classes=data.classes, provenance={}, **laid) as writer:
             began, used = time.perf_counter(), (_processor([driver]), _processor(_workers(driver)))
-            most = max(1, min(ROOM, HELD // (4 * 3 * side * side)))
-            make(crew, SPEC, data, writer, room=most, watch=watch, tell=print)
+            process_images(cluster, SPEC, data, writer, watch=watch, tell=print)
             took = time.perf_counter() - began
             used = (_processor([driver]) - used[0], _processor(_workers(driver)) - used[1])
     quarter = [row for row in memory if row[0] >= images / 4]
@@ -103,13 +96,13 @@ def simulate(images: int, workers: int, out: Path, *, side: int) -> list[dict[st
     return [
         {"what": "images", "value": images},
         {"what": "records (trials, predictions, verdicts)", "value": images * 10},
-        {"what": "side of the pictures", "value": side},
+        {"what": "side of the images", "value": side},
         {"what": "workers", "value": workers},
-        {"what": "finished images a second through the store", "value": round(images / took)},
-        {"what": "MB a second onto the disk", "value": round(size / took / 1e6, 1)},
+        {"what": "finished images per second through the store", "value": round(images / took)},
+        {"what": "MB per second onto the disk", "value": round(size / took / 1e6, 1)},
         {"what": "seconds", "value": round(took, 1)},
-        {"what": "of a processor, µs an image, by the driver", "value": round(1e6 * used[0] / images)},
-        {"what": "of a processor, µs an image, by the worker", "value": round(1e6 * used[1] / images)},
+        {"what": "CPU µs per image, driver", "value": round(1e6 * used[0] / images)},
+        {"what": "CPU µs per image, worker", "value": round(1e6 * used[1] / images)},
         {"what": "MiB of the driver after a quarter", "value": round(quarter[0][1])},
         {"what": "MiB of the driver at the end", "value": round(memory[-1][1])},
         {"what": "MiB of the workers after a quarter", "value": round(quarter[0][2])},
@@ -125,11 +118,11 @@ def scan(images: int, out: Path) -> list[dict[str, Any]]:
     began = time.perf_counter()
     with store.write(out, spec=SPEC.model_dump(mode="json"), classes=data.classes, provenance={}, **laid) as writer:
         opened = time.perf_counter() - began
-        if next(left(writer, data), None) is not None or writer.counts["images"] != images:
+        if next(missing(writer, data), None) is not None or writer.counts["images"] != images:
             sys.exit(f"{out}: {writer.counts['images']} of {images} images are there")
         listed = time.perf_counter() - began
     return [
-        {"what": "parts", "value": len(store.open_run(out).chunks())},
+        {"what": "chunks", "value": len(store.open_run(out).chunks())},
         {"what": "seconds to open it again, every table hashed", "value": round(opened, 1)},
         {"what": "seconds to list what is left, opening included", "value": round(listed, 1)},
     ]
@@ -180,7 +173,7 @@ def main() -> None:
             if given.out is None:
                 shutil.rmtree(folder.parent, ignore_errors=True)
         pictures = f"four pictures of {given.side} × {given.side}"
-        about = f"The real driver, leases, Ray actors and store over made-up images of two arms and {pictures}."
+        about = f"The real driver, dispatch, Ray actors and store over made-up images of two arms and {pictures}."
         told(rows, about, name=given.keep)
 
 

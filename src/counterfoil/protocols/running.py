@@ -14,9 +14,9 @@ from counterfoil.core.errors import BadImage, BadSpec
 from counterfoil.core.records import Trial
 from counterfoil.core.spec import RunSpec
 from counterfoil.parts.contracts import Dataset, Sample
+from counterfoil.protocols import ray
 from counterfoil.protocols.base import ImageProtocol, Outcome, Progress, StagedProtocol, Tell, Watch, require_complete, stop_at
 from counterfoil.protocols.ray.execution import LOCAL, Execution
-from counterfoil.protocols.ray.spreading import here, spreading
 from counterfoil.protocols.stages import Tables, run_stages
 from counterfoil.protocols.workspace import Given, image_seed
 from counterfoil.store import Run, Writer, runfile
@@ -43,9 +43,7 @@ def run_images(
     execution = execution or LOCAL
     check_folder(out, spec, protocol.decided_by_parts)
     if execution.executor == "ray":
-        from counterfoil.protocols.ray import fmr as spread
-
-        spread.run(protocol, spec, out, given=given, execution=execution, watch=watch, tell=tell)
+        ray.run_images(protocol, spec, out, given=given, execution=execution, watch=watch, tell=tell)
     else:
         with execution.computing():
             _run_images_here(protocol, spec, out, given, watch, tell)
@@ -157,7 +155,8 @@ def run_staged(
     """Run a specification stage by stage; with `stage`, only as far as that one."""
     execution = execution or LOCAL
     check_folder(out, spec)
-    work = protocol.workspace(here(spec, execution), given)
+    local = execution.executor == "local"  # where workers have the GPUs, this process stays off them
+    work = protocol.workspace(spec if local else spec.model_copy(update={"device": "cpu"}), given)
     tables = Tables(out)
     stages = protocol.stages(work, tables)
     names = [each.name for each in stages]
@@ -167,18 +166,18 @@ def run_staged(
         tell(line)
     with (
         execution.computing(),
-        spreading(spec, out, given=work.for_workers(given), execution=execution, tell=tell) as others,
+        ray.crew(spec, out, given=work.for_workers(given), execution=execution, tell=tell) as crew,
         store.write(
             out,
             spec=spec.model_dump(mode="json"),
             classes=work.names,
-            provenance=work.provenance(others.account),
+            provenance=work.provenance(crew.account if crew else None),
             chunk_images=spec.engine.chunk_images,
         ) as writer,
     ):
         for note in writer.notes:
             tell(note)
-        if not run_stages(stages, tables, spec.engine, until=stage, spread=others.spread, watch=watch, tell=tell):
+        if not run_stages(stages, tables, spec.engine, until=stage, spread=crew, watch=watch, tell=tell):
             tell(f"stopped after the stage {stage!r}; the same command without --stage resumes it")
             return store.open_run(out)
         writer.generation(tables.mark(names))

@@ -26,7 +26,7 @@ from counterfoil.store.files import (
     writing,
 )
 from counterfoil.store.images import IMAGES, ZIP, ZipWriter, digest_of, image_name
-from counterfoil.store.tables import SCHEMAS, to_parquet
+from counterfoil.store.tables import RECORDS, SCHEMAS, scan, to_parquet, to_records
 
 CHUNKS = "chunks"
 CONTENTS = "chunks.json"
@@ -70,6 +70,28 @@ class Chunk:
     def zip_path(self, root: Path) -> Path:
         """Place of its zip of images."""
         return root / IMAGES / f"{self.token}{ZIP}"
+
+    def without(self, root: Path, image_ids: Collection[str]) -> Chunk:
+        """The chunk without some of its source images; for one that is not committed yet."""
+        builder = ChunkBuilder(root, f"{self.token}-rest")
+        for table in self.tables:
+            rows = (
+                row
+                for batch in scan(_temporary(self.table_path(root, table)), table)
+                for row in to_records(RECORDS[table], batch)
+            )
+            builder.add_rows(**{table: [row for row in rows if row.trial_id.rpartition("#")[0] not in image_ids]})
+        trials: dict[str, list[Trial]] = {}
+        for trial in builder._tables["trials"]:
+            trials.setdefault(trial.image_id, []).append(trial)
+        for image_id, own in trials.items():
+            builder._count(image_id, own)
+        rest = replace(builder.close(), files=self.files, zip=self.zip)
+        with writing(root):
+            if self.zip:
+                os.replace(_temporary(self.zip_path(root)), _temporary(rest.zip_path(root)))
+        self.drop(root)
+        return rest
 
     def commit(self, root: Path, number: int, *, mark: str = "") -> Chunk:
         """Make the chunk part of the run: its files get their names, then the manifest. After a failure, call it again."""
@@ -223,11 +245,15 @@ class ChunkBuilder:
         kept = [replace(each, image_sha256=digest_of(each.image), image_bytes=sizes[each.image]) if each.image else each
                 for each in trials]  # fmt: skip
         self.add_rows(trials=kept, predictions=predictions, verdicts=verdicts)
+        self._count(image_id, trials)
+        return image_id
+
+    def _count(self, image_id: str, trials: Sequence[Trial]) -> None:
+        """Count one source image, all of whose trials were added."""
         self._image_ids.append(image_id)
         self.counts["images"] += 1
         self.counts["accepted"] += any(trial.validated for trial in trials if trial.arm not in ("random", "source"))
         self.counts["skipped"] += any(trial.ending == "skipped" for trial in trials)
-        return image_id
 
     def add_rows(self, **rows: Sequence[Any]) -> None:
         """Add rows to tables by their names."""

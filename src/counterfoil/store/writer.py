@@ -289,7 +289,7 @@ class Writer:
         if problems:
             self._contents = self._contents.closed(self.path)
             self._contents.save(self.path)
-        self._remove_leftovers()
+        self.remove_leftovers()
         self._count([chunk for chunk in self._chunks.values() if "trials" in chunk.tables and chunk.mark == self._mark])
 
     def _examined(self, number: int) -> Chunk | Damaged:
@@ -313,7 +313,7 @@ class Writer:
         ids = (image_id for batch in rows for image_id in pc.unique(batch.column("image_id")).to_pylist())
         return np.array(array("Q", map(key_of, ids)), dtype=np.uint64)
 
-    def _remove_leftovers(self) -> None:
+    def remove_leftovers(self) -> None:
         """Remove what a killed writer had not committed. Images stay, as the same ones are made again."""
         owned = {path for chunk in self._chunks.values() for path in chunk._paths(self.path)}
         for name in SCHEMAS:

@@ -1,16 +1,132 @@
-"""Where a run's work is done: in this process, or by workers that Ray starts on this machine or on many.
+"""Run over workers of Ray: on this machine, one per GPU or group of cores, or on all machines of a cluster.
 
-    execution.py    what a user says: which executor, how many workers, which cluster
-    leases.py       who works on what: plain bookkeeping without a process or a tensor
-    crew.py         workers that come and go; leases are handed out, reports come back
-    ray.py          the workers as actors of Ray, with nodes.py, which shares out the cores
-    climbing.py     a worker for the FMR protocol, with feed.py, which brings it pictures
-    fmr.py          the FMR protocol over a crew
-    stages.py       a worker for the staged protocols, and what spreads their batches over a crew
-    spreading.py    a crew for a staged protocol, if one is asked for
+    execution.py   what a user chooses: executor, workers, cluster, threads
+    dispatch.py    hands items to workers until each is done once
+    cluster.py     the workers as actors, which Ray restarts
+    workers.py     what runs in them
 
-The driver holds the run's lock and alone commits; workers write what they made under temporary names and say so. A worker
-that dies loses what was not committed, and that is done again by another.
+The driver holds the run's lock and alone commits; workers write chunks under temporary names and name them in their answers.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from counterfoil.core.spec import RunSpec
+    from counterfoil.parts.datasets.image_set import ImageSet
+    from counterfoil.protocols.base import ImageProtocol, Tell, Watch
+    from counterfoil.protocols.ray.dispatch import Answer, Dispatch, Pool
+    from counterfoil.protocols.ray.execution import Execution
+    from counterfoil.protocols.workspace import Given
+    from counterfoil.store import Writer
+    from counterfoil.store.stages import Item
+
+HAND_IN = 20.0  # seconds that workers may take to hand in what is finished when a run is interrupted
+GIVEN_UP = "ended its worker 4 times with nothing else around; try it with --executor local"
+
+
+def run_images(
+    protocol: ImageProtocol, spec: Any, out: Path, *, given: Given | None, execution: Execution, watch: Watch, tell: Tell
+) -> None:
+    """Run a specification with workers that build the parts themselves; this process lists the images and commits."""
+    from counterfoil import store
+    from counterfoil.parts.datasets.image_set import TRIED
+    from counterfoil.protocols.ray.cluster import Cluster
+    from counterfoil.protocols.ray.workers import ImageWorker
+    from counterfoil.protocols.running import finish
+    from counterfoil.protocols.workspace import Given, open_data, with_data
+
+    dataset = open_data(spec, given)
+    layout = store.layout(len(dataset), at_least=spec.engine.chunk_images)
+    with Cluster(execution, device=spec.device, tell=tell) as cluster:
+        listed = replace(given or Given(), head=dataset.head(TRIED))  # workers do not list millions of images again
+        about = cluster.start(ImageWorker, spec, out.resolve(), given=listed, packed=layout["packed"])
+        account = with_data(about.account, dataset)
+        with store.write(out, about.spec or {}, about.classes, account, **layout) as writer:
+            for note in writer.notes:
+                tell(note)
+            process_images(cluster, spec, dataset, writer, watch=watch, tell=tell)
+            finish(protocol, writer)
+            cluster.ask("finish")
+            cluster.stop()
+            writer.remove_leftovers()  # of calls whose images others have finished
+
+
+def process_images(pool: Pool, spec: RunSpec, dataset: ImageSet, writer: Writer, *, watch: Watch, tell: Tell) -> None:
+    """Every image that is not in the store yet, through the workers and into it."""
+    from counterfoil.protocols.ray.dispatch import Dispatch
+    from counterfoil.protocols.running import begun, missing, skipped, write
+
+    progress = begun(spec, writer, dataset)
+    watch(progress)
+    samples = Dispatch(pool, missing(writer, dataset), lambda sample: sample.image_id, writer.chunk_images)
+    try:
+        for done, answer in samples:
+            if answer is None:
+                (lost,) = done
+                outcome = skipped(spec, lost, f"{lost.source or lost.image_id}: {GIVEN_UP}")
+                write(outcome, writer)
+                found = {lost.image_id: (outcome.validated, outcome.note)}
+            else:
+                commit(writer, [each.image_id for each in done], answer)
+                found = {each.image_id: answer.done[each.image_id] for each in done}
+            for accepted, note in found.values():
+                if note:
+                    tell(note)
+                progress = progress.more(validated=accepted, skipped=bool(note))
+            watch(progress)
+    except BaseException:  # an interruption, mostly; a second one is not waited through
+        for done, answer in samples.hand_in(HAND_IN):
+            if answer is not None:
+                commit(writer, [each.image_id for each in done], answer)
+        raise
+
+
+def commit(writer: Writer, image_ids: Sequence[str], answer: Answer) -> None:
+    """Commit the chunk of an answer, without the images that another answer had before."""
+    if answer.chunk is not None:
+        others = set(answer.chunk.image_ids) - set(image_ids)
+        if image_ids:
+            writer.commit(answer.chunk.without(writer.path, others) if others else answer.chunk)
+        else:
+            answer.chunk.drop(writer.path)
+
+
+@dataclass
+class Crew:
+    """Has batches of stages processed by a pool of workers."""
+
+    pool: Any
+    account: Mapping[str, Any]  # of the workers' parts
+
+    def batches(self, stage: str, items: Iterator[Item], *, batch: int) -> Iterator[tuple[list[Item], Sequence[Any]]]:
+        """Every item with its result, some at a time, in any order."""
+        from counterfoil.protocols.ray.dispatch import Dispatch
+        from counterfoil.store.stages import turned_away
+
+        self.pool.stage = stage
+        dispatch: Dispatch[Item] = Dispatch(self.pool, items, lambda item: item.id, batch)
+        for done, answer in dispatch:
+            if answer is None:
+                yield done, [turned_away("failed", GIVEN_UP)]
+            elif done:
+                yield done, [answer.done[item.id] for item in done]
+
+
+@contextmanager
+def crew(spec: Any, out: Path, *, given: Given | None, execution: Execution, tell: Tell) -> Iterator[Crew | None]:
+    """Workers for the batches of a run's stages, as long as the block lasts; None where all is done in this process."""
+    if execution.executor == "local":
+        yield None
+        return
+    from counterfoil.protocols.ray.cluster import Cluster
+    from counterfoil.protocols.ray.workers import StageWorker
+
+    with Cluster(execution, device=spec.device, tell=tell) as cluster:
+        about = cluster.start(StageWorker, spec, out.resolve(), given=given)
+        yield Crew(cluster, about.account)

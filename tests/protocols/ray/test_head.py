@@ -19,8 +19,8 @@ import yaml
 
 from counterfoil import protocols, store
 from counterfoil.core.errors import UsageError
+from counterfoil.protocols.ray.cluster import Cluster
 from counterfoil.protocols.ray.execution import Execution
-from counterfoil.protocols.ray.ray import RayPool
 from tests.worlds import arrays, spec, values
 
 from .test_workers import content
@@ -33,9 +33,9 @@ ROOT = Path(__file__).parents[2]
 JOIN = """
 import sys
 from counterfoil.protocols.ray.execution import Execution
-from counterfoil.protocols.ray.ray import RayPool
+from counterfoil.protocols.ray.cluster import Cluster
 
-with RayPool(Execution("ray", workers=3, address=sys.argv[1] or None), device="cpu") as pool:
+with Cluster(Execution("ray", workers=3, address=sys.argv[1] or None), device="cpu") as pool:
     print(pool._ray.get_runtime_context().gcs_address, int(pool._ray.cluster_resources()["CPU"]))
 """
 
@@ -56,7 +56,7 @@ class Head:
                 found += [" ".join(each.cmdline())]
             except psutil.Error:
                 continue
-        return [title for title in found if "ClimbWorker" in title]
+        return [title for title in found if "ImageWorker" in title]
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_a_head_that_lets_nobody_in_is_told_in_a_line(monkeypatch: pytest.Monkey
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         place = f"127.0.0.1:{listening.getsockname()[1]}"
-        pool = RayPool(Execution("ray", address=place), device="cpu")
+        pool = Cluster(Execution("ray", address=place), device="cpu")
         pool._ray = SimpleNamespace(init=refuse, is_initialized=lambda: False, exceptions=ray.exceptions)
         while refusals:
             with pytest.raises(UsageError, match=r"cannot be reached.*RAY_AUTH_MODE=token") as caught, pool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from counterfoil.protocols.ray.nodes import Node, cores_beside_a_gpu, living, share_of_cores
+from counterfoil.protocols.ray.cluster import Node, cores_per_gpu, living, share_of_cores
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ def test_the_largest_share_with_which_all_workers_find_a_node(cores, workers, sh
 
 def test_cores_of_nodes_without_a_gpu_are_no_help_to_those_that_have_some():
     nodes = [Node(96, 0), Node(16, 8), Node(12, 2)]
-    assert cores_beside_a_gpu(nodes) == 2
-    assert cores_beside_a_gpu([Node(0, 2)]) == cores_beside_a_gpu([]) == 1
+    assert cores_per_gpu(nodes) == 2
+    assert cores_per_gpu([Node(0, 2)]) == cores_per_gpu([]) == 1
 
 
 def test_nodes_that_are_gone_do_not_count():

@@ -1,0 +1,297 @@
+"""Workers as actors of Ray, which restarts those that are lost: one per GPU or group of cores, on one machine or many."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from counterfoil.core.errors import CounterfoilError, RunFailed, UsageError, one_line
+from counterfoil.core.extras import require
+from counterfoil.protocols.ray.dispatch import IN_FLIGHT, Answer, Lost
+from counterfoil.protocols.ray.execution import Execution
+from counterfoil.protocols.ray.workers import Described, NotBuilt, check_alike, machine
+
+UNREADY = 3  # workers per place that may be lost in a row while they build their parts
+AGAIN = 1.0  # seconds after which a worker that was lost is asked for a sign of life again
+HUNG_AFTER = 600.0  # seconds without a sign of life after which a worker that has something to do counts as lost
+PLACING = 30.0  # seconds after which a worker that no node has taken is reported
+KNOCK = 10.0  # seconds that a cluster's address is given to answer
+
+_MODE = "RAY_AUTH_MODE"  # what Ray reads, as it is imported, to know whether to show a token
+_WITH_TOKEN = f"if its head asks for a token, have the head's in ~/.ray/auth_token or RAY_AUTH_TOKEN, and set {_MODE}=token"
+_STORE = 100 * 2**20  # bytes of shared memory: calls and answers are small, images go to the disk
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of a cluster."""
+
+    cores: int
+    gpus: int
+
+
+@dataclass
+class _Worker:
+    actor: Any
+    started: float
+    about: Described | None = None  # once its parts are built
+    calls: Counter[str] = field(default_factory=Counter)  # that have not ended, by method
+    process: int = 0  # once a node has taken it
+    was_ready: bool = False
+    asked: float = 0.0  # when it was last found to be lost
+    life: Any = None  # its last sign of life, which changes as long as it works
+    since: float = 0.0  # when that changed
+
+
+class Cluster:
+    """The workers of a run, and the calls that they are at. Joins the cluster that was named, or starts one for itself."""
+
+    def __init__(self, execution: Execution, *, device: str, tell: Callable[[str], None] = lambda line: None) -> None:
+        self._gpu = _on_gpu(device)
+        _show_token(execution.address)
+        self._ray: Any = require("ray", what="--executor ray")
+        self._execution, self._tell = execution, tell
+        self._workers: dict[str, _Worker] = {}
+        self._calls: dict[Any, tuple[str, str]] = {}  # worker and kind of the calls that have not ended
+        self._unready = self._reported = 0
+        self._first: Described | None = None
+        self._remarked = False
+        self.stage: str | None = None
+        """The stage that items are of, where there are several."""
+
+    def __enter__(self) -> Cluster:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        self._joined = self._ray.is_initialized()
+        if not self._joined:
+            self._connect(log_to_driver=False, logging_level="ERROR")
+        nodes = living(self._ray.nodes())
+        gpus, cores = sum(node.gpus for node in nodes), sum(node.cores for node in nodes)
+        self._several = len(nodes) > 1
+        if self._gpu:
+            self._check_gpus(gpus)
+        self.size = self._execution.workers or (gpus if self._gpu else max(1, cores))
+        self._share = cores_per_gpu(nodes) if self._gpu else share_of_cores(nodes, self.size)
+        self.threads = self._execution.threads or self._share
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+        if not self._joined:
+            self._ray.shutdown()
+
+    def stop(self) -> None:
+        """End all workers."""
+        for worker in self._workers.values():
+            with suppress(Exception):
+                self._ray.kill(worker.actor)
+        self._workers, self._calls = {}, {}
+
+    def start(self, kind: type[Any], *arguments: Any, given: Any = None, **options: Any) -> Described:
+        """Start all workers; returns what the first that is ready describes. Large objects are put into Ray's store once."""
+        resources = {"num_gpus": 1, "num_cpus": 0} if self._gpu else {"num_cpus": min(self.threads, self._share)}
+        actor = self._ray.remote(max_restarts=-1, max_concurrency=IN_FLIGHT, concurrency_groups={"io": 2}, **resources)(kind)
+        self._given = self._ray.put(given) if given is not None else None
+        for number in range(self.size):
+            made = actor.options(scheduling_strategy="SPREAD").remote(*arguments, threads=self.threads, **options)
+            self._workers[f"worker {number}"] = _Worker(made, time.monotonic())
+        while self._first is None:
+            self.wait()
+        return self._first
+
+    def workers(self) -> Mapping[str, int]:
+        """Workers that have built their parts, and how many items each works on at a time."""
+        return {name: each.about.slots for name, each in self._workers.items() if each.about is not None}
+
+    def send(self, worker: str, items: Sequence[Any]) -> Any:
+        """Have a worker process items."""
+        return self._begin(worker, "process", items, self.stage)
+
+    def wait(self) -> list[tuple[Any, Answer | Lost]]:
+        """Calls that have ended by now, or nothing after a second."""
+        self._check_life()
+        if not self._calls:  # all workers are lost and restart
+            time.sleep(AGAIN / 4)
+            return []
+        ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=1.0)
+        more, _ = self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
+        ended = [(call, self._ended(call)) for call in dict.fromkeys([*ready, *more])]
+        return [(call, answer) for call, answer in ended if answer is not None]
+
+    def ask(self, method: str) -> None:
+        """Have one of the workers that are ready do something, and wait for it."""
+        for worker in self._workers.values():
+            if worker.about is not None:
+                with suppress(self._ray.exceptions.RayError):
+                    self._ray.get(getattr(worker.actor, method).options(concurrency_group="io").remote())
+                    return
+
+    def hand_in(self) -> None:
+        """Have all calls end with what is finished."""
+        for worker in self._workers.values():
+            worker.actor.hand_in.options(concurrency_group="io").remote()
+
+    def _begin(self, name: str, method: str, *arguments: Any) -> Any:
+        worker = self._workers[name]
+        group = {"concurrency_group": "io"} if method == "sign_of_life" else {}
+        call = getattr(worker.actor, method).options(**group).remote(*arguments)
+        self._calls[call] = (name, method)
+        if method == "process":
+            worker.since = worker.since if worker.calls["process"] else time.monotonic()
+        worker.calls[method] += 1
+        return call
+
+    def _ended(self, call: Any) -> Answer | Lost | None:
+        """Outcome of a call with items; None for any other. Raises an error of the run as the worker raised it."""
+        name, method = self._calls.pop(call)
+        worker, failures = self._workers[name], self._ray.exceptions
+        worker.calls[method] -= 1
+        try:
+            answer = self._ray.get(call)
+        except failures.RayTaskError as error:  # an exception in the worker, not its end
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, NotBuilt):
+                self._mourn(worker, method, "it was restarted")
+                return Lost("its worker was restarted")
+            raise self._placed(cause, worker) if isinstance(cause, CounterfoilError) else error from None
+        except failures.RayError as error:
+            self._mourn(worker, method, error)
+            return Lost(one_line(error)) if method == "process" else None
+        if method == "build":
+            self._welcome(worker, answer)
+        elif method == "sign_of_life":
+            process, life = answer
+            if worker.about is not None and process != worker.process:
+                self._mourn(worker, method, "it has another process now")
+            if (process, life) != (worker.process, worker.life):
+                worker.process, worker.life, worker.since = process, life, time.monotonic()
+            if worker.about is None and not worker.calls["build"]:
+                self._begin(name, "build", not worker.was_ready, self._given)
+        return answer if isinstance(answer, Answer) else None
+
+    def _mourn(self, worker: _Worker, method: str, error: object) -> None:
+        """Take a worker that was lost out of those that are ready until Ray has restarted it and it has built its parts again."""
+        if "creation task" in str(error):
+            raise UsageError(f"a node cannot run workers: {one_line(error)}; install the same there as here")
+        if method == "build":
+            self._unready += 1
+            if self._unready > UNREADY * self.size:
+                raise RunFailed(f"{self._unready} workers in a row were lost while they built their parts: {one_line(error)}")
+        if method == "build" or worker.about is not None:
+            self._tell(f"worker lost, restarting{self._on(worker)}: {one_line(error)}")
+            worker.about, worker.process, worker.started = None, 0, time.monotonic()
+        worker.asked = time.monotonic()
+
+    def _welcome(self, worker: _Worker, about: Described) -> None:
+        self._unready = 0
+        self._first = self._first or about
+        check_alike(self._first, about)
+        one, other = machine(self._first), machine(about)
+        if one != other and not self._remarked:
+            self._remarked = True
+            self._tell(
+                f"workers differ in hardware, one has {one}, that on node {about.node} has {other}: so will their rounding"
+            )
+        worker.about, worker.was_ready, worker.since = about, True, time.monotonic()
+
+    def _check_life(self) -> None:
+        """Ask for signs of life; end workers that hang, of which Ray sees nothing; report those that wait for a node."""
+        now = time.monotonic()
+        for name, worker in self._workers.items():
+            if not worker.calls["sign_of_life"] and now - worker.asked > AGAIN:
+                self._begin(name, "sign_of_life")
+            if worker.about is not None and worker.calls["process"] and now - worker.since > HUNG_AFTER:
+                worker.since = now
+                self._tell(f"worker hangs, restarting{self._on(worker)}: no sign of life for {HUNG_AFTER:.0f} seconds")
+                self._ray.kill(worker.actor, no_restart=False)
+        late = sum(not worker.process and now - worker.started > PLACING for worker in self._workers.values())
+        if late > self._reported:
+            what = "a GPU" if self._gpu else f"{self._share} free cores"
+            self._tell(f"{late} of {self.size} workers wait for a node with {what}; the others work without them")
+        self._reported = late
+
+    def _on(self, worker: _Worker) -> str:
+        return f" (on node {worker.about.node})" if self._several and worker.about is not None else ""
+
+    def _placed(self, error: CounterfoilError, worker: _Worker) -> CounterfoilError:
+        """The error, with the node it is of, where there are several."""
+        return type(error)(f"{error}{self._on(worker)}") if self._on(worker) else error
+
+    def _check_gpus(self, there: int) -> None:
+        """Refuse workers that would wait for a GPU for ever. On a cluster that is joined, nodes may be added later."""
+        asked = self._execution.workers
+        if not there and not (asked and self._execution.address):
+            advice = "give --device cpu, or add a node, or --workers to wait for nodes that are still to come"
+            raise UsageError(f"--device cuda with --executor ray: the cluster has no GPU; {advice}")
+        if asked and asked > there and not self._execution.address:
+            raise UsageError(f"--workers {asked}: every worker has a GPU of its own, and there are {there}; leave --workers out")
+
+    def _connect(self, **options: Any) -> None:
+        address, answered, refused = self._execution.address, False, self._ray.exceptions.RayError
+        try:
+            if address:
+                answered = knock(address)
+                self._ray.init(address=address, **options)
+            else:  # without an address Ray would join a cluster that is there, and refuse to be told how many cores it has
+                cores = max(self._execution.workers or 0, os.cpu_count() or 1)
+                options |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": _STORE}
+                self._ray.init(address="local", **options)
+        except (OSError, ValueError, RuntimeError, refused) as error:
+            advice = _WITH_TOKEN if answered or isinstance(error, refused) else "start it with 'ray start --head'"
+            raise UsageError(f"Ray cannot be reached at {address or 'this machine'}: {one_line(error)}; {advice}") from None
+
+
+def living(described: Sequence[Mapping[str, Any]]) -> list[Node]:
+    """The nodes that are there, out of what `ray.nodes` returns."""
+    held = [each.get("Resources", {}) for each in described if each.get("Alive")]
+    return [Node(int(each.get("CPU", 0)), int(each.get("GPU", 0))) for each in held]
+
+
+def share_of_cores(nodes: Sequence[Node], workers: int) -> int:
+    """Cores for each of `workers`: as many as can be while all of them find a node, none being shared by two."""
+    for share in range(sum(node.cores for node in nodes) // workers, 1, -1):
+        if sum(node.cores // share for node in nodes) >= workers:
+            return share
+    return 1
+
+
+def cores_per_gpu(nodes: Sequence[Node]) -> int:
+    """Cores for each GPU, on the node where they are fewest."""
+    return max(1, min((node.cores // node.gpus for node in nodes if node.gpus), default=1))
+
+
+def knock(address: str) -> bool:
+    """See that a head listens at HOST:PORT, because Ray itself would try for ever. Other addresses are left to Ray."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        return False
+    socket.create_connection((host, int(port)), timeout=KNOCK).close()
+    return True
+
+
+def _show_token(address: str | None) -> None:
+    """Have Ray show this machine's token, if there is one, to a head at HOST:PORT.
+
+    Starting a head turns tokens on where there is one, and starting a cluster for one process makes one. But Ray shows it by
+    itself to `auto` alone, and is refused elsewhere. A head that asks for none does not mind.
+    """
+    given = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    if address not in (None, "auto") and (given or (Path.home() / ".ray" / "auth_token").is_file()):
+        os.environ.setdefault(_MODE, "token")
+
+
+def _on_gpu(device: str) -> bool:
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda"):
+        raise UsageError(f"--device {device} with --executor ray: workers run on cpu or cuda")
+    if index:
+        raise UsageError(f"--device {device} with --executor ray: each worker gets a GPU of its own; give --device {kind}")
+    return kind == "cuda"
