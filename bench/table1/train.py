@@ -1,10 +1,10 @@
 """Trains what Table 1's first two rows need and nobody publishes: LeNet, the judges and the VQ autoencoders.
 
     python -m bench.table1.train lenet mnist-judge mnist-vq --mnist FOLDER [--device cuda] [--scale 1]
-    python -m bench.table1.train cifar-judge cifar-vq --cifar FOLDER [--packed FOLDER] [--goes-on] [--out FOLDER]
+    python -m bench.table1.train cifar-judge cifar-vq --cifar FOLDER [--resume] [--out FOLDER]
 
-`--scale 0.1` trains a tenth as long; `--goes-on` starts from the weights that are there, with a tenth of the rate, and with
-`--scale 0` only measures them. `--packed` takes CIFAR-10 as bench/table1/pack.py makes it. Weights go to bench/table1/weights;
+`--scale 0.1` trains a tenth as long; `--resume` starts from the weights that are there, with a tenth of the rate, and with
+`--scale 0` only measures them. Weights go to bench/table1/weights;
 what the test images show is printed.
 """
 
@@ -20,7 +20,6 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from bench.table1.models import WEIGHTS, Judge, LeNet
-from bench.table1.pack import unpacked
 from diffusers import VQModel
 from lab.training.data import augment
 from lab.training.formats import save_half
@@ -74,8 +73,7 @@ class Place:
     root: Path
     device: str = "cpu"
     scale: float = 1.0
-    packed: Path | None = None
-    goes_on: bool = False
+    resume: bool = False
     seconds: float = math.inf
     out: Path = WEIGHTS
 
@@ -86,14 +84,14 @@ def train(name: str, recipe: Recipe, place: Place) -> None:
     device = place.device
     images, labels = (each.to(device) for each in pictures(recipe.data, place, "train" if place.scale else "test"))
     model = recipe.build()
-    if place.goes_on:
+    if place.resume:
         _load(name, model, place.out)
     model = model.to(device).train()
     steps = max(20, round(recipe.steps * place.scale)) if place.scale else 0
-    rate = recipe.learning_rate / (10 if place.goes_on else 1)
+    rate = recipe.learning_rate / (10 if place.resume else 1)
     optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     if isinstance(model, VQModel):
-        loss = _reconstruction(model, starts=not place.goes_on)
+        loss = _reconstruction(model, starts=not place.resume)
     else:
         loss = _classification(model, distorts=recipe.distorts)
     began = time.monotonic()
@@ -127,9 +125,6 @@ def _warmth(done: float) -> float:
 
 def pictures(name: str, place: Place, split: str) -> tuple[Tensor, Tensor]:
     """All pictures of a set and their labels, as the product reads them.  # (N, 3, H, W) uint8, (N,)"""
-    if place.packed and name == "CIFAR10":
-        rows, labels = unpacked(place.packed, split)
-        return torch.from_numpy(rows), torch.from_numpy(labels)
     data = registry.create("dataset", f"torchvision-data:{name}", {"root": str(place.root), "split": split})
     samples = list(data)
     loaded = torch.stack([(data.load(sample, None) * 255).round().to(torch.uint8) for sample in samples])
@@ -213,15 +208,14 @@ def main() -> None:
     parser.add_argument("--cifar", default="data", type=str, help="folder with CIFAR-10's binary batches")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--scale", default=1.0, type=float)
-    parser.add_argument("--packed", type=Path, help="folder made by bench.table1.pack, instead of --cifar")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop a training after so long, however few its steps")
-    parser.add_argument("--goes-on", action="store_true", help="start from the weights that are there")
+    parser.add_argument("--resume", action="store_true", help="start from the weights that are there")
     parser.add_argument("--out", type=Path, default=WEIGHTS)
     given = parser.parse_args()
     for name in given.names:
         recipe = RECIPES[name]
         root = Path(given.mnist if recipe.data == "MNIST" else given.cifar).expanduser()
-        place = Place(root, given.device, given.scale, given.packed, given.goes_on, given.seconds, given.out)
+        place = Place(root, given.device, given.scale, given.resume, given.seconds, given.out)
         train(name, recipe, place)
 
 

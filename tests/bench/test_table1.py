@@ -64,7 +64,7 @@ def test_a_row_is_trained_run_and_printed_beside_the_published_one(
         place = train.Place(data, scale=count / recipe.steps, out=tmp_path / "weights")
         train.train(name, recipe, place)
     train.train(
-        "lenet", recipe := replace(train.RECIPES["lenet"], batch=32), replace(place, scale=20 / recipe.steps, goes_on=True)
+        "lenet", recipe := replace(train.RECIPES["lenet"], batch=32), replace(place, scale=20 / recipe.steps, resume=True)
     )
     said = capsys.readouterr().out
     assert "lenet: 100.00 % of 20 test images right" in said
