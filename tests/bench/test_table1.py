@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +24,10 @@ def digits(folder: Path) -> Path:
         images = np.zeros((count, 28, 28), dtype=np.uint8)
         for image, label in zip(images, labels, strict=True):
             image[4 + 2 * label : 9 + 2 * label, 8:20] = 255
-        (folder / f"{prefix}-images-idx3-ubyte.gz").write_bytes(
-            gzip.compress(struct.pack(">IIII", 2051, count, 28, 28) + images.tobytes())
-        )
-        (folder / f"{prefix}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(struct.pack(">II", 2049, count) + labels.tobytes()))
+        raw = folder / "MNIST" / "raw"
+        raw.mkdir(parents=True, exist_ok=True)
+        (raw / f"{prefix}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, count, 28, 28) + images.tobytes())
+        (raw / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, count) + labels.tobytes())
     return folder
 
 
