@@ -1,89 +1,100 @@
-"""Images a second of the engine against two straightforward loops over the same parts, in one run on one machine.
+"""Seconds of the engine alone for 8, 400 and 800 images, and per image at 50 steps, in one sitting on one machine.
 
-    python -m bench.engine [--images 64] [--budget 10] [--model NAME] [--generator NAME] … [--keep NAME]
+    python -m bench.engine [--device cuda] [--images 8 400 800] [--iterations 50] [--controls none path] [--loops] [--keep NAME]
 
-The loops are what one would write from the paper (`bench/fmr_setup.py`): render with a gradient, step, render again, ask the
-oracle. `one` takes an image at a time; `batched` takes 32 at a time and goes on until the last of them has ended. The model's
-outputs must be the data's classes in their order.
+The set-up is that of bench/fmr_setup.py: images in memory, nothing stored, every climb takes all steps. Seconds per image are
+what a long run takes more than a short one, so that choosing and capturing kernels falls out; a run of two steps warms up.
+With `--loops` the loops one would write from the paper are timed beside it: an image at a time, and batches of 32. `--small`
+takes tiny networks, to rehearse on a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Callable
+from typing import Any
 
 import torch
-from bench.fmr_setup import Parts, loop
+from bench.card import clear, timed
+from bench.fmr_setup import Parts, jobs, loop, parts
 from bench.results import add_keep, command, keep
 
-from counterfoil import protocols
-from counterfoil.engine.scheduler import Job
-from counterfoil.protocols.fmr.climbing import ClimbingSpace
+from counterfoil.core.spec import EngineSpec, SearchSpec
+from counterfoil.engine.scheduler import Engine, SearchResult
+
+LOOPS = {"one image at a time": 1, "batches of 32": 32}
 
 
-def engine(assembly: ClimbingSpace, jobs: list[Job]) -> int:
-    """The same by the engine."""
-    return sum(done.climbs[0].steps for done in assembly.new_engine().run(jobs))
+def engine_of(given: Parts, asked: argparse.Namespace, *, control: str, iterations: int) -> Engine:
+    """An engine as a run has it by default on the device."""
+    precision = "bf16" if asked.device == "cuda" else "float32"
+    return Engine(
+        given.model, given.generator, given.oracle, columns=list(range(1000)), device=asked.device,
+        search=SearchSpec(budget=iterations, control=control), layout=EngineSpec(precision=precision, compile=asked.compile),
+    )  # fmt: skip
 
 
-def timed(work: Callable[[], int]) -> tuple[float, int]:
-    began = time.perf_counter()
-    kept = work()
-    return time.perf_counter() - began, kept
+def check(done: list[SearchResult], iterations: int) -> None:
+    """End if a climb did not take all its steps: then less was timed than is said."""
+    short = [each.job.image_id for each in done if {climb.steps for climb in each.climbs} != {iterations}]
+    if short:
+        sys.exit(f"{short[0]} and {len(short) - 1} others did not take {iterations} steps")
+
+
+def engine_row(given: Parts, asked: argparse.Namespace, control: str) -> dict[str, Any]:
+    """Seconds for each number of images with one kind of control."""
+    clear(asked.device)
+    engine = engine_of(given, asked, control=control, iterations=asked.iterations)
+    engine.search = SearchSpec(budget=2, control=control)
+    list(engine.run(jobs(2 * engine.batch_size, given.size)))
+    engine.search = SearchSpec(budget=asked.iterations, control=control)
+    row: dict[str, Any] = {"what": "engine", "control": control}
+    seconds = {}
+    for count in sorted(asked.images):
+        work, done = jobs(count, given.size), list[SearchResult]()
+        seconds[count] = timed(lambda work=work, done=done: done.extend(engine.run(work)), asked.device)  # type: ignore[misc]
+        check(done, asked.iterations)
+        row[f"seconds for {count} images"] = seconds[count]
+    if len(seconds) > 1:
+        *_, few, many = sorted(seconds)
+        row["seconds per image"] = (seconds[many] - seconds[few]) / (many - few)
+    if asked.device == "cuda":
+        row["GiB"] = torch.cuda.max_memory_allocated() / 2**30
+    return {**row, "batch size": engine.batch_size}
+
+
+def loop_row(given: Parts, asked: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Seconds per image of a plain loop, over as many images as it takes at a time; 10 steps, which take the same time each."""
+    clear(asked.device)
+    batch, steps = LOOPS[name], min(asked.iterations, 10)
+    work, search = jobs(batch, given.size), SearchSpec(budget=steps, step=0.03, control="none")
+    loop(given, work, search.model_copy(update={"budget": 1}), batch=batch, device=asked.device)
+    seconds = timed(lambda: loop(given, work, search, batch=batch, device=asked.device), asked.device)
+    return {"what": name, "control": "none", "seconds per image": seconds / batch * asked.iterations / steps}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--images", type=int, default=64)
-    parser.add_argument("--budget", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=3)
-    for part, default in (("model", "lab:narrow"), ("generator", "lab:vqgan"), ("oracle", "lab:clip"), ("data", "lab:wardrobe")):
-        parser.add_argument(f"--{part}", default=default)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--images", type=int, nargs="+", default=[8, 400, 800])
+    parser.add_argument("--iterations", type=int, default=50)
+    parser.add_argument("--controls", nargs="+", choices=("none", "path", "distance"), default=["none", "path"])
+    parser.add_argument("--compile", action="store_true", help="as a run of many images does")
+    parser.add_argument("--loops", action="store_true", help="time plain loops as well")
+    parser.add_argument("--small", action="store_true", help="tiny networks, to rehearse")
     add_keep(parser)
-    given = parser.parse_args()
-    spec = protocols.parse(
-        {
-            "model": given.model,
-            "generator": given.generator,
-            "oracle": given.oracle,
-            "data": given.data,
-            "limit": given.images,
-            "search": {"budget": given.budget, "control": "none"},
-        }
-    )
-    assembly = ClimbingSpace.of(spec)
-    if assembly.columns != list(range(len(assembly.dataset.classes))):
-        sys.exit(f"the loops take outputs for classes, and {given.model} has them in another order than {given.data}")
-    parts = Parts(assembly.model, assembly.generator, assembly.oracle, assembly.size)
-    jobs = list(assembly.jobs(iter(assembly.dataset), lambda sample, problem: None))
-    ways: dict[str, Callable[[], int]] = {
-        "one image at a time": lambda: loop(parts, jobs, spec.search, batch=1, device="cpu"),
-        "batches of 32": lambda: loop(parts, jobs, spec.search, batch=32, device="cpu"),
-        "engine": lambda: engine(assembly, jobs),
-    }
-    engine(assembly, jobs[:8])  # warm up
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    steps = {}
-    for _ in range(given.repeats):  # in turns, so that a slow minute of the machine hits all of them
-        for name, work in ways.items():
-            took, steps[name] = timed(work)
-            seconds[name].append(took)
-    best = {name: min(times) for name, times in seconds.items()}
-    rows = [
-        {"what": name, "images/s": len(jobs) / took, "steps kept": steps[name], "times": best["one image at a time"] / took}
-        for name, took in best.items()
-    ]
-    print(f"{len(jobs)} images, budget {given.budget}, {torch.get_num_threads()} threads, torch {torch.__version__}")
-    for row in rows:
-        print("{what:<22} {images/s:7.2f} images/s   steps kept {steps kept:>6}   {times:.2f}x".format(**row))
-    if given.keep:
-        about = (
-            f"{given.generator}, {given.model} and {given.oracle} on {len(jobs)} images, {given.budget} steps, float32, best of "
-            f"{given.repeats}."
+    asked = parser.parse_args()
+    given = parts(asked.device, small=asked.small)
+    rows = []
+    for name, row in [(None, control) for control in asked.controls] + [(name, "") for name in LOOPS if asked.loops]:
+        rows.append(loop_row(given, asked, name) if name else engine_row(given, asked, row))
+        print(
+            "  ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in rows[-1].items())
         )
-        keep(given.keep, rows, command=command("bench.engine"), about=about)
+    if asked.keep:
+        networks = "tiny networks, a rehearsal" if asked.small else "VQGAN f16-16384 at 256 px, ResNet-50 and CLIP ViT-B/32"
+        about = f"FMR with {networks}, random weights, {asked.iterations} steps, images in memory, nothing stored."
+        keep(asked.keep, rows, command=command("bench.engine"), about=about)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def jobs(count: int, size: int) -> list[Job]:
 
 def loop(given: Parts, work: list[Job], search: SearchSpec, *, batch: int, device: str) -> int:
     """Algorithm 1 as one would write it down, `batch` images at a time until the last of them has ended. The steps kept."""
-    length = StepLength(search.step, search.norm, search.unit)
+    length = StepLength(search.step or given.generator.step_size, search.norm, search.unit)
     kept = 0
     for at in range(0, len(work), batch):
         some = work[at : at + batch]
