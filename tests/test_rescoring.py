@@ -31,7 +31,7 @@ def plain(rows, **changes):
 def test_the_same_model_says_the_same_of_the_stored_pictures(run):
     own = list(run.predictions())
     again = f"python:{FAKES}:TinyModel"
-    rescoring.score(run, PartSpec(name=again))
+    rescoring.score(run, PartSpec(name=again), again=True)
     stored = list(run.predictions())[len(own) :]
     assert plain(stored, confidence=0, truth=0, rank=0) == plain(own, confidence=0, truth=0)
     for told, before in zip(sorted(stored, key=repr), sorted(own, key=repr), strict=True):
@@ -40,7 +40,7 @@ def test_the_same_model_says_the_same_of_the_stored_pictures(run):
 
 def test_the_same_oracle_says_the_same_of_the_stored_pictures(run):
     own = list(run.verdicts())
-    rescoring.judge(run, PartSpec(name="daylight:"))
+    rescoring.judge(run, PartSpec(name="daylight:"), again=True)
     stored = list(run.verdicts())[len(own) :]
     assert plain(stored, score=0) == plain(own, score=0)
 
@@ -112,7 +112,7 @@ def test_results_follow_what_the_runs_own_oracle_says_later(tmp_path):
 
 def test_an_unfinished_run_gets_no_results_by_being_judged(run):
     (run.path / "results.json").unlink()
-    rescoring.judge(run, PartSpec(name="daylight:"))
+    rescoring.judge(run, PartSpec(name="daylight:"), again=True)
     assert run.results is None
 
 
@@ -163,3 +163,40 @@ def test_a_model_that_is_the_runs_oracle_is_recorded(twin):
     run.provenance = {**run.provenance, "parts": {"oracle": run.provenance["parts"]["model"]}}
     rescoring.score(run, PartSpec(name=oracle.name.removeprefix("classifier:")))
     assert [(each.role, "the run's oracle" in each.caution) for each in asked_of(run.path)] == [("model", True)]
+
+
+class Costly(TinyModel):
+    """Counts the images it is asked about, and fails after some."""
+
+    asked, fails_after = 0, 10**9
+
+    def logits(self, images):
+        if type(self).asked >= self.fails_after:
+            raise KeyboardInterrupt
+        type(self).asked += len(images)
+        return super().logits(images)
+
+
+def test_scoring_that_was_interrupted_resumes_and_a_repetition_asks_nothing(run, monkeypatch):
+    monkeypatch.setattr(Costly, "asked", 0)
+    monkeypatch.setattr(Costly, "fails_after", 24)
+    whole = rescoring.pictures_of(run)
+    with pytest.raises(KeyboardInterrupt):
+        rescoring.score(run, PartSpec(name="given:"), built=Costly(), name="costly")
+    assert len(list(run.predictions("costly"))) == Costly.asked == 24 < whole
+    monkeypatch.setattr(Costly, "fails_after", 10**9)
+    seen: list[int] = []
+    rescoring.score(run, PartSpec(name="given:"), built=Costly(), name="costly", watch=seen.append)
+    answers = list(run.predictions("costly"))
+    assert len(answers) == len({(each.trial_id, each.picture) for each in answers}) == whole == sum(seen)
+    before = Costly.asked
+    rescoring.score(run, PartSpec(name="given:"), built=Costly(), name="costly")
+    assert Costly.asked == before and len(list(run.predictions("costly"))) == whole
+
+
+def test_an_oracle_is_asked_again_where_it_abstained_alone(run):
+    name = f"python:{FAKES}:CommandedOracle"
+    rescoring.judge(run, PartSpec(name=name, options={"abstains": True}), name="later")
+    rows = len(list(run.verdicts("later")))
+    rescoring.judge(run, PartSpec(name=name, options={"abstains": True}), name="later")
+    assert len(list(run.verdicts("later"))) == 2 * rows

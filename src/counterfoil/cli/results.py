@@ -15,6 +15,7 @@ from counterfoil.core.spec import part
 from counterfoil.store import Run, open_run
 
 As = Annotated[Text, typer.Option("--as", help="Name its answers are kept under; by default its own.")]
+Again = Annotated[bool, typer.Option("--again", help="Ask about images that it has answered before, too.")]
 
 
 def score(
@@ -23,9 +24,12 @@ def score(
     settings: PartSettings = None,
     name: As = None,
     device: Device = "cpu",
+    again: Again = False,
     as_json: Json = None,
 ) -> None:
     """Ask another model about a run's images.
+
+    Interrupt it any time; the same command resumes it.
 
     \b
     counterfoil score runs/fmr-resnet50 --model timm:convnext_base
@@ -35,7 +39,7 @@ def score(
 
     results, stored = Results(as_json), open_run(run)
     with counting(model, rescoring.pictures_of(stored)) as watch:
-        rescoring.score(stored, part(model, settings), name=name, device=device, watch=watch, tell=_tell)
+        rescoring.score(stored, part(model, settings), name=name, device=device, again=again, watch=watch, tell=_tell)
     show(stored, results, model=name or model)
 
 
@@ -45,11 +49,12 @@ def judge(
     settings: PartSettings = None,
     name: As = None,
     device: Device = "cpu",
+    again: Again = False,
     as_json: Json = None,
 ) -> None:
     """Ask another oracle about a run's images.
 
-    The numbers are computed again with its verdicts.
+    The numbers are computed again with its verdicts. Interrupt it any time; the same command resumes it.
 
     \b
     counterfoil judge runs/fmr-resnet50 --oracle clip:other-clip/
@@ -59,7 +64,7 @@ def judge(
 
     results, stored = Results(as_json), open_run(run)
     with counting(oracle, rescoring.pictures_of(stored)) as watch:
-        rescoring.judge(stored, part(oracle, settings), name=name, device=device, watch=watch, tell=_tell)
+        rescoring.judge(stored, part(oracle, settings), name=name, device=device, again=again, watch=watch, tell=_tell)
     show(stored, results, oracle=name or oracle)
 
 

@@ -1,8 +1,10 @@
-"""Asks another model or another oracle about the pictures a run has stored, without making them again."""
+"""Ask another model or another oracle about the images a run has stored, without making them again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -26,7 +28,9 @@ from counterfoil.store.later import Asked, Role, asked_of, record
 Stored = tuple[Trial, Picture]
 Watch = Callable[[int], None]
 Tell = Callable[[str], None]
-BATCH = 8
+BATCHES = {"cpu": 8, "cuda": 32}  # images in one call
+READERS = 4
+CHUNK_ROWS = 512  # answers that a kill can lose at most
 _NO_RIVALS = ("oracle", "dataset", "encoder", "captioner", "rewriter")
 """Roles whose weights an oracle may have. All others are tested models, one of them a role of its own, and makers of pictures."""
 
@@ -42,11 +46,15 @@ def score(
     name: str | None = None,
     built: Model | None = None,
     device: str = "cpu",
-    watch: Watch = lambda pictures: None,
+    again: bool = False,
+    watch: Watch = lambda images: None,
     tell: Tell = lambda line: None,
 ) -> None:
-    """Put a model's predictions beside the run's own, under its name or another that is given. `built` is the model itself
-    where `asked` only names it. UsageError if answers of another model would have that name too."""
+    """Put a model's predictions beside the run's own, under its name or another that is given.
+
+    `built` is the model itself where `asked` only names it. Images that it has classified before are left out, so that an
+    interrupted call resumes; with `again` it is asked about all. UsageError if another model's answers go by that name.
+    """
     _check_has_pictures(run)
     model = _part("model", asked, device) if built is None else built
     later = _asked(run, model, "model", asked, name or asked.name, tell)
@@ -58,10 +66,11 @@ def score(
         looks = reader.looks(pictures, [trial.label for trial, _ in stored])
         return [recorded(trial.trial_id, picture, later.name, look) for (trial, picture), look in zip(stored, looks, strict=True)]
 
-    with ReadRun(run.path).appending() as part:
+    with ReadRun(run.path).appending(chunk_rows=CHUNK_ROWS) as part:
         record(run.path, later)
-        for stored, pictures in _batches(run):
-            part.add(predictions=predict(stored, pictures.to(device)))
+        done = set() if again else {(each.trial_id, each.picture) for each in run.predictions(later.name)}
+        for stored, pictures in _batches(run, done, device, watch):
+            part.add(predictions=predict(stored, pictures))
             watch(len(stored))
 
 
@@ -71,10 +80,11 @@ def judge(
     *,
     name: str | None = None,
     device: str = "cpu",
-    watch: Watch = lambda pictures: None,
+    again: bool = False,
+    watch: Watch = lambda images: None,
     tell: Tell = lambda line: None,
 ) -> None:
-    """Put an oracle's verdicts beside the run's own, as `score` does a model's predictions."""
+    """Put an oracle's verdicts beside the run's own, as `score` does predictions; it is asked again where it abstained."""
     _check_has_pictures(run)
     oracle = _part("oracle", asked, device).bind(run.classes)
     later = _asked(run, oracle, "oracle", asked, name or asked.name, tell)
@@ -89,10 +99,12 @@ def judge(
             Verdict(trial.trial_id, picture, later.name, *answer) for (trial, picture), answer in zip(stored, said, strict=False)
         ]
 
-    with ReadRun(run.path).appending() as part:
+    with ReadRun(run.path).appending(chunk_rows=CHUNK_ROWS) as part:
         record(run.path, later)
-        for stored, pictures in _batches(run):
-            part.add(verdicts=decide(stored, pictures.to(device)))
+        answers = () if again else run.verdicts(later.name)
+        done = {(each.trial_id, each.picture) for each in answers if each.keeps_label is not None}
+        for stored, pictures in _batches(run, done, device, watch):
+            part.add(verdicts=decide(stored, pictures))
             watch(len(stored))
 
 
@@ -164,9 +176,25 @@ def _stored(run: Run) -> Iterator[Stored]:
             yield trial, "made"
 
 
-def _batches(run: Run) -> Iterator[tuple[list[Stored], Tensor]]:
-    """Always the same number of pictures, the last ones repeated, so that an answer does not depend on its neighbours."""
-    stored = _stored(run)
-    while batch := list(islice(stored, BATCH)):
-        pictures = [images.read(run.picture(trial, picture)) for trial, picture in batch]
-        yield batch, torch.stack(pictures + pictures[-1:] * (BATCH - len(pictures)))
+def _batches(run: Run, done: Collection[tuple[str, str]], device: str, watch: Watch) -> Iterator[tuple[list[Stored], Tensor]]:
+    """The images that are not `done`, read in threads while the batch before is asked about.
+
+    Always the same number of images, the last ones repeated, so that an answer does not depend on its neighbours.
+    """
+    size = BATCHES["cpu" if torch.device(device).type == "cpu" else "cuda"]
+    left = (each for each in _stored(run) if (each[0].trial_id, each[1]) not in done)
+    watch(len(done))
+
+    def read(entry: Stored) -> Tensor:
+        return images.read(run.picture(*entry))
+
+    with ThreadPoolExecutor(READERS, thread_name_prefix="read") as pool:
+        ahead: deque[tuple[list[Stored], Iterator[Tensor]]] = deque()
+        while True:
+            while len(ahead) < 2 and (batch := list(islice(left, size))):
+                ahead.append((batch, pool.map(read, batch)))
+            if not ahead:
+                return
+            batch, found = ahead.popleft()
+            pictures = list(found)
+            yield batch, torch.stack(pictures + pictures[-1:] * (size - len(pictures))).to(device)
