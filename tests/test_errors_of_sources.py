@@ -91,5 +91,5 @@ def test_a_hash_without_quotes_is_a_number(tmp_path):
     from tests.parts.models import programs
 
     file = programs.onnx_file(tmp_path / "m.onnx")
-    with pytest.raises(BadSpec, match="12345678, a number; write the hash in quotes"):
+    with pytest.raises(BadSpec, match="got 12345678; write a hash of digits in quotes"):
         registry.create("model", f"onnx:{file}", {"sha256": 12345678})

@@ -14,7 +14,7 @@ from counterfoil.cli import demo as command
 from counterfoil.cli.app import app
 from counterfoil.core.errors import UsageError
 from counterfoil.metrics.estimate import Estimate
-from counterfoil.parts import registry, weights
+from counterfoil.parts import hub, registry
 from counterfoil_lab.demo import _cell
 
 
@@ -49,10 +49,10 @@ class Mine:
 
 
 def test_a_folder_of_the_lab_goes_by_name() -> None:
-    assert weights.bundled("lab:rewriter").endswith("weights/rewriter")
-    assert weights.bundled("org/name") == "org/name"
+    assert hub.bundled("lab:rewriter").endswith("weights/rewriter")
+    assert hub.bundled("org/name") == "org/name"
     with pytest.raises(UsageError, match="did you mean 'rewriter'"):
-        weights.bundled("lab:rewritter")
+        hub.bundled("lab:rewritter")
 
 
 def test_the_wardrobe_travels_to_other_processes() -> None:

@@ -46,13 +46,13 @@ def _pt2(folder: Path, stack: ExitStack) -> Any:
 
 
 def _clip(folder: Path, stack: ExitStack) -> Any:
-    from tests.oracles.conftest import save_clip
+    from tests.parts.oracles.conftest import save_clip
 
     return f"clip:{save_clip(folder)}", {}
 
 
 def _openclip(folder: Path, stack: ExitStack) -> Any:
-    from tests.oracles.conftest import save_openclip
+    from tests.parts.oracles.conftest import save_openclip
 
     return f"openclip:{save_openclip(folder)}", {}
 
@@ -62,7 +62,7 @@ def _openclip_model(folder: Path, stack: ExitStack) -> Any:
 
 
 def _vlm(folder: Path, stack: ExitStack) -> Any:
-    from tests.oracles import small_vlm
+    from tests.parts.oracles import small_vlm
 
     return f"vlm:{small_vlm.saved(folder)}", {}
 

@@ -16,7 +16,7 @@ Made = tuple[str, dict[str, Any]]
 Recipe = Callable[[Path, ExitStack], Made]
 """Writes what a part is made of into a folder; what has to stay open for it, such as a server, goes onto the stack."""
 
-OWN = ("counterfoil.", "counterfoil_brightness:")  # this package and the plug-in beside the tests, not what else is installed
+OWN = ("counterfoil.", "counterfoil_lab.", "counterfoil_brightness:")  # not what else is installed
 
 RECIPES: dict[tuple[str, str], Recipe] = {
     **models.RECIPES,

@@ -1,23 +1,26 @@
-"""Loads what transformers saves: a folder in its layout, or a repository on the hub.
+"""Models as transformers and diffusers save them: a folder, or a repository on the hub, complete and in safe files.
 
 Nothing in a repository is run: models whose code comes with their weights are refused. Weights that do not fill the
-whole model are refused too, where transformers itself would fill the rest with random numbers and go on.
+whole model are refused too, where the libraries themselves would fill the rest with random numbers and carry on.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
-from PIL import Image
 
-from counterfoil.core.errors import BadPart, BadWeights, one_line
-from counterfoil.parts import weights
+from counterfoil.core.errors import BadPart, BadWeights
+from counterfoil.core.tables import BadJson, read_json
+from counterfoil.parts import hub, weights
 
+CONFIG = "config.json"
+DIFFUSERS_WEIGHTS = "diffusion_pytorch_model.safetensors"
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json")
 
@@ -29,7 +32,7 @@ class Pretrained:
         if not name:
             raise BadPart(f"{kind}: name a local folder or a hub repository, as in {kind}:{example}")
         self.name = f"{kind}:{name}"
-        self.folder = weights.local_folder(name)
+        self.folder = hub.local_folder(name)
         self.revision = revision
         if self.folder is not None and not (self.folder / "config.json").is_file():
             raise BadPart(f"{self.name}: the folder has no config.json; save model and processor with save_pretrained")
@@ -48,9 +51,7 @@ class Pretrained:
 
     def check_hash(self, sha256: str) -> None:
         """Raise BadWeights unless the weights, which have to be one file, have this SHA-256."""
-        file = (
-            weights.find(self.folder) if self.folder else weights.from_hub(self._repository, WEIGHT_FILES, revision=self.revision)
-        )
+        file = weights.find(self.folder) if self.folder else self._file(WEIGHT_FILES)
         if file.suffix == ".json":
             raise BadWeights(f"{self.name}: its weights are in several files, which no one hash describes; leave sha256 out")
         weights.check_hash(file, sha256)
@@ -76,10 +77,9 @@ class Pretrained:
 
     def _check_complete(self, report: Mapping[str, Any], kind: str) -> None:
         """Raise BadWeights if transformers had to fill in anything."""
-        unfit = {key: f"{key} of another shape ({_sizes(*shapes)})" for key, *shapes in report["mismatched_keys"]}
-        problems = [f"lack {key}" for key in sorted(report["missing_keys"]) if key not in unfit] + [
-            f"have {text}" for _, text in sorted(unfit.items())
-        ]
+        unfit = {key[0]: described_key(key) for key in report["mismatched_keys"]}
+        problems = [f"lack {key}" for key in sorted(report["missing_keys"]) if key not in unfit]
+        problems += [f"have another shape of {text}" for _, text in sorted(unfit.items())]
         if problems:
             more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
             raise BadWeights(
@@ -96,72 +96,139 @@ class Pretrained:
         # Left out, the library would ask on the terminal whether to run a repository's code.
         return {"trust_remote_code": False, **({"revision": self.revision} if self.revision else {})}
 
+    def _file(self, names: Sequence[str]) -> Path:
+        return hub.hub_file(self._repository, names, revision=self.revision)
+
     def _read_config(self) -> dict[str, Any]:
         from transformers import CONFIG_MAPPING
 
-        file = (
-            self.folder / "config.json"
-            if self.folder
-            else weights.from_hub(self._repository, ("config.json",), revision=self.revision)
-        )
-        try:
-            config = json.loads(Path(file).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise BadWeights(f"{file}: cannot be read as JSON ({one_line(error)}); download it again") from None
-        kind = config.get("model_type") if isinstance(config, dict) else None
+        config = read_config(self.folder / CONFIG if self.folder else self._file((CONFIG,)))
+        kind = config.get("model_type")
         if kind not in CONFIG_MAPPING:
-            own = isinstance(config, dict) and "auto_map" in config
+            own = "auto_map" in config
             cause = "it needs code of its own, which is never run" if own else "transformers does not know it"
             raise BadPart(f"{self.name}: its config.json names the model type {kind!r}; {cause}")
-        return dict(config)
+        return config
 
     @contextlib.contextmanager
     def _reading(self, file: str) -> Iterator[None]:
-        reading = weights.loading(self.folder) if self.folder else weights.hub_access(self._repository, file)
-        with reading, quiet():
+        reading = weights.loading(self.folder) if self.folder else hub.hub_access(self._repository, file)
+        with reading, hub.quiet():
             yield
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """A configuration, and weights that are safe to read."""
+
+    folder: Path
+    config: dict[str, Any]
+    weights: Path
+
+
+class Network:
+    """A network of diffusers that is only asked: frozen, with the hash of the file it came from."""
+
+    def __init__(self, network: Any, *, sha256: str = "") -> None:
+        self.network = network.eval().requires_grad_(False)
+        self.sha256 = sha256
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move the network."""
+        self.network.to(device)
+        return self
+
+    def provenance(self) -> dict[str, str]:
+        """The network's class, the hash of its weights and the library that runs it."""
+        library = f"diffusers {version('diffusers')}"
+        return {"network": type(self.network).__name__, "weights": self.sha256, "library": library}
+
+
+def find_checkpoint(name: str, *, revision: str | None = None, subfolder: str | None = None) -> Checkpoint:
+    """The checkpoint in a local folder, or of a hub id such as `stabilityai/sd-vae-ft-mse`."""
+    prefix = f"{subfolder}/" if subfolder else ""
+    folder = hub.hub_folder(name, [prefix + CONFIG, prefix + DIFFUSERS_WEIGHTS], revision=revision)
+    return open_checkpoint(folder / subfolder if subfolder else folder)
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """The checkpoint in a folder in diffusers layout."""
+    if not (folder / CONFIG).is_file():
+        raise BadWeights(f"{folder}: no {CONFIG} in it; give a folder in diffusers layout, or subfolder= if it lies deeper")
+    config = read_config(folder / CONFIG)
+    if not (folder / DIFFUSERS_WEIGHTS).is_file():
+        for other in sorted(folder.iterdir()):
+            if other.suffix in hub.PICKLES:
+                raise hub.pickled(other, DIFFUSERS_WEIGHTS)
+        raise BadWeights(f"{folder}: no {DIFFUSERS_WEIGHTS} in it; weights are read from that one file, and from no pickle")
+    return Checkpoint(folder, config, folder / DIFFUSERS_WEIGHTS)
+
+
+def load_checkpoint(found: Checkpoint, sha256: str | None = None) -> Any:
+    """The network of a checkpoint in float32, every one of its weights from the file."""
+    import diffusers
+
+    weights.load_state(found.weights, sha256)  # a wrong hash or a broken file is named before the library sees it
+    with weights.loading(found.weights), hub.quiet():
+        return load_network(getattr(diffusers, found.config["_class_name"]), found.folder, what=str(found.weights))
+
+
+def load_network(
+    network: Any, folder: Path, *, dtype: torch.dtype = torch.float32, variant: str | None = None, what: str = ""
+) -> Any:
+    """A network of diffusers or transformers, frozen, every one of its weights from the file."""
+    own = network.__module__.startswith("diffusers.models")  # transformers leaves out old keys by itself
+    loaded, report = network.from_pretrained(
+        str(folder),
+        dtype=dtype,
+        use_safetensors=True,  # never a pickle
+        local_files_only=True,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # they are refused below, by name
+        **({"low_cpu_mem_usage": False} if own else {}),  # otherwise it asks for accelerate; files of this size gain nothing
+        **({"variant": variant} if variant is not None else {}),
+    )
+    for problem in ("missing_keys", "mismatched_keys", *(("unexpected_keys",) if own else ())):
+        keys = sorted(map(described_key, report[problem]))
+        if keys:  # the library would fill them with random numbers, or leave them out
+            raise BadWeights(
+                f"{what or folder}: {len(keys)} {problem.replace('_', ' ')}, {keys[0]} among them; "
+                "config.json and weights do not belong together"
+            )
+    if own and any(weight.dtype != dtype for weight in loaded.parameters()):
+        loaded.to(dtype)  # older versions know the option by another name
+    return loaded.eval().requires_grad_(False)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A configuration: one JSON object."""
+    try:
+        values = read_json(path)
+    except BadJson as error:
+        raise BadWeights(f"{error}; download it again") from None
+    if not isinstance(values, dict):
+        raise BadWeights(f"{path}: a configuration is a JSON object, got {type(values).__name__}; download it again")
+    return values
+
+
 def dtype_named(name: str, *, what: str) -> torch.dtype:
-    """The number format that an option names; `what` is the part, for errors."""
+    """The dtype that an option names; `what` is the part, for errors."""
     if name not in DTYPES:
         raise BadPart(f"{what}: dtype is one of {', '.join(DTYPES)}, got {name!r}")
     return DTYPES[name]
 
 
 def account_of(model: Any, name: str) -> dict[str, str]:
-    """What a part made of a model of transformers says of itself: library, source and weights."""
-    import transformers
-
-    return {"library": f"transformers {transformers.__version__}", "source": name, "weights": weights.fingerprint(model)}
+    """Provenance of a part made of a model of transformers: library, source and weights."""
+    return {"library": f"transformers {version('transformers')}", "source": name, "weights": weights.fingerprint(model)}
 
 
-def chat_inputs(processor: Any, image: Image.Image, question: str) -> Any:
-    """What a model that chats is given for a picture and a question."""
-    content = [{"type": "image", "image": image}, {"type": "text", "text": question}]
-    return processor.apply_chat_template(
-        [{"role": "user", "content": content}],
-        add_generation_prompt=True,
-        tokenize=True,
-        return_dict=True,
-        return_tensors="pt",
-    )
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Loading without the library's progress bars and reports; errors still come through."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
+def described_key(key: Any) -> str:
+    """A weight's name, with the two shapes where it has another than the network's."""
+    if not isinstance(key, tuple | list):
+        return str(key)
+    name, *shapes = key
+    return f"{name} ({' for '.join('×'.join(map(str, shape)) for shape in shapes)})"
 
 
 def _wanted(loader: Any) -> str:
@@ -170,7 +237,3 @@ def _wanted(loader: Any) -> str:
         "AutoModelForImageTextToText": "one that answers questions about pictures",
     }
     return kinds.get(loader.__name__, "of the kind that is needed")
-
-
-def _sizes(*shapes: Any) -> str:
-    return " for ".join("×".join(map(str, shape)) for shape in shapes)

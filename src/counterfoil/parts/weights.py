@@ -11,7 +11,6 @@ import pickle
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -56,23 +55,6 @@ def find(path: str | Path) -> Path:
         return others[0]
     held = f"several weight files ({', '.join(file.name for file in others[:3])}, …)" if others else "no weight file"
     raise BadWeights(f"{path}: holds {held}; name the one to use, or call it {PREFERRED[0]}")
-
-
-def bundled(name: str) -> str:
-    """Return the folder that `package:model` stands for, as in `lab:rewriter`, if an installed package has such models."""
-    kind, colon, rest = name.partition(":")
-    folders = {entry.name: entry for entry in entry_points(group="counterfoil.folders")} if colon else {}
-    return str(folders[kind].load()(rest)) if kind in folders else name
-
-
-def local_folder(name: str) -> Path | None:
-    """The folder called `name`, or None where the name can only be meant for the hub or a library."""
-    folder = Path(name).expanduser()
-    if name and folder.is_dir():
-        return folder
-    if name.startswith((".", "/", "~")):
-        raise BadWeights(f"{name}: no such folder")
-    return None
 
 
 def load_state(path: str | Path, sha256: str | None = None) -> State:
@@ -140,44 +122,6 @@ def modules_of(part: Any) -> Iterator[nn.Module]:
             waiting.extend((each, depth) for each in held.values())
         elif hasattr(held, "__dict__"):
             waiting.extend((each, depth + 1) for each in vars(held).values())
-
-
-def from_hub(repository: str, names: Sequence[str] = PREFERRED, *, revision: str | None = None) -> Path:
-    """The first of `names` that a hub repository has, from the local cache or downloaded."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
-    away: Exception | None = None
-    with hub_access(repository, names[0]):
-        for name in names:
-            try:
-                # With the hub out of reach, others may still be in the cache; asking the hub again would take half a minute.
-                return Path(hf_hub_download(repository, name, revision=revision, local_files_only=away is not None))
-            except LocalEntryNotFoundError as error:
-                away = away or error
-            except EntryNotFoundError:
-                if name == names[-1]:
-                    raise BadWeights(f"{repository}: has none of the weight files {', '.join(names)}") from None
-        if away is not None:
-            raise away
-    raise BadWeights(f"{repository}: no weight file was asked for")
-
-
-@contextmanager
-def hub_access(repository: str, file: str) -> Iterator[None]:
-    """Turn what goes wrong between here and the hub into one line that says which file is needed and where it goes."""
-    from huggingface_hub import constants
-
-    try:
-        yield
-    except CounterfoilError:
-        raise
-    except (OSError, ValueError) as error:  # the hub's own errors are of these two kinds
-        raise BadWeights(
-            f"{repository}: {file} is not in the cache ({constants.HF_HUB_CACHE}) and not to be had from the hub "
-            f"({one_line(error, 80)}); where there is a network run 'hf download {repository}' and copy that folder of "
-            "the cache here, or give a local folder"
-        ) from None
 
 
 @contextmanager

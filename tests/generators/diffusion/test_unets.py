@@ -202,5 +202,5 @@ def test_a_scheduler_of_another_family_is_refused(broken: Path) -> None:
     with pytest.raises(BadPart, match="describes no noise by betas"):
         diffusion(str(broken))
     (broken / "scheduler" / "scheduler_config.json").write_text("{not json")
-    with pytest.raises(BadWeights, match="cannot be read as JSON"):
+    with pytest.raises(BadWeights, match="not JSON"):
         diffusion(str(broken))

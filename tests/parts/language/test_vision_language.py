@@ -9,7 +9,7 @@ import torch
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import registry
-from tests.oracles.small_vlm import saved
+from tests.parts.oracles.small_vlm import saved
 
 
 @pytest.mark.xdist_group("vlm")

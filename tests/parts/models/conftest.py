@@ -8,7 +8,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
 
-from tests.oracles.conftest import clip_folder, openclip_folder, siglip_folder
+from tests.parts.oracles.conftest import clip_folder, openclip_folder, siglip_folder
 
 __all__ = ["clip_folder", "openclip_folder", "siglip_folder"]  # fixtures that are also needed here
 

@@ -114,7 +114,7 @@ def test_weights_of_another_shape_are_refused(vit: Path, tmp_path: Path) -> None
     state = load_file(tmp_path / "odd" / "model.safetensors")
     state["classifier.weight"] = torch.zeros(5, 7)
     save_file(state, tmp_path / "odd" / "model.safetensors", {"format": "pt"})
-    with pytest.raises(BadWeights, match=r"the weights have classifier\.weight of another shape \(5×7 for 5×32\)"):
+    with pytest.raises(BadWeights, match=r"the weights have another shape of classifier\.weight \(5×7 for 5×32\)"):
         hf_model(str(tmp_path / "odd"))
 
 

@@ -18,7 +18,7 @@ from counterfoil.core.tables import read_bytes
 from counterfoil.parts import images, labels
 from counterfoil.parts.contracts import Sample
 from counterfoil.parts.datasets.image_set import ImageSet, index
-from counterfoil.parts.weights import local_folder
+from counterfoil.parts.hub import local_folder
 
 
 class TableReader:

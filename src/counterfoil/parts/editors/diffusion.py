@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts import pipelines, weights
+from counterfoil.parts import pipelines, pretrained, weights
 from counterfoil.parts.fast import coders, dtypes
 from counterfoil.parts.fast.unets import BY_DEVICE, AcceleratedNetwork
 
@@ -54,8 +54,8 @@ class Diffusion(nn.Module):
             library, kind = components.get(part, ("", "none"))
             if kind != wanted:
                 raise BadPart(f"{what}: its {part} is a {kind}; Stable Diffusion 1.x and 2.x have a {wanted}")
-            networks[part] = pipelines.load_network(pipelines.network_class(library, kind), folder / part)
-        scheduler = pipelines.read_config(folder / "scheduler" / "scheduler_config.json")
+            networks[part] = pretrained.load_network(pipelines.network_class(library, kind), folder / part)
+        scheduler = pretrained.read_config(folder / "scheduler" / "scheduler_config.json")
         return cls(**networks, tokenizer=pipelines.load_tokenizer(folder / "tokenizer"), scheduler=scheduler)
 
     @property

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart, BadWeights, UnknownName
-from counterfoil.parts import weights
+from counterfoil.parts import hub, weights
 from counterfoil.parts.contracts import Trait
 from counterfoil.parts.models.preprocessing import Preprocessing, Resizing
 
@@ -26,7 +26,7 @@ def load(name: str, *, sha256: str | None = None) -> OpenClipEncoder:
 
     if not name:
         raise BadPart("openclip: name a model, as in openclip:ViT-B-32/openai")
-    folder = weights.local_folder(name)
+    folder = hub.local_folder(name)
     settings: dict[str, Any] = {}
     if folder is not None:
         source, file = f"local-dir:{folder}", weights.find(folder)
@@ -34,9 +34,9 @@ def load(name: str, *, sha256: str | None = None) -> OpenClipEncoder:
             raise BadPart(f"openclip:{name}: the folder has no open_clip_config.json")
     elif name.startswith("hf-hub:"):
         repository = name.removeprefix("hf-hub:")
-        weights.from_hub(repository, ("open_clip_config.json",))
+        hub.hub_file(repository, ("open_clip_config.json",))
         source = name
-        file = weights.from_hub(repository, ("open_clip_model.safetensors", "open_clip_pytorch_model.bin"))
+        file = hub.hub_file(repository, ("open_clip_model.safetensors", "open_clip_pytorch_model.bin"))
     else:
         source, file, settings = _published(name)
     if sha256 is not None:
@@ -119,7 +119,7 @@ def _published(name: str) -> tuple[str, Path, dict[str, Any]]:
     # `hf_hub` is the repository's two names, and perhaps a file's.
     repository = "/".join(str(published["hf_hub"]).split("/")[:2]) if published.get("hf_hub") else str(published.get("url"))
     named = str(published.get("hf_hub") or "").removeprefix(repository).strip("/") or "open_clip_model.safetensors"
-    with weights.hub_access(repository, f"{named}, the weights of {name},"):
+    with hub.hub_access(repository, f"{named}, the weights of {name},"):
         file = Path(open_clip.download_pretrained(published))
     keys = ("mean", "std", "interpolation", "resize_mode")
     # Weights trained with the quick GELU are wrong without it; open_clip itself only warns.

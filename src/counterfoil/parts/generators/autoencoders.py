@@ -14,17 +14,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart, BadSpec
-from counterfoil.parts import weights
+from counterfoil.parts import pretrained, weights
 from counterfoil.parts.fast.coders import FastDecoder, FastEncoder, build_decoder, build_encoder
 from counterfoil.parts.fast.codes import nearest_codes
-from counterfoil.parts.generators import checkpoints
 from counterfoil.parts.generators.latent import LatentGenerator, Space
 from counterfoil.parts.generators.sides import check_side, must_divide
 
 PLACEHOLDER = 32  # the sample_size diffusers writes into a config when nobody gave one
 
 
-class DiffusersAutoencoder(checkpoints.Network):
+class DiffusersAutoencoder(pretrained.Network):
     """What the three networks have in common: range and sizes."""
 
     blocks: ClassVar[str] = "block_out_channels"
@@ -139,7 +138,7 @@ def autoencoder(
     `size` is the side of the pictures, by default the network's own; `sha256` is checked against the weight file;
     `revision` and `subfolder` (as in `vae`) say where on the hub, or in the folder, the network is.
     """
-    found = checkpoints.find(rest, revision=revision, subfolder=subfolder)
+    found = pretrained.find_checkpoint(rest, revision=revision, subfolder=subfolder)
     kind = NETWORKS.get(str(found.config.get("_class_name")))
     if kind is None:
         raise BadPart(
@@ -149,7 +148,7 @@ def autoencoder(
     channels = found.config.get("in_channels", 3), found.config.get("out_channels", 3)
     if channels != (3, 3):
         raise BadPart(f"{found.folder}: takes {channels[0]} channels and gives {channels[1]}; pictures have three")
-    loaded = kind(checkpoints.load(found, sha256), sha256=weights.file_sha256(found.weights))
+    loaded = kind(pretrained.load_checkpoint(found, sha256), sha256=weights.file_sha256(found.weights))
     return LatentGenerator(loaded, space=space, size=_side(size, found.config.get("sample_size"), factor=loaded.factor))
 
 

@@ -37,10 +37,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from counterfoil.core.errors import BadPart, BadSpec, BadWeights
-from counterfoil.parts import imagenet, weights
+from counterfoil.parts import hub, imagenet, pretrained, weights
 from counterfoil.parts.contracts import State
 from counterfoil.parts.fast import unets
-from counterfoil.parts.generators import checkpoints, draws
+from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.straight import straight_through
 
 Noising = Literal["random", "inversion"]
@@ -319,12 +319,12 @@ def class_names(given: Sequence[str] | str | None, count: int | None, *, what: s
 SCHEDULER = "scheduler_config.json"
 FILES = [
     *(f"{folder}{SCHEDULER}" for folder in ("", "scheduler/")),
-    *(f"{folder}{name}" for folder in ("", "unet/") for name in (checkpoints.CONFIG, checkpoints.WEIGHTS)),
+    *(f"{folder}{name}" for folder in ("", "unet/") for name in (pretrained.CONFIG, pretrained.DIFFUSERS_WEIGHTS)),
 ]
 """A pipeline keeps its network and its scheduler in folders of their own; old ones keep both at the top."""
 
 
-class UNetDenoiser(checkpoints.Network):
+class UNetDenoiser(pretrained.Network):
     """A diffusers UNet2DModel."""
 
     def __init__(self, network: Any, process: Process, *, sha256: str = "") -> None:
@@ -371,12 +371,12 @@ def diffusion(
     the cost, full. `classes` are the names of a class-conditional network's classes in its own order, or "imagenet".
     """
     denoising = Denoising(strength=strength, steps=steps, steps_per_level=steps_per_level, noising=noising, gradient=gradient)
-    folder = checkpoints.folder_of(rest, FILES, revision=revision)
+    folder = hub.hub_folder(rest, FILES, revision=revision)
     nested = folder / "unet"
-    found = checkpoints.open_folder(nested if nested.is_dir() else folder)
+    found = pretrained.open_checkpoint(nested if nested.is_dir() else folder)
     _check(found)
     process = read_scheduler(folder)
-    denoiser = UNetDenoiser(checkpoints.load(found, sha256), process, sha256=weights.file_sha256(found.weights))
+    denoiser = UNetDenoiser(pretrained.load_checkpoint(found, sha256), process, sha256=weights.file_sha256(found.weights))
     return DiffusionGenerator(denoiser, denoising, classes=class_names(classes, denoiser.classes, what=f"diffusion:{rest}"))
 
 
@@ -387,7 +387,7 @@ def read_scheduler(folder: Path) -> Process:
     path = next((place for place in (folder / "scheduler" / SCHEDULER, folder / SCHEDULER) if place.is_file()), None)
     if path is None:
         raise BadWeights(f"{folder}: no {SCHEDULER} in it or in its folder scheduler; give the folder of a whole pipeline")
-    config = checkpoints.read_json(path)
+    config = pretrained.read_config(path)
     if not {"beta_schedule", "beta_start", "trained_betas"} & set(config):
         raise BadPart(f"{path}: describes no noise by betas; schedulers of the DDPM and DDIM family can be used")
     # Only the settings of training count, and schedulers of that family write them alike: how to sample is decided here.
@@ -396,7 +396,7 @@ def read_scheduler(folder: Path) -> Process:
     return Process(scheduler.alphas_cumprod.float(), scheduler.config.prediction_type, limit)
 
 
-def _check(found: checkpoints.Checkpoint) -> None:
+def _check(found: pretrained.Checkpoint) -> None:
     config = found.config
     if config.get("_class_name") != "UNet2DModel":
         raise BadPart(f"{found.folder}: config.json names the class {config.get('_class_name')!r}; a UNet2DModel is needed")

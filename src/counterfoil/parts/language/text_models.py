@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart, RunFailed
-from counterfoil.parts import weights
+from counterfoil.parts import hub, weights
 from counterfoil.parts.batches import in_batches
 from counterfoil.parts.http import Endpoint, EndpointOptions
+from counterfoil.parts.hub import quiet
 from counterfoil.parts.language.caption_checks import Fault
-from counterfoil.parts.pretrained import Pretrained, account_of, quiet
+from counterfoil.parts.pretrained import Pretrained, account_of
 
 EXAMPLE = "meta-llama/Llama-3.2-1B-Instruct"
 MAX_ANSWER = 20_000  # characters of an endpoint's answer; the rest is cut off
@@ -75,7 +76,7 @@ def load_causal(name: str, *, dtype: torch.dtype = torch.float32, revision: str 
     """The causal language model and tokenizer of a folder or hub repository, and its location."""
     import transformers
 
-    source = Pretrained("llm", weights.bundled(name.removeprefix("llm:")), revision=revision, example=EXAMPLE)
+    source = Pretrained("llm", hub.bundled(name.removeprefix("llm:")), revision=revision, example=EXAMPLE)
     model = source.model(transformers.AutoModelForCausalLM, dtype=dtype)
     tokenizer = source.processor(transformers.AutoTokenizer, "tokenizer.json")
     if tokenizer.pad_token_id is None:

@@ -17,7 +17,7 @@ from counterfoil.core.errors import BadPart
 from counterfoil.parts.http import EndpointOptions
 from counterfoil.parts.images import png, to_uint8
 from counterfoil.parts.language.text_models import ChatEndpoint
-from counterfoil.parts.pretrained import Pretrained, account_of, chat_inputs, dtype_named
+from counterfoil.parts.pretrained import Pretrained, account_of, dtype_named
 
 EXAMPLE = "llava-hf/llava-1.5-7b-hf"
 MAX_ANSWER = 2_000  # characters of an answer; the rest is cut off
@@ -180,3 +180,15 @@ class HttpChat:
             {"type": "text", "text": question},
         ]
         return self._endpoint.complete(content).text[:MAX_ANSWER]
+
+
+def chat_inputs(processor: Any, image: Image.Image, question: str) -> Any:
+    """The inputs of a model that chats for an image and a question."""
+    content = [{"type": "image", "image": image}, {"type": "text", "text": question}]
+    return processor.apply_chat_template(
+        [{"role": "user", "content": content}],
+        add_generation_prompt=True,
+        tokenize=True,
+        return_dict=True,
+        return_tensors="pt",
+    )

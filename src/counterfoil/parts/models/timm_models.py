@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart, BadWeights, CounterfoilError, UnknownName, did_you_mean
-from counterfoil.parts import imagenet, labels
+from counterfoil.parts import hub, imagenet, labels
 from counterfoil.parts import weights as weight_files
 from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.models.preprocessing import Preprocessing, Resizing
@@ -61,7 +61,7 @@ def _source(name: str) -> str:
 
     if not name:
         raise BadPart("timm: name a model, as in timm:resnet50")
-    folder = weight_files.local_folder(name)
+    folder = hub.local_folder(name)
     if folder is not None:
         if not (folder / "config.json").is_file():
             raise BadPart(f"timm:{name}: the folder has no config.json; save the model with timm's save_for_hf")
@@ -87,8 +87,8 @@ def _published(source: str, sha256: str | None, sizes: Mapping[str, int | None])
         return _filled(source, weight_files.find(place), sha256, sizes)
     if kind == "hf-hub":
         repository, _, revision = place.partition("@")
-        weight_files.from_hub(repository, ("config.json",), revision=revision or None)
-        return _filled(source, weight_files.from_hub(repository, _HUB_FILES, revision=revision or None), sha256, sizes)
+        hub.hub_file(repository, ("config.json",), revision=revision or None)
+        return _filled(source, hub.hub_file(repository, _HUB_FILES, revision=revision or None), sha256, sizes)
 
     from timm.models import get_pretrained_cfg
 
@@ -99,7 +99,7 @@ def _published(source: str, sha256: str | None, sizes: Mapping[str, int | None])
         names = _HUB_FILES
         if known.hf_hub_filename:
             names = (str(Path(known.hf_hub_filename).with_suffix(".safetensors")), known.hf_hub_filename)
-        return _filled(source, weight_files.from_hub(known.hf_hub_id, names), sha256, sizes)
+        return _filled(source, hub.hub_file(known.hf_hub_id, names), sha256, sizes)
     with weight_files.loading(Path(str(known.url or source))):  # the few that timm reads in a way of its own
         return _create(source, pretrained=True, **sizes)
 

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadImage, BadPart, BadSpec
+from counterfoil.parts import hub, weights
 from counterfoil.parts import images as pictures
-from counterfoil.parts import weights
 from counterfoil.parts.contracts import State
-from counterfoil.parts.generators import draws, locations
+from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.sides import must_divide
 from counterfoil.parts.generators.straight import straight_through
 from counterfoil.parts.generators.style import adain
@@ -139,8 +139,8 @@ def style(
     paths = _style_files(rest, styles)
     _check(moves, reach, len(paths))
     files = {
-        "encoder": locations.locate(encoder, sha256=encoder_sha256),
-        "decoder": locations.locate(decoder, sha256=decoder_sha256),
+        "encoder": hub.locate(encoder, sha256=encoder_sha256),
+        "decoder": hub.locate(decoder, sha256=decoder_sha256),
     }
     encoding = adain.load(adain.encoder(), files["encoder"])
     decoding = adain.load(adain.decoder(), files["decoder"])

@@ -12,7 +12,7 @@ from counterfoil.parts.oracles.ensemble import EnsembleOracle
 from counterfoil.parts.oracles.human import human_oracle
 from counterfoil.protocols.workspace import Given
 from counterfoil.testing import check_oracle, pictures
-from tests.oracles.conftest import Saying
+from tests.parts.oracles.conftest import Saying
 from tests.worlds import arrays, spec
 
 CLASSES = ["Red Boot", "bag"]

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from counterfoil.core.errors import BadPart, BadWeights, UnknownName
 from counterfoil.parts.encoders import openclip
 from counterfoil.testing import check_oracle
-from tests.oracles.conftest import CLASSES, openclip_oracle, pictures, sharpen, to_batch
+from tests.parts.oracles.conftest import CLASSES, openclip_oracle, pictures, sharpen, to_batch
 
 LABELS = torch.tensor([0, 1, 2, 3, 0, 1])
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transformers
 
-from tests.oracles.conftest import sharpen
+from tests.parts.oracles.conftest import sharpen
 
 WORDS = (
     "<pad>", "<unk>", "<s>", "</s>", "<image>", "yes", "no", "Yes", "No", "USER", "ASSISTANT", ":", ".", "?", ",",

@@ -9,8 +9,8 @@ import transformers
 from counterfoil.core.errors import BadPart, BadSpec, BadWeights
 from counterfoil.testing import check_oracle
 from tests.hub import cached, offline
-from tests.oracles import small_vlm
-from tests.oracles.conftest import CLASSES, pictures, to_batch, vlm_oracle
+from tests.parts.oracles import small_vlm
+from tests.parts.oracles.conftest import CLASSES, pictures, to_batch, vlm_oracle
 
 LABELS = torch.tensor([0, 1, 2, 3, 0, 1])
 

@@ -11,7 +11,7 @@ from transformers import AutoProcessor, AutoTokenizer, CLIPImageProcessor, CLIPM
 from counterfoil.core.errors import BadPart, BadWeights, LabelMismatch
 from counterfoil.parts.encoders.prompts import phrases
 from counterfoil.testing import check_oracle
-from tests.oracles.conftest import CLASSES, clip_oracle, pictures, to_batch
+from tests.parts.oracles.conftest import CLASSES, clip_oracle, pictures, to_batch
 
 LABELS = torch.tensor([0, 1, 2, 3, 0, 1])
 
