@@ -1,4 +1,12 @@
-"""A stage's table: a file of JSON lines that people may correct, and the parts of a stage that is under way."""
+"""Tables of stages: JSON lines that people may correct, and the images and tensors that lines refer to.
+
+    stages/captions.jsonl    a line per result, in the order of the items; people may correct it between stages
+    stages/captions.parts/   results of a stage in progress; merged into the file above when it is complete
+    stages/blobs/3f/3f….bin  tensors that lines refer to, named by their content; images are with the run's others
+
+A line's `key` is a hash of the stage's settings and of the item's inputs. A line whose key is still asked for stays as it
+is, corrected or not; what is made of it has another input then, and is made again. Nothing here imports torch.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +14,140 @@ import hashlib
 import json
 import os
 import shutil
+import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from counterfoil.core.errors import BadRun
 from counterfoil.core.tables import BadJson, parse_json
-from counterfoil.store.files import TEMPORARY, remove, sync, write_whole, writing
-from counterfoil.store.stages.items import Item, Row, row_of
+from counterfoil.store.files import TEMPORARY, plain, remove, sync, write_shared, write_whole, writing
+from counterfoil.store.images import IMAGES, Images
 
 FOLDER = "stages"
-"""Where in a run directory the tables are."""
+"""Place of the tables in a run directory."""
+
+KEY_LENGTH = 20
+_OWN = ("id", "of", "key", "seal", "check", "reason", "retry", "again")
+"""Entries that describe a line itself; every other entry is a value."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that a stage works on."""
+
+    id: str  # unique in its stage, and the same from run to run
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # plain values that decide the result; pictures by their hash
+    about: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # written beside the result for people and later stages; decide nothing
+
+
+@dataclass(frozen=True)
+class Made:
+    """One result for an item: values that later stages use, or values that a check rejected."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""  # tells several results of one item apart
+    check: str = ""  # which check rejected it, in a word or two that can be counted; empty for what passed
+    reason: str = ""  # why, in a line
+    retry: bool = False  # whether the next start shall try again, as when an endpoint was down
+
+
+def turned_away(check: str, reason: str, *, retry: bool = False, **values: Any) -> Made:
+    """A result that a check rejected."""
+    return Made(values, check=check, reason=" ".join(reason.split()), retry=retry)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a stage's table."""
+
+    id: str
+    of: str  # the item it was made of
+    values: Mapping[str, Any]
+    check: str = ""
+    reason: str = ""
+    retry: bool = False
+    by_hand: bool = False  # whether a person has corrected or added it
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether no check rejected it."""
+        return not self.check
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+
+@dataclass(frozen=True)
+class Items:
+    """Items that can be iterated more than once without being held."""
+
+    again: Callable[[], Iterator[Item]]
+    total: int | None = None
+
+    def __iter__(self) -> Iterator[Item]:
+        return self.again()
+
+
+def key_of(stage: str, settings: Mapping[str, Any], item: Item) -> str:
+    """Key of an item's result: changes with anything that decides it, and with nothing else."""
+    content = {"stage": stage, "settings": plain(settings), "id": item.id, "inputs": plain(item.inputs)}
+    return _hash(content)[:KEY_LENGTH]
+
+
+def line_of(item: Item, key: str, made: Made) -> dict[str, Any]:
+    """A result as it is written."""
+    clash = [name for name in (*made.values, *item.about) if name in _OWN]
+    if clash:
+        raise ValueError(f"{item.id}: a result may not be called {clash[0]!r}; that is what a line says about itself")
+    said = _said(plain(made.values), made.check, made.reason)
+    line: dict[str, Any] = {"id": f"{item.id}#{made.name}" if made.name else item.id}
+    if made.name:
+        line["of"] = item.id
+    line |= {"key": key, **plain(item.about), **said}
+    if made.retry:
+        line["retry"] = True
+    return {**line, "seal": seal(said)}
+
+
+def row_of(line: Mapping[str, Any], item: Item | None = None) -> Row:
+    """A line as it is read; `about` comes from the item as it is now, where there is one."""
+    values = {name: value for name, value in line.items() if name not in _OWN}
+    about = plain(item.about) if item is not None else {}
+    of = str(line.get("of") or line.get("id", ""))
+    name = str(line.get("id") or f"{of}#hand-{_hash(values)[:8]}")
+    said = _said({key: value for key, value in values.items() if key not in about}, line.get("check", ""), line.get("reason", ""))
+    return Row(
+        id=name,
+        of=of,
+        values={**values, **about},
+        check=str(line.get("check", "")),
+        reason=str(line.get("reason", "")),
+        retry=bool(line.get("retry", False)),
+        by_hand=item is not None and line.get("seal") != seal(said),
+    )
+
+
+def seal(said: Mapping[str, Any]) -> str:
+    """A short hash that no longer fits once a person has changed the line."""
+    return _hash(said)[:6]
+
+
+def _said(values: Mapping[str, Any], check: Any, reason: Any) -> dict[str, Any]:
+    said = dict(values)
+    if check:
+        said |= {"check": check, "reason": reason}
+    return said
+
+
+def _hash(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
 
 Place = tuple[Path, int]  # a file and where in it a line begins
 Follows = Callable[[Row], Mapping[str, Any]]
@@ -52,12 +182,12 @@ class Table:
             self._read(path, merged=merged)
 
     def __iter__(self) -> Iterator[Row]:
-        """All rows in the order of the file, those that were turned away included."""
+        """All rows in the order of the file, rejected ones included."""
         for place in self._places():
             yield row_of(_line(place))
 
     def kept(self) -> Iterator[Row]:
-        """The rows that go on."""
+        """The rows that passed."""
         return (row for row in self if row.goes_on)
 
     def of(self, item_id: str) -> list[Row]:
@@ -117,7 +247,7 @@ class Table:
                 yield row, line
 
     def commit(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Write a batch as a part of its own, whole or not at all. What was there under the same keys is replaced."""
+        """Write a batch as a file of its own, whole or not at all. Lines under the same keys are replaced."""
         path = self._parts / f"{self._next_part:06d}.jsonl"
         again = {line["key"] for line in lines if line["key"] in self._by_key}
         with writing(path):
@@ -126,7 +256,7 @@ class Table:
         self._read(path, merged=again)
 
     def merge(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Make `lines` the file, and do away with the parts. The same lines leave the file untouched."""
+        """Make `lines` the file, and remove the batches. The same lines leave the file untouched."""
         temporary = self.path.with_name(self.path.name + TEMPORARY)
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +272,7 @@ class Table:
         self._find()
 
     def counts(self) -> tuple[int, Counter[str]]:
-        """How many rows go on, and how many each check turned away."""
+        """Numbers of rows that passed, and of those that each check rejected."""
         turned = Counter(row.check for row in self)
         return turned.pop("", 0), turned
 
@@ -232,7 +362,7 @@ def _bytes(line: Mapping[str, Any]) -> bytes:
 
 
 def sweep(root: Path) -> None:
-    """Remove what a writer that was killed had not finished."""
+    """Remove what a killed writer had not finished."""
     for path in [
         *root.glob(f"*{TEMPORARY}"),
         *root.glob(f"*.parts/*{TEMPORARY}"),
@@ -240,3 +370,57 @@ def sweep(root: Path) -> None:
         *root.parent.glob(f"images/*/*{TEMPORARY}"),
     ]:
         remove(path)
+
+
+_IMAGE = ".png"
+
+
+class Blobs:
+    """Files of a run that lines of stage tables name by their content, as in `3f/3f….png`.
+
+    Images lie with those of the run's trials, so that each is stored once.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run, self._others = run, run / "stages" / "blobs"
+        self._images = Images(run)
+
+    def put(self, content: bytes, suffix: str) -> str:
+        """Store `content` and return its name."""
+        digest = hashlib.sha256(content).hexdigest()
+        name = f"{digest[:2]}/{digest}{suffix}"
+        if name not in self:
+            path = self.path(name)
+            with writing(path):
+                write_shared(path, content, token=uuid.uuid4().hex)
+        return name
+
+    def path(self, name: str) -> Path:
+        """Place of a blob that is a file of its own."""
+        inside = PurePosixPath(name)
+        if inside.is_absolute() or ".." in inside.parts:
+            raise BadRun(f"{self._others}: {name!r} points outside the run; correct the line that names it")
+        return (self._run / IMAGES if inside.suffix == _IMAGE else self._others) / inside
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        return self.path(name).is_file() or (name.endswith(_IMAGE) and self._images.at(image_of(name)).is_file())
+
+    def read(self, name: str) -> bytes:
+        """Content of a blob."""
+        path = self.path(name)
+        try:
+            return self._images.at(image_of(name)).read_bytes() if path.suffix == _IMAGE else path.read_bytes()
+        except OSError as error:
+            raise BadRun(f"{path}: cannot be read ({error.strerror}); repeat the run's command") from None
+
+    @staticmethod
+    def hash_of(name: str) -> str:
+        """The SHA-256 that a name holds."""
+        return PurePosixPath(name).name.partition(".")[0]
+
+
+def image_of(blob: str) -> str:
+    """Name of an image in the run's records, by its name in a stage table."""
+    return f"{IMAGES}/{blob}"
