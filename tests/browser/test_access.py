@@ -42,10 +42,7 @@ def test_one_image(page: Any, reports: dict[str, Path], scheme: str) -> None:
     page.locator("#cards .card-open").first.click()
     page.locator(".steps .step").first.wait_for()
     assert problems(page) == []
-    assert page.locator("#detail-page, #detail-place").evaluate_all("all => all.every(each => each.offsetHeight < 32)")
-    page.get_by_role("link", name="Own page").click()
-    page.locator(".steps .step").first.wait_for()
-    assert problems(page) == []
+    assert page.locator("#detail-place").evaluate_all("all => all.every(each => each.offsetHeight < 32)")
 
 
 @pytest.mark.parametrize("name", ["one", "two", "board"])
@@ -54,8 +51,7 @@ def test_print(page: Any, reports: dict[str, Path], name: str) -> None:
     page.emulate_media(media="print", color_scheme="dark")
     page.goto(reports[name].as_uri())
     assert problems(page) == []
-    assert page.locator(".chart .wide").first.is_visible()
-    assert not page.locator(".filters").first.is_visible()
+    assert not page.locator(".filters:visible").count()
 
 
 @pytest.mark.parametrize("name", ["one", "board"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
-from bench import coverage, reference
+from bench import coverage, coverage_others, reference
 from counterfoil.metrics.estimate import Resamples, Sums, estimate
 from counterfoil.protocols.lance import results as lance
 
@@ -108,3 +108,10 @@ def test_rare_outcomes_are_held_to_what_textbook_intervals_reach() -> None:
     assert found.bounds("SA") == (93, pytest.approx(max(known["SA"].values()) + 1))
     assert found.misses() == []
     assert len(replace(found, below=dict.fromkeys(coverage.STATISTICS, 8.0)).misses()) == len(coverage.STATISTICS)
+
+
+@pytest.mark.parametrize("world", coverage_others.WORLDS)
+def test_every_other_printed_interval_holds_the_truth_about_as_often_as_it_says(world: str) -> None:
+    found = coverage_others.tally(world, 60, repetitions=60)
+    assert len(found) >= 4 and all(number >= 50 for _, _, number in found.values())
+    assert all(share >= 83 for share, _, _ in found.values()), found  # of 60 repetitions, four standard errors below 95

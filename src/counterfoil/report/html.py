@@ -217,7 +217,16 @@ def _curve(series: Series, last: float, colour: str) -> list[Markup]:
     points = " ".join(f"{100 * x / last:.2f},{100 - (found.value or 0):.2f}" for x, found in known)
     dash = " dashed" if series.dashed else ""
     inner.append(tag("polyline", points=points, class_=f"curve {colour}{dash}", vector_effect="non-scaling-stroke"))
-    whole = tag("svg", *inner, viewBox="0 0 100 100", preserveAspectRatio="none", width="100%", height="100%", overflow="visible")
+    whole = tag(
+        "svg",
+        *inner,
+        viewBox="0 0 100 100",
+        preserveAspectRatio="none",
+        width="100%",
+        height="100%",
+        overflow="visible",
+        aria_hidden="true",
+    )
     some = known[:: max(1, len(known) // 12)]
     dots = []
     for x, found in some:
