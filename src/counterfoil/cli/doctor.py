@@ -143,7 +143,7 @@ def _time(
 
 
 def lines(found: Timing, predict: int) -> list[str]:
-    """What was timed, for people."""
+    """Lines for people about what was timed."""
     from counterfoil.doctor.timing import duration
 
     speed = f"{found.protocol}: {1 / found.seconds:.3g} images per second ({found.images} timed)"

@@ -84,7 +84,7 @@ def review(
 
 
 def _about(session: ReviewSession, votes: int | None) -> list[str]:
-    """What to know of a review before people are asked."""
+    """Notes on a review before people are asked."""
     found = session.summary()
     lines = []
     if not session.is_new and votes not in (None, found.votes_wanted):

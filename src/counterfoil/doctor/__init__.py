@@ -196,7 +196,7 @@ def _data(few: FewImages) -> list[Finding]:
 
 
 def _blame(model: Estimate, oracle: Estimate, known: list[Finding]) -> list[Finding]:
-    """Name what is to blame when nobody agrees with the labels."""
+    """Name what is to blame where model or oracle disagree with the labels."""
     model_low, oracle_low = (model.high or 0) < 50, (oracle.high or 0) < 50
     evidence = f"model {percent(model)}, oracle {percent(oracle)}"
     if oracle_low and model_low:

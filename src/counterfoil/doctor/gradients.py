@@ -53,7 +53,7 @@ def slopes(model: Model, few: FewImages) -> Slopes:
 
 
 def check_gradients(model: Model, few: FewImages) -> tuple[dict[str, str], list[Finding]]:
-    """What is measured, and what is wrong with it."""
+    """Measure the model's gradient and compare it with the slope of its loss."""
     if not model.differentiable:
         return {"gradient": "none: a black box, searched by asking"}, []
     try:
@@ -88,7 +88,7 @@ def check_gradients(model: Model, few: FewImages) -> tuple[dict[str, str], list[
 
 
 def check_step(model: Model, generator: Generator, few: FewImages, search: SearchSpec) -> tuple[dict[str, str], list[Finding]]:
-    """Whether one step through the generator raises the model's loss."""
+    """Take one step through the generator and see whether it raises the model's loss."""
     if not model.differentiable:
         return {}, []
     some = few.rows(slice(0, IMAGES))

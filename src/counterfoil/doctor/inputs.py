@@ -19,7 +19,7 @@ _HOLDERS = ("model", "encoder", "inputs")  # what a wrapper calls the thing it w
 
 
 def preprocessing_of(model: Any) -> Preprocessing | None:
-    """What is done to images before the network sees them, or None where that cannot be seen."""
+    """The preprocessing that a model shows, or None where it shows none."""
     found = getattr(model, "preprocessing", None)
     if isinstance(found, Preprocessing):
         return found

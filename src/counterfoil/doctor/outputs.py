@@ -37,7 +37,7 @@ def check_scores(logits: Tensor) -> list[Finding]:
 
 
 def softmax_kind(logits: Tensor) -> str | None:
-    """What scores are if they are no logits: probabilities, or the logarithm of a second softmax; else None."""
+    """Name scores that are no logits: probabilities, or the logarithm of a second softmax; None for logits."""
     values = logits.double()
     if bool((values >= -1e-6).all()) and bool(((values.sum(1) - 1).abs() < 1e-3).all()):
         return "probabilities"
@@ -187,7 +187,7 @@ def check_repeatable(model: Model, few: FewImages) -> list[Finding]:
         return [
             Finding(
                 "training mode",
-                "a image's logits depend on the images beside it: batch normalisation uses the batch's own statistics",
+                "an image's logits depend on the other images of its batch: batch normalisation uses the batch's own statistics",
                 f"the same image alone and among {len(images)}: logits differ by {company:.1%} of their spread{which}",
                 _EVALUATION,
             )

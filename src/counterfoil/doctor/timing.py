@@ -72,7 +72,7 @@ def timed(spec: RunSpec, images: int | None = None) -> Timing:
 
 
 def enough(engine: Engine) -> int:
-    """How many images tell how long a run takes on an engine."""
+    """Number of images that tell how long a run takes on an engine."""
     return IMAGES if engine.device.type == "cpu" else ROUNDS * engine.slots
 
 
@@ -193,7 +193,7 @@ def _measure(engine: Engine, some: FewImages, *, steps: bool) -> PartSpeed:
 
     def seconds(work: Callable[[], object], *, slopes: bool = False) -> float:
         def once() -> None:
-            with torch.set_grad_enabled(slopes), computing(engine.device):  # entered anew for each call, as in a run
+            with torch.set_grad_enabled(slopes), computing(engine.device):  # entered for each call, as in a run
                 work()
 
         once()

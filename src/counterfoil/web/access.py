@@ -1,4 +1,4 @@
-"""Who may do what: the owner by a token, or by using this machine; reviewers by the link they were sent; signed sessions."""
+"""Rights: the owner has a token or uses this machine, reviewers have the link they were sent; sessions are signed cookies."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ VARIABLE = "COUNTERFOIL_TOKEN"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 LONGEST_NAME = 80
 MOST_REVIEWERS = 2000
-UNKNOWN = "This token is not known here. It may have been withdrawn; ask whoever sent it for a new link."
+UNKNOWN = "This token is not known here. It may have been withdrawn; ask the sender for a new link."
 
 routes = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Where the runs are, who may come in, and where votes are kept."""
+    """Folder of the runs, access, and place of the votes."""
 
     root: Path
     only: tuple[str, ...] = ()  # names of the runs to show; empty for all
     database: str = ""  # URL; empty for SQLite in the state folder
-    token: str = field(default="", repr=False)  # the owner's; empty makes everybody on this machine the owner
+    token: str = field(default="", repr=False)  # the owner's; empty makes every user of this machine the owner
     host: str = "127.0.0.1"
     port: int = 8765
     https: bool = False  # behind a proxy that adds TLS: browsers send cookies over https only
@@ -65,12 +65,12 @@ class ServerSettings:
 
     @property
     def database_url(self) -> str:
-        """Where votes are kept."""
+        """Place of the votes."""
         return self.database or f"sqlite:///{(self.state / 'web.sqlite').absolute()}"
 
     @property
     def open(self) -> bool:
-        """Tell whether everybody who reaches the server is its owner: on loopback, without a token."""
+        """Tell whether the server has no token: on loopback, where every visitor is its owner."""
         return not self.token
 
     @property
@@ -96,7 +96,7 @@ def owner_token(state: Path, *, given: Path | None = None) -> str:
 
 
 def session_secret(state: Path) -> str:
-    """The secret that signs sessions: made once, and kept so that a restart ends nobody's session."""
+    """The secret that signs sessions: made once, and kept so that a restart ends no session."""
     return _read_token(state / "session-secret", make=True)
 
 
@@ -171,7 +171,7 @@ def clean_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Visitor:
-    """Whoever sends a request."""
+    """The sender of a request."""
 
     owner: bool = False
     reviewer: Invited | None = None
@@ -190,7 +190,7 @@ def database_of(request: Request) -> Database:
 
 
 def visitor_of(request: Request) -> Visitor:
-    """Who sends the request, by the token in its header or by its session. Reviewers are looked up, so revoking works at once."""
+    """Find the sender of a request by the token in its header or by its session, on every request: revoking works at once."""
     settings = settings_of(request)
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
@@ -219,12 +219,12 @@ def _find(database: Database, key: str) -> Invited | None:
 
 
 def _owner_mark(settings: ServerSettings) -> str:
-    """What a session of the owner holds; another token ends such sessions."""
+    """The mark in a session of the owner; another token ends such sessions."""
     return digest(f"session {settings.token}")[:32]
 
 
 def _reviewer_mark(reviewer: Invited) -> str:
-    """What a session of a reviewer holds; a new link ends sessions of the old one."""
+    """The mark in a session of a reviewer; a new link ends sessions of the old one."""
     return digest(f"session {reviewer.secret}")[:32]
 
 
@@ -233,7 +233,7 @@ Who = Annotated[Visitor, Depends(visitor_of)]
 
 
 def start_session(request: Request, *, owner: bool = False, reviewer: Invited | None = None) -> None:
-    """Remember in the browser's signed cookie who somebody is."""
+    """Note in the browser's signed cookie that it belongs to the owner or a reviewer."""
     if owner:
         request.session["owner"] = _owner_mark(settings_of(request))
     if reviewer is not None:

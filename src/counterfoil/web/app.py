@@ -130,7 +130,7 @@ class Limits:
             else:
                 await self._app(scope, limited, dressed)
         finally:
-            # The path alone: queries and headers may hold what is nobody's business.
+            # The path alone: queries and headers may hold what does not belong into a log.
             LOG.info("%s %r %d %.0f ms", scope["method"], scope["path"], status, 1000 * (time.perf_counter() - began))
 
 
@@ -203,7 +203,7 @@ def _add_handlers(app: FastAPI) -> None:
 
 
 def _complaint(each: Any) -> str:
-    """What is wrong with one value. The value is not repeated, nor are unknown names of fields: they may hold a token."""
+    """Name the problem of one value. The value is not repeated, nor are unknown names of fields: they may hold a token."""
     if each["type"] == "extra_forbidden":
         return "a field that is not known here"
     where = ".".join(str(step) for step in each["loc"][1:]) or str(each["loc"][0])

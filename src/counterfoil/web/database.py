@@ -80,7 +80,7 @@ class ReviewItem(Base):
 
 
 class Invited(Base):
-    """Somebody who was invited to a review."""
+    """A reviewer who was invited to a review."""
 
     __tablename__ = "reviewers"
 

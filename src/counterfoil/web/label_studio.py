@@ -45,7 +45,7 @@ _QUESTIONS = ("present", "single", "usable")
 def export_tasks(db: Transaction, review: Review, path: Path, *, run: Path, embed: bool = False) -> int:
     """Write one task per image into a file and answer how many; images by path for Label Studio's local storage, or embedded.
 
-    Known answers are tasks like any other, so that whoever answers them cannot tell.
+    Known answers are tasks like any other, so that reviewers cannot tell them apart.
     """
     count = 0
     try:
@@ -107,7 +107,7 @@ def _result(name: str, kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class ImportedVotes:
-    """How many votes came in, and what was left out, by reason."""
+    """Counts of the votes that came in and, by reason, of what was left out."""
 
     votes: int = 0
     reviewers: set[str] = field(default_factory=set)

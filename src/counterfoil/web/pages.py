@@ -27,7 +27,7 @@ routes = APIRouter(include_in_schema=False)
 
 
 def page(request: Request, template: str, visitor: Visitor, *, status: int = 200, **content: Any) -> Response:
-    """A page for somebody."""
+    """A page for a visitor."""
     text = _environment().get_template(template).render(visitor=visitor, path=request.url.path, **content)
     return HTMLResponse(text.encode("utf-8", "replace"), status_code=status)
 

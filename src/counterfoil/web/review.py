@@ -163,7 +163,7 @@ class NotAsked(UsageError):
 
 
 class ReviewCounts(NamedTuple):
-    """How far a reviewer and the review are."""
+    """Progress of a reviewer and of the review."""
 
     mine: int  # images this reviewer has judged
     done: int  # images that have all their votes or were decided by the owner
@@ -265,7 +265,7 @@ def undo(db: Transaction, review: Review, reviewer: int) -> tuple[ReviewItem, Im
 
 
 def counts_of(db: Transaction, review: Review, reviewer: int | None = None) -> ReviewCounts:
-    """How far a reviewer and the review are."""
+    """Progress of a reviewer and of the review."""
     finished = (ReviewItem.votes >= review.votes_wanted) | ReviewItem.decided_by_owner.is_not(None)
     query = select(func.count(), func.sum(case((finished, 1), else_=0)))
     images, done = db.execute(query.where(ReviewItem.review_id == review.id, ReviewItem.expected.is_(None))).one()
@@ -273,7 +273,7 @@ def counts_of(db: Transaction, review: Review, reviewer: int | None = None) -> R
 
 
 def known_correct(db: Transaction, reviewer: int) -> tuple[int, int]:
-    """How many known answers a reviewer has given, and how many of them right. "Can't tell" is neither."""
+    """Count a reviewer's known answers, and the right ones among them. "Can't tell" is neither."""
     query = (
         select(CastVote.present, ReviewItem.expected)
         .join(ReviewItem, ReviewItem.id == CastVote.item_id)
@@ -316,7 +316,7 @@ def _measure(db: Transaction, review: Review, me: Invited) -> None:
         return
     me.trusted = trusted
     theirs = select(CastVote.item_id).where(*_counted(me.id))
-    # In one order for everybody, so that two such changes at once cannot wait for each other.
+    # In one order for all reviewers, so that two such changes at once cannot wait for each other.
     items = select(ReviewItem.id).where(ReviewItem.id.in_(theirs), ReviewItem.expected.is_(None)).order_by(ReviewItem.id)
     for item in list(db.scalars(items.with_for_update())):
         _take_vote(db, item, by=1 if trusted else -1)

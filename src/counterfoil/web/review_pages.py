@@ -67,7 +67,7 @@ class ReviewTurn(BaseModel):
 
 @routes.get("/review/{key}", include_in_schema=False)
 def voting_page(request: Request, asked: Reviewer, visitor: Who) -> Response:
-    """Where reviewers judge images."""
+    """The page on which reviewers judge images."""
     return page(request, "vote.html", visitor, review=asked.review, name=asked.me.name)
 
 
@@ -80,8 +80,8 @@ def next_image(asked: Reviewer, database: Db) -> ReviewTurn:
 
 @routes.post("/review/{key}/votes")
 def give_vote(given: VoteIn, asked: Reviewer, database: Db) -> ReviewTurn:
-    """Judge an image, or judge it anew. Once this has answered with success, the vote is on the disk."""
-    # Whoever does not see the class has nothing to say of whether it is alone.
+    """Judge an image, or change the judgement. Once this has answered with success, the vote is on the disk."""
+    # Without the class there is no answer to whether it is alone.
     single = given.single if given.present is not False else None
     return _enter(database, asked, given.item, ImageAnswer(given.present, single, given.usable, given.comment.strip()))
 
@@ -161,7 +161,7 @@ def start_review(
 
 @routes.get("/reviews/{key}", response_class=Response)
 def review_page(request: Request, key: str, database: Db, visitor: Owner) -> Response:
-    """How a review goes."""
+    """The owner's page of a review."""
     return _review_page(request, database, visitor, key)
 
 
@@ -169,10 +169,10 @@ def review_page(request: Request, key: str, database: Db, visitor: Owner) -> Res
 def invite_reviewer(
     request: Request, key: str, database: Db, visitor: Owner, name: Annotated[Text, Form(max_length=200)]
 ) -> Response:
-    """Invite somebody; the page shows the link this once."""
+    """Invite a reviewer; the page shows the link this once."""
     with database.writing() as db:
         invited, token = invite(db, review_of(db, key), name)
-    # The token stands behind the #, so that it is in nobody's log and no referrer.
+    # The token stands behind the #, so that it is in no log and no referrer.
     link = f"{str(request.base_url).rstrip('/')}/enter#{token}"
     return _review_page(request, database, visitor, key, newcomer=invited.name, link=link)
 

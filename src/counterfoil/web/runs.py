@@ -63,7 +63,7 @@ class Catalogue:
             return open_run(self.folder(name))
 
     def describe(self, name: str) -> RunRow:
-        """What a list shows of a run; a run that cannot be read says why."""
+        """The row of a run in lists; a run that cannot be read says why."""
         try:
             with blaming(name):
                 return _describe(name, Run(self.folder(name)))
@@ -71,7 +71,7 @@ class Catalogue:
             return RunRow(name, problem=self.without_root(error))
 
     def without_root(self, error: Exception) -> str:
-        """An error's line without the path of the served folder, which is nobody's business."""
+        """An error's line without the path of the served folder, which is private."""
         return str(error).replace(f"{self.root}{os.sep}", "").replace(str(self.root), ".")
 
     def _walk(self, folder: Path, prefix: str, depth: int) -> Iterator[str]:
@@ -91,7 +91,7 @@ class Catalogue:
 
 @contextmanager
 def blaming(name: str) -> Iterator[None]:
-    """Turn whatever goes wrong while a run is read, whose files somebody else may have written, into a line about the run."""
+    """Turn any error in reading a run, whose files may come from elsewhere, into a line about the run."""
     try:
         yield
     except (CounterfoilError, SQLAlchemyError):
@@ -196,7 +196,7 @@ WORDS: dict[State, str] = {
 
 @dataclass(frozen=True)
 class RunProgress:
-    """A run's state and counts, read from its directory without touching the lock of whoever writes there."""
+    """A run's state and counts, read from its directory without touching its lock."""
 
     state: State
     images: int  # complete by now
@@ -222,7 +222,7 @@ class RunProgress:
 
 
 def progress(path: Path) -> RunProgress:
-    """How far the run in `path` is; BadRun if it cannot be read."""
+    """Progress of the run in `path`; BadRun if it cannot be read."""
     total = runfile.load(path).provenance.get("images")
     mark = Contents.of(path).mark
     read = [found for number in numbers(path) if (found := _chunk(path, number)) is not None and found[0].mark == mark]
@@ -253,7 +253,7 @@ def _chunk(path: Path, number: int) -> tuple[Chunk, float] | None:
 
 
 def _stages(folder: Path) -> dict[str, int]:
-    """How many results each stage has, those of the stage in progress included, in the order they were begun."""
+    """Count the results of each stage, those of the stage in progress included, in the order they were begun."""
     found: dict[str, tuple[int, int]] = {}
     for path in (*folder.glob("*.jsonl"), *folder.glob("*.parts/*.jsonl")):
         name = path.parent.stem if path.parent.suffix == ".parts" else path.stem
@@ -297,7 +297,7 @@ def one_run(request: Request, name: str, runs: Runs, database: Db, visitor: Owne
 
 @routes.get("/progress/{name:path}")
 def run_progress(name: str, runs: Runs, _: Owner) -> JSONResponse:
-    """How far a run is; ask again for as long as it is under way."""
+    """Progress of a run; ask again for as long as it is under way."""
     with blaming(name):
         found = progress(runs.folder(name))
     return JSONResponse({**asdict(found), "share": found.share, "seconds_left": found.seconds_left})

@@ -100,7 +100,7 @@ def settings_for(
 
 
 def welcome(settings: ServerSettings) -> str:
-    """Where to go. The token goes to a terminal only: what is written elsewhere may be a log."""
+    """The address to open. The token goes to a terminal only: what is written elsewhere may be a log."""
     if settings.open:
         return f"{settings.address}/"
     if not settings.token_given and sys.stdout.isatty():

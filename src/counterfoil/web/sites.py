@@ -1,4 +1,4 @@
-"""Reports, comparisons and the board: static pages, written when somebody asks, kept while the runs stay as they are."""
+"""Reports, comparisons and the board: static pages, written on request, kept while the runs stay as they are."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Sites:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sites")
 
     def path_or_start(self, key: str, make: Make) -> Path | None:
-        """The site's folder, or None while it is being written. What went wrong is raised to whoever asks next."""
+        """The site's folder, or None while it is being written. An error in writing it is raised to the next request."""
         place = self.folder / key
         with self._turn:
             if place.is_dir():
@@ -76,7 +76,7 @@ class Sites:
             raise
         except OSError as error:
             raise CounterfoilError(f"the page cannot be written ({error.strerror}); free space or check permissions") from error
-        except Exception as error:  # a run that somebody else wrote may be damaged in any way
+        except Exception as error:  # a run from elsewhere may be damaged in any way
             LOG.exception("a page could not be written")
             raise CounterfoilError(f"the page cannot be written ({type(error).__name__}); a run may be damaged") from error
         finally:

@@ -1,4 +1,4 @@
-"""What the votes come to: outcomes image by image, agreement, and verdicts written into the run."""
+"""Results of a review: outcomes image by image, agreement, and verdicts written into the run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Ballot:
         return Counter(keep for answer in self.answers if (keep := keeps(answer)) is not None)
 
     def outcome(self, wanted: int) -> Outcome:
-        """By majority once all votes are there; where they are tied, or nobody could tell, the owner decides."""
+        """By majority once all votes are there; where they are tied, or all could not tell, the owner decides."""
         if self.item.decided_by_owner is not None:
             return "keep" if self.item.decided_by_owner else "reject"
         if len(self.answers) < wanted:
