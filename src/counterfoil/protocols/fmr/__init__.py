@@ -66,7 +66,7 @@ class Fmr(ImageProtocol):
         steps = min(search.budget + 1, search.queries or search.budget + 1)  # images of a climb that keeps every step
         searching = search.guidance == "search"
         guided = (search.queries or 20 * search.budget + 1) if searching else steps
-        control = steps if search.control != "none" and search.guidance != "random" else 0
+        control = steps - 1 if search.control != "none" and search.guidance != "random" else 0  # it shares the first image
         with_gradient = (search.guidance in ("auto", "gradient") or search.norm == "raw") + (control > 0 and search.norm == "raw")
         gradients = 0 if searching else with_gradient * min(search.budget, steps)
         return {
