@@ -14,7 +14,7 @@ from torch import Tensor
 
 from counterfoil.parts.contracts import EditResult, Inversion
 from counterfoil.parts.editors.prompt_to_prompt import PromptToPrompt
-from counterfoil.protocols.lance.quality.measure import Ruler, compared
+from counterfoil.protocols.lance.quality import EmbeddingBatches, similarities
 from counterfoil_lab import parts
 from counterfoil_lab.captions import captions
 from counterfoil_lab.captions import replace as reworded
@@ -35,7 +35,7 @@ class Audit:
         self.captions = captions(self.scenes)
         self.device = device
         self.checker = Checker(device)
-        self.ruler = Ruler(parts.encoder("clip").to(device), tile=4 if device == "cpu" else 512, device=device)
+        self.ruler = EmbeddingBatches(parts.encoder("clip").to(device), batch=4 if device == "cpu" else 512, device=device)
         self.oracle = parts.oracle("clip").bind(GARMENTS)
         self.oracle.to(device)
         self.embedded = self.ruler.images(list(self.images))
@@ -87,7 +87,7 @@ class Audit:
         for place, at in enumerate(drawn):
             span = range(place * len(names), (place + 1) * len(names))
             before, after = self._text(self.captions[rows[at]]), self._text(texts[at])
-            alike = compared(self.embedded[rows[at]], embedded[span.start : span.stop], before=before, after=after)
+            alike = similarities(self.embedded[rows[at]], embedded[span.start : span.stop], before=before, after=after)
             done[at] = replace(
                 done[at],
                 candidates=tuple(

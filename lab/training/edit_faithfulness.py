@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from counterfoil.core.spec.lance import QualitySpec
-from counterfoil.protocols.lance.quality.rule import Similarities, choose
+from counterfoil.protocols.lance.quality import Similarities, select_edit
 from counterfoil_lab.checker import Reading, share
 from counterfoil_lab.world import FACTORS
 
@@ -56,7 +56,7 @@ class Edit:
         among = [one for one in self.candidates if sweep is None or one.name in sweep]
         if not among:
             return self.refused or "no candidate"
-        chosen = choose([one.similarities for one in among], bars)
+        chosen = select_edit([one.similarities for one in among], bars)
         best = among[chosen.index]
         if chosen.check:
             return chosen.check

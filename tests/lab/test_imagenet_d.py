@@ -11,8 +11,7 @@ from scipy.stats import fisher_exact
 from counterfoil import protocols, store
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts import registry
-from counterfoil.protocols.imagenet_d.grids import read_grid
-from counterfoil.protocols.imagenet_d.grids.words import named, read_yaml
+from counterfoil.protocols.imagenet_d.grid import read_grid, read_yaml
 from counterfoil.testing import check_painter
 from counterfoil_lab.checker import faithfulness
 from counterfoil_lab.demo import CONTROL, SURROGATES
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("lab imagenet-d")
 
 
 def grid(*kinds: str, images: int = 1) -> dict:
-    values = read_yaml(named("lab"), what="grid")  # type: ignore[arg-type]
+    values = read_yaml("lab", what="grid")
     return {**values, "nuisances": {kind: values["nuisances"][kind] for kind in kinds}, "images": images, "sampling": "full"}
 
 

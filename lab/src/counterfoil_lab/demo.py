@@ -96,14 +96,12 @@ def _lance(images: int | None, out: Path) -> None:
 
 def imagenet_d_spec(images: int = PAINTED) -> Any:
     """Return the run of the ImageNet-D demo: the lab's grid, by default each pair once."""
-    from counterfoil.protocols.imagenet_d.grids.words import named, read_yaml
+    from counterfoil.protocols.imagenet_d.grid import read_yaml
 
-    path = named("lab")
-    assert path is not None
     return protocols.parse(
         {
             "protocol": "imagenet-d",
-            "grid": {**read_yaml(path, what="grid"), "images": max(1, -(-images // PAINTED))},
+            "grid": {**read_yaml("lab", what="grid"), "images": max(1, -(-images // PAINTED))},
             "limit": images,
             "painter": "lab:diffusion",
             "surrogates": list(SURROGATES),

@@ -67,7 +67,7 @@ class ImagenetD(StagedProtocol):
 
     def images(self, spec: ImagenetDSpec) -> int:
         """Count the images to paint, or those of the set."""
-        from counterfoil.protocols.imagenet_d.grids import read_grid
+        from counterfoil.protocols.imagenet_d.grid import read_grid
         from counterfoil.protocols.imagenet_d.sets import open_set
 
         whole = len(open_set(spec.data).dataset) if spec.data else len(read_grid(spec.grid))

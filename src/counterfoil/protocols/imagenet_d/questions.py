@@ -38,7 +38,7 @@ class Question:
     truth_first: bool
 
     @classmethod
-    def drawn(cls, truth: str, wrong: str, image_id: str, *, order: Order, seed: int) -> Question:
+    def draw(cls, truth: str, wrong: str, image_id: str, *, order: Order, seed: int) -> Question:
         """A question in the order drawn by the image's id, or with the truth first."""
         coin = hashlib.blake2b(f"{seed}\0{image_id}\0order".encode(), digest_size=1).digest()[0] % 2 == 0
         return cls(truth, wrong, order == "truth-first" or coin)
@@ -139,39 +139,39 @@ def read_answer(answer: str, names: Names) -> int | None:
             return choice
     found = mentions(text, names)
     if not found:
-        return _by_place(text) if not (short := mentions(text, heads(names))) else _decided(text, short)
-    return _decided(text, found)
+        return _by_place(text) if not (short := mentions(text, heads(names))) else _decide(text, short)
+    return _decide(text, found)
 
 
-def _decided(text: str, found: list[Mention]) -> int | None:
+def _decide(text: str, found: list[Mention]) -> int | None:
     if len({mention.choice for mention in found}) == 1:
-        return _unless_denied(text, found)
+        return _unless_is_denied(text, found)
     marked = _after_marker(text, found)
     if marked is not None:
         return marked
     if _DECLINES.search(text):
         return None
-    left = {mention.choice for mention in found if not _denied(text, mention)}
+    left = {mention.choice for mention in found if not _is_denied(text, mention)}
     if len(left) == 1:
         return left.pop()
-    firm = {mention.choice for mention in found if not _denied(text, mention) and not _likened(text, mention)}
+    firm = {mention.choice for mention in found if not _is_denied(text, mention) and not _is_likened(text, mention)}
     if len(firm) == 1:
         return firm.pop()
-    return _lettered(text)
+    return _by_letter(text)
 
 
-def _unless_denied(text: str, found: list[Mention]) -> int | None:
+def _unless_is_denied(text: str, found: list[Mention]) -> int | None:
     """The one choice that is named, unless every mention of it is denied or the answer declines."""
-    if all(_denied(text, mention) for mention in found) or _DECLINES.search(text):
+    if all(_is_denied(text, mention) for mention in found) or _DECLINES.search(text):
         return None
     return found[0].choice
 
 
-def _denied(text: str, mention: Mention) -> bool:
+def _is_denied(text: str, mention: Mention) -> bool:
     return bool(_DENIED_BEFORE.search(_clause_before(text, mention)) or _DENIED_AFTER.search(text[mention.end :]))
 
 
-def _likened(text: str, mention: Mention) -> bool:
+def _is_likened(text: str, mention: Mention) -> bool:
     return bool(_RESEMBLES_BEFORE.search(_clause_before(text, mention)))
 
 
@@ -180,14 +180,14 @@ def _clause_before(text: str, mention: Mention) -> str:
 
 
 def _after_marker(text: str, found: list[Mention]) -> int | None:
-    """What is named right behind the last marker."""
+    """The choice that is named right behind the last marker."""
     places = [match.end() for match in _MARKER.finditer(text)]
     for place in reversed(places):
         rest = text[place:].lstrip(_SIGNS)
         at = len(text) - len(rest)
         near = [mention for mention in found if at <= mention.start <= at + len("a pair of ")]
-        said = {mention.choice for mention in found if mention.start >= at and not _denied(text, mention)}
-        if near and not _denied(text, near[0]) and (len(said) == 1 or (near[0].start == at and _alone(text, near[0]))):
+        said = {mention.choice for mention in found if mention.start >= at and not _is_denied(text, mention)}
+        if near and not _is_denied(text, near[0]) and (len(said) == 1 or (near[0].start == at and _alone(text, near[0]))):
             return near[0].choice
         for choice, pattern in enumerate(_LETTERED):
             if re.match(pattern, rest) or rest.strip(_SIGNS) in ("ab"[choice], "12"[choice]):
@@ -196,11 +196,11 @@ def _after_marker(text: str, found: list[Mention]) -> int | None:
 
 
 def _alone(text: str, mention: Mention) -> bool:
-    """Whether a sentence ends with the mention."""
+    """True if a sentence ends with the mention."""
     return not text[mention.end :].strip() or text[mention.end :].lstrip("\"'”»」*")[:1] in ".!\n。！"
 
 
-def _lettered(text: str) -> int | None:
+def _by_letter(text: str) -> int | None:
     """The letter an answer opens with, as in "B) teapot, since a mug has no spout"."""
     for choice, pattern in enumerate(_LETTERED):
         if re.match(pattern, text.lstrip("\"'*“ ")):
@@ -218,7 +218,7 @@ def _by_place(text: str) -> int | None:
             rf"\b(?:option|choice|answer(?: is)?:?) [(\[]?(?:{letter})\b|\bthe (?:{place}) (?:one|option|choice|object)\b", text
         ):
             said.add(choice)
-    if not said and (opening := _lettered(text)) is not None:
+    if not said and (opening := _by_letter(text)) is not None:
         return opening
     return said.pop() if len(said) == 1 else None
 
@@ -226,7 +226,7 @@ def _by_place(text: str) -> int | None:
 # Names in a sentence
 
 _APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'"})
-_EDGE_BEFORE, _EDGE_AFTER = r"(?<![a-z0-9])", r"(?:'s)?(?![a-z0-9])"  # plain letters: other scripts may stand right beside a name
+_EDGE_BEFORE, _EDGE_AFTER = r"(?<![a-z0-9])", r"(?:'s)?(?![a-z0-9])"  # plain letters: other scripts may stand right next to a name
 
 
 @dataclass(frozen=True)
@@ -271,11 +271,11 @@ def heads(names: Sequence[Sequence[str]]) -> list[list[str]]:
 @lru_cache(maxsize=4096)
 def _pattern(name: str) -> re.Pattern[str]:
     forms = {form for form in noun_forms(plain(name)) if form}
-    spaced = (_spaced(form) for form in sorted(forms, key=len, reverse=True))
+    spaced = (_spacing(form) for form in sorted(forms, key=len, reverse=True))
     return re.compile(f"{_EDGE_BEFORE}(?:{'|'.join(spaced)}){_EDGE_AFTER}")
 
 
-def _spaced(form: str) -> str:
+def _spacing(form: str) -> str:
     """A pattern that takes "tea pot" for "teapot" and "paintbrush" for "paint brush"; short words have to be as they are."""
     letters = form.replace(" ", "")
     if " " not in form and len(letters) < 6:

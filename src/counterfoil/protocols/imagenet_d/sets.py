@@ -14,7 +14,7 @@ from counterfoil.core.spec import ImagenetDSpec, PartSpec
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, Sample, provenance_of
 from counterfoil.parts.datasets.image_set import ImageSet
-from counterfoil.protocols.imagenet_d.grids import Grid, read_grid
+from counterfoil.protocols.imagenet_d.grid import Grid, read_grid
 from counterfoil.protocols.imagenet_d.questions import check_question
 from counterfoil.protocols.workspace import Given, Workspace, check_samples, of_data
 from counterfoil.report.datasheet import SetFile, find_set
@@ -39,7 +39,7 @@ class PaintingSpace(Workspace[ImagenetDSpec]):
         check_question(spec.questions.text)
         if spec.data is None:
             grid = _limited(read_grid(spec.grid), spec.limit)
-            made = cls.open(spec, given, class_ids={thing.name: thing.ids for thing in grid.things}, place=False)
+            made = cls.open(spec, given, class_ids={each.name: each.ids for each in grid.objects}, place=False)
             made.grid = grid
             return made
         data = open_set(spec.data, given.parts.get("dataset") if given else None)

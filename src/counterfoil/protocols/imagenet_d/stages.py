@@ -45,7 +45,7 @@ class Prompts(ImagenetDStage):
         """The prompts of the grid."""
         assert self.space.grid is not None
         for prompt in self.space.grid.prompts(self.space.spec.seed):
-            about = {"label": prompt.label, "object": prompt.thing, "kind": prompt.kind, "nuisance": prompt.nuisance}
+            about = {"label": prompt.label, "object": prompt.object, "kind": prompt.kind, "nuisance": prompt.nuisance}
             yield Item(prompt.prompt_id, {"prompt": prompt.text}, about)
 
     def count(self) -> int:
@@ -236,7 +236,7 @@ class Answers(ImagenetDStage):
         names, settings = self.space.names, self.space.spec.questions
         for row in self._final.kept():
             wrong = hardest_wrong(self.space, self.tables, row)
-            question = Question.drawn(names[row["label"]], names[wrong], row.id, order=settings.order, seed=self.space.spec.seed)
+            question = Question.draw(names[row["label"]], names[wrong], row.id, order=settings.order, seed=self.space.spec.seed)
             asked = {"truth": question.truth, "wrong": question.wrong, "truth_first": question.truth_first}
             yield Item(row.id, {"image": self.tables.files.hash_of(row["image"]), **asked}, {"image": row["image"], **asked})
 

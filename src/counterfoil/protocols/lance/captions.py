@@ -16,7 +16,7 @@ from counterfoil.parts.contracts import Rejection, RewriteRequest, Sample
 from counterfoil.parts.language.caption_checks import REASONS
 from counterfoil.parts.language.edits import EditChecker, check_proposals, same_words
 from counterfoil.parts.language.lexicon import fingerprint
-from counterfoil.protocols.lance.quality.measure import Ruler
+from counterfoil.protocols.lance.quality import EmbeddingBatches
 from counterfoil.protocols.stages import Stage
 from counterfoil.store.stages import Item, Made, Row, Table, turned_away
 
@@ -178,9 +178,9 @@ class Directions(Stage):
 
     def work(self, items: Sequence[Item]) -> list[Made]:
         """Embed each caption once, as it is shared by its edits."""
-        ruler = Ruler(self.space.encoder, tile=self.space.batch, device=self.space.device)
+        encoder = EmbeddingBatches(self.space.encoder, batch=self.space.batch, device=self.space.device)
         texts = list(dict.fromkeys(text for item in items for text in (item.inputs["caption"], item.inputs["edited"])))
-        read = dict(zip(texts, ruler.texts(texts), strict=True))
+        read = dict(zip(texts, encoder.texts(texts), strict=True))
         made = []
         for item in items:
             file = io.BytesIO()

@@ -15,7 +15,7 @@ from counterfoil.metrics.observations import unit_of
 from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, Value, counted, estimate_text, minus, p_is
 from counterfoil.parts.language.caption_checks import REASONS
 from counterfoil.protocols.lance.bias import parted
-from counterfoil.protocols.lance.quality.rule import CHECKS
+from counterfoil.protocols.lance.quality import CHECKS
 from counterfoil.protocols.lance.results import MEANINGS, lance_results
 from counterfoil.report.gallery import Collected, Entry, pair_of, strongest
 from counterfoil.report.page import STRIP, Block, Caution, Fold, Gallery, ImagePair, ImagePairs, Page, Section

@@ -12,8 +12,7 @@ from counterfoil.parts import images
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 from counterfoil.parts.editors import requests as files
 from counterfoil.protocols.lance.captions import checked
-from counterfoil.protocols.lance.quality.measure import Ruler, compared
-from counterfoil.protocols.lance.quality.rule import choose
+from counterfoil.protocols.lance.quality import EmbeddingBatches, select_edit, similarities
 from counterfoil.protocols.stages import Stage
 from counterfoil.store.stages import Item, Made, turned_away
 
@@ -105,22 +104,22 @@ class Quality(Stage):
 
     def work(self, items: Sequence[Item]) -> list[Made]:
         """Embed each image and text once, as a source is shared by its edits, and choose from each sweep."""
-        ruler = Ruler(self.space.encoder, tile=self.space.batch, device=self.space.device)
+        encoder = EmbeddingBatches(self.space.encoder, batch=self.space.batch, device=self.space.device)
         names = list(dict.fromkeys(name for item in items for name in item.about["pictures"]))
         texts = list(dict.fromkeys(text for item in items for text in (item.inputs["caption"], item.inputs["edited"])))
-        seen = dict(zip(names, ruler.images([self.tables.image(name) for name in names]), strict=True))
-        read = dict(zip(texts, ruler.texts(texts), strict=True))
+        seen = dict(zip(names, encoder.images([self.tables.image(name) for name in names]), strict=True))
+        read = dict(zip(texts, encoder.texts(texts), strict=True))
         sweep = list(self.space.editor.sweep)
         made = []
         for item in items:
             source, *candidates = item.about["pictures"]
-            found = compared(
+            found = similarities(
                 seen[source],
                 torch.stack([seen[name] for name in candidates]),
                 before=read[item.inputs["caption"]],
                 after=read[item.inputs["edited"]],
             )
-            chosen = choose(found, self.space.spec.quality)
+            chosen = select_edit(found, self.space.spec.quality)
             values: dict[str, Any] = {"sweep": sweep[chosen.index] if sweep else "", **_rounded(asdict(found[chosen.index]))}
             values["all"] = [_rounded(asdict(each)) for each in found]
             if chosen.check:

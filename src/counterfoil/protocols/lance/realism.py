@@ -18,7 +18,7 @@ from counterfoil.metrics.estimate import Mean, estimate
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import to_device
 from counterfoil.protocols.lance.captions import checked, image_of
-from counterfoil.protocols.lance.quality.measure import Ruler
+from counterfoil.protocols.lance.quality import EmbeddingBatches
 from counterfoil.protocols.stages import Stage, Tables
 from counterfoil.protocols.workspace import Workspace
 from counterfoil.store.stages import Item, Made, digest
@@ -82,8 +82,8 @@ class Realism(Stage):
         """A function from a few images to their features."""
         named, device = self.space.spec.realism.features, self.space.device
         if named is None:
-            ruler = Ruler(self.space.encoder, tile=self.space.batch, device=device)
-            return lambda pictures: ruler.images(pictures).double().numpy()
+            batches = EmbeddingBatches(self.space.encoder, batch=self.space.batch, device=device)
+            return lambda pictures: batches.images(pictures).double().numpy()
         encoder = to_device(registry.create("encoder", named.name, named.options), device)
 
         @torch.no_grad()

@@ -12,7 +12,7 @@ from torch import Tensor
 from counterfoil.core.errors import LabelMismatch, RunFailed
 from counterfoil.parts import imagenet, labels
 from counterfoil.protocols.class_reader import reading
-from counterfoil.protocols.imagenet_d.grids import read_grid
+from counterfoil.protocols.imagenet_d.grid import read_grid
 
 
 @dataclass
@@ -34,7 +34,7 @@ CLASSES = {"clock": ("n1", "n2"), "mug": ("n3",)}
 
 def test_a_hit_on_any_id_is_right() -> None:
     model = Fixed([0.0, 3.0, 1.0, 2.0], ["n1", "n2", "n3", "other thing"])
-    look = reading("m", model, CLASSES).looks(PICTURE, [0])[0]
+    look = reading("m", model, list(CLASSES), CLASSES).looks(PICTURE, [0])[0]
     assert look["correct"] and look["predicted"] == 0 and look["rank"] == 1 and look["said"] == "n2"
     chances = torch.tensor([0.0, 3.0, 1.0, 2.0]).softmax(0)
     assert look["truth"] == pytest.approx(float(chances[0] + chances[1]))
@@ -43,12 +43,12 @@ def test_a_hit_on_any_id_is_right() -> None:
 
 def test_an_answer_outside_the_set_is_wrong_and_keeps_its_name() -> None:
     model = Fixed([0.0, 1.0, 2.0, 3.0], ["n1", "n2", "n3", "other thing"])
-    look = reading("m", model, CLASSES).looks(PICTURE, [0])[0]
+    look = reading("m", model, list(CLASSES), CLASSES).looks(PICTURE, [0])[0]
     assert not look["correct"] and look["predicted"] == -1 and look["said"] == "other thing" and look["rank"] == 3
 
 
 def test_a_zero_shot_model_goes_by_the_sets_own_names() -> None:
-    look = reading("m", Fixed([0.0, 1.0], ["mug", "clock"]), CLASSES).looks(PICTURE, [0])[0]
+    look = reading("m", Fixed([0.0, 1.0], ["mug", "clock"]), list(CLASSES), CLASSES).looks(PICTURE, [0])[0]
     assert look["correct"] and look["predicted"] == 0
 
 
@@ -58,7 +58,7 @@ def test_imagenet_models_take_the_papers_objects() -> None:
         [float(at == 530) for at in range(1000)], [entry.name for entry in entries], [entry.aliases for entry in entries]
     )
     grid = read_grid("imagenet-d")
-    reader = reading("m", model, {thing.name: thing.ids for thing in grid.things})
+    reader = reading("m", model, grid.classes, {each.name: each.ids for each in grid.objects})
     assert reader.outputs[grid.classes.index("alarm clock")] == (409, 530)
     assert sum(map(len, reader.outputs)) == 125
     assert reader.looks(PICTURE, [grid.classes.index("alarm clock")])[0]["correct"]
@@ -66,7 +66,7 @@ def test_imagenet_models_take_the_papers_objects() -> None:
 
 def test_other_label_spaces_and_broken_scores_are_errors() -> None:
     with pytest.raises(LabelMismatch, match="model m"):
-        reading("m", Fixed([0.0, 1.0], ["oak", "elm"]), CLASSES)
+        reading("m", Fixed([0.0, 1.0], ["oak", "elm"]), list(CLASSES), CLASSES)
     broken = Fixed([float("nan"), 1.0, 1.0], ["n1", "n2", "n3"])
     with pytest.raises(RunFailed, match="not finite"):
-        reading("m", broken, CLASSES).looks(PICTURE, [0])
+        reading("m", broken, list(CLASSES), CLASSES).looks(PICTURE, [0])

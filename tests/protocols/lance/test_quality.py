@@ -9,8 +9,7 @@ import torch
 from torch.nn import functional
 
 from counterfoil.core.spec import QualitySpec
-from counterfoil.protocols.lance.quality import CHECKS, Similarities, choose
-from counterfoil.protocols.lance.quality.measure import Ruler, compared
+from counterfoil.protocols.lance.quality import CHECKS, EmbeddingBatches, Similarities, select_edit, similarities
 from tests.protocols.lance.world import Eye, draw
 
 GOOD = Similarities(image_image=0.8, source_text=0.3, edited_text=0.3, old_text=0.2, directional=0.5)
@@ -30,34 +29,34 @@ BARS = QualitySpec()
     ],
 )
 def test_each_check_turns_away_what_it_is_for(change, check):
-    problem = replace(GOOD, **change).failed(BARS)
+    problem = replace(GOOD, **change).fault(BARS)
     assert (problem[0] if problem else None) == check
     assert check is None or check in CHECKS
 
 
 def test_bars_are_reached_by_being_equal():
     at_the_bars = Similarities(0.7, 0.2, 0.2, 0.1, 0.2)
-    assert at_the_bars.failed(BARS) is None
+    assert at_the_bars.fault(BARS) is None
 
 
 def test_the_best_or_the_last_of_those_that_pass_is_kept():
     sweep = [replace(GOOD, directional=value) for value in (0.3, 0.6, 0.4, 0.1)]
-    assert choose(sweep, BARS).index == 1
-    assert choose(sweep, BARS.model_copy(update={"choose": "last"})).index == 2
+    assert select_edit(sweep, BARS).index == 1
+    assert select_edit(sweep, BARS.model_copy(update={"choose": "last"})).index == 2
 
 
 def test_the_nearest_miss_speaks_for_a_sweep_that_fails():
     sweep = [replace(GOOD, image_image=0.1), replace(GOOD, directional=0.15), replace(GOOD, directional=0.1)]
-    chosen = choose(sweep, BARS)
+    chosen = select_edit(sweep, BARS)
     assert (chosen.index, chosen.check, chosen.reason) == (1, "wrong direction", "0.150 is below 0.2")
 
 
 def test_similarities_are_cosines_of_the_encoder():
     before, after = "a photo of a red dog on a beach", "a photo of a red dog on a road"
     eye = Eye()
-    ruler = Ruler(eye, tile=3)
+    ruler = EmbeddingBatches(eye, batch=3)
     embedded, (old, new) = ruler.images([draw(before), draw(after), draw(before)]), ruler.texts([before, after])
-    found = compared(embedded[0], embedded[1:], before=old, after=new)
+    found = similarities(embedded[0], embedded[1:], before=old, after=new)
     images = functional.normalize(eye.embed_images(torch.stack([draw(before), draw(after)])), dim=-1)
     texts = functional.normalize(eye.embed_texts([before, after]), dim=-1)
     assert found[0].image_image == pytest.approx(float(images[0] @ images[1]), abs=1e-6)
