@@ -226,7 +226,7 @@ def _by_place(text: str) -> int | None:
 # Names in a sentence
 
 _APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'"})
-_EDGE_BEFORE, _EDGE_AFTER = r"(?<![a-z0-9])", r"(?:'s)?(?![a-z0-9])"  # plain letters: other scripts may stand right next to a name
+_EDGE_BEFORE, _EDGE_AFTER = r"(?<![a-z0-9])", r"(?:'s)?(?![a-z0-9])"  # other scripts may stand next to a name
 
 
 @dataclass(frozen=True)
