@@ -57,6 +57,27 @@ def test_objects_and_names_give_the_same_numbers(tmp_path):
     assert {trial.image_id for trial in by_object.trials} == {f"{index:08d}" for index in range(16)}
 
 
+def test_cautions_are_part_of_the_run_and_are_shown(tmp_path, capsys):
+    from counterfoil.parts.contracts import Trait
+
+    class Assumes(TinyModel):
+        def describe(self):
+            return [Trait("normalisation", "none", "assumed", caution="nobody gave mean and std")]
+
+    images, labels = labelled(8)
+    run = counterfoil.evaluate(
+        Assumes(), (images, labels), classes=CLASSES, generator="brightness:", oracle="daylight:", size=16, search=SEARCH,
+        out=tmp_path / "run",
+    )  # fmt: skip
+    assert any("nobody gave mean and std" in caution for caution in run.cautions)
+    assert len(run.cautions) > 1  # of eight images little can be said
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "normalisation none (assumed)" in shown
+    for caution in run.cautions:
+        assert f"take care: {caution}" in shown
+    assert counterfoil.open_run(tmp_path / "run").cautions == run.cautions
+
+
 def test_a_run_makes_its_own_report(tmp_path):
     images, labels = labelled(8)
     run = counterfoil.evaluate(

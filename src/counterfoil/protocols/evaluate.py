@@ -46,8 +46,8 @@ def evaluate(
     `size`, and its outputs are taken to be `classes`, or the data's classes; so may a pair (module, classes). Data may be a
     folder, or a pair of arrays (images, labels).
     `settings` are the keys of a specification: `limit=200, size=224, search={"budget": 20}`; `execution={"executor": "ray"}`
-    hands the work to workers. How far it is, is shown on a terminal and in a notebook; pictures that had to be left out are
-    named on standard error.
+    hands the work to workers. Progress is shown on a terminal and in a notebook; images that had to be left out and
+    cautions (`run.cautions`) go to standard error.
 
     The protocol is `fmr`, which needs a generator and an oracle. `protocol="lance"` needs a captioner, an editor, an encoder
     and an oracle; `protocol="imagenet-d"` tests the model on an exported set.
@@ -83,7 +83,10 @@ def evaluate(
     spec = protocols.parse(dtypes.with_supported_precision(values))
     folder = Path(out) if out else default_folder(spec)
     with watching(spec.subject) as (watch, tell):
-        return protocols.run(spec, folder, given=Given(objects), execution=execution, watch=watch, tell=tell)
+        run = protocols.run(spec, folder, given=Given(objects), execution=execution, watch=watch, tell=tell)
+        for caution in run.cautions:
+            tell(f"take care: {caution}")
+        return run
 
 
 def _name(part: Any) -> str:

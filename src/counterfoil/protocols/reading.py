@@ -31,6 +31,14 @@ class Run(store.Run):
         found = (self.results or {}).items()
         return {name: Estimate.from_dict(entry) for name, entry in found if isinstance(entry, dict) and "value" in entry}
 
+    @property
+    def cautions(self) -> list[str]:
+        """What to know before believing the scores: what parts assumed, why the oracle may not count, what is easily misread."""
+        told = [*(self.provenance.get("cautions") or ()), *filter(None, [self.provenance.get("caution")])]
+        results = self.results
+        found = protocols.of(self).cautions(self, results) if results is not None else []
+        return [*told, *(each.text for each in found if each.kind != "note")]
+
     def report(self, out: str | os.PathLike[str] | None = None) -> Path:
         """Write a page about the run, by default into its directory, and return its address."""
         return write_report([self], Path(out) if out is not None else self.path / "report")

@@ -148,6 +148,7 @@ class Workspace(Generic[S]):
         own = registry.function_hashes(self.spec.model_dump(mode="json"))
         return {
             **({"caution": self.caution} if self.caution else {}),
+            **({"cautions": assumed} if (assumed := self._assumed()) else {}),
             **({"class_ids": {name: list(ids) for name, ids in self.class_ids.items()}} if self.class_ids is not None else {}),
             "versions": versions(),
             "code": code_hash(self._packages()),
@@ -198,8 +199,10 @@ class Workspace(Generic[S]):
 
     def cautions(self) -> list[str]:
         """List what nobody asked for and results may suffer from."""
-        found = [f"{name}: {trait.caution}" for name, trait in self.traits() if trait.caution]
-        return [*found, *([self.caution] if self.caution else [])]
+        return [*self._assumed(), *([self.caution] if self.caution else [])]
+
+    def _assumed(self) -> list[str]:
+        return [f"{name}: {trait.caution}" for name, trait in self.traits() if trait.caution]
 
     def settings(self, key: str) -> dict[str, Any]:
         """What decides the answers of a part, for the keys of stages.

@@ -1,0 +1,41 @@
+"""One run into its directory: what is refused before parts load, and what ends it."""
+
+from __future__ import annotations
+
+import pytest
+
+from counterfoil import protocols, store
+from counterfoil.core.errors import BadRun, RunFailed, UsageError
+from counterfoil.parts import registry
+from counterfoil.protocols.workspace import Given
+from tests.protocols.imagenet_d import world as squares
+from tests.protocols.lance import world as pets
+from tests.worlds import arrays, spec
+
+
+def test_another_specification_or_a_second_writer_is_refused_before_a_part_is_loaded(tmp_path, monkeypatch) -> None:
+    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 6)}")
+    out = tmp_path / "run"
+    protocols.run(chosen, out)
+    monkeypatch.setattr(registry, "create", lambda role, *rest: pytest.fail(f"{role} was loaded"))
+    with pytest.raises(BadRun, match="holds a run with seed 0, now 1"):
+        protocols.run(chosen.model_copy(update={"seed": 1}), out)
+    with store.open_run(out).appending(), pytest.raises(BadRun, match="is writing"):
+        protocols.run(chosen, out)
+
+
+def test_staged_runs_refuse_them_too(tmp_path) -> None:
+    protocols.run(squares.spec(), tmp_path / "run", given=squares.given())
+    with pytest.raises(BadRun, match="holds a run with seed"):  # nothing is given, and none of the names could be loaded
+        protocols.run(squares.spec(seed=5), tmp_path / "run", given=Given())
+
+
+def test_a_run_without_a_single_caption_fails_and_says_why(tmp_path) -> None:
+    everybody = [f"pet-{number:03d}" for number in range(99)]
+    with pytest.raises(RunFailed, match=r"captioner .*: none of 4 images has a caption that can be used; the first: "):
+        protocols.run(pets.spec(limit=4), tmp_path / "run", given=pets.given(captioner=pets.Told(mute=everybody)))
+
+
+def test_a_protocol_without_stages_says_so(tmp_path) -> None:
+    with pytest.raises(UsageError, match="the protocol fmr has no stages"):
+        protocols.run(spec(f"tensors:{arrays(tmp_path / 'data.npz', 6)}"), tmp_path / "run", stage="captions")
