@@ -186,3 +186,9 @@ def test_a_part_that_ends_the_process_is_an_error(entries):
 
 def test_roles_are_those_with_a_contract():
     assert set(registry.ROLES) == set(contracts.CONTRACTS)
+
+
+def test_a_name_that_is_not_utf8_is_one_line():
+    with pytest.raises(BadSpec, match="the name is not in UTF-8; rename the file or folder") as caught:
+        registry.create("dataset", "folder:caf\udce9")
+    str(caught.value).encode()  # it can be printed

@@ -59,6 +59,10 @@ def listed(role: str) -> list[ListedPart]:
 
 def create(role: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
     """The part called `name`, built with `options`."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise BadSpec(f"{role} {name!a}: the name is not in UTF-8; rename the file or folder") from None
     kind, colon, rest = name.partition(":")
     if colon and kind == "python" and role in ROLES:
         return adapt(role, call(rest, dict(options or {})), what=f"python:{rest}")
@@ -74,6 +78,10 @@ def create(role: str, name: str, options: Mapping[str, Any] | None = None) -> An
 
 def check_options(role: str, name: str, options: Mapping[str, Any] | None = None) -> None:
     """Refuse a name or options that `create` would refuse, without building the part."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise BadSpec(f"{role} {name!a}: the name is not in UTF-8; rename the file or folder") from None
     kind, colon, rest = name.partition(":")
     if colon and kind == "python" and role in ROLES:
         _check_arguments(rest, import_function(rest), options or {})
