@@ -181,6 +181,7 @@ def run_staged(
             tell(f"stopped after the stage {stage!r}; the same command without --stage resumes it")
             return store.open_run(out)
         writer.generation(tables.mark(names))
+        writer.expect(sum(1 for _ in tables[names[0]]))
         for outcome in protocol.outcomes(work, tables, writer.done):
             write(outcome, writer)
         if dropped := writer.switch():
