@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from counterfoil.parts.generators.straight import straight_through
+from counterfoil.parts.generators.latent import straight_through
 
 
 def test_the_value_is_exact_and_the_gradient_goes_to_the_carrier() -> None:

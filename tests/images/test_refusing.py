@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from counterfoil.core.errors import BadImage
@@ -88,3 +89,10 @@ def test_many_threads_leave_the_warning_filters_as_they_were(tmp_path: Path) -> 
     for thread in threads:
         thread.join()
     assert list(warnings.filters) == before
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 0, 8), (1, 3, 8, 0), (0, 3, 0, 0)])
+def test_images_without_pixels_are_refused(shape: tuple[int, ...]) -> None:
+    for work in (images.check, lambda given: images.resize(given, 4)):
+        with pytest.raises(BadImage, match="have no pixels"):
+            work(torch.zeros(shape))

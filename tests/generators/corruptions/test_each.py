@@ -12,10 +12,8 @@ import torchvision.transforms.functional as vision
 from PIL import Image
 from torch import Tensor
 
-from counterfoil.parts.generators.corruptions import FAMILIES, levels
-from counterfoil.parts.generators.corruptions.blur import convolve, streak
-from counterfoil.parts.generators.corruptions.colour import luma
-from counterfoil.parts.generators.corruptions.digital import JPEG_QUALITY
+from counterfoil.parts.generators import corruptions as levels
+from counterfoil.parts.generators.corruptions import FAMILIES, JPEG_QUALITY, convolve, luma, streak
 
 Photos = Callable[..., Tensor]
 
@@ -168,6 +166,6 @@ def test_fog_hides_three_quarters_of_the_contrast(photos: Photos) -> None:
 
 def test_between_levels_values_lie_on_straight_lines() -> None:
     values = (0.0, 1.0, 3.0, 4.0, 8.0, 10.0)
-    assert levels.along(torch.tensor([0.0, 0.1, 0.2, 0.5, 0.9, 1.0]), values).tolist() == pytest.approx(
+    assert levels._along(torch.tensor([0.0, 0.1, 0.2, 0.5, 0.9, 1.0]), values).tolist() == pytest.approx(
         [0, 0.5, 1, 3.5, 9, 10], abs=1e-5
     )

@@ -17,8 +17,7 @@ from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts import pretrained, weights
 from counterfoil.parts.fast.coders import FastDecoder, FastEncoder, build_decoder, build_encoder
 from counterfoil.parts.fast.codes import nearest_codes
-from counterfoil.parts.generators.latent import LatentGenerator, Space
-from counterfoil.parts.generators.sides import check_side, must_divide
+from counterfoil.parts.generators.latent import LatentGenerator, Space, check_side, must_divide
 
 PLACEHOLDER = 32  # the sample_size diffusers writes into a config when nobody gave one
 

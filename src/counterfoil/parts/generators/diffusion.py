@@ -41,7 +41,7 @@ from counterfoil.parts import hub, imagenet, pretrained, weights
 from counterfoil.parts.contracts import State
 from counterfoil.parts.fast import unets
 from counterfoil.parts.generators import draws
-from counterfoil.parts.generators.straight import straight_through
+from counterfoil.parts.generators.latent import straight_through
 
 Noising = Literal["random", "inversion"]
 """`random`: noise drawn from the image's seed. `inversion`: the noise that denoises back to the image, found by running

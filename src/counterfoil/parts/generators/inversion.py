@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts.contracts import State, provenance_of, to_device
 from counterfoil.parts.generators import draws
-from counterfoil.parts.generators.latent import latent_state
-from counterfoil.parts.generators.straight import straight_through
+from counterfoil.parts.generators.latent import latent_state, straight_through
 
 
 @runtime_checkable

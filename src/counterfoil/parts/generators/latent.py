@@ -16,7 +16,6 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts.contracts import State, provenance_of, to_device
-from counterfoil.parts.generators.straight import straight_through
 
 Space = Literal["before", "code"]
 """`before`: the latent moves before quantisation and is quantised at every rendering, with a straight-through gradient.
@@ -138,3 +137,36 @@ def latent_state(latent: Tensor) -> State:
     """A latent and the length of a step in it: the standard deviation of the row's own latent, or 1 if it has none."""
     spread = latent.flatten(1).std(dim=1, correction=0)  # (N,)
     return {"latent": latent, "scale": torch.where(spread > 0, spread, 1.0)}
+
+
+class _StraightThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, value: Tensor, carrier: Tensor) -> Tensor:
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: object, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, gradient
+
+
+def straight_through(value: Tensor, carrier: Tensor) -> Tensor:
+    """`value`, to the last bit, whose gradient goes to `carrier` as if it had been the value. Shapes must agree.
+
+    The usual `carrier + (value - carrier).detach()` rounds, and a reconstruction has to be exact.
+    """
+    result: Tensor = _StraightThrough.apply(value.detach(), carrier)
+    return result
+
+
+def check_side(side: int, *, factor: int) -> int:
+    """The side, if the autoencoder can take it."""
+    if side < factor or side % factor:
+        raise BadSpec(f"size={side}: {must_divide(factor, side)}")
+    return side
+
+
+def must_divide(factor: int, side: int) -> str:
+    """What to say of a side that does not divide."""
+    below = side // factor * factor
+    near = f"{below} or {below + factor}" if below > 0 else f"{factor}"
+    return f"this autoencoder needs sides that are multiples of {factor}; use {near}"

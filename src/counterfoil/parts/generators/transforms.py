@@ -24,7 +24,7 @@ from counterfoil.core.errors import BadSpec
 from counterfoil.parts.contracts import State
 from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.corruptions import COMMON, FAMILIES, GROUPS, Family
-from counterfoil.parts.generators.straight import straight_through
+from counterfoil.parts.generators.latent import straight_through
 
 Choose = Literal["one", "all"]
 FIRST = 0.2  # the severity whose chord stands for the gradient at 0

@@ -30,8 +30,7 @@ from counterfoil.parts import hub, weights
 from counterfoil.parts.fast.codes import first_least, first_of_equals, nearest_codes
 from counterfoil.parts.fast.dtypes import float32
 from counterfoil.parts.generators.autoencoders import VectorAutoencoder
-from counterfoil.parts.generators.latent import LatentGenerator, Space
-from counterfoil.parts.generators.sides import check_side
+from counterfoil.parts.generators.latent import LatentGenerator, Space, check_side
 
 GROUPS = 32  # of every group normalisation
 

@@ -14,12 +14,11 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadSpec, one_line
 from counterfoil.parts.contracts import Generator, State
-from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.parts.generators.latent import LatentGenerator, straight_through
 from counterfoil.parts.generators.sparse import box as boxes
 from counterfoil.parts.generators.sparse.generator import SparseGenerator
 from counterfoil.parts.generators.sparse.mask import Mask
 from counterfoil.parts.generators.sparse.submodel import CannotCrop, Submodel
-from counterfoil.parts.generators.straight import straight_through
 
 WORTH = 0.9  # of the cells; with a larger window nothing is gained
 

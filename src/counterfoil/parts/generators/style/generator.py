@@ -25,8 +25,7 @@ from counterfoil.parts import hub, weights
 from counterfoil.parts import images as pictures
 from counterfoil.parts.contracts import State
 from counterfoil.parts.generators import draws
-from counterfoil.parts.generators.sides import must_divide
-from counterfoil.parts.generators.straight import straight_through
+from counterfoil.parts.generators.latent import must_divide, straight_through
 from counterfoil.parts.generators.style import adain
 
 Moves = Literal["mix", "statistics"]
