@@ -97,7 +97,11 @@ def agreement(given: Parts, device: str) -> dict[str, float]:
     answers = {}
     with Acceleration().computing(torch.device(device)):
         network = given.generator.autoencoder.network
-        ways = {"network": network.decode, "float32": build(network, torch.float32), "bf16": build(network, torch.bfloat16)}
+        ways = {
+            "network": lambda codes: network.decoder(network.post_quant_conv(codes)),
+            "float32": build(network, torch.float32),
+            "bf16": build(network, torch.bfloat16),
+        }
         for name, decode in ways.items():
             leaf = codes.clone().requires_grad_()
             pictures = decode(leaf)
