@@ -78,7 +78,7 @@ def test_without_a_margin_a_loss_that_shows_fails_and_the_rest_says_what_would_h
     assert "cannot be told apart" in answer and "points would be found 80 times in 100" in answer
     found = check_against(better, RUN, [FMR, DROP], margin=None)
     assert [(each.passed, each.answer.split(":")[0]) for each in found] == [(True, "better"), (True, "better")]
-    assert "(Holm, 2 measures)" in found[0].answer
+    assert "corrected for 2 measures (Holm)" in found[0].answer
 
 
 def test_against_a_baseline_it_says_on_how_many_images() -> None:

@@ -13,7 +13,7 @@ import pytest
 from counterfoil.core.errors import BadData, UsageError
 from counterfoil.metrics.observations import Observations
 from counterfoil.metrics.prediction_files import MEASURES, read_predictions
-from counterfoil.metrics.scoreboard import TestColumn, scoreboard
+from counterfoil.metrics.scoreboard import BoardColumn, scoreboard
 from counterfoil.metrics.slices import read_slices, slices, table_of
 from counterfoil.metrics.tables import as_text
 from tests.cli.stored import call, stored
@@ -125,7 +125,7 @@ def test_files_are_compared_and_gated_like_runs(tmp_path: Path) -> None:
 
 
 def test_models_by_tests_in_one_table() -> None:
-    tests = [TestColumn("1", "accuracy, day", ACCURACY), TestColumn("2", "accuracy, night", ACCURACY)]
+    tests = [BoardColumn("1", "accuracy, day", ACCURACY), BoardColumn("2", "accuracy, night", ACCURACY)]
     found = {tests[0]: {"m": observed(1), "n": observed(2)}, tests[1]: {"m": observed(3, night=0.1)}}
     table = scoreboard(found)
     assert [row[0] for row in table.rows] == ["m", "n"] and table.rows[1][2] == "not run"

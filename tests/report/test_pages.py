@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from counterfoil.protocols.reading import open_run, write_report
 from counterfoil.report import html
 from counterfoil.report.page import Lines, Page, Section, Series
 from counterfoil.store import Run
+from tests.cli.stored import stored
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
 
@@ -64,6 +66,13 @@ def test_two_runs_of_a_protocol_have_a_comparison_first(runs: dict[str, Run], tm
     assert {path.name for path in folder.glob("*.html")} == {"index.html", "run-1.html", "run-2.html"}
     captions = [image.attributes["alt"] for image in page.all("img")]
     assert len({caption for caption in captions if caption.startswith("source image")}) == 1  # one image for both models
+
+
+def test_the_comparisons_headline_says_who_keeps_more_and_who_less(tmp_path: Path) -> None:
+    """ "Keeps most of its accuracy (40 %)" was printed of the best of two."""
+    runs = [open_run(stored(tmp_path / name, f"python:{name}", kept=kept)) for name, kept in (("low", 0.05), ("high", 0.4))]
+    words = read(write_report(runs, tmp_path / "report")).words
+    assert re.search(r"high keeps the most accuracy \(\d\d % by matched FMR\), \S*low the least \(\d+ %\)\.", words)
 
 
 def test_several_generators_are_told_to_measure_different_things(tmp_path: Path) -> None:

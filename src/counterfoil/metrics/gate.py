@@ -176,7 +176,7 @@ def _not_worse(pair: ModelPair, measure: Measure, alpha: float, tests: int) -> C
     asked = f"{measure.name} no worse than the baseline"
     if pair.adjusted is None:
         return Check(asked, False, f"undefined: {pair.difference.note}", pair.difference)
-    corrected = f" (Holm, {tests} measures)" if tests > 1 else ""
+    corrected = f", corrected for {tests} measures (Holm)" if tests > 1 else ""
     difference = f"{_difference(pair, measure)}, {p_is(pair.adjusted)}{corrected}"
     if not pair.significant(alpha):
         return Check(

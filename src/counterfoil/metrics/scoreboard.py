@@ -12,7 +12,7 @@ from counterfoil.metrics.tables import Cell, Column, Table, estimate_text
 
 
 @dataclass(frozen=True)
-class TestColumn:
+class BoardColumn:
     """One thing that models were put to: the same protocol, data and parts, whatever the model; and one number of it."""
 
     identity: str
@@ -20,10 +20,10 @@ class TestColumn:
     measure: Measure
 
 
-def scoreboard(found: Mapping[TestColumn, Mapping[str, Observations]], *, alpha: float = 0.05) -> Table:
+def scoreboard(found: Mapping[BoardColumn, Mapping[str, Observations]], *, alpha: float = 0.05) -> Table:
     """A row per model, a column per test. Ranks are per column; there is no mean over tests, which measure different things."""
     models = list(dict.fromkeys(name for each in found.values() for name in each))
-    cells: dict[TestColumn, dict[str, str]] = {}
+    cells: dict[BoardColumn, dict[str, str]] = {}
     notes = ["In brackets the 95 % interval, behind it the ranks that paired tests within the column leave open."]
     for test, observed in found.items():
         ranks: dict[str, str] = {}

@@ -107,9 +107,9 @@ def scoreboard_of(runs: Sequence[store.Run], *, scored: bool = False, alpha: flo
     """Models by tests in one table, for runs of any protocols: the clean accuracy first, then what each protocol ranks by."""
     from counterfoil.core.naming import short_name
     from counterfoil.metrics.same_test import test_identity
-    from counterfoil.metrics.scoreboard import TestColumn, scoreboard
+    from counterfoil.metrics.scoreboard import BoardColumn, scoreboard
 
-    found: dict[TestColumn, dict[str, Observations]] = {}
+    found: dict[BoardColumn, dict[str, Observations]] = {}
     for run in runs:
         protocol = protocols.of(run)
         known = protocol.measures_of(run)
@@ -121,7 +121,7 @@ def scoreboard_of(runs: Sequence[store.Run], *, scored: bool = False, alpha: flo
             for measure in (known[each] for each in names if each in known):
                 if observed.has(measure):
                     title = f"{measure.name}, {protocol.name} {short_name(made_by)}".strip()
-                    column = TestColumn(f"{test_identity(run)} {measure.name}", title, measure)
+                    column = BoardColumn(f"{test_identity(run)} {measure.name}", title, measure)
                     same = next((each for each in found if each.identity == column.identity), column)
                     found.setdefault(same, {})[name] = observed
     return scoreboard(found, alpha=alpha)

@@ -379,7 +379,7 @@ def _order_text(finished: Sequence[Collected], ranking: Ranking | None, why: str
         return (
             f"No two of these {len(names)} models can be told apart by matched FMR ({values[least]:.0f} to {values[most]:.0f} %)."
         )
-    return f"{most} keeps most of its accuracy ({values[most]:.0f} % by matched FMR), {least} least ({values[least]:.0f} %)."
+    return f"{most} keeps the most accuracy ({values[most]:.0f} % by matched FMR), {least} the least ({values[least]:.0f} %)."
 
 
 def _not_told_apart(ranking: Ranking | None) -> list[str]:
