@@ -10,7 +10,6 @@ from rich.console import Console
 
 from counterfoil.core import progress
 from counterfoil.protocols.base import Progress
-from counterfoil.protocols.base import Progress as StageProgress
 
 
 @pytest.fixture
@@ -65,8 +64,8 @@ def test_images_of_an_earlier_command_count_as_done_but_not_as_speed(shown: list
 
 def test_a_stage_of_unknown_length_has_no_time_left(shown: list[dict[str, object]]) -> None:
     with progress.watching("model") as (watch, _):
-        watch(StageProgress("edits", 0, None, 0, 0))
-        watch(StageProgress("edits", 5, None, 5, 0))
+        watch(Progress(0, None, stage="edits"))
+        watch(Progress(5, None, 5, stage="edits"))
     assert str(shown[1]["text"]).startswith("5/?  accepted 100%") and "left" not in str(shown[1]["text"])
 
 

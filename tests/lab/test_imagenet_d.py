@@ -49,7 +49,7 @@ def test_what_surrogates_miss_is_hard_for_classifiers_that_took_no_part(mined: s
         entry = mined.results["models"][name]
         assert entry["drop"]["value"] >= 15 and entry["p"] <= 0.01, name  # each by itself
     points = mined.results["by_number"]
-    assert points[-1]["accuracy"] < points[1]["accuracy"] < points[0]["accuracy"]
+    assert points[-1]["accuracy"]["value"] < points[1]["accuracy"]["value"] < points[0]["accuracy"]["value"]
 
 
 def test_what_is_kept_can_be_recognised(mined: store.Run) -> None:
