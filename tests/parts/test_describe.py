@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Trait, describe
+from counterfoil.parts.contracts import Trait, caution_for, describe
 from counterfoil.parts.models.modules import GroupedModel, ModuleModel
 from counterfoil.parts.models.preprocessing import Preprocessing, square
 from counterfoil.parts.oracles.scoring import AcceptanceRule, ClassifierOracle
@@ -78,9 +78,19 @@ def test_wrappers_say_what_they_wrap_and_oracles_their_rule() -> None:
     assert grouped["classes"].value == "insect: 2, mammal: 2" and grouped["input"] == plain["input"]
 
 
-def test_a_part_made_for_one_kind_of_images_is_told_with_a_caution() -> None:
+def test_a_part_made_for_some_classes_is_told_with_a_caution_where_others_are_asked_for() -> None:
     garments = registry.create("model", "lab:narrow")
-    assert told(garments)["made for"].caution.startswith("made for images of the lab's garments")
+    trait = told(garments)["made for"]
+    assert str(trait) == "images of the lab's garments (its author)"
+    assert caution_for(trait, ["Boot", "bag"]) == ""
+    strange = caution_for(trait, ["boot", "ant", "bee", "cat", "dog"])
+    assert (
+        strange
+        == "made for images of the lab's garments, not for ant, bee, cat and 1 more; results for other classes mean nothing"
+    )
+    painted = told(registry.create("painter", "lab:scenes"))["made for"]
+    assert caution_for(painted, ["bird"]).startswith("made for sentences about the lab's garments, not for bird;")
+    assert caution_for(Trait("rule", "none", caution="take another"), ["bird"]) == "take another"
     assert "made for" in told(ClassifierOracle(garments)) and "made for" in told(registry.create("oracle", "lab:clip"))
     assert told(garments)["normalisation"].decided_by == "the weights"
 

@@ -61,3 +61,15 @@ def test_classes_that_a_generator_does_not_know_are_refused(tmp_path) -> None:
     stranger.classes = ("oak", "elm")
     with pytest.raises(LabelMismatch, match="generator given:"):
         ClimbingSpace.of(spec(data=data), Given({"model": TinyModel(), "oracle": CommandedOracle(), "generator": stranger}))
+
+
+@pytest.mark.parametrize(("known", "caution"), [(("Ant", "bee", "cat", "dog"), ""), (("boot", "ant"), "not for bee, cat, dog")])
+def test_a_part_is_cautioned_against_only_where_the_run_has_classes_it_is_not_made_for(tmp_path, known, caution) -> None:
+    """The lab's own demos warned of the lab's own data."""
+    model = TinyModel()
+    model.made_for, model.made_for_classes = "images of a kind", known
+    data = f"tensors:{arrays(tmp_path / 'data.npz', 8)}"
+    work = ClimbingSpace.of(spec(data=data, generator="pixels:"), Given({"model": model, "oracle": CommandedOracle()}))
+    assert "made for images of a kind (its author)" in "\n".join(work.introduction())
+    told = [each for each in work.cautions() if "images of a kind" in each]
+    assert len(told) == bool(caution) and caution in "".join(told)

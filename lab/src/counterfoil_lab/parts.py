@@ -49,7 +49,7 @@ class ScenePainter:
     """Draws the scene that a sentence of the lab's grammar states; pose, shape and details come from the seed."""
 
     def __init__(self, split: str = "report") -> None:
-        self.made_for = MADE_FOR
+        self.made_for, self.made_for_classes = SENTENCES, GARMENTS
         self._split = split
 
     def paint(self, prompts: Sequence[str], seeds: Tensor) -> Tensor:
@@ -93,7 +93,8 @@ GENERATORS: dict[str, tuple[Callable[..., Any], str]] = {
     "kl": (autoencoder, "diffusion/vae"),
     "ddpm": (diffusion, "ddpm"),
 }
-MADE_FOR = "sentences about the lab's garments"
+SENTENCES: Final = "sentences about the lab's garments"
+IMAGES: Final = "images of the lab's garments"
 BLOCK = 64  # scenes drawn at a time
 BLOCKS = 4  # blocks kept
 
@@ -109,9 +110,9 @@ def world() -> dict[str, Any]:
     return told
 
 
-def _lab_only(part: Part) -> Part:
+def _lab_only(part: Part, subject: str = IMAGES) -> Part:
     """The part, which says that it knows nothing but the lab."""
-    vars(part)["made_for"] = "images of the lab's garments"
+    vars(part).update(made_for=subject, made_for_classes=GARMENTS)
     return part
 
 
@@ -155,9 +156,8 @@ def painter(
     if known(name, ("diffusion", "scenes")) == "scenes":
         return ScenePainter()
     folder = str(WEIGHTS / "diffusion")
-    made = diffusers_painter(folder, DiffusersOptions(steps=steps, guidance=guidance, scheduler=scheduler, batch=batch))
-    made.made_for = MADE_FOR
-    return made
+    options = DiffusersOptions(steps=steps, guidance=guidance, scheduler=scheduler, batch=batch)
+    return _lab_only(diffusers_painter(folder, options), SENTENCES)
 
 
 def encoder(name: str) -> TransformersEncoder:
@@ -250,5 +250,4 @@ def editor(name: str, **options: Any) -> PromptToPrompt:
     made: PromptToPrompt = registry.create(
         "editor", f"p2p:{folder}", {**COMMON, "inversion": inversion, **CHOSEN.get(inversion, {}), **options}
     )
-    made.made_for = MADE_FOR
-    return made
+    return _lab_only(made)

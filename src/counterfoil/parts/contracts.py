@@ -325,6 +325,7 @@ class Trait:
     value: str
     decided_by: str = ""  # who decided it: the weights, the options, the file; "assumed" where nobody did
     caution: str = ""  # one sentence for people where nobody asked for it and results may suffer
+    classes: tuple[str, ...] = ()  # of a part that is made for some kind of images: the classes it knows
 
     def __str__(self) -> str:
         return f"{self.value} ({self.decided_by})" if self.decided_by else self.value
@@ -333,15 +334,26 @@ class Trait:
 def describe(part: Any) -> list[Trait]:
     """Everything a part gets and assumes: its own `describe()`, or the size it works at if it has none.
 
-    A part with an attribute `made_for`, as in "garments of the lab", is told with a caution.
+    A part may have attributes `made_for`, as in "images of garments", and `made_for_classes`, the classes it knows.
     """
     size, subject = getattr(part, "size", None), getattr(part, "made_for", "")
     found = [Trait("input", f"{size}×{size}", "the part")] if isinstance(size, int) else []
     if hasattr(part, "describe"):
         found = list(part.describe())
     if isinstance(subject, str) and subject and not any(trait.what == "made for" for trait in found):
-        found.append(Trait("made for", subject, "its author", f"made for {subject}; on other images its answers mean nothing"))
+        known = tuple(getattr(part, "made_for_classes", ()))
+        found.append(Trait("made for", subject, "its author", classes=known))
     return found
+
+
+def caution_for(trait: Trait, names: Sequence[str]) -> str:
+    """The caution of a trait in a run about these classes: its own, or that the part is not made for some of them."""
+    known = {name.casefold() for name in trait.classes}
+    strange = [name for name in names if name.casefold() not in known] if known else []
+    if not strange:
+        return trait.caution
+    told = ", ".join(strange[:3]) + (f" and {len(strange) - 3} more" if len(strange) > 3 else "")
+    return f"made for {trait.value}, not for {told}; results for other classes mean nothing"
 
 
 def check(part: Any, role: str, given: str) -> None:

@@ -26,7 +26,7 @@ from counterfoil.core.lots import lot
 from counterfoil.core.spec import PartSpec
 from counterfoil.core.spec.base import RunSpec
 from counterfoil.parts import calls, registry
-from counterfoil.parts.contracts import Dataset, Sample, Trait, describe, provenance_of, to_device
+from counterfoil.parts.contracts import Dataset, Sample, Trait, caution_for, describe, provenance_of, to_device
 from counterfoil.parts.datasets.image_set import TRIED, ImageSet
 from counterfoil.parts.fast.dtypes import computing
 from counterfoil.protocols import independence
@@ -202,7 +202,8 @@ class Workspace(Generic[S]):
         return [*self._assumed(), *([self.caution] if self.caution else [])]
 
     def _assumed(self) -> list[str]:
-        return [f"{name}: {trait.caution}" for name, trait in self.traits() if trait.caution]
+        told = ((name, caution_for(trait, self.names)) for name, trait in self.traits())
+        return [f"{name}: {caution}" for name, caution in told if caution]
 
     def settings(self, key: str) -> dict[str, Any]:
         """What decides the answers of a part, for the keys of stages.

@@ -239,7 +239,7 @@ def test_it_says_what_it_is_made_for(lab: PipelinePainter) -> None:
     traits = {trait.what: trait for trait in describe(lab)}
     assert traits["images"].value == "64×64"
     assert traits["safety filter"].value == "none"
-    assert "garments" in traits["made for"].caution
+    assert traits["made for"].value == "sentences about the lab's garments" and "boot" in traits["made for"].classes
     assert [trait.what for trait in describe(PipelinePainter(lab.pipeline))] == ["images", "safety filter"]
 
 
