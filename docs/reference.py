@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 from collections.abc import Iterator
@@ -11,11 +12,13 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+import counterfoil
 from counterfoil import protocols
 from counterfoil.cli import app as cli
 from counterfoil.core.spec import PartSpec
 from counterfoil.parts import registry
 
+PACKAGE = Path(counterfoil.__file__).parent
 API = {
     "counterfoil": "Run a protocol and read its results.",
     "counterfoil.parts.contracts": "What a part of each role has; a part of your own subclasses nothing.",
@@ -27,7 +30,7 @@ API = {
 def write(folder: Path) -> None:
     """Write the pages that changed."""
     folder.mkdir(exist_ok=True)
-    pages = {"commands": commands, "settings": settings, "parts": parts, "api": api}
+    pages = {"commands": commands, "settings": settings, "parts": parts, "api": api, "modules": modules}
     for name, lines in pages.items():
         text = "\n".join(lines()) + "\n"
         path = folder / f"{name}.md"
@@ -116,6 +119,23 @@ def api() -> Iterator[str]:
             if module == "counterfoil"
             else (f"```{{eval-rst}}\n.. automodule:: {module}\n   :members:\n```\n")
         )
+
+
+def modules() -> Iterator[str]:
+    """Yield every module with the first sentence of its docstring."""
+    yield "# Modules\n"
+    yield "The package's modules by entry; the [design](../design/house.md) says how they hang together.\n"
+    by_entry: dict[str, list[tuple[str, str]]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        purpose = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")[0]
+        by_entry.setdefault(name.partition("/")[0], []).append((f"`{name}`", purpose))
+    single = [row for rows in by_entry.values() if len(rows) == 1 for row in rows]
+    yield from _table(("module", "what it is for"), single)
+    for entry, rows in by_entry.items():
+        if len(rows) > 1:
+            yield f"## {entry}\n"
+            yield from _table(("module", "what it is for"), rows)
 
 
 def _table(heads: tuple[str, ...], rows: Any) -> Iterator[str]:
