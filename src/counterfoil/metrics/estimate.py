@@ -31,7 +31,7 @@ from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
+from scipy.special import bdtr, ndtr, ndtri, stdtr, stdtrit
 
 from counterfoil.core.records import LEVEL, Estimate
 
@@ -230,6 +230,18 @@ def estimate_one(drawn: Resamples, statistic: Statistic, *, level: float = LEVEL
     low, high = min(_rounded(low, value), value), max(_rounded(high, value), value)
     note = "all images alike, so the interval has no width" if low == high else ""
     return Estimate(value, low, high, n, note)
+
+
+def median(values: Floats, empty: str, *, level: float = LEVEL) -> Estimate:
+    """The median of a number per image, between the order statistics that hold it at least so often for any distribution."""
+    n = len(values)
+    if not n:
+        return Estimate(None, None, None, 0, empty)
+    ordered, middle = np.sort(values), float(np.median(values))
+    cut = int(np.count_nonzero(bdtr(np.arange(n // 2), n, 0.5) <= (1 - level) / 2))
+    if not cut:
+        return Estimate(middle, None, None, n, f"too few images for an interval, {n} where 6 are needed")
+    return Estimate(middle, float(ordered[cut - 1]), float(ordered[n - cut]), n)
 
 
 def few_to_divide_by(images: int, right: int) -> str:

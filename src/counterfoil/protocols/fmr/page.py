@@ -24,7 +24,7 @@ from counterfoil.protocols.fmr.cautions import (
     estimate_of,
     no_result,
 )
-from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, MEANINGS, MEASURES, observe, read_outcomes, scores
+from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, DISTANCES, MEANINGS, MEASURES, observe, read_outcomes, scores
 from counterfoil.protocols.fmr.transfer import transfer_of
 from counterfoil.report.gallery import OUTCOMES, Collected, mark, pair_of, strongest
 from counterfoil.report.page import STRIP, Block, Caution, Fold, ImagePair, ImagePairs, Lines, Page, Section, Series
@@ -47,7 +47,10 @@ def tables(results: Mapping[str, Any]) -> list[Table]:
         if name in results:
             found = Estimate.from_dict(results[name])
             rows.append([name, Value(found, unit_of(name)), found.n, meaning + _unmoved(name, results)])
-    return [Table(columns, rows)]
+    moved = [(meaning, _moved(results, arm)) for arm, meaning in DISTANCES.items()]
+    far: list[list[Cell]] = [[meaning, found, found.n] for meaning, found in moved if found is not None]
+    heads = [Column("", "text"), Column("value (95 % interval)", digits=3), Column("n")]
+    return [Table(columns, rows), *([Table(heads, far)] if far else [])]
 
 
 def pages(runs: Sequence[Run], labels: Sequence[str], site: Site) -> list[Page]:
@@ -140,8 +143,8 @@ def _sections(found: Collected, site: Site) -> Iterator[Section]:
     if rows:
         columns = [Column("FMR", "text"), Column("per cent", axis=(0, 100)), Column("", "text", wide=True)]
         yield Section("FMR and its control", [Table(columns, rows, notes=[against_random(results)])])
-    if distance := _distances([found], site):
-        yield Section("How far images moved", [distance])
+    if distance := [*_medians([found]), *_distances([found], site)]:
+        yield Section("How far images moved", distance)
     if audit := _audit(results):
         yield Section("The oracle under audit", audit)
     if later := _later(found):
@@ -250,7 +253,28 @@ def _transfer(every: Sequence[Collected]) -> list[Block]:
     return [text, Table(columns, rows)]
 
 
-def _distances(every: Sequence[Collected], site: Site) -> Table | None:
+def _moved(results: Mapping[str, Any], arm: str) -> Estimate | None:
+    """The median distance of an arm from its start; None where there is none."""
+    found = estimate_of((results.get("arms") or {}).get("distance"), arm)
+    return found if found is not None and found.value is not None else None
+
+
+def _medians(every: Sequence[Collected]) -> list[Table]:
+    """The distance of both arms from where they began, by which it can be judged what the control shows."""
+    columns = [Column("run", "text"), *(Column(f"{arm} steps, median", digits=3) for arm in DISTANCES), Column("control", "text")]
+    rows: list[list[Cell]] = []
+    for each in every:
+        cells = [_moved(each.results or {}, arm) for arm in DISTANCES]
+        if any(cells):
+            rows.append([each.label, *cells, str((each.run.spec.get("search") or {}).get("control", ""))])
+    note = (
+        "Distance of accepted images from their reconstruction in the generator's scale. The control 'path' takes "
+        "as many steps of equal length, which partly undo each other; 'distance' ends as far away as guided steps."
+    )
+    return [Table(columns, rows, notes=[note])] if rows else []
+
+
+def _distances(every: Sequence[Collected], site: Site) -> list[Table]:
     """The distance of made images from their sources, in grey levels, over a sample of the accepted images."""
     columns = [Column("run", "text"), *(Column(name, unit="") for name in ("reconstruction", "guided steps", "random steps"))]
     rows: list[list[Cell]] = []
@@ -271,7 +295,7 @@ def _distances(every: Sequence[Collected], site: Site) -> Table | None:
         if any(values.values()):
             rows.append([found.label, *(_mean(each) for each in values.values())])
     note = "Root mean square of the difference from the source image, in grey levels of 255, over the images of the gallery."
-    return Table(columns, rows, notes=[note]) if rows else None
+    return [Table(columns, rows, notes=[note])] if rows else []
 
 
 def _mean(values: Sequence[float]) -> Estimate:
@@ -324,8 +348,8 @@ def _comparison(every: Sequence[Collected], singles: Sequence[Page], site: Site)
         sections.append(Section("How fast accuracy falls", [Lines("Accuracy by step", "steps", series)]))
     if rates := _rates(finished):
         sections.append(Section("Where they fail", [rates]))
-    if distance := _distances(every, site):
-        sections.append(Section("How far images moved", [distance]))
+    if distance := [*_medians(every), *_distances(every, site)]:
+        sections.append(Section("How far images moved", distance))
     if transfer := _transfer(every):
         sections.append(Section("Transfer", transfer))
     audits: list[list[Cell]] = []

@@ -31,7 +31,7 @@ from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import LEVEL, Estimate
 from counterfoil.metrics.answers import ABSENT, NO, OPEN, YES, Codes, models_of, read_answers
-from counterfoil.metrics.estimate import RESAMPLES, Difference, Mean, Ratio, Seed, Share, Statistic, estimate
+from counterfoil.metrics.estimate import RESAMPLES, Difference, Mean, Ratio, Seed, Share, Statistic, estimate, median
 from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column, class_names
 from counterfoil.metrics.significance import mcnemar, stored_p
 from counterfoil.store import Run
@@ -79,6 +79,11 @@ MEANINGS = {
     "steps_random": "the same for random directions",
 }
 """The sentence for each number, in the order people read them."""
+
+DISTANCES = {
+    "guided": "median distance from the start after guided steps, in the generator's scale",
+    "random": "median distance from the start after random steps",
+}
 
 MEASURES: Mapping[str, Measure] = {
     **{name: Measure(name, each, MEANINGS[name]) for name, each in STATISTICS.items()},
@@ -143,6 +148,8 @@ class Outcomes:
     random_made_correct: Codes
     random_steps: NDArray[np.int64]
     random_path_correct: Codes
+    distance: NDArray[np.float64] | None = None  # from the start, in the generator's scale; ABSENT where it is not recorded
+    random_distance: NDArray[np.float64] | None = None
     source: NDArray[np.int64] | None = None  # which rows have a source image in common, where one can have several
 
     def __len__(self) -> int:
@@ -192,6 +199,7 @@ def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = No
             word = np.where(word == ABSENT, verdicts.codes(images, "reconstruction"), word)
             word = np.where(word == ABSENT, YES, word)
         word = np.where(word == ABSENT, OPEN, word)
+        columns[f"{prefix}distance"] = _in_order(_distances(trials), places)
         path = _in_order(_paths(trials, width), places)
         columns[f"{prefix}validated"] = np.where(made == YES, word, made).astype(np.int8)
         columns[f"{prefix}made_correct"] = predictions.codes(keys, "made")
@@ -247,7 +255,7 @@ def fmr_results(source: Run | Outcomes, seed: int = 0, *, model: str | None = No
         "model": {"name": outcomes.model},
         "oracle": {"name": outcomes.oracle, "clean_accuracy": audited["clean_accuracy"]},
         "audit": audited,
-        "arms": {"against_random": against_random(outcomes, seed=seed)},
+        "arms": {"against_random": against_random(outcomes, seed=seed), "distance": _plain(distances(outcomes))},
         "interval": {"level": LEVEL, "resamples": RESAMPLES, "seed": seed},
     }
 
@@ -357,6 +365,21 @@ def against_random(outcomes: Outcomes, *, seed: int = 0) -> dict[str, Any]:
     return {**found.to_dict(), "p": None if found.value is None else stored_p(p)}
 
 
+def distances(outcomes: Outcomes) -> dict[str, Estimate]:
+    """The median distance of each arm's accepted images from where they began, so that arms can be compared by it.
+
+    Steps in random directions partly undo each other: as many of equal length end nearer to the start than guided ones.
+    """
+    found = {}
+    for arm, values, validated, empty in (
+        ("guided", outcomes.distance, outcomes.validated, _NONE_ACCEPTED),
+        ("random", outcomes.random_distance, outcomes.random_validated, _NO_CONTROL),
+    ):
+        counted = np.empty(0) if values is None else values[(validated == YES) & (values >= 0)]
+        found[arm] = median(counted, "no distance is recorded" if np.any(validated == YES) else empty)
+    return found
+
+
 def ended_by_oracle(run: Run, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Whether the oracle's rejection of a step ended the guided climb of each image, in the order of `keys`."""
     ended: set[int] = set()
@@ -387,7 +410,9 @@ def _audit_columns(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
 
 def _read_trials(run: Run) -> tuple[dict[str, pa.Table], dict[str, dict[str, int]], int]:
     """The readable trials by arm, how the trials of each arm ended, and the number of images that could not be read."""
-    trials = run.table("trials", columns=["image_id", "arm", "label", "ending", "steps", "path_predicted"]).read_all()
+    trials = run.table(
+        "trials", columns=["image_id", "arm", "label", "ending", "steps", "path_predicted", "path_distance"]
+    ).read_all()
     endings = {arm: Counter[str]() for arm in ARMS}
     arms = {}
     for arm in ARMS:
@@ -414,6 +439,16 @@ def _paths(trials: pa.Table, width: int) -> Codes:
     starts = np.cumsum(lengths) - lengths
     places = starts[:, None] + np.minimum(np.arange(width), lengths[:, None] - 1)
     return np.asarray(np.where(lengths[:, None] > 0, right[places], ABSENT), dtype=np.int8)
+
+
+def _distances(trials: pa.Table) -> NDArray[np.float64]:
+    """The distance of each trial's kept image from where it began; ABSENT where none is recorded."""
+    if not trials.num_rows:
+        return np.zeros(0)
+    paths = trials["path_distance"].combine_chunks()
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(paths), 0), dtype=np.int64)
+    every = np.append(np.asarray(pc.list_flatten(paths), dtype=np.float64), ABSENT)
+    return np.asarray(np.where(lengths > 0, every[np.cumsum(lengths) - 1], ABSENT), dtype=np.float64)
 
 
 def _in_order(column: NDArray[Any], places: NDArray[np.int64]) -> NDArray[Any]:
