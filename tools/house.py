@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src/counterfoil"
 LIMITS = Path(__file__).with_suffix(".toml")
 BLOCK = 8  # lines that make a repeated block
-PROTOCOL = re.compile(r"""["'](?:fmr|lance|imagenet-d)["']|protocols\.(?:fmr|lance|imagenet_d)\b""")
+PROTOCOL = re.compile(r"""["'](?:fmr|lance|imagenet-d)["']|protocols\.(?:fmr|lance|imagenet_d|static)\b""")
 
 
 def sources() -> dict[str, str]:

@@ -24,7 +24,7 @@ COMMANDS = {
     "run": Entry("Test", "run:run", "Test a model with generated images."),
     "doctor": Entry("Test", "doctor:doctor", "Check a set-up for common mistakes before a run."),
     "demo": Entry("Test", "demo:demo", "Test small classifiers on the lab: no network, no GPU."),
-    "list": Entry("Test", "results:list_parts", "List the parts that can be named."),
+    "list": Entry("Test", "results:list_parts", "List the parts and protocols that can be named."),
     "report": Entry("Read and decide", "results:report", "Write a page of one run, or of several side by side."),
     "compare": Entry("Read and decide", "compare:compare", "Compare models with paired tests."),
     "gate": Entry("Read and decide", "gate:gate", "Pass or fail a run, for a pipeline."),

@@ -168,10 +168,10 @@ def _result(run: Run, model: Text, submitter: str, comment: str, page: str) -> b
 
 
 def list_parts(
-    role: Annotated[str, typer.Argument(help="models, generators, oracles, datasets …; all if left out")] = "",
+    role: Annotated[str, typer.Argument(help="models, generators, oracles, datasets, protocols …; all if left out")] = "",
     as_json: Json = None,
 ) -> None:
-    """List the parts that can be named.
+    """List the parts and protocols that can be named.
 
     \b
     counterfoil list
@@ -184,17 +184,20 @@ def list_parts(
     from counterfoil.parts import registry
 
     results = Results(as_json)
-    roles = ["dataset" if role == "data" else role.removesuffix("s")] if role else list(registry.ROLES)
-    rows = [(each, listed) for each in roles for listed in registry.listed(each)]
-    results.data([{"role": each, "name": f"{one.kind}:", "package": one.package, "summary": one.summary} for each, one in rows])
+    named = "dataset" if role == "data" else role.removesuffix("s")
+    roles = [named] if named not in ("", "protocol") else list(registry.ROLES) if not named else []
+    rows = [(each, f"{one.kind}:", one.package, one.summary) for each in roles for one in registry.listed(each)]
+    if named in ("", "protocol"):
+        rows += [("protocol", name, protocols.package_of(name), protocols.get(name).title) for name in protocols.names()]
+    results.data([dict(zip(("role", "name", "package", "summary"), row, strict=True)) for row in rows])
     if as_json == Path("-"):
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("role", "name", "what it is"):
         table.add_column(heading, overflow="fold")  # names of models are to be read whole
-    for each, one in rows:
-        origin = "" if one.package == "counterfoil" else f" (from {one.package})"
-        table.add_row(each, f"{one.kind}:", escape(printable(one.summary + origin)))
+    for each, name, package, summary in rows:
+        origin = "" if package == "counterfoil" else f" (from {package})"
+        table.add_row(each, name, escape(printable(summary + origin)))
     Console().print(table)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from counterfoil import store
     from counterfoil.protocols.reading import Run
 
-__all__ = ["Protocol", "get", "names", "of", "override", "parse", "run"]
+__all__ = ["Protocol", "get", "names", "of", "override", "package_of", "parse", "run"]
 
 GROUP = "counterfoil.protocols"
 USUAL = "fmr"
@@ -46,6 +46,12 @@ def get(name: str) -> Protocol:
     if not isinstance(found, Protocol) or found.name != name:
         raise BadPart(f"protocol {name!r} ({entry.value}) is not a Protocol of that name; register an instance of one")
     return found
+
+
+def package_of(name: str) -> str:
+    """Name the package that a protocol comes from."""
+    found = _entries()[name].dist
+    return found.name if found else ""
 
 
 def of(run: store.Run) -> Protocol:

@@ -100,15 +100,15 @@ class Protocol(ABC):
     about: ClassVar[str] = ""
     """How the images are made, for the datasheet of an exported set."""
     spec: ClassVar[type[RunSpec]]
-    compared: ClassVar[Sequence[str]]
+    compared: ClassVar[Sequence[str]] = ("accuracy_source", "accuracy", "drop")
     """The measures that `compare` prints unless others are named."""
-    held: ClassVar[Sequence[str]]
+    held: ClassVar[Sequence[str]] = ("accuracy",)
     """The measures that `gate` holds against a baseline where no bar names one."""
-    ranked: ClassVar[Sequence[str]]
+    ranked: ClassVar[Sequence[str]] = ("accuracy",)
     """The measures that a board ranks models by; the first orders its rows."""
     against_model: ClassVar[bool] = False
     """Whether images are made against the run's own model, so that it has no part in a set of them."""
-    clean: ClassVar[str]
+    clean: ClassVar[str] = "accuracy_source"
     """The measure of images that nothing was done to; the order of models by other measures is set against its own."""
 
     # Making images
@@ -137,24 +137,30 @@ class Protocol(ABC):
         """Estimate what a run asks of its parts, as upper bounds by what is counted."""
         return {"images": images}
 
-    # Reading a run
+    # Reading a run: unless a protocol says otherwise, as pairs of a source image and an image made of it
 
     @property
-    @abstractmethod
     def measures(self) -> Mapping[str, Measure]:
         """The numbers that can be compared, barred and ranked, by name; the first one ranks."""
+        from counterfoil.protocols.pairs import MEASURES
+
+        return MEASURES
 
     def measures_of(self, run: Run) -> Mapping[str, Measure]:
         """Those of them that a run has."""
         return self.measures
 
-    @abstractmethod
     def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
         """Compute the content of `results.json` from the answers of a model and an oracle, by default the run's own."""
+        from counterfoil.protocols import pairs
 
-    @abstractmethod
+        return pairs.results(run, model=model, oracle=oracle)
+
     def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
         """Read what a model did on each of a run's images, in the form that comparisons and gates take."""
+        from counterfoil.protocols import pairs
+
+        return pairs.observe(run, model=model, oracle=oracle)
 
     def models(self, run: Run, *, scored: bool = False) -> list[str]:
         """List the tested models: the run's own, then, with `scored`, those that answered later."""
@@ -175,9 +181,11 @@ class Protocol(ABC):
         """Say why a model cannot be judged by these measures of a run; empty where it can."""
         return ""
 
-    @abstractmethod
     def tables(self, results: Mapping[str, Any]) -> list[Table]:
         """Put results into tables, those for the terminal's summary first."""
+        from counterfoil.protocols import pairs
+
+        return pairs.tables(results)
 
     def text(self, results: Mapping[str, Any]) -> str:
         """Print results for the terminal."""
@@ -185,17 +193,19 @@ class Protocol(ABC):
 
         return text_of(self.tables(results))
 
-    @abstractmethod
     def extent(self, counts: Mapping[str, Any]) -> str:
         """Say in a few words how many images a run has and how many count."""
+        return f"{counts['made']} images, {counts['validated']} count"
 
     def cautions(self, run: Run, results: Mapping[str, Any], *, model: str | None = None) -> list[Caution]:
         """List what to know before believing results, which are those of `model` if one is named."""
         return []
 
-    @abstractmethod
     def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
         """Make the pages of a report on runs of this protocol, the first one first."""
+        from counterfoil.protocols import pairs
+
+        return pairs.pages(runs, labels, site, title=self.name, kind=self.spec)
 
 
 class ImageProtocol(Protocol):

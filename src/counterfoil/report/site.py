@@ -107,7 +107,7 @@ class Site:
         endings = {shown.trial.ending for each in every for shown in each.shown}
         sampled = any(each.sampled for each in every)
         if "painted" in arms:
-            text = "Every painted image with the answers about it."
+            text = "Every image with the answers about it."
         elif "edited" in arms:
             text = f"Original, reconstruction, edited image, and what the edit changed, {GAIN} times amplified."
         else:

@@ -118,3 +118,24 @@ class StagedSpec(RunSpec):
     """What the specification of a protocol that goes from stage to stage has."""
 
     engine: StagesSpec = Field(default_factory=StagesSpec)
+
+
+class BatchSpec(Strict):
+    """How the work of a protocol that makes images in one step is laid out. On a CPU none of this changes a number."""
+
+    batch_size: int | None = Field(None, ge=1, description="images in one call of a part; default 8 on a CPU, 32 on a GPU")
+    chunk_images: int = Field(64, ge=1, description="images in one part of the store: what a kill can lose at most")
+
+
+class PlainSpec(RunSpec):
+    """What the specification of a protocol that makes images in one step has."""
+
+    model: Part
+    data: Data
+    oracle: Part | None = Field(None, description="only images in which it sees the class count; default all")
+    engine: BatchSpec = Field(default_factory=BatchSpec)
+
+    @property
+    def subject(self) -> str:
+        """The tested model."""
+        return self.model.name

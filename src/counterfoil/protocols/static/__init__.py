@@ -1,0 +1,57 @@
+"""Test a model on a labelled set as it is: an exported set, a released one, or one's own images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from counterfoil.core.spec.base import PlainSpec
+from counterfoil.protocols.base import ImageProtocol, Outcome
+from counterfoil.store import Run
+
+if TYPE_CHECKING:
+    from counterfoil.metrics.observations import Measure
+    from counterfoil.protocols.workspace import Given, Source, Workspace
+
+
+class StaticSpec(PlainSpec):
+    """Test a model on a labelled set as it is."""
+
+    protocol: Literal["static"] = "static"
+
+
+class Static(ImageProtocol):
+    """Only predict: accuracy on a labelled set, and by class."""
+
+    name = "static"
+    title = "Test a model on a labelled set as it is, such as an exported or a released one"
+    spec = StaticSpec
+    compared = held = ranked = ("accuracy",)
+    clean = "accuracy"
+
+    def workspace(self, spec: StaticSpec, given: Given | None) -> Workspace[Any]:
+        """Build the model for the classes of the set, each of which may stand for several of its own."""
+        from counterfoil.protocols.static.space import StaticSpace
+
+        return StaticSpace.of(spec, given)
+
+    def outcomes(self, work: Workspace[Any], sources: Iterable[Source | None]) -> Iterator[Outcome]:
+        """Ask the model about every image."""
+        from counterfoil.protocols.plain import taken
+
+        return taken(work, sources)
+
+    def unfair(self, run: Run, model: str, measures: Sequence[str]) -> str:
+        """Refuse a model on a set that its own mistakes chose."""
+        from counterfoil.metrics.answers import surrogates_of
+
+        if model not in surrogates_of(run):
+            return ""
+        return f"{model} is a surrogate: its mistakes chose the set, so its accuracy there is low; use another set"
+
+    def measures_of(self, run: Run) -> Mapping[str, Measure]:
+        """Its images have no source image, so that accuracy is all there is."""
+        return {"accuracy": self.measures["accuracy"]}
+
+
+static = Static()
