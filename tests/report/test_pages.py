@@ -162,3 +162,11 @@ def test_a_page_puts_no_more_than_six_pairs_and_key_numbers_first() -> None:
     table = Table([Column("a")], [[1]] * 7)
     with pytest.raises(ValueError, match="at most 6 pairs"):
         Page("t", "e", "h", key_numbers=table, sections=[Section("s", [])])
+
+
+def test_a_narrow_cell_without_an_interval_keeps_the_reason_in_its_title() -> None:
+    lone = Estimate(10.0, None, None, 1, "no interval from one source image or prompt alone")
+    narrow = html.table(Table([Column("class", "text"), Column("steps")], [["boot", lone]]))
+    assert f'title="{lone.note}">no interval<' in narrow
+    drawn = html.table(Table([Column("class", "text"), Column("accuracy", axis=(0, 100))], [["boot", lone]]))
+    assert f">{lone.note}<" in drawn

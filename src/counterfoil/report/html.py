@@ -182,9 +182,13 @@ def _numbers(found: Estimate, column: Column, *, unit: str | None = None) -> Mar
     form = f"{plus}.{column.digits}f"
     value = minus(f"{found.value + 0.0:{form}}{unit}".replace("-0.0", "0.0"))
     some = found.low is not None and found.high is not None
-    interval = minus(f"{found.low:{form}} to {found.high:{form}}") if some else found.note or "no interval"
-    kind = "interval" if some else "interval note"
-    return tag("span", tag("span", value, class_="value"), " ", tag("span", interval, class_=kind), class_="numbers")
+    if some:
+        interval = tag("span", minus(f"{found.low:{form}} to {found.high:{form}}"), class_="interval")
+    elif column.axis is None:  # a narrow cell: the whole reason would make its row as high as the screen
+        interval = tag("span", "no interval", class_="interval note", title=found.note or None)
+    else:
+        interval = tag("span", found.note or "no interval", class_="interval note")
+    return tag("span", tag("span", value, class_="value"), " ", interval, class_="numbers")
 
 
 def _dots(marks: Sequence[Mark], low: float, high: float) -> Markup:
