@@ -22,6 +22,7 @@ from counterfoil.store import Run
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure, Observations
     from counterfoil.metrics.tables import Table
+    from counterfoil.parts.datasets.image_set import ImageSet
     from counterfoil.protocols.ray.execution import Execution
     from counterfoil.protocols.stages import Stage, Tables
     from counterfoil.protocols.workspace import Given, Source, Workspace
@@ -221,6 +222,12 @@ class ImageProtocol(Protocol):
         if stage is not None:
             raise UsageError(f"--stage: the protocol {self.name} has no stages; leave it out")
         return run_images(self, spec, out, **options)
+
+    def open_data(self, spec: Any, given: Given | None) -> ImageSet:
+        """Open the run's images alone, as the parts will see them; a driver of workers lists them without building parts."""
+        from counterfoil.protocols.workspace import open_data
+
+        return open_data(spec, given)
 
     def workspace(self, spec: Any, given: Given | None) -> Workspace[Any]:
         """Build the parts of a run."""

@@ -20,8 +20,10 @@ from counterfoil.protocols.ray.cluster import Cluster, knock
 from counterfoil.protocols.ray.dispatch import Answer, Dispatch, Lost
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.workers import Described
+from counterfoil.report.export import export
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
+from tests.worlds import FAKES, arrays
 
 from .test_workers import content, tables
 
@@ -236,6 +238,34 @@ def test_a_staged_protocol_leaves_the_same_tables_and_records_though_a_worker_is
     assert len(killed) == 1
     assert tables(spread.path) == tables(whole.path) != {}
     assert content(spread) == content(whole) and spread.trials
+    assert (spread.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["static", "noise"])
+def test_protocols_that_only_predict_or_come_from_a_plug_in_spread_too(tmp_path: Path, name: str) -> None:
+    values = {"protocol": name, "model": f"python:{FAKES}:TinyModel", "data": f"tensors:{arrays(tmp_path / 'data.npz', 40)}"}
+    spec = protocols.parse({**values, "size": 16, "engine": {"chunk_images": 4, "batch_size": 4}})
+    killed: list[int] = []
+
+    def watch(progress: Progress) -> None:
+        if progress.done >= 4 and not killed:
+            killed.extend(_workers("ImageWorker")[:1])
+            os.kill(killed[0], signal.SIGKILL)
+
+    spread = protocols.run(spec, tmp_path / "spread", execution=Execution("ray", workers=2, threads=1), watch=watch)
+    whole = protocols.run(spec, tmp_path / "whole")
+    assert len(killed) == 1 and content(spread) == content(whole)
+    assert (spread.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
+
+
+def test_a_set_without_images_of_its_first_class_has_the_same_labels_over_workers(tmp_path: Path) -> None:
+    made = protocols.run(squares.spec(), tmp_path / "made", given=squares.given())
+    export(made, tmp_path / "set", licence="MIT")
+    data = {"name": f"subset:{tmp_path / 'set'}", "count": 3}  # of four classes: the first gets none
+    spec = protocols.parse({"protocol": "static", "model": "fake:unseen", "data": data, "size": 16})
+    whole = protocols.run(spec, tmp_path / "whole", given=squares.given())
+    spread = protocols.run(spec, tmp_path / "spread", given=squares.given(), execution=Execution("ray", workers=2, threads=1))
+    assert content(spread) == content(whole) and spread.provenance["data"] == whole.provenance["data"]
     assert (spread.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
 
 

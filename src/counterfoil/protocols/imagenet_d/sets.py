@@ -110,13 +110,18 @@ def open_set(named: PartSpec, built: Dataset | None = None) -> SetData:
     if len(dataset) == 0:
         raise BadData(f"{named.name}: no images")
     check_samples(dataset, name=named.name)
-    home = _home(named.name) if built is None else None
-    known = find_set(home) if home else None
+    known = known_set(named.name) if built is None else None
     held = {sample.label for sample in dataset} if known else set()
     if known and len(held) < len(dataset.classes):
         kept = {dataset.classes[label]: [label] for label in sorted(held)}
         dataset = dataset.relabelled(kept, what=named.name)
     return SetData(named.name, dataset, known)
+
+
+def known_set(name: str) -> SetFile | None:
+    """Read the set file that lies with data of that name, if there is one."""
+    home = _home(name)
+    return find_set(home) if home else None
 
 
 def _limited(grid: Grid, limit: int | None) -> Grid:

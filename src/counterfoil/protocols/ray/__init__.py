@@ -39,9 +39,9 @@ def run_images(
     from counterfoil.protocols.ray.cluster import Cluster
     from counterfoil.protocols.ray.workers import ImageWorker
     from counterfoil.protocols.running import finish
-    from counterfoil.protocols.workspace import Given, open_data, with_data
+    from counterfoil.protocols.workspace import Given, with_data
 
-    dataset = open_data(spec, given)
+    dataset = protocol.open_data(spec, given)
     layout = store.layout(len(dataset), at_least=spec.engine.chunk_images)
     with Cluster(execution, device=spec.device, tell=tell) as cluster:
         listed = replace(given or Given(), head=dataset.head(TRIED))  # workers do not list millions of images again

@@ -11,6 +11,7 @@ from counterfoil.store import Run
 
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure
+    from counterfoil.parts.datasets.image_set import ImageSet
     from counterfoil.protocols.workspace import Given, Source, Workspace
 
 
@@ -34,6 +35,12 @@ class Static(ImageProtocol):
         from counterfoil.protocols.static.space import StaticSpace
 
         return StaticSpace.of(spec, given)
+
+    def open_data(self, spec: StaticSpec, given: Given | None) -> ImageSet:
+        """Open the set; of one that `export` wrote, only classes with images count."""
+        from counterfoil.protocols.static.space import open_data_set
+
+        return open_data_set(spec, given).dataset
 
     def outcomes(self, work: Workspace[Any], sources: Iterable[Source | None]) -> Iterator[Outcome]:
         """Ask the model about every image."""

@@ -1,13 +1,21 @@
-"""What a static run works with: a model and a labelled set, whose classes may each stand for several of the model's."""
+"""Parts of a static run: a model and a labelled set, whose classes may each stand for several of the model's."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from counterfoil.protocols.imagenet_d.sets import open_set
+from counterfoil.protocols.imagenet_d.sets import SetData, known_set, open_set
 from counterfoil.protocols.static import StaticSpec
-from counterfoil.protocols.workspace import Given, Workspace
+from counterfoil.protocols.workspace import Given, Workspace, open_data
+
+
+def open_data_set(spec: StaticSpec, given: Given | None = None) -> SetData:
+    """Open the run's set, cut to its limit; where another process has listed it, only its set file is read again."""
+    if given and given.head is not None:
+        return SetData(spec.data.name, open_data(spec, given), known_set(spec.data.name))
+    data = open_set(spec.data, given.parts.get("dataset") if given else None)
+    return data if spec.limit is None else replace(data, dataset=data.dataset.limited(count=spec.limit))
 
 
 @dataclass
@@ -19,10 +27,9 @@ class StaticSpace(Workspace[StaticSpec]):
     @classmethod
     def of(cls, spec: StaticSpec, given: Given | None = None) -> StaticSpace:
         """Build the parts for the classes of the set."""
-        data = open_set(spec.data, given.parts.get("dataset") if given else None)
+        data = open_data_set(spec, given)
         known = data.known
-        dataset = data.dataset if spec.limit is None else data.dataset.limited(count=spec.limit)
-        made = cls.open(spec, given, dataset=dataset, class_ids=data.classes if known else None)
+        made = cls.open(spec, given, dataset=data.dataset, class_ids=data.classes if known else None)
         made.surrogates = tuple(known.surrogates) if known else ()
         return made
 
