@@ -1,25 +1,29 @@
-"""What benchmarks leave behind: one JSON file each under bench/results, with command, date, machine and versions beside the rows.
+"""Results of benchmarks: one JSON file each under bench/results, with command, commit, date, machine and versions.
 
     from bench.results import command, keep
-    keep("engine", [{"way": "engine", "images/s": 12.5}, …], command=command("bench.engine"), about="256 px, 50 iterations")
+    keep("engine", [{"variant": "engine", "images/s": 12.5}, …], command=command("bench.engine"), about="256 px, 50 iterations",
+         covers=["src/counterfoil/engine"])
 
-Rows are flat: a value a column. What is no table, such as a profile, goes into `details`. `python -m bench.page` makes
-docs/benchmarks.md of all the files.
+Rows are flat: one value per column. Anything else, such as a profile, goes into `details`. `covers` names the code whose change
+makes the numbers old; its hash is kept, and the documentation marks a result whose code has changed since.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(__file__).with_name("results")
 PLACES = ("--out", "--scan")  # options that name a folder
 LIBRARIES = ("counterfoil", "torch", "timm", "diffusers", "transformers", "ray", "pyarrow", "numpy")
@@ -43,6 +47,7 @@ def keep(
     *,
     command: str,
     about: str,
+    covers: Sequence[str] = (),
     details: Mapping[str, Any] | None = None,
     folder: Path = FOLDER,
 ) -> Path:
@@ -54,6 +59,9 @@ def keep(
         "about": about,
         "command": command,
         "date": datetime.now(UTC).date().isoformat(),
+        "commit": commit(),
+        "covers": list(covers),
+        "code": code(covers),
         "hardware": hardware(),
         "versions": versions(LIBRARIES),
         "rows": [dict(row) for row in rows],
@@ -63,6 +71,22 @@ def keep(
     path = folder / f"{name}.json"
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     return path
+
+
+def commit() -> str:
+    """Return the commit that is checked out, with a + if files differ from it; empty outside a repository."""
+    found = subprocess.run(["git", "describe", "--always", "--dirty=+", "--exclude=*"], cwd=ROOT, capture_output=True, text=True)
+    return found.stdout.strip()
+
+
+def code(covers: Iterable[str]) -> str:
+    """Hash the Python files that a result depends on."""
+    digest = hashlib.sha256()
+    for name in covers:
+        place = ROOT / name
+        for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
+            digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def checked(found: Iterable[tuple[Mapping[str, Any], str]], name: str | None, *, command: str, about: str) -> None:
