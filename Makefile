@@ -24,7 +24,7 @@ docs: $(VENV)/installed-docs
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q docs docs/_build
 
 wheels: $(VENV)/installed-tests
-	$(BIN)/python tools/wheels.py
+	$(BIN)/python tools/wheels.py $(WHEELS)
 
 lint: $(VENV)/installed-tests
 	$(BIN)/ruff check src lab tests bench examples tools
@@ -33,6 +33,8 @@ lint: $(VENV)/installed-tests
 	$(BIN)/lint-imports
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/house.py
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --quiet --offline .github
 
 house:
 	$(PYTHON) tools/house.py

@@ -1,10 +1,11 @@
-"""Build both wheels, hold them to their sizes, and run the demo from them in an environment of their own.
+"""Build and check the distributions of product and lab, and run the demo from the wheels in an environment of their own.
 
 Dependencies come from the environment that runs this file, so that nothing is downloaded; the two packages do not.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -17,10 +18,17 @@ LIMITS = {"counterfoil": 1.5, "counterfoil_lab": 60.0}  # MB
 
 
 def build(folder: Path) -> list[Path]:
-    """Build the wheels of product and lab."""
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
-    subprocess.run([*command, str(ROOT), str(ROOT / "lab")], check=True)
-    return sorted(folder.glob("*.whl"))
+    """Build a source distribution and from it a wheel, of product and lab; return the wheels."""
+    for source in (ROOT, ROOT / "lab"):
+        command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(done.stdout + done.stderr)
+    wheels = sorted(folder.glob("*.whl"))
+    subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *map(str, (*wheels, *folder.glob("*.tar.gz")))], check=True
+    )
+    return wheels
 
 
 def check_sizes(wheels: list[Path]) -> list[str]:
@@ -52,12 +60,16 @@ def run_demo(wheels: list[Path], folder: Path) -> None:
 
 
 def main() -> None:
-    """Build, measure and run."""
+    """Build, check, measure and run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="keep the distributions in this folder")
+    parser.add_argument("--no-demo", action="store_true", help="do not run the demo")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        wheels = build(folder)
+        wheels = build(options.out or folder)
         over = check_sizes(wheels)
-        if "--sizes" not in sys.argv:
+        if not options.no_demo:
             run_demo(wheels, folder)
     if over:
         sys.exit(f"too large: {', '.join(over)}")
