@@ -34,6 +34,7 @@ lint: $(VENV)/installed-tests
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/house.py
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/zizmor --quiet --offline .github
 
 house:
