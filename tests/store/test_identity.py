@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import io
+import fcntl
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -121,35 +122,17 @@ def test_a_name_that_is_no_text_is_one_line(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_lock_is_told_apart_by_its_device_and_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another file system may have a locked file with the same inode."""
+def test_whether_a_run_is_being_written_can_be_asked_without_being_in_the_way(tmp_path: Path) -> None:
+    assert not files.is_locked(tmp_path)
     write(tmp_path, range(1))
-    (tmp_path / files.LOCK).write_text('{"pid": 77, "host": "here"}')
-    status = (tmp_path / files.LOCK).stat()
-    own = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-
-    def locked(pid: int, device: str) -> bool:
-        posix = f"1: POSIX ADVISORY WRITE 5 {own}:{status.st_ino} 0 EOF"
-        lines = f"{posix}\n2: FLOCK ADVISORY WRITE {pid} {device}:{status.st_ino} 0 EOF\n"
-        monkeypatch.setattr("builtins.open", lambda *given, **options: io.StringIO(lines))
-        return files.is_locked(tmp_path)
-
-    assert locked(5, own)
-    assert locked(77, "fe:99")  # the kernel may know the device by another number
-    assert not locked(5, "fe:99")
-
-
-def test_where_the_kernel_lists_no_locks_the_process_that_signed_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, range(1))
-
-    def missing(*given: object, **options: object) -> None:
-        raise FileNotFoundError("/proc/locks")
-
-    monkeypatch.setattr("builtins.open", missing)
-    for content, lives in ((f'{{"pid": {os.getpid()}, "host": "here"}}', True), ('{"pid": 4194305}', False), ("[" * 9000, False)):
-        (tmp_path / files.LOCK).write_text(content)
-        assert files.is_locked(tmp_path) is lives
-    (tmp_path / files.LOCK).unlink()
+    assert not files.is_locked(tmp_path)
+    with files.hold(tmp_path):
+        assert files.is_locked(tmp_path)
+    asking = os.open(tmp_path / files.LOCK, os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    threading.Timer(0.01, os.close, [asking]).start()
+    with files.hold(tmp_path):  # who asks holds it for a moment
+        assert files.is_locked(tmp_path)
     assert not files.is_locked(tmp_path)
 
 

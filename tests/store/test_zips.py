@@ -16,7 +16,6 @@ from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Trial, Verdict
 from counterfoil.report.export import export
 from counterfoil.report.images import ReportImages
-from counterfoil.store.images import ZipWriter
 from counterfoil.store.stages import Blobs, image_of
 from counterfoil.web.runs import image_file
 
@@ -138,13 +137,3 @@ def test_images_of_stages_move_into_the_zip_of_their_trials(tmp_path: Path) -> N
     assert run.picture(next(run.trials)).read_bytes() == blobs.read(name) == b"an image of a stage"
     assert name in blobs and blobs.put(b"an image of a stage", ".png") == name
     assert not list(tmp_path.rglob("*.png"))
-
-
-def test_a_zip_that_could_not_be_written_is_not_committed(tmp_path: Path) -> None:
-    archive = ZipWriter(tmp_path / "a.zip")
-    archive.add("a" * 64, b"first")
-    with pytest.raises(TypeError):
-        archive.add("b" * 64, None)  # type: ignore[arg-type]
-    with pytest.raises(OSError, match="cut short"):
-        archive.close()
-    archive.abandon()

@@ -25,7 +25,7 @@ from counterfoil.store.files import (
     write_whole,
     writing,
 )
-from counterfoil.store.images import IMAGES, ZIP, ZipWriter, digest_of, image_name
+from counterfoil.store.images import IMAGES, ZIP, digest_of, image_name, zip_of
 from counterfoil.store.tables import RECORDS, SCHEMAS, scan, to_parquet, to_records
 
 CHUNKS = "chunks"
@@ -33,6 +33,7 @@ CONTENTS = "chunks.json"
 RESULTS = "results.json"
 
 _SYNCERS = 8
+_ZIP_BYTES, _ZIP_IMAGES = 2**27, 50_000  # from which on a zip takes no more images: until it is written, it is in memory
 
 
 class Damaged(Exception):
@@ -97,11 +98,11 @@ class Chunk:
         """Make the chunk part of the run: its files get their names, then the manifest. After a failure, call it again."""
         chunk = replace(self, number=number, mark=mark, image_ids=())
         with writing(root):
-            for path in self._paths(root):
+            for path in self.paths(root):
                 temporary = _temporary(path)
                 if temporary.exists() or not path.exists():  # a second call finds some in place
                     os.replace(temporary, path)
-            for folder in sorted({path.parent for path in self._paths(root)}):
+            for folder in sorted({path.parent for path in self.paths(root)}):
                 sync(folder)
             manifest = {name: value for name, value in asdict(chunk).items() if name not in ("number", "image_ids")}
             write_whole(manifest_path(root, number), canonical(manifest))
@@ -124,11 +125,12 @@ class Chunk:
         if self.number >= 0:
             with writing(root):
                 manifest_path(root, self.number).unlink(missing_ok=True)
-        for path in self._paths(root):
+        for path in self.paths(root):
             remove(path)
             remove(_temporary(path))
 
-    def _paths(self, root: Path) -> list[Path]:
+    def paths(self, root: Path) -> list[Path]:
+        """Places of its tables and its zip."""
         return [self.table_path(root, table) for table in self.tables] + ([self.zip_path(root)] if self.zip else [])
 
 
@@ -216,7 +218,8 @@ class ChunkBuilder:
         self._image_ids: list[str] = []
         self._files: dict[str, int] = {}
         self._new: list[Path] = []
-        self._zip: ZipWriter | None = None
+        self._zip: dict[str, bytes] = {}
+        self._zip_bytes = 0
 
     def __len__(self) -> int:
         return self.counts["images"]
@@ -229,7 +232,7 @@ class ChunkBuilder:
     @property
     def is_full(self) -> bool:
         """Whether its zip takes no more."""
-        return self._zip is not None and self._zip.is_full
+        return self._zip_bytes > _ZIP_BYTES or len(self._zip) > _ZIP_IMAGES
 
     def add(
         self, trials: Sequence[Trial], predictions: Sequence[Prediction], verdicts: Sequence[Verdict], images: Iterable[bytes]
@@ -263,11 +266,11 @@ class ChunkBuilder:
     def close(self) -> Chunk:
         """Force everything onto the disk under temporary names. After a failure, call it again."""
         with writing(self.root):
-            size = self._zip.close() if self._zip is not None else 0
+            size = self._write_zip() if self._zip else 0
             tables = {name: self._write_table(name) for name, records in self._tables.items() if records}
             made, accepted, skipped = self.counts.values()
             chunk = Chunk(self.token, tables, dict(self._files), size, made, accepted, skipped, image_ids=tuple(self._image_ids))
-            files = self._new + [_temporary(chunk.table_path(self.root, name)) for name in tables]
+            files = self._new + [_temporary(path) for path in chunk.paths(self.root)]
             # Side by side, because the disk serves many such requests in about the time of one.
             with ThreadPoolExecutor(_SYNCERS) as syncers:
                 list(syncers.map(sync, files))
@@ -275,8 +278,6 @@ class ChunkBuilder:
 
     def discard(self) -> None:
         """Remove what was written. Images stay: when the run is resumed the same ones are made."""
-        if self._zip is not None:
-            self._zip.abandon()
         Chunk(self.token, dict.fromkeys(SCHEMAS, Table("", 0, 0)), zip=1).drop(self.root)
 
     def _store(self, name: str, png: bytes | None) -> int:
@@ -294,9 +295,8 @@ class ChunkBuilder:
             size = len(png)
         if self._packed:
             assert png is not None
-            if self._zip is None:
-                self._zip = ZipWriter(_temporary(Chunk(self.token, {}).zip_path(self.root)))
-            self._zip.add(digest, png)
+            self._zip_bytes += 0 if digest in self._zip else size
+            self._zip.setdefault(digest, png)
             return size
         if png is not None and size_of(path) != size:
             write_shared(path, png, token=self.token, synced=False)
@@ -310,6 +310,12 @@ class ChunkBuilder:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_temporary(path, data)
         return Table(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), rows=len(self._tables[table]))
+
+    def _write_zip(self) -> int:
+        data, path = zip_of(self._zip), Chunk(self.token, {}).zip_path(self.root)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_temporary(path, data)
+        return len(data)
 
 
 def _names(trials: Sequence[Trial]) -> Iterator[str]:

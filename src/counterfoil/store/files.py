@@ -9,6 +9,7 @@ import json
 import math
 import os
 import socket
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
@@ -20,6 +21,7 @@ TEMPORARY = ".tmp"
 """Suffix of unfinished files. The next writer removes them."""
 
 LOCK = "run.lock"
+_TRIES, _PAUSE = 5, 0.02  # a second try is for those who only ask whether the lock is held
 DECIMALS = 6
 
 _ADVICE = {
@@ -41,7 +43,7 @@ def writing(path: Path) -> Iterator[None]:
         raise BadRun(f"{path}: cannot be written ({error.strerror or error}); {advice}") from error
 
 
-def write_temporary(path: Path, data: bytes) -> Path:
+def write_temporary(path: Path, data: bytes | memoryview) -> Path:
     """Write `data` to `path` with the temporary suffix, and return that path."""
     temporary = path.with_name(path.name + TEMPORARY)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -187,21 +189,20 @@ def hold(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Tell whether a process holds the lock of a folder, without taking it: a writer that starts now would be refused."""
-    path = folder / LOCK
-    owner = _owner(path)
+    """Tell whether a process holds the lock of a folder: a writer that starts now would be refused."""
     try:
-        status = path.stat()
-        device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-        with open("/proc/locks", encoding="ascii") as locks:
-            fields = [line.replace("->", "").split() for line in locks if " FLOCK " in line]
-    except FileNotFoundError:
-        return path.exists() and _lives(owner.get("pid"))
+        descriptor = os.open(folder / LOCK, os.O_RDONLY)
     except OSError:
         return False
-    # Some file systems show the kernel another device than they show us; there the process that signed decides.
-    found = [(pid, place) for _, _, _, _, pid, place, *_ in fields if place.endswith(f":{status.st_ino}")]
-    return any(place == f"{device}:{status.st_ino}" or pid == str(owner.get("pid")) for pid, place in found)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for a moment, in which a writer that starts tries again
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def refuse_second_writer(folder: Path) -> None:
@@ -211,7 +212,7 @@ def refuse_second_writer(folder: Path) -> None:
 
 
 def _acquire(folder: Path) -> int:
-    path = folder / LOCK
+    path, tries = folder / LOCK, 0
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -222,8 +223,10 @@ def _acquire(folder: Path) -> int:
                     os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
                 return descriptor
         except BlockingIOError:
-            os.close(descriptor)
-            raise BadRun(_in_use(folder)) from None
+            if (tries := tries + 1) == _TRIES:
+                os.close(descriptor)
+                raise BadRun(_in_use(folder)) from None
+            time.sleep(_PAUSE)
         except FileNotFoundError:  # a writer that gave up removed the file: take the new one
             pass
         except BaseException:
@@ -246,13 +249,3 @@ def _owner(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return owner if isinstance(owner, dict) else {}
-
-
-def _lives(pid: Any) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except PermissionError:
-        return True
-    except (OSError, ValueError, TypeError, OverflowError):
-        return False
-    return True

@@ -11,6 +11,7 @@ import struct
 import threading
 import zipfile
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,77 +46,13 @@ def digest_of(name: str) -> str:
     return found[2]
 
 
-class ZipWriter:
-    """Writes images into a new zip, uncompressed, each once. Any tool opens it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = io.BufferedWriter(_Descriptor(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)), 2**20)
-        self._zip = zipfile.ZipFile(self._file, "w", zipfile.ZIP_STORED, allowZip64=False)
-        self._names: set[str] = set()
-        self._whole = True  # no write has failed
-        self.size = 0
-        """Bytes written so far."""
-
-    def add(self, digest: str, png: bytes) -> None:
-        """Append an image; one that is there already is left as it is."""
-        if digest not in self._names:
-            self._names.add(digest)
-            self._whole = False
-            self._zip.writestr(zipfile.ZipInfo(f"{digest}.png"), png)
-            self._whole = True
-            self.size += len(png)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the zip is near what the plain format holds."""
-        return self.size > 2**31 or len(self._names) > 50_000
-
-    def close(self) -> int:
-        """Write the directory, force everything onto the disk, and return the size of the zip."""
-        if not self._file.closed:
-            if not self._whole:
-                raise OSError(errno.EIO, "a zip was cut short", str(self._path))
-            self._whole = False
-            self._zip.close()
-            self._file.flush()
-            os.fsync(self._file.raw.fileno())
-            self.size = self._file.tell()
-            self._file.close()
-        return self.size
-
-    def abandon(self) -> None:
-        """Close the file as it is: it is going to be removed."""
-        self._zip.fp = None  # else the directory would be written at last
-        self._file.raw.close()
-
-
-class _Descriptor(io.RawIOBase):
-    """A file by its descriptor, every write of which is a call of `os.write`."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return os.lseek(self._descriptor, offset, whence)
-
-    def write(self, data: object) -> int:
-        return os.write(self._descriptor, data)  # type: ignore[arg-type]
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            os.close(self._descriptor)
+def zip_of(images: Mapping[str, bytes]) -> memoryview:
+    """A zip of PNG files by their hashes, uncompressed. Any tool opens it."""
+    found = io.BytesIO()
+    with zipfile.ZipFile(found, "w", zipfile.ZIP_STORED, allowZip64=False) as archive:
+        for digest, png in images.items():
+            archive.writestr(zipfile.ZipInfo(f"{digest}.png"), png)
+    return found.getbuffer()
 
 
 class _Directory:

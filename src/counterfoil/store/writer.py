@@ -315,7 +315,7 @@ class Writer:
 
     def remove_leftovers(self) -> None:
         """Remove what a killed writer had not committed. Images stay, as the same ones are made again."""
-        owned = {path for chunk in self._chunks.values() for path in chunk._paths(self.path)}
+        owned = {path for chunk in self._chunks.values() for path in chunk.paths(self.path)}
         for name in SCHEMAS:
             for path in _files(self.path / name):
                 if path not in owned:
