@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from counterfoil import protocols
@@ -115,6 +117,27 @@ def test_set_explains_what_it_cannot_use(text, complaint):
     assert complaint in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["7" * 5000, "0x" + "f" * 5000, "[" * 2000, "{a: " * 2000, "1" + "0" * 30, "{"])
+def test_values_that_no_run_could_keep_are_refused_in_one_line(tmp_path, text) -> None:
+    with pytest.raises(BadSpec, match=r"--set .*not YAML") as caught:
+        protocols.override(dict(PARTS), f"slots={text}")
+    assert len(str(caught.value)) < 400
+    path = tmp_path / "run.yaml"
+    path.write_text(f"slots: {text}")
+    with pytest.raises(BadSpec, match=r"run\.yaml: not YAML"):
+        spec.read(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("engine.slots", 10**10), ("engine.batch_size", 10**10), ("engine.chunk_images", 10**10),
+                       ("search.budget", 10**10), ("search.step", float("inf")), ("size", 10**10)]
+)  # fmt: skip
+def test_numbers_beyond_any_machine_are_refused(key, value) -> None:
+    section, _, name = key.rpartition(".")
+    with pytest.raises(BadSpec, match=f"{key}: input should be"):
+        protocols.parse({**PARTS, section: {name: value}} if section else {**PARTS, name: value})
+
+
 @pytest.mark.parametrize("text", ["[1, 2]", "a: [", "\x00"])
 def test_a_file_that_is_no_specification_is_refused(tmp_path, text):
     path = tmp_path / "run.yaml"
@@ -123,6 +146,8 @@ def test_a_file_that_is_no_specification_is_refused(tmp_path, text):
         spec.read(path)
     with pytest.raises(BadSpec, match="cannot be read"):
         spec.read(tmp_path / "none.yaml")
+    with pytest.raises(BadSpec, match="not a regular file"):
+        spec.read(Path("/dev/zero"))
 
 
 def test_the_folder_depends_on_what_decides_the_numbers_alone():

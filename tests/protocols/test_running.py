@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import pytest
+from torch import Tensor
 
 from counterfoil import protocols, store
-from counterfoil.core.errors import BadRun, RunFailed, UsageError
+from counterfoil.core.errors import BadPart, BadRun, RunFailed, UsageError
 from counterfoil.parts import registry
+from counterfoil.parts.contracts import Verdicts
 from counterfoil.protocols.workspace import Given
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
@@ -22,6 +27,38 @@ def test_another_specification_or_a_second_writer_is_refused_before_a_part_is_lo
         protocols.run(chosen.model_copy(update={"seed": 1}), out)
     with store.open_run(out).appending(), pytest.raises(BadRun, match="is writing"):
         protocols.run(chosen, out)
+
+
+def test_a_folder_whose_name_is_not_text_is_refused(tmp_path) -> None:
+    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 6)}")
+    with pytest.raises(BadRun, match="not text in UTF-8; choose another --out"):
+        protocols.run(chosen, tmp_path / "x\udcff")
+
+
+class Unbound:
+    """An oracle that cannot be made ready, or gives nothing."""
+
+    def __init__(self, bind: Callable[[], Any]) -> None:
+        self.bound = bind
+
+    def bind(self, classes: Sequence[str]) -> Any:
+        return self.bound()
+
+    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
+        raise AssertionError("never bound")
+
+
+@pytest.mark.parametrize(
+    ("bind", "kind", "complaint"),
+    [
+        (lambda: {}["ant"], RunFailed, "oracle given: failed with KeyError: 'ant'"),
+        (lambda: None, BadPart, r"oracle given:: bind\(\) gives a NoneType without bind, judge"),
+    ],
+)
+def test_an_oracle_that_cannot_be_bound_is_named(tmp_path, bind, kind, complaint) -> None:
+    chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 6)}", oracle="given:")
+    with pytest.raises(kind, match=complaint):
+        protocols.run(chosen, tmp_path / "run", given=Given({"oracle": Unbound(bind)}))
 
 
 def test_staged_runs_refuse_them_too(tmp_path) -> None:

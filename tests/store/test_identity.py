@@ -37,6 +37,20 @@ def test_keys_that_change_no_number_may_differ(tmp_path: Path) -> None:
         store.write(tmp_path, {**SPEC, "engine": {"slots": 32, "precision": "bfloat16"}}, CLASSES, PROVENANCE).__enter__()
 
 
+def test_development_versions_of_one_release_are_no_difference(tmp_path: Path) -> None:
+    """An untagged checkout has another version at each commit; the hash of the code tells whether anything changed."""
+    began, later, next_release = (
+        {**PROVENANCE, "versions": {"counterfoil": version}} for version in ("0.2.dev3+g1a2b3c4", "0.2.dev9+g5d6e7f8", "0.3")
+    )
+    with store.write(tmp_path, SPEC, CLASSES, began) as writer:
+        fill(writer, range(2))
+    with store.write(tmp_path, SPEC, CLASSES, later) as writer:
+        assert writer.notes == []
+    assert not store.open_run(tmp_path).resumed
+    with store.write(tmp_path, SPEC, CLASSES, next_release) as writer:
+        assert "counterfoil" in writer.notes[0]
+
+
 def test_other_versions_are_noted_and_recorded_but_other_weights_refused(tmp_path: Path) -> None:
     write(tmp_path, range(2))
     newer = {**PROVENANCE, "versions": {"numpy": "2.4"}}

@@ -68,7 +68,7 @@ def read_json(path: Path, *, what: str | None = None, limit: int = MAX_BYTES) ->
 def parse_yaml(text: str, *, what: str) -> Any:
     """The value of a YAML text, or BadData with one line that starts with `what`."""
     try:
-        value = yaml.safe_load(text)
+        value = yaml.load(text, _Yaml)
     except RecursionError:
         raise BadData(f"{what}: not YAML (nested more than {MAX_DEPTH} deep)") from None
     except (yaml.YAMLError, ValueError) as error:
@@ -76,6 +76,20 @@ def parse_yaml(text: str, *, what: str) -> Any:
     if isinstance(value, dict | list) and _is_deep(value):
         raise BadData(f"{what}: not YAML (nested more than {MAX_DEPTH} deep)")
     return value
+
+
+class _Yaml(yaml.SafeLoader):
+    """YAML of plain values, whose whole numbers fit into 64 bits: longer ones can be neither printed nor kept."""
+
+    def construct_yaml_int(self, node: Any) -> int:
+        """Read a whole number."""
+        value = super().construct_yaml_int(node)
+        if not -(2**63) <= value < 2**64:
+            raise ValueError(f"the number {node.value[:20]}… has more than 64 bits")
+        return value
+
+
+_Yaml.add_constructor("tag:yaml.org,2002:int", _Yaml.construct_yaml_int)
 
 
 def read_text(path: Path, *, limit: int = MAX_BYTES) -> str:

@@ -74,7 +74,7 @@ def set_ups(spec: Any, given: Given | None = None) -> list[SetUp]:
 
     dataset = open_data(spec, given)
     named = getattr(spec, "oracle", None)
-    oracle = part("oracle", named).bind(dataset.classes) if named is not None else None
+    oracle = calls.bind(part("oracle", named), dataset.classes, part=f"oracle {named.name}") if named is not None else None
     first, several = getattr(spec, "model", None), ("others", "surrogates", "models")
     models = [("model", first)] if first is not None else []
     models += [("", each) for role in several for each in getattr(spec, role, ())]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart, CounterfoilError, RunFailed, one_line
-from counterfoil.parts.contracts import FilteredPainter, Oracle, Painted, Painter
+from counterfoil.parts.contracts import FilteredPainter, Oracle, Painted, Painter, check
 
 FLAT = 1.5 / 255  # an image whose values lie closer together than this shows nothing
 NOT_FINITE = "the oracle's scores are not finite; check its weights and precision"
@@ -42,6 +42,14 @@ def logits_of(ask: Callable[[Tensor], Any], images: Tensor, classes: int, *, par
     with naming(part):
         answer = ask(images)
     return _rows(answer, (len(images), classes), "logits", part, images.device).float()
+
+
+def bind(oracle: Oracle, classes: Sequence[str], *, part: str = "the oracle") -> Oracle:
+    """An oracle ready to judge images of these classes."""
+    with naming(part):
+        bound = oracle.bind(classes)
+    check(bound, "oracle", f"{part}: bind() gives")
+    return bound
 
 
 def verdicts_of(ask: Callable[[Tensor, Tensor], Any], images: Tensor, labels: Tensor, *, part: str = "the oracle") -> Tensor:

@@ -86,7 +86,7 @@ def judge(
 ) -> None:
     """Put an oracle's verdicts beside the run's own, as `score` does predictions; it is asked again where it abstained."""
     _check_has_pictures(run)
-    oracle = _part("oracle", asked, device).bind(run.classes)
+    oracle = calls.bind(_part("oracle", asked, device), run.classes, part=f"oracle {asked.name}")
     later = _asked(run, oracle, "oracle", asked, name or asked.name, tell)
 
     def decide(stored: list[Stored], pictures: Tensor) -> list[Verdict]:

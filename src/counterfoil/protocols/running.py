@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import store
-from counterfoil.core.errors import BadImage, BadSpec
+from counterfoil.core.errors import BadImage, BadRun, BadSpec, printable
 from counterfoil.core.records import Trial
 from counterfoil.core.spec import RunSpec
 from counterfoil.parts.contracts import Dataset, Sample
@@ -81,6 +81,10 @@ def _run_images_here(protocol: ImageProtocol, spec: Any, out: Path, given: Given
 
 def check_folder(out: Path, spec: RunSpec, decided_by_parts: Sequence[str] = ()) -> None:
     """Refuse a folder with another run, or with one that a process is writing, before any part is loaded."""
+    try:
+        str(out).encode()
+    except UnicodeEncodeError:
+        raise BadRun(f"{printable(str(out))}: the folder's name is not text in UTF-8; choose another --out") from None
     values = spec.model_dump(mode="json")
     if (out / runfile.NAME).exists():
         stored = runfile.load(out).spec

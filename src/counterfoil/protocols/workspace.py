@@ -109,7 +109,9 @@ class Workspace(Generic[S]):
                     raise BadSpec(f"a model is named twice: {named.name}; name each once")
                 aliases = getattr(dataset, "aliases", None)
                 readers.append((named, reading(named.name, part, names, class_ids, wanted_aliases=aliases)))
-            parts[key if alone else named.name] = part.bind(names) if role == "oracle" else part
+            if role == "oracle":
+                part = calls.bind(part, names, part=f"oracle {named.name}")
+            parts[key if alone else named.name] = part
         cautions: list[str | None] = []
         if parts.get("oracle") is not None:
             cautions = [independence.check(each.model, parts["oracle"], force=spec.force) for _, each in readers]

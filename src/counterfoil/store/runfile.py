@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -110,7 +111,7 @@ def resume(root: Path, stored: RunFile, asked: RunFile) -> list[str]:
     if stored.classes != asked.classes:
         difference = _first_difference(stored.classes, asked.classes)
         raise BadRun(f"{root}: holds a run over other classes ({difference}); choose another --out")
-    changed = list(_differing(stored.provenance, asked.provenance))
+    changed = [each for each in _differing(stored.provenance, asked.provenance) if not _same_release(each, stored, asked)]
     fixed = [steps for steps in changed if _covered(steps, PINNED)]
     if fixed:
         difference = _versus(stored.provenance, asked.provenance, fixed)
@@ -118,6 +119,14 @@ def resume(root: Path, stored: RunFile, asked: RunFile) -> list[str]:
     if changed and asked.provenance not in stored.resumed:
         replace(stored, resumed=(*stored.resumed, asked.provenance)).save(root)
     return [f"resumed with {_versus(stored.provenance, asked.provenance, changed)}"] if changed else []
+
+
+def _same_release(steps: Steps, stored: RunFile, asked: RunFile) -> bool:
+    """Tell whether only the development version differs, which is another one at each commit; the hash of the code decides."""
+    if steps != ("versions", "counterfoil"):
+        return False
+    before, now = (str(_at(each.provenance, steps)).strip('"') for each in (stored, asked))
+    return re.split(r"\.dev|\+", before)[0] == re.split(r"\.dev|\+", now)[0]
 
 
 def _check_spec(root: Path, stored: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

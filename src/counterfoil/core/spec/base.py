@@ -8,11 +8,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+MOST_IMAGES = 65_536
+"""Images that may be in progress, in a batch or in a chunk at a time: far more than a machine holds."""
+
 
 class Strict(BaseModel):
     """A frozen set of keys; an unknown one is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class PartSpec(Strict):
@@ -57,25 +60,34 @@ def _short(value: Any) -> Any:
 class EngineSpec(Strict):
     """How the work is laid out on the machine. On a CPU in float32 none of this changes a number."""
 
-    slots: int | None = Field(None, ge=1, description="images in progress at a time; default 32 on a CPU, two batches on a GPU")
-    batch_size: int | None = Field(None, ge=1, description="images in one call of a part; default 8 on a CPU, what fits on a GPU")
+    slots: int | None = Field(
+        None, ge=1, le=MOST_IMAGES, description="images in progress at a time; default 32 on a CPU, two batches on a GPU"
+    )
+    batch_size: int | None = Field(
+        None, ge=1, le=MOST_IMAGES, description="images in one call of a part; default 8 on a CPU, what fits on a GPU"
+    )
     precision: Annotated[Precision, BeforeValidator(_short)] = Field(
         "float32",
         description="what parts compute in; losses, distances, steps: float32 always; by default bf16 on a GPU that has it",
     )
     compile: bool | None = Field(None, description="compile the parts; by default on a GPU below float32, for long runs")
     chunk_images: int = Field(
-        64, ge=1, description="images in one part of the store: what a kill can lose at most, beside those under way"
+        64,
+        ge=1,
+        le=MOST_IMAGES,
+        description="images in one part of the store: what a kill can lose at most, beside those under way",
     )
 
 
 class StagesSpec(Strict):
     """How the work of a staged protocol is laid out on the machine. On a CPU in float32 none of this changes a number."""
 
-    batch: int = Field(16, ge=1, description="items handed to a stage at a time: what a kill can lose at most")
-    tile: int | None = Field(None, ge=1, description="pictures in one call of a part; default 8 on a CPU, 32 on a GPU")
+    batch: int = Field(16, ge=1, le=MOST_IMAGES, description="items handed to a stage at a time: what a kill can lose at most")
+    tile: int | None = Field(
+        None, ge=1, le=MOST_IMAGES, description="pictures in one call of a part; default 8 on a CPU, 32 on a GPU"
+    )
     workers: int = Field(1, ge=1, le=64, description="threads for stages that wait for others, such as a remote rewriter")
-    chunk_images: int = Field(64, ge=1, description="images in one part of the store")
+    chunk_images: int = Field(64, ge=1, le=MOST_IMAGES, description="images in one part of the store")
 
 
 FREE = ("device", "strict", *(f"engine.{name}" for name in ("slots", "batch_size", "tile", "chunk_images", "batch", "workers")))
@@ -123,8 +135,12 @@ class StagedSpec(RunSpec):
 class BatchSpec(Strict):
     """How the work of a protocol that makes images in one step is laid out. On a CPU none of this changes a number."""
 
-    batch_size: int | None = Field(None, ge=1, description="images in one call of a part; default 8 on a CPU, 32 on a GPU")
-    chunk_images: int = Field(64, ge=1, description="images in one part of the store: what a kill can lose at most")
+    batch_size: int | None = Field(
+        None, ge=1, le=MOST_IMAGES, description="images in one call of a part; default 8 on a CPU, 32 on a GPU"
+    )
+    chunk_images: int = Field(
+        64, ge=1, le=MOST_IMAGES, description="images in one part of the store: what a kill can lose at most"
+    )
 
 
 class PlainSpec(RunSpec):

@@ -20,7 +20,7 @@ def _control(value: Any) -> Any:
 class SearchSpec(Strict):
     """How the search climbs. The paper leaves several of these open; reports print the ones used."""
 
-    budget: int = Field(10, ge=0, description="steps at most")
+    budget: int = Field(10, ge=0, le=100_000, description="steps at most")
     step: float | None = Field(None, gt=0, description="length of a step; the generator's own unless given")
     unit: Literal["scale", "absolute"] = Field("scale", description="whether a step counts in the generator's own scale")
     norm: Literal["sign", "l2", "raw"] = Field("l2", description="how the gradient is normalised")
@@ -28,7 +28,7 @@ class SearchSpec(Strict):
         "auto", description="gradient ascent, random search, or random steps; auto: gradient where the model has one"
     )
     queries: int | None = Field(
-        None, ge=1, description="model calls an image at most; default budget + 1, or 20 × budget for search"
+        None, ge=1, le=10_000_000, description="model calls an image at most; default budget + 1, or 20 × budget for search"
     )
     stop_when_fooled: bool = Field(False, description="stop at the first picture the model gets wrong")
     mask: str | None = Field(None, description="a file with the coordinates that may move; 'study sparse' fits one")

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
-from counterfoil.core.errors import BadSpec
+from counterfoil.core.errors import BadData, BadSpec, one_line
 from counterfoil.core.spec.base import PartSpec, RunSpec, Strict
+from counterfoil.core.tables import parse_yaml, read_text
 
 Kinds = Callable[[], Mapping[str, type[RunSpec]]]
 """Answers the specification of every protocol by its name; asked only for a hint about a key of another one."""
+
+LONGEST = 2**20  # bytes of a specification
 
 
 def parse(values: Mapping[str, Any], kind: type[RunSpec], *, kinds: Kinds = dict) -> Any:
@@ -40,11 +42,9 @@ def part(name: str, assignments: Sequence[str] | None = None) -> PartSpec:
 def read(path: Path) -> dict[str, Any]:
     """The plain values of a YAML file."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadSpec(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadSpec(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+        values = parse_yaml(read_text(path, limit=LONGEST), what=str(path))
+    except BadData as error:
+        raise BadSpec(str(error)) from None
     if not isinstance(values, dict):
         raise BadSpec(f"{path}: a specification is a mapping of keys to values, got {type(values).__name__}")
     return values
@@ -84,9 +84,9 @@ def _assigned(assignment: str) -> tuple[str, Any]:
     if not equals:
         raise BadSpec(f"--set {assignment!r}: write KEY=VALUE, as in --set budget=10")
     try:
-        return key.strip(), yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise BadSpec(f"--set {assignment!r}: the value is not YAML; put quotes around it") from None
+        return key.strip(), parse_yaml(text, what=f"--set {one_line(assignment, 60)!r}")
+    except BadData as error:
+        raise BadSpec(f"{error}; put quotes around a value that is text") from None
 
 
 def _section_of(leaf: str, kind: type[RunSpec]) -> list[str]:
@@ -124,7 +124,7 @@ def _complaint(item: Any, kind: type[RunSpec], kinds: Kinds) -> str:
         return _unknown(where, list(section.model_fields) if section else [])
     if item["type"] == "value_error":  # of a specification's own checks, which say all there is to say
         return ": ".join(filter(None, (where, str(item["ctx"]["error"]))))
-    return f"{where}: {item['msg'].lower()}, got {item['input']!r}"
+    return f"{where}: {item['msg'].lower()}, got {one_line(repr(item['input']), 80)}"
 
 
 def _unknown(key: str, known: list[str]) -> str:
