@@ -162,7 +162,7 @@ def painter(
 
 def encoder(name: str) -> TransformersEncoder:
     """The lab's CLIP, which compares pictures with words: lab:clip."""
-    return _lab_only(encoders.load(str(WEIGHTS / known(name, ("clip",)))))
+    return _lab_only(encoders.load(str(WEIGHTS / known(name, ("clip",))), encoders.EncoderOptions()))
 
 
 def wardrobe(name: str, *, count: int = 400, distribution: str = "narrow", split: str = "report", seed: int = 0) -> Wardrobe:

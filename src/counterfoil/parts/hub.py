@@ -1,20 +1,17 @@
-"""Get files from a folder, the Hugging Face hub or a URL, and let libraries load them quietly, with one-line errors."""
+"""Get files from a folder, the Hugging Face hub or a URL."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import torch
 
-from counterfoil.core.errors import BadWeights, CounterfoilError, one_line
+from counterfoil.core.errors import BadWeights, one_line
 from counterfoil.parts import weights
 
-INDEX = "model_index.json"  # of a pipeline of diffusers
 PICKLES = (".bin", ".ckpt", ".pt", ".pth", ".pkl")
 TIMEOUT = 60.0  # seconds without a byte before a server counts as out of reach
 
@@ -42,7 +39,7 @@ def hub_file(repository: str, names: Sequence[str] = weights.PREFERRED, *, revis
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     away: Exception | None = None
-    with hub_access(repository, names[0]):
+    with weights.loading(repository, repository=repository, file=names[0]):
         for name in names:
             try:
                 # With the hub out of reach, others may still be in the cache; asking the hub again would take half a minute.
@@ -69,7 +66,7 @@ def hub_folder(name: str, wanted: Sequence[str], *, revision: str | None = None)
         raise BadWeights(f"{path}: is a file; give the folder that holds {' and '.join(Path(file).name for file in wanted[-2:])}")
     if name and path.is_dir():
         return path
-    with hub_access(name, wanted[-1]):
+    with weights.loading(name, repository=name, file=wanted[-1]):
         try:
             return Path(snapshot_download(name, revision=revision, allow_patterns=list(wanted)))
         except HFValidationError:
@@ -103,63 +100,6 @@ def pickled(path: Path, name: str) -> BadWeights:
         f"{path}: is a pickle, which can run code when it is read; convert it once where that does no harm: read it with "
         f"torch.load(…, weights_only=True) and write it with safetensors.torch.save_file to {name} in the same folder"
     )
-
-
-@contextmanager
-def hub_access(repository: str, file: str) -> Iterator[None]:
-    """Turn what goes wrong between here and the hub into one line that says which file is needed and where it goes."""
-    from huggingface_hub import constants
-
-    try:
-        yield
-    except CounterfoilError:
-        raise
-    except (OSError, ValueError) as error:  # the hub's own errors are of these two kinds
-        raise BadWeights(
-            f"{repository}: {file} is not in the cache ({constants.HF_HUB_CACHE}) and not to be had from the hub "
-            f"({one_line(error, 80)}); where there is a network run 'hf download {repository}' and copy that folder of "
-            "the cache here, or give a local folder"
-        ) from None
-
-
-@contextmanager
-def loading_pipeline(name: str, folder: Path | None, *, wanted: str) -> Iterator[None]:
-    """Let diffusers load `kind:FOLDER` or `kind:ORG/NAME` as `wanted`, quietly; its errors become one line."""
-    import diffusers.utils  # noqa: F401  # or `quiet` would not know of it
-
-    try:
-        with quiet():
-            if folder is None:
-                with hub_access(name.partition(":")[2], INDEX):
-                    yield
-            else:
-                yield
-    except CounterfoilError:
-        raise
-    except Exception as error:  # its errors have no common base
-        raise BadWeights(f"{name}: cannot be loaded as {wanted} ({one_line(error)})") from None
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Loading without progress bars and reports, of transformers and, where it is in use, of diffusers; errors still come."""
-    from transformers.utils import logging
-
-    levels = [(logging, logging.get_verbosity(), logging.is_progress_bar_enabled())]
-    if "diffusers.utils" in sys.modules:
-        from diffusers.utils import logging as diffusers_logging
-
-        levels.append((diffusers_logging, diffusers_logging.get_verbosity(), True))
-    for library, _, _ in levels:
-        library.set_verbosity_error()
-        library.disable_progress_bar()
-    try:
-        yield
-    finally:
-        for library, level, bars in levels:
-            library.set_verbosity(level)
-            if bars:
-                library.enable_progress_bar()
 
 
 def _downloaded(url: str, sha256: str | None) -> Path:

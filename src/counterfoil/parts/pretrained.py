@@ -1,28 +1,35 @@
-"""Models as transformers and diffusers save them: a folder, or a repository on the hub, complete and in safe files.
+"""Models and pipelines as transformers and diffusers save them: a folder, or a repository on the hub.
 
-Nothing in a repository is run: models whose code comes with their weights are refused. Weights that do not fill the
-whole model are refused too, where the libraries themselves would fill the rest with random numbers and carry on.
+The libraries load them; weights come from safe files and fill the whole network. Where they do not, the libraries would
+fill the rest with random numbers and carry on; here they are refused, and so is code that comes with weights.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
 import torch
+from torch import nn
 
 from counterfoil.core.errors import BadPart, BadWeights
 from counterfoil.core.tables import BadJson, read_json
 from counterfoil.parts import hub, weights
 
-CONFIG = "config.json"
+CONFIG, INDEX = "config.json", "model_index.json"
 DIFFUSERS_WEIGHTS = "diffusion_pytorch_model.safetensors"
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json")
+_REPORTED = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # what does not fit is refused here, by name
+_PURPOSES = {
+    "AutoModelForImageClassification": "an image classifier",
+    "AutoModelForImageTextToText": "one that answers questions about images",
+}
 
 
 class Pretrained:
@@ -34,7 +41,7 @@ class Pretrained:
         self.name = f"{kind}:{name}"
         self.folder = hub.local_folder(name)
         self.revision = revision
-        if self.folder is not None and not (self.folder / "config.json").is_file():
+        if self.folder is not None and not (self.folder / CONFIG).is_file():
             raise BadPart(f"{self.name}: the folder has no config.json; save model and processor with save_pretrained")
         self._repository = name
         self.config = self._read_config()
@@ -58,38 +65,28 @@ class Pretrained:
 
     def model(self, loader: Any, *, dtype: torch.dtype = torch.float32) -> Any:
         """The model by one of transformers' automatic classes, complete."""
-        with self._reading(WEIGHT_FILES[0]):
+        with self._loading(WEIGHT_FILES[0]):
             try:
-                model, report = loader.from_pretrained(
-                    self.place,
-                    dtype=dtype,
-                    weights_only=True,
-                    output_loading_info=True,
-                    ignore_mismatched_sizes=True,  # they are refused below, by name
-                    **self._options(),
-                )
+                model, report = loader.from_pretrained(self.place, dtype=dtype, weights_only=True, **_REPORTED, **self._options())
             except ValueError as error:
                 if "nrecognized" not in str(error):
                     raise
-                raise BadPart(f"{self.name}: a {self.config.get('model_type')} model is not {_wanted(loader)}") from None
-        self._check_complete(report, type(model).__name__)
-        return model
-
-    def _check_complete(self, report: Mapping[str, Any], kind: str) -> None:
-        """Raise BadWeights if transformers had to fill in anything."""
+                wanted = _PURPOSES.get(loader.__name__, "of the kind that is needed")
+                raise BadPart(f"{self.name}: a {self.config.get('model_type')} model is not {wanted}") from None
         unfit = {key[0]: described_key(key) for key in report["mismatched_keys"]}
         problems = [f"lack {key}" for key in sorted(report["missing_keys"]) if key not in unfit]
         problems += [f"have another shape of {text}" for _, text in sorted(unfit.items())]
         if problems:
             more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
             raise BadWeights(
-                f"{self.name}: the weights {', '.join(problems[:3])}{more}, so they are not a trained {kind}; "
+                f"{self.name}: the weights {', '.join(problems[:3])}{more}, so they are not a trained {type(model).__name__}; "
                 "choose a repository whose model was trained for this"
             )
+        return model
 
     def processor(self, loader: Any, file: str) -> Any:
         """A tokenizer or processor by one of transformers' automatic classes; `file` is the one it needs."""
-        with self._reading(file):
+        with self._loading(file):
             return loader.from_pretrained(self.place, **self._options())
 
     def _options(self) -> dict[str, Any]:
@@ -98,6 +95,9 @@ class Pretrained:
 
     def _file(self, names: Sequence[str]) -> Path:
         return hub.hub_file(self._repository, names, revision=self.revision)
+
+    def _loading(self, file: str) -> AbstractContextManager[None]:
+        return weights.loading(self.place, repository="" if self.folder else self._repository, file=file)
 
     def _read_config(self) -> dict[str, Any]:
         from transformers import CONFIG_MAPPING
@@ -109,12 +109,6 @@ class Pretrained:
             cause = "it needs code of its own, which is never run" if own else "transformers does not know it"
             raise BadPart(f"{self.name}: its config.json names the model type {kind!r}; {cause}")
         return config
-
-    @contextlib.contextmanager
-    def _reading(self, file: str) -> Iterator[None]:
-        reading = weights.loading(self.folder) if self.folder else hub.hub_access(self._repository, file)
-        with reading, hub.quiet():
-            yield
 
 
 @dataclass(frozen=True)
@@ -169,7 +163,7 @@ def load_checkpoint(found: Checkpoint, sha256: str | None = None) -> Any:
     import diffusers
 
     weights.load_state(found.weights, sha256)  # a wrong hash or a broken file is named before the library sees it
-    with weights.loading(found.weights), hub.quiet():
+    with weights.loading(found.weights):
         return load_network(getattr(diffusers, found.config["_class_name"]), found.folder, what=str(found.weights))
 
 
@@ -183,8 +177,7 @@ def load_network(
         dtype=dtype,
         use_safetensors=True,  # never a pickle
         local_files_only=True,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,  # they are refused below, by name
+        **_REPORTED,
         **({"low_cpu_mem_usage": False} if own else {}),  # otherwise it asks for accelerate; files of this size gain nothing
         **({"variant": variant} if variant is not None else {}),
     )
@@ -198,6 +191,75 @@ def load_network(
     if own and any(weight.dtype != dtype for weight in loaded.parameters()):
         loaded.to(dtype)  # older versions know the option by another name
     return loaded.eval().requires_grad_(False)
+
+
+def open_pipeline(
+    what: str, name: str, *, wanted: str, variant: str | None = None, revision: str | None = None
+) -> tuple[Path, dict[str, tuple[str, str]]]:
+    """The folder of a pipeline, and library and class of each of its components. `what` is the part, for errors: `p2p:NAME`."""
+    from diffusers import DiffusionPipeline
+
+    if not name:
+        raise BadPart(f"{what} name a folder in diffusers layout or a hub repository, as in {what}CompVis/stable-diffusion-v1-4")
+    folder = hub.local_folder(name)
+    if folder is None:
+        options = {key: value for key, value in (("variant", variant), ("revision", revision)) if value is not None}
+        with weights.loading(what, repository=name, file=INDEX, wanted=wanted):
+            folder = Path(DiffusionPipeline.download(name, use_safetensors=True, **options))
+    try:
+        index = read_json(folder / INDEX)
+    except BadJson:
+        raise BadWeights(f"{what}: the folder has no {INDEX} that can be read; save the pipeline with save_pretrained") from None
+    rows = index.items() if isinstance(index, dict) else ()
+    pairs = {part: value for part, value in rows if isinstance(value, list) and len(value) == 2 and all(value)}
+    return folder, {part: (str(library), str(kind)) for part, (library, kind) in pairs.items()}
+
+
+def load_pipeline(
+    loader: Any,
+    what: str,
+    name: str,
+    *,
+    wanted: str,
+    dtype: torch.dtype,
+    variant: str | None = None,
+    revision: str | None = None,
+    without: Sequence[str] = (),
+) -> Any:
+    """The pipeline in a folder or hub repository, frozen; `without` names components that are left out."""
+    folder, components = open_pipeline(what, name, wanted=wanted, variant=variant, revision=revision)
+    given: dict[str, Any] = dict.fromkeys(without)
+    with weights.loading(what, wanted=wanted):
+        for part, (library, kind) in components.items():
+            network = None if part in without else network_class(library, kind)
+            if network is not None:
+                given[part] = load_network(network, folder / part, dtype=dtype, variant=variant)
+        pipeline = loader.from_pretrained(str(folder), use_safetensors=True, local_files_only=True, **given)
+    return pipeline
+
+
+def network_class(library: str, kind: str) -> Any:
+    """The class of a component if it is a network, else None."""
+    import diffusers
+
+    home = import_module(library) if library in ("diffusers", "transformers") else getattr(diffusers.pipelines, library, None)
+    found = getattr(home, kind, None)
+    return found if isinstance(found, type) and issubclass(found, nn.Module) else None
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """A pipeline's tokenizer."""
+    from transformers import AutoTokenizer
+
+    with weights.loading(folder):
+        return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
+
+
+def own_size(pipeline: Any) -> int | None:
+    """The side of the images that a pipeline's denoiser was trained on."""
+    network = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
+    side = getattr(getattr(network, "config", None), "sample_size", None)
+    return int(side) * int(pipeline.vae_scale_factor) if isinstance(side, int) else None
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -229,11 +291,3 @@ def described_key(key: Any) -> str:
         return str(key)
     name, *shapes = key
     return f"{name} ({' for '.join('×'.join(map(str, shape)) for shape in shapes)})"
-
-
-def _wanted(loader: Any) -> str:
-    kinds = {
-        "AutoModelForImageClassification": "a classifier of pictures",
-        "AutoModelForImageTextToText": "one that answers questions about pictures",
-    }
-    return kinds.get(loader.__name__, "of the kind that is needed")

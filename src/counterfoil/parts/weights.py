@@ -7,7 +7,11 @@ an error says which file is wrong and what to do about it.
 from __future__ import annotations
 
 import hashlib
+import logging
+import os
 import pickle
+import re
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadSpec, BadWeights, CounterfoilError, one_line
+from counterfoil.core.extras import missing
 
 State = dict[str, Tensor]
 
@@ -125,20 +130,82 @@ def modules_of(part: Any) -> Iterator[nn.Module]:
 
 
 @contextmanager
-def loading(file: Path) -> Iterator[None]:
-    """Turn what a loader says about an unsafe or broken weight file into BadWeights."""
+def loading(what: str | Path, *, repository: str = "", file: str = "", wanted: str = "") -> Iterator[None]:
+    """Let a library load weights: tensors only, and quietly. Whatever it raises becomes one line that begins with `what`.
+
+    `file` of the hub's `repository` may have to be fetched for it; `wanted` is what the weights are loaded as, for errors.
+    """
     try:
-        yield
+        with tensors_only(), quiet():
+            yield
     except CounterfoilError:
         raise
-    except pickle.UnpicklingError as error:
-        raise _refused(file, error) from None
-    except OSError as error:
-        raise BadWeights(f"{file}: cannot be read ({error.strerror or one_line(error)})") from None
-    except Exception as error:
-        if "weights_only" in str(error) or "weights only" in str(error).lower() or "TorchScript" in str(error):
-            raise _refused(file, error) from None
-        raise BadWeights(f"{file}: cannot be loaded ({one_line(error)}); it is damaged or of another kind") from None
+    except Exception as error:  # the libraries' errors have no common base
+        if missing(error):
+            raise
+        raise _failed(what, error, repository, file, wanted) from None
+
+
+@contextmanager
+def tensors_only() -> Iterator[None]:
+    """Make every torch.load in the block read tensors only, also those deep inside a library that ask for more."""
+    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the progress bars, warnings and reports of the libraries that have been imported; errors still come."""
+    root = logging.getLogger()
+    level, loud = root.level, []
+    root.setLevel(max(level, logging.ERROR))
+    for name in ("transformers", "diffusers"):
+        if (library := sys.modules.get(f"{name}.utils.logging")) is not None:
+            bars = getattr(library, "is_progress_bar_enabled", lambda: True)()  # diffusers does not say
+            loud.append((library, library.get_verbosity(), bars))
+            library.set_verbosity_error()
+            library.disable_progress_bar()
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        for library, verbosity, bars in loud:
+            library.set_verbosity(verbosity)
+            if bars:
+                library.enable_progress_bar()
+
+
+def _failed(what: str | Path, error: Exception, repository: str, file: str, wanted: str) -> BadWeights:
+    text = one_line(error, 300)
+    if isinstance(error, pickle.UnpicklingError) or re.search("weights[_ ]only|TorchScript", text, re.IGNORECASE):
+        cause = "a TorchScript program" if "TorchScript" in text else "a pickle that can run code when loaded"
+        return BadWeights(
+            f"{what}: refused, it is {cause}; where you trust it, save its state_dict() once with "
+            f"safetensors.torch.save_file and give that file"
+        )
+    if "state_dict" in text:
+        return BadWeights(f"{what}: the weights are of another architecture: {text}")
+    if repository and isinstance(error, OSError | ValueError):  # the hub's own errors are of these two kinds
+        from huggingface_hub import constants
+
+        return BadWeights(
+            f"{repository}: {file} is not in the cache ({constants.HF_HUB_CACHE}) and not to be had from the hub "
+            f"({text[:80]}); where there is a network run 'hf download {repository}' and copy that folder of "
+            "the cache here, or give a local folder"
+        )
+    if wanted:
+        return BadWeights(f"{what}: cannot be loaded as {wanted} ({text[:200]})")
+    if isinstance(error, OSError):
+        return BadWeights(f"{what}: cannot be read ({error.strerror or text[:200]})")
+    return BadWeights(f"{what}: cannot be loaded ({text[:200]}); it is damaged or of another kind")
 
 
 def _read(file: Path) -> object:
@@ -172,14 +239,6 @@ def _tensors(content: object, file: Path) -> State:
     if hasattr(inside, "_metadata"):  # layer versions, by which a few modules know an older layout
         state._metadata = inside._metadata  # type: ignore[attr-defined]
     return state
-
-
-def _refused(file: Path, error: Exception) -> BadWeights:
-    cause = "a TorchScript program" if "TorchScript" in str(error) else "a pickle that can run code when loaded"
-    return BadWeights(
-        f"{file}: refused, it is {cause}; where you trust it, save its state_dict() once with "
-        f"safetensors.torch.save_file and give that file"
-    )
 
 
 def _few(names: Sequence[Any]) -> str:

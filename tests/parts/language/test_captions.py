@@ -114,7 +114,7 @@ def test_captions_are_not_parsed_where_there_is_no_prefix(monkeypatch: pytest.Mo
 
 
 def test_what_cannot_caption_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadPart, match="is not one that answers questions about pictures"):
+    with pytest.raises(BadPart, match="is not one that answers questions about images"):
         captioner(str(llama(tmp_path)), CaptionOptions())
     with pytest.raises(BadPart, match="min_tokens is at least 0"):
         CaptionOptions(min_tokens=9, max_tokens=3)

@@ -121,7 +121,7 @@ def test_weights_of_another_shape_are_refused(vit: Path, tmp_path: Path) -> None
 def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
     small = {"vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     transformers.BertModel(transformers.BertConfig(**small)).save_pretrained(tmp_path)
-    with pytest.raises(BadPart, match="a bert model is not a classifier of pictures"):
+    with pytest.raises(BadPart, match="a bert model is not an image classifier"):
         hf_model(str(tmp_path))
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from counterfoil.core.errors import BadPart, BadWeights, UnknownName
-from counterfoil.parts.encoders import openclip
+from counterfoil.parts import registry
 from counterfoil.testing import check_oracle
 from tests.parts.oracles.conftest import CLASSES, openclip_oracle, pictures, sharpen, to_batch
 
@@ -70,10 +70,10 @@ def test_an_architecture_takes_weights_from_a_file(small_file: Path) -> None:
 def test_weights_trained_with_quick_gelu_get_it(small_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_clip, "get_pretrained_cfg", lambda *_: {"url": "x", "quick_gelu": True, "mean": (0.1, 0.2, 0.3)})
     monkeypatch.setattr(open_clip, "download_pretrained", lambda *_: str(small_file))
-    encoder = openclip.load("small-test/openai")
+    encoder = registry.create("encoder", "openclip:small-test/openai")
     assert any(type(module).__name__ == "QuickGELU" for module in encoder.model.modules())
     assert encoder.preprocessing.mean == (0.1, 0.2, 0.3)
-    plain = openclip.load(f"small-test/{small_file}")
+    plain = registry.create("encoder", f"openclip:small-test/{small_file}")
     assert not any(type(module).__name__ == "QuickGELU" for module in plain.model.modules())
 
 

@@ -151,7 +151,7 @@ def test_answers_that_its_words_cannot_tell_apart_are_refused(tmp_path: Path) ->
 def test_a_model_that_does_not_answer_questions_is_refused(
     clip_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BadPart, match="a clip model is not one that answers questions about pictures"):
+    with pytest.raises(BadPart, match="a clip model is not one that answers questions about images"):
         vlm_oracle(str(clip_folder))
     offline(monkeypatch, tmp_path)
     with pytest.raises(BadWeights, match=r"nobody/nothing: config\.json is not in the cache"):

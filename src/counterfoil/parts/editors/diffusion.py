@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts import pipelines, pretrained, weights
+from counterfoil.parts import pretrained, weights
 from counterfoil.parts.fast import coders, dtypes
 from counterfoil.parts.fast.unets import BY_DEVICE, AcceleratedNetwork
 
@@ -48,15 +48,15 @@ class Diffusion(nn.Module):
     @classmethod
     def load(cls, what: str, name: str, *, revision: str | None = None) -> Diffusion:
         """The networks of a pipeline in a folder or hub repository. `what` is the part, for errors: `p2p:NAME`."""
-        folder, components = pipelines.open_pipeline(what, name, wanted="a Stable Diffusion pipeline", revision=revision)
+        folder, components = pretrained.open_pipeline(what, name, wanted="a Stable Diffusion pipeline", revision=revision)
         networks = {}
         for part, wanted in (("unet", "UNet2DConditionModel"), ("vae", "AutoencoderKL"), ("text_encoder", "CLIPTextModel")):
             library, kind = components.get(part, ("", "none"))
             if kind != wanted:
                 raise BadPart(f"{what}: its {part} is a {kind}; Stable Diffusion 1.x and 2.x have a {wanted}")
-            networks[part] = pretrained.load_network(pipelines.network_class(library, kind), folder / part)
+            networks[part] = pretrained.load_network(pretrained.network_class(library, kind), folder / part)
         scheduler = pretrained.read_config(folder / "scheduler" / "scheduler_config.json")
-        return cls(**networks, tokenizer=pipelines.load_tokenizer(folder / "tokenizer"), scheduler=scheduler)
+        return cls(**networks, tokenizer=pretrained.load_tokenizer(folder / "tokenizer"), scheduler=scheduler)
 
     @property
     def device(self) -> torch.device:

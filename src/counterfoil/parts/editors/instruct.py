@@ -24,9 +24,7 @@ from counterfoil.parts.editors.inversion import check_range
 from counterfoil.parts.editors.requests import answer_rows, caption_fault, image_fault
 from counterfoil.parts.fast import dtypes
 from counterfoil.parts.fast.unets import BY_DEVICE, AcceleratedPipeline
-from counterfoil.parts.hub import INDEX
-from counterfoil.parts.pipelines import load_pipeline, open_pipeline, own_size
-from counterfoil.parts.pretrained import DTYPES, read_config
+from counterfoil.parts.pretrained import DTYPES, INDEX, load_pipeline, open_pipeline, own_size, read_config
 
 STRENGTHS: Final = {"strength": (0.5, 0.6, 0.7, 0.8), "image_guidance_scale": (1.2, 1.5, 1.8)}
 """Default sweep of pipelines that repaint, and of those that take instructions, by the name of their option."""

@@ -1,9 +1,10 @@
-"""CLIP and SigLIP from transformers."""
+"""CLIP and SigLIP from transformers, and what they share with the models of open_clip."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -16,9 +17,17 @@ from counterfoil.parts.pretrained import Pretrained, account_of
 EXAMPLE = "openai/clip-vit-base-patch32"
 
 
-def load(name: str, *, kind: str = "clip", revision: str | None = None, sha256: str | None = None) -> TransformersEncoder:
+@dataclass(frozen=True)
+class EncoderOptions:
+    """The hash of the weights, and a branch, tag or commit of the repository."""
+
+    sha256: str | None = None
+    revision: str | None = None
+
+
+def load(name: str, options: EncoderOptions) -> TransformersEncoder:
     """CLIP or SigLIP from transformers: clip:FOLDER, or clip:openai/clip-vit-base-patch32 from the hub."""
-    return open_encoder(Pretrained(kind, name, revision=revision, example=EXAMPLE), sha256=sha256)
+    return open_encoder(Pretrained("clip", name, revision=options.revision, example=EXAMPLE), sha256=options.sha256)
 
 
 def open_encoder(source: Pretrained, *, sha256: str | None = None) -> TransformersEncoder:
@@ -29,50 +38,33 @@ def open_encoder(source: Pretrained, *, sha256: str | None = None) -> Transforme
         source.check_hash(sha256)
     model = source.model(transformers.AutoModel)
     if not all(hasattr(model, needed) for needed in ("get_image_features", "get_text_features", "logit_scale")):
-        raise BadPart(f"{source.name}: holds a {type(model).__name__}, which does not compare pictures with words")
+        raise BadPart(f"{source.name}: holds a {type(model).__name__}, which does not compare images with words")
     tokenizer = source.processor(transformers.AutoTokenizer, "tokenizer.json")
     processor = source.processor(transformers.AutoImageProcessor, "preprocessor_config.json")
     return TransformersEncoder(model, tokenizer, from_processor(processor, what=source.name), name=source.place)
 
 
-class TransformersEncoder:
-    """A CLIP-like model of transformers with its tokenizer."""
+class ContrastiveEncoder:
+    """A model that embeds images and texts into one space, with its tokenizer and preprocessing."""
 
     def __init__(self, model: Any, tokenizer: Any, preprocessing: Preprocessing, *, name: str) -> None:
-        self.model = model
-        self.model.eval().requires_grad_(False)
+        self.model = model.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.preprocessing = preprocessing
         self.name = name
         self.pairwise = getattr(model, "logit_bias", None) is not None
-        text = self.model.config.text_config
-        self._longest = int(text.max_position_embeddings)
-        # SigLIP was trained on texts filled up to one length, and sees the filling; CLIP stops at the end of the text.
-        self._padding = "max_length" if str(self.model.config.model_type).startswith("siglip") else "longest"
 
     @property
     def size(self) -> int | None:
         """Side of the square images it sees, or None for another shape."""
         return self.preprocessing.side
 
-    def embed_images(self, images: Tensor) -> Tensor:
-        """Embeddings of pictures.  # (N, 3, H, W) → (N, D)"""
-        return _pooled(self.model.get_image_features(pixel_values=self.preprocessing(images)))
-
-    def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings of texts.  # → (len(texts), D)"""
-        tokens = self.tokenizer(
-            list(texts), padding=self._padding, truncation=True, max_length=self._longest, return_tensors="pt"
-        ).to(self.model.device)
-        accepted = {key: tokens[key] for key in ("input_ids", "attention_mask") if key in tokens}
-        return _pooled(self.model.get_text_features(**accepted))
-
     def logits(self, similarity: Tensor) -> Tensor:
         """Similarities on the scale the model was trained at.  # (N, K)"""
         scaled: Tensor = similarity * self.model.logit_scale.exp()
         return scaled + self.model.logit_bias if self.pairwise else scaled
 
-    def to(self, device: torch.device | str) -> TransformersEncoder:
+    def to(self, device: torch.device | str) -> Self:
         """The same encoder, moved to a device."""
         self.model.to(device)
         return self
@@ -80,6 +72,23 @@ class TransformersEncoder:
     def describe(self) -> list[Trait]:
         """The preprocessing."""
         return self.preprocessing.describe()
+
+
+class TransformersEncoder(ContrastiveEncoder):
+    """A CLIP-like model of transformers."""
+
+    def embed_images(self, images: Tensor) -> Tensor:
+        """Embeddings of images.  # (N, 3, H, W) → (N, D)"""
+        return _pooled(self.model.get_image_features(pixel_values=self.preprocessing(images)))
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Embeddings of texts.  # → (len(texts), D)"""
+        # SigLIP was trained on texts filled up to one length, and sees the filling; CLIP stops at the end of the text.
+        padding = "max_length" if str(self.model.config.model_type).startswith("siglip") else "longest"
+        longest = int(self.model.config.text_config.max_position_embeddings)
+        tokens = self.tokenizer(list(texts), padding=padding, truncation=True, max_length=longest, return_tensors="pt")
+        accepted = {key: tokens[key].to(self.model.device) for key in ("input_ids", "attention_mask") if key in tokens}
+        return _pooled(self.model.get_text_features(**accepted))
 
     def provenance(self) -> dict[str, str]:
         """Library, source and weights."""

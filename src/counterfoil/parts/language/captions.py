@@ -15,7 +15,6 @@ from torch import Tensor
 from counterfoil.core.errors import BadData, BadPart
 from counterfoil.core.tables import parse_json, read_json, read_table, read_text
 from counterfoil.parts.contracts import Caption, Sample
-from counterfoil.parts.hub import quiet
 from counterfoil.parts.images import to_uint8
 from counterfoil.parts.language import lexicon as lexicons
 from counterfoil.parts.language.caption_checks import MAX_LETTERS, caption_fault
@@ -23,7 +22,7 @@ from counterfoil.parts.language.english import tidy
 from counterfoil.parts.language.grammar import parse
 from counterfoil.parts.language.vision_language import chat_inputs
 from counterfoil.parts.pretrained import Pretrained, account_of, dtype_named
-from counterfoil.parts.weights import file_sha256
+from counterfoil.parts.weights import file_sha256, quiet
 
 PREFIX = "a photo of "
 QUESTION = "Describe this picture in one sentence of plain words."

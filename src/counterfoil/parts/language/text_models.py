@@ -22,9 +22,9 @@ from counterfoil.core.errors import BadPart, RunFailed
 from counterfoil.parts import hub, weights
 from counterfoil.parts.batches import in_batches
 from counterfoil.parts.http import Endpoint, EndpointOptions
-from counterfoil.parts.hub import quiet
 from counterfoil.parts.language.caption_checks import Fault
 from counterfoil.parts.pretrained import Pretrained, account_of
+from counterfoil.parts.weights import quiet
 
 EXAMPLE = "meta-llama/Llama-3.2-1B-Instruct"
 MAX_ANSWER = 20_000  # characters of an endpoint's answer; the rest is cut off

@@ -25,7 +25,6 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadSpec, BadWeights, CounterfoilError, RunFailed, one_line
 from counterfoil.core.tables import parse_json, read_json, read_text
-from counterfoil.parts.hub import quiet
 from counterfoil.parts.language import lexicon as lexicons
 from counterfoil.parts.language.caption_checks import MAX_LETTERS
 from counterfoil.parts.language.edits import Difference
@@ -34,6 +33,7 @@ from counterfoil.parts.language.grammar import FACTORS, parse
 from counterfoil.parts.language.prompted_rewriter import NOTE, PromptStyle, as_note, read_note, style_named, style_of
 from counterfoil.parts.language.text_models import encode, load_causal, seed_of
 from counterfoil.parts.pretrained import DTYPES
+from counterfoil.parts.weights import quiet
 from counterfoil.store.files import hold, remove, write_whole, writing
 
 FIELDS = ("caption", "factor", "edit")

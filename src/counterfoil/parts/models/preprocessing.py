@@ -291,7 +291,7 @@ def input_format(
 ) -> InputFormat:
     """The format that options and the input's declared shape come to; free dimensions are None or words."""
     if shape is not None and len(shape) != 4:
-        raise BadPart(f"{what}: its input has the shape {list(shape)}; a classifier of pictures takes four dimensions")
+        raise BadPart(f"{what}: its input has the shape {list(shape)}; an image classifier takes four dimensions")
     declared = [entry if isinstance(entry, int) and entry > 0 else None for entry in shape or (None,) * 4]
     layout: Layout = options.layout or ("NHWC" if declared[3] in (1, 3) and declared[1] not in (1, 3) else "NCHW")
     count, height, width = declared[1:] if layout == "NCHW" else (declared[3], declared[1], declared[2])

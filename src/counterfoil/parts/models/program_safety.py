@@ -12,11 +12,8 @@ import ast
 import builtins
 import io
 import json
-import os
 import re
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,21 +60,6 @@ def check_script(content: bytes, file: Path) -> None:
         used = re.search(r"torch\.(from_file|save)\(|ops\.aten\.(from_file|save)", archive.read(name).decode("utf-8", "replace"))
         if used:
             raise _refused(file, f"the operator {used[0].rstrip('(')}, which touches files", "save the model without it")
-
-
-@contextmanager
-def tensors_only() -> Iterator[None]:
-    """Make every torch.load in the block read tensors only, also those deep inside torch that ask for more."""
-    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _archive(content: bytes, file: Path) -> zipfile.ZipFile:

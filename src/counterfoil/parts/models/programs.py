@@ -297,7 +297,7 @@ class ExportRunner:
         level = logging.getLogger("torch.export").level
         try:
             logging.getLogger("torch.export").setLevel(logging.CRITICAL)  # it logs what it raises anyway
-            with weights.loading(file), program_safety.tensors_only():
+            with weights.loading(file):
                 self._program = torch.export.load(io.BytesIO(content))
         finally:
             logging.getLogger("torch.export").setLevel(level)

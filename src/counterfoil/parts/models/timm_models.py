@@ -10,14 +10,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from counterfoil.core.errors import BadPart, BadWeights, CounterfoilError, UnknownName, did_you_mean
+from counterfoil.core.errors import BadPart, BadWeights, UnknownName, did_you_mean
 from counterfoil.parts import hub, imagenet, labels
 from counterfoil.parts import weights as weight_files
 from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.models.preprocessing import Preprocessing, Resizing
 
 _RESIZING: Mapping[str, Resizing] = {"center": "shorter", "squash": "squash", "border": "longer"}
-_HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def timm_model(
@@ -32,19 +31,18 @@ def timm_model(
     """A model from timm: timm:resnet50.a1_in1k, timm:FOLDER, or timm:ORGANISATION/NAME on the hub.
 
     A folder is in timm's own layout, config.json beside the weights. `weights` is a local file to load instead of the
-    published ones, `sha256` the hash of whichever is loaded. `classes` are the names of the outputs, or a file with one a
+    published ones, `sha256` the hash of whichever is loaded. `classes` are the names of the outputs, or a file with one per
     line; with `weights`, or with `pretrained: false`, they also set how many outputs there are.
     """
     import timm
 
     source, given = _source(name), None if classes is None else labels.read_names(classes)
-    sizes = {"in_chans": in_chans}
-    if weights is not None or not pretrained:
-        module = _create(source, num_classes=len(given) if given else None, **sizes)
-        if weights is not None:
-            weight_files.load_into(module, weight_files.load_state(weights, sha256), what=weights)
-    else:
-        module = _published(source, sha256, sizes)
+    own = weights is not None or not pretrained
+    module = _create(source, pretrained=not own, num_classes=len(given) if given and own else None, in_chans=in_chans)
+    if weights is not None:
+        weight_files.load_into(module, weight_files.load_state(weights, sha256), what=weights)
+    elif sha256 is not None and pretrained:
+        weight_files.check_hash(_weight_file(module, source), sha256)
     names, aliases = _names(module, given, f"timm:{name}")
     return ModuleModel(
         module,
@@ -80,49 +78,37 @@ def _source(name: str) -> str:
     return name
 
 
-def _published(source: str, sha256: str | None, sizes: Mapping[str, int | None]) -> nn.Module:
-    """The model with the weights that come with its name or lie in its folder."""
-    kind, _, place = source.rpartition(":")
-    if kind == "local-dir":
-        return _filled(source, weight_files.find(place), sha256, sizes)
-    if kind == "hf-hub":
-        repository, _, revision = place.partition("@")
-        hub.hub_file(repository, ("config.json",), revision=revision or None)
-        return _filled(source, hub.hub_file(repository, _HUB_FILES, revision=revision or None), sha256, sizes)
-
+def _create(source: str, *, pretrained: bool, **options: Any) -> nn.Module:
+    """The model as timm makes it, which knows the older layouts of its checkpoints."""
+    import timm
     from timm.models import get_pretrained_cfg
 
-    known = get_pretrained_cfg(source)
-    if known is None or not known.has_weights:
-        raise BadWeights(f"timm:{source}: timm has no weights for it; give weights: FILE, or pretrained: false for random ones")
-    if known.hf_hub_id and str(known.custom_load) != "hf":
-        names = _HUB_FILES
-        if known.hf_hub_filename:
-            names = (str(Path(known.hf_hub_filename).with_suffix(".safetensors")), known.hf_hub_filename)
-        return _filled(source, hub.hub_file(known.hf_hub_id, names), sha256, sizes)
-    with weight_files.loading(Path(str(known.url or source))):  # the few that timm reads in a way of its own
-        return _create(source, pretrained=True, **sizes)
-
-
-def _filled(source: str, file: Path, sha256: str | None, sizes: Mapping[str, int | None]) -> nn.Module:
-    """The model with a file's weights, fitted by timm itself, which knows the older layouts of its checkpoints."""
-    state = weight_files.load_state(file, sha256)
-    try:
-        module = _create(source, pretrained=True, pretrained_cfg_overlay={"state_dict": state, "source": None}, **sizes)
-    except CounterfoilError:
-        raise
-    except (RuntimeError, KeyError) as error:
-        text = " ".join(str(error).split())
-        raise BadWeights(f"{file}: the weights are of another architecture than {source}: {text[:240]}") from None
-    module.pretrained_cfg.pop("state_dict", None)  # type: ignore[union-attr, operator]
+    kind, _, place = source.rpartition(":")
+    what, repository, file = f"timm:{source}", "", "model.safetensors"
+    if kind == "local-dir":
+        what = str(weight_files.find(place)) if pretrained else place
+    elif kind == "hf-hub":
+        repository, file = place.partition("@")[0], "config.json"
+    elif pretrained:
+        known = get_pretrained_cfg(source)
+        if known is None or not known.has_weights:
+            raise BadWeights(f"{what}: timm has no weights for it; give weights: FILE, or pretrained: false for random ones")
+        repository = known.hf_hub_id or ""
+    with weight_files.loading(what, repository=repository, file=file):
+        module: nn.Module = timm.create_model(source, pretrained=pretrained, **options)
     return module
 
 
-def _create(source: str, **options: Any) -> nn.Module:
-    import timm
-
-    module: nn.Module = timm.create_model(source, **options)
-    return module
+def _weight_file(module: nn.Module, source: str) -> Path:
+    """The file that timm has read the weights from."""
+    settings: Mapping[str, Any] = module.pretrained_cfg  # type: ignore[assignment]
+    kind, _, place = source.rpartition(":")
+    if kind == "local-dir":
+        return weight_files.find(place)
+    repository, _, revision = (place if kind == "hf-hub" else str(settings.get("hf_hub_id"))).partition("@")
+    named = settings.get("hf_hub_filename")
+    names = (str(Path(named).with_suffix(".safetensors")), named) if named else ("model.safetensors", "pytorch_model.bin")
+    return hub.hub_file(repository, names, revision=revision or None)
 
 
 def _names(module: nn.Module, given: list[str] | None, what: str) -> tuple[list[str], labels.Aliases | None]:
@@ -151,7 +137,7 @@ def _names(module: nn.Module, given: list[str] | None, what: str) -> tuple[list[
         names = [f"{word} ({name})" if word in shared else word for word, name in zip(words, ids, strict=True)]
         aliases = [(name, word, *labels.split(word)) for word, name in zip(words, ids, strict=True)]
     else:
-        raise BadPart(f"{what}: {outputs} outputs without names; give classes: a list, or a file with one name a line")
+        raise BadPart(f"{what}: {outputs} outputs without names; give classes: a list, or a file with one name per line")
     labels.check_outputs(names, outputs, what)
     return names, aliases
 

@@ -31,7 +31,7 @@ def torchvision_model(
     """A model from torchvision: torchvision:resnet50, or torchvision:resnet50/IMAGENET1K_V1 for other weights.
 
     `weights` is a local file to load instead of the published ones, `sha256` the hash of whichever is loaded. `classes` are
-    the names of the outputs, or a file with one a line; with `weights`, or with `pretrained: false`, they also set how many
+    the names of the outputs, or a file with one per line; with `weights`, or with `pretrained: false`, they also set how many
     outputs there are. Preprocessing is that of the published weights.
     """
     import torchvision
@@ -42,15 +42,15 @@ def torchvision_model(
     categories, aliases = labels.recognise(published.meta["categories"])
     given = None if classes is None else labels.read_names(classes)
     names = given or categories
-    file = Path(weights) if weights is not None else None
-    if file is None and pretrained:
+    if weights is None and pretrained:
         labels.check_outputs(names, len(categories), f"torchvision:{name}")
-        file = _published_file(published)
-    module = builder(num_classes=len(names), **_settings(architecture, published))
-    if file is not None:
-        state = weight_files.load_state(file, sha256)
+        module = _published(builder, published, sha256)
+    else:
+        module = builder(num_classes=len(names), **_settings(architecture, published))
+    if weights is not None:
+        state = weight_files.load_state(weights, sha256)
         state = {_DENSENET.sub(r"\1\2", key): value for key, value in state.items()} if "densenet" in architecture else state
-        weight_files.load_into(module, state, what=str(file))
+        weight_files.load_into(module, state, what=weights)
     return ModuleModel(
         module,
         names,
@@ -92,7 +92,7 @@ def _preprocessing(published: Any, what: str) -> Preprocessing:
     """What the weights' own transform does."""
     settings = published.transforms()
     if not all(hasattr(settings, name) for name in ("crop_size", "resize_size", "mean", "std", "interpolation")):
-        raise BadPart(f"{what}: its transform is {type(settings).__name__}, not that of a classifier of pictures")
+        raise BadPart(f"{what}: its transform is {type(settings).__name__}, not that of an image classifier")
     crop, resize = (tuple(getattr(settings, name)) * 2 for name in ("crop_size", "resize_size"))
     return Preprocessing(
         size=crop[:2],
@@ -106,20 +106,21 @@ def _preprocessing(published: Any, what: str) -> Preprocessing:
     )
 
 
-def _published_file(published: Any) -> Path:
-    """The weights in torch's cache, downloaded if they are not there yet."""
+def _published(builder: Callable[..., nn.Module], published: Any, sha256: str | None) -> nn.Module:
+    """The model with published weights, from torch's cache or downloaded into it."""
     name = Path(urlparse(published.url).path).name
     file = Path(torch.hub.get_dir()) / "checkpoints" / name
     begins = re.search(r"-([0-9a-f]{8,})\.", name)  # torchvision writes the beginning of the hash into the name
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            torch.hub.download_url_to_file(published.url, str(file), begins.group(1) if begins else None, progress=False)
+            torch.hub.download_url_to_file(published.url, str(file), begins and begins[1], progress=False)
         except (OSError, RuntimeError) as error:
             raise BadWeights(
                 f"{published}: weights not at {file} and not to be downloaded ({one_line(error)}); fetch {published.url} "
                 "where there is a network and put it there, or give weights: FILE"
             ) from None
-    if begins:
-        weight_files.check_hash(file, begins.group(1))
-    return file
+    for wanted in filter(None, (begins and begins[1], sha256)):
+        weight_files.check_hash(file, wanted)
+    with weight_files.loading(file):
+        return builder(weights=published, progress=False)

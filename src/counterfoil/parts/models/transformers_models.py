@@ -69,7 +69,7 @@ def openclip_model(name: str, options: OpenClipModelOptions) -> ZeroShotModel:
     `classes` are a list, a file with one name per line, or `imagenet`; `templates` are prompts with `{class}` in them,
     averaged when there are several; `sha256` is the hash of the weights. Names are as for the oracle `openclip`.
     """
-    encoder = openclip.load(name, sha256=options.sha256)
+    encoder = openclip.load(name, openclip.OpenClipEncoderOptions(options.sha256))
     return zero_shot(encoder, options.classes, templates=options.templates, what=f"openclip:{name}")
 
 

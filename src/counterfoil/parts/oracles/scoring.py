@@ -208,7 +208,7 @@ def clip_oracle(name: str, options: ClipOptions) -> ZeroShotOracle:
     when there are several. `margin`, `threshold` and `below_threshold` are those of the oracle `classifier`. `revision` is a
     branch, tag or commit of the repository, `sha256` the hash of its weights.
     """
-    encoder = clip.load(name, revision=options.revision, sha256=options.sha256)
+    encoder = clip.load(name, clip.EncoderOptions(options.sha256, options.revision))
     return ZeroShotOracle(encoder, templates=options.templates, acceptance=_rule(options))
 
 
@@ -219,7 +219,7 @@ def openclip_oracle(name: str, options: OpenClipOptions) -> ZeroShotOracle:
     to the weights; `hf-hub:ORGANISATION/NAME` is a repository in that layout. `sha256` is the hash of the weights. The
     other options are those of the oracle `clip`.
     """
-    encoder = openclip.load(name, sha256=options.sha256)
+    encoder = openclip.load(name, openclip.OpenClipEncoderOptions(options.sha256))
     return ZeroShotOracle(encoder, templates=options.templates, acceptance=_rule(options))
 
 

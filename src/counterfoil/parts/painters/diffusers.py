@@ -20,8 +20,7 @@ from counterfoil.parts.batches import in_batches
 from counterfoil.parts.contracts import Painted, Trait
 from counterfoil.parts.fast import dtypes
 from counterfoil.parts.fast.unets import BY_DEVICE, AcceleratedPipeline
-from counterfoil.parts.pipelines import load_pipeline, own_size
-from counterfoil.parts.pretrained import DTYPES
+from counterfoil.parts.pretrained import DTYPES, load_pipeline, own_size
 
 BATCH_CPU, BATCH_GPU = 1, 16  # images per call; the second is what a stage hands over
 
