@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from typer.testing import CliRunner
 from counterfoil.cli import options
 from counterfoil.cli.app import app
 from counterfoil.core.errors import CounterfoilError
-from tests.cli.stored import call, stored
+from tests.cli.stored import call
 
 
 def shared(model: Annotated[str, typer.Option(help="A model.")], seed: Annotated[int, typer.Option(help="A seed.")] = 0) -> Any:
@@ -69,23 +68,6 @@ def test_a_dry_run_prints_a_specification_that_runs() -> None:
     result = CliRunner().invoke(app, [*RUN, "--set", "oracle.threshold=0.1"])
     assert result.exit_code == 0, result.exception
     assert "threshold: 0.1" in result.output
-
-
-def test_numbers_are_printed_as_json_or_written_next_to_the_text(tmp_path: Path) -> None:
-    run = stored(tmp_path / "a", "lab:narrow")
-    code, output = call("list", "models", "--json", "-")
-    assert code == 0
-    timm = next(each for each in json.loads(output) if each["name"] == "timm:")
-    assert (timm["role"], timm["package"]) == ("model", "counterfoil")
-    code, output = call("list", "models", "--json", tmp_path / "parts.json")
-    assert "timm:" in output and json.loads((tmp_path / "parts.json").read_text())
-    from counterfoil.cli.results import show
-    from counterfoil.store import open_run
-
-    show(open_run(run), options.Results(tmp_path / "out.json"))
-    written = json.loads((tmp_path / "out.json").read_text())
-    assert written["results"]["FMR"]["value"] == (open_run(run).results or {})["FMR"]["value"]
-    assert {"run", "results", "cautions"} == set(written)
 
 
 def test_a_place_for_json_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:

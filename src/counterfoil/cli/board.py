@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from counterfoil.cli.options import Results, prints_results
 from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
 
 
+@prints_results
 def board(
+    results: Results,
     sources: Annotated[list[Path], typer.Argument(metavar="RUN|RESULT.json...", help="Run directories and result files.")],
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for the site.")] = None,
     scored: Annotated[
@@ -32,28 +35,33 @@ def board(
     counterfoil board --check submitted.json
     """
     if check:
-        return _check(sources)
+        return _check(sources, results)
     if out is None:
         raise UsageError("board: give the folder for the site by -o, or --check to check result files only")
     from counterfoil.protocols.reading import write_board
 
-    echo(write_board(sources, out, scored=scored, pictures=pictures, title=title))
+    page = write_board(sources, out, scored=scored, pictures=pictures, title=title)
+    results.text(page)
+    results.data({"page": str(page)})
 
 
-def _check(files: list[Path]) -> None:
+def _check(files: list[Path], results: Results) -> None:
     from counterfoil.metrics.tables import estimate_text
     from counterfoil.report.result_file import read
 
-    problems = 0
+    checked: list[dict[str, Any]] = []
     for path in files:
         try:
             entry = read(path)
         except UsageError as error:
-            problems += 1
             echo(f"counterfoil: {error}", err=True)
+            checked.append({"file": str(path), "fits": False, "problem": str(error)})
         else:
             first = entry.ranked[0]
-            value = estimate_text(entry.measures[first].found.estimate)
-            echo(f"{path}: fits; {entry.model.name}, {len(entry.keys)} {entry.row}s, {first} {value}")
-    if problems:
+            found = entry.measures[first].found.estimate
+            results.text(f"{path}: fits; {entry.model.name}, {len(entry.keys)} {entry.row}s, {first} {estimate_text(found)}")
+            told = {"model": entry.model.name, "rows": len(entry.keys), "measure": first, "estimate": found.to_dict()}
+            checked.append({"file": str(path), "fits": True, **told})
+    results.data(checked)
+    if not all(each["fits"] for each in checked):
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from counterfoil import protocols
-from counterfoil.cli.output import echo
+from counterfoil.cli.options import Results, prints_results
 from counterfoil.core.errors import UsageError
 from counterfoil.core.naming import part_name
 from counterfoil.metrics.comparison import agreement_across, comparison_tables, lines
@@ -22,7 +22,7 @@ from counterfoil.metrics.same_test import check_sources, differences
 from counterfoil.metrics.slices import read_slices
 from counterfoil.metrics.slices import slices as find_slices
 from counterfoil.metrics.slices import table_of as slice_table
-from counterfoil.metrics.tables import Table, as_csv, as_latex, as_markdown, as_text, tau_text, text_of
+from counterfoil.metrics.tables import Table, as_csv, as_data, as_latex, as_markdown, as_text, tau_text
 from counterfoil.protocols.base import Protocol
 from counterfoil.protocols.fmr.transfer import MEANINGS as CELLS
 from counterfoil.protocols.fmr.transfer import tables_of as transfer_tables
@@ -31,10 +31,18 @@ from counterfoil.protocols.reading import measures_of, protocol_of, scoreboard_o
 from counterfoil.store import Run, open_run
 
 Names = list[str] | None
+FORMS: Mapping[str, Callable[[Table], str]] = {
+    "text": lambda table: "\n".join(as_text(table)) + "\n",
+    "md": as_markdown,
+    "csv": as_csv,
+    "tex": as_latex,
+}
 
 
+@prints_results
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")],
+    results: Results,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, or files of predictions.")],
     metric: Annotated[Names, typer.Option(help="A number to compare, as in FMR; may be repeated.")] = None,
     scored: Annotated[bool, typer.Option("--scored", help="Also the other models scored on each run's images.")] = False,
     transfer: Annotated[
@@ -43,7 +51,7 @@ def compare(
     alpha: Annotated[float, typer.Option(help="Chance of seeing a difference where there is none.", min=1e-4, max=0.5)] = 0.05,
     by: Annotated[Names, typer.Option(help="Print where each model fails, by class, factor …; may be repeated.")] = None,
     slices: Annotated[Path | None, typer.Option(metavar="FILE", help="A CSV with image_id and slices of your own.")] = None,
-    form: Annotated[str, typer.Option("--format", help="text, md, csv or tex.")] = "text",
+    form: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMS)}.")] = "text",
 ) -> None:
     """Compare models with paired tests.
 
@@ -54,82 +62,51 @@ def compare(
     counterfoil compare runs/fmr-resnet50 runs/fmr-convnext
     counterfoil compare resnet50.csv convnext.csv
     """
-    write = _writer(form)
-    if files := [path for path in runs if path.suffix in SUFFIXES]:
-        if len(files) < len(runs):
-            raise UsageError("give run directories or files of predictions, not both; a run's images are not those of a file")
-        stems = [path.stem for path in files]
-        named = {str(path) if stems.count(path.stem) > 1 else path.stem: read_predictions(path) for path in files}
-        if by or slices:
-            return write(_slice_tables(named, list(PREDICTIONS.values())[:1], by, slices))
-        return write(comparison_tables(compare_models(named, list(PREDICTIONS.values()), alpha=alpha)))
-    opened = [open_run(path) for path in runs]
-    if len({protocols.of(run).name for run in opened}) > 1:
-        return write([scoreboard_of(opened, scored=scored, alpha=alpha)])
-    protocol, known = protocol_of(opened), measures_of(opened)
-    measures = [find_measure(name, known) for name in metric or protocol.compared if metric or name in known]
-    if transfer:
-        return _print_transfer(opened, [each.name for each in measures] if metric else ["FMR"])
-    contenders = _contenders(protocol, opened, scored=scored)
+    if form not in FORMS:
+        raise UsageError(f"--format {form}: no such format; there are {', '.join(FORMS)}")
+
+    def write(tables: Sequence[Table], *, text: Sequence[str] = (), notes: Sequence[str] = ()) -> None:
+        if form == "text" and text:
+            results.text(*text)
+        else:
+            results.text("\n".join(FORMS[form](table) for table in tables).rstrip("\n"))
+        results.data({"tables": [as_data(table) for table in tables], "notes": list(notes)})
+
+    notes: list[str] = []
+    orders: list[str] = []
+    if any(path.suffix in SUFFIXES for path in runs):
+        contenders, measures = _predictions(runs), list(PREDICTIONS.values())
+        clean, ranked = None, measures[:1]
+    else:
+        opened = [open_run(path) for path in runs]
+        if len({protocols.of(run).name for run in opened}) > 1:
+            return write([scoreboard_of(opened, scored=scored, alpha=alpha)])
+        protocol, known = protocol_of(opened), measures_of(opened)
+        measures = [find_measure(name, known) for name in metric or protocol.compared if metric or name in known]
+        if transfer:
+            return write(_transfer(opened, [each.name for each in measures] if metric else ["FMR"]))
+        ranked = measures if metric else [known[name] for name in protocol.ranked if name in known][:1]
+        contenders, clean = _contenders(protocol, opened, scored=scored), protocol.measures[protocol.clean]
+        if not by and not slices:
+            _check_several(protocol, opened, contenders)
+            notes, orders = _notes(protocol, opened, contenders), _orders(protocol, opened, measures)
     if by or slices:
-        chosen = measures if metric else [known[name] for name in protocol.ranked if name in known][:1]
-        return write(_slice_tables(contenders, chosen, by, slices))
-    if len(contenders) < 2:
-        if empty := [str(run.path) for run in opened if not protocol.models(run)]:
-            raise UsageError(f"{', '.join(empty)}: tests only surrogates, which the set was made against; compare other models")
-        raise UsageError(f"{runs[0]}: one model by itself; give another run, or --scored after 'counterfoil score'")
-    unlike = [*differences(opened), *filter(None, [check_sources(opened)])]
-    if unlike:
-        echo(f"Not the same test, so a difference need not be the model's: {'; '.join(unlike)}.\n")
-    if begun := [str(run.path) for run in opened if run.results is None]:
-        echo(f"Not finished, so that only the images done so far count: {', '.join(begun)}.\n")
-    for remark in protocol.remarks(opened, {label: each.model for label, each in contenders.items()}):
-        echo(f"{remark}\n")
-    compared = compare_models(contenders, measures, clean=protocol.measures[protocol.clean], alpha=alpha)
-    if form != "text":
-        return write(comparison_tables(compared))
-    for line in lines(compared):
-        echo(line)
-    for line in _orders(protocol, opened, measures):
-        echo(line)
+        return write(_slice_tables(contenders, ranked, by or [], slices))
+    compared = compare_models(contenders, measures, clean=clean, alpha=alpha)
+    for note in notes:
+        results.text(f"{note}\n")
+    write(comparison_tables(compared), text=[*lines(compared), *orders], notes=[*notes, *filter(None, orders)])
 
 
-def _slice_tables(
-    contenders: Mapping[str, Observations], measures: Sequence[Measure], by: Names, file: Path | None
-) -> list[Table]:
-    """Where each model fails: groups of images against the rest, the surely worst ones first."""
-    found = []
-    for name, observed in contenders.items():
-        whole = read_slices(file, observed) if file else observed
-        own = [each for each in whole.groups if each not in observed.groups]
-        for measure in measures:
-            table = slice_table(find_slices(whole, measure, by=by or own, pairs=len(by or own) > 1), measure)
-            found.append(replace(table, title=f"{name}, {table.title}"))
-    return found
+def _predictions(files: Sequence[Path]) -> dict[str, Observations]:
+    """Predictions of models, from files, under names that tell them apart."""
+    if any(path.suffix not in SUFFIXES for path in files):
+        raise UsageError("give run directories or files of predictions, not both; a run's images are not those of a file")
+    stems = [path.stem for path in files]
+    return {str(path) if stems.count(path.stem) > 1 else path.stem: read_predictions(path) for path in files}
 
 
-def _writer(form: str) -> Callable[[Sequence[Table]], None]:
-    """What prints tables in a format."""
-    forms = {"text": lambda table: "\n".join(as_text(table)) + "\n", "md": as_markdown, "csv": as_csv, "tex": as_latex}
-    if form not in forms:
-        raise UsageError(f"--format {form}: no such format; there are {', '.join(forms)}")
-
-    def write(tables: Sequence[Table]) -> None:
-        echo("\n".join(forms[form](table) for table in tables).rstrip("\n"))
-
-    return write
-
-
-def _print_transfer(runs: list[Run], names: list[str]) -> None:
-    """Pictures made against one model, scored on the others."""
-    unknown = [name for name in names if name not in CELLS]
-    if unknown:
-        raise UsageError(f"--transfer: a cell has no {unknown[0]}; it has {', '.join(CELLS)}")
-    matrix = transfer_of(runs)
-    echo(text_of(transfer_tables(matrix, [*names, "harm"])))
-
-
-def _contenders(protocol: Protocol, runs: list[Run], *, scored: bool) -> dict[str, Observations]:
+def _contenders(protocol: Protocol, runs: Sequence[Run], *, scored: bool) -> dict[str, Observations]:
     """The rows to compare, under names that tell them apart: the model, with its run's folder or path where needed."""
     found = [(run, name) for run in runs for name in protocol.models(run, scored=scored)]
     named: dict[str, Observations] = {}
@@ -143,7 +120,47 @@ def _contenders(protocol: Protocol, runs: list[Run], *, scored: bool) -> dict[st
     return named
 
 
-def _orders(protocol: Protocol, runs: list[Run], measures: list[Measure]) -> list[str]:
+def _check_several(protocol: Protocol, runs: Sequence[Run], contenders: Mapping[str, Observations]) -> None:
+    """Refuse fewer than two models."""
+    if len(contenders) > 1:
+        return
+    if empty := [str(run.path) for run in runs if not protocol.models(run)]:
+        raise UsageError(f"{', '.join(empty)}: tests only surrogates, which the set was made against; compare other models")
+    raise UsageError(f"{runs[0].path}: one model by itself; give another run, or --scored after 'counterfoil score'")
+
+
+def _notes(protocol: Protocol, runs: Sequence[Run], contenders: Mapping[str, Observations]) -> list[str]:
+    """What to know before believing a comparison."""
+    unlike = [*differences(runs), *filter(None, [check_sources(runs)])]
+    begun = [str(run.path) for run in runs if run.results is None]
+    found = [f"Not the same test, so a difference need not be the model's: {'; '.join(unlike)}."] if unlike else []
+    found += [f"Not finished, so that only the images done so far count: {', '.join(begun)}."] if begun else []
+    return [*found, *protocol.remarks(runs, {label: each.model for label, each in contenders.items()})]
+
+
+def _slice_tables(
+    contenders: Mapping[str, Observations], measures: Sequence[Measure], by: list[str], file: Path | None
+) -> list[Table]:
+    """Where each model fails: groups of images against the rest, the surely worst ones first."""
+    found = []
+    for name, observed in contenders.items():
+        whole = read_slices(file, observed) if file else observed
+        groups = by or [each for each in whole.groups if each not in observed.groups]
+        for measure in measures:
+            table = slice_table(find_slices(whole, measure, by=groups, pairs=len(groups) > 1), measure)
+            found.append(replace(table, title=f"{name}, {table.title}"))
+    return found
+
+
+def _transfer(runs: Sequence[Run], names: list[str]) -> list[Table]:
+    """Images made against one model, scored on the others."""
+    unknown = [name for name in names if name not in CELLS]
+    if unknown:
+        raise UsageError(f"--transfer: a cell has no {unknown[0]}; it has {', '.join(CELLS)}")
+    return list(transfer_tables(transfer_of(runs), [*names, "harm"]))
+
+
+def _orders(protocol: Protocol, runs: Sequence[Run], measures: Sequence[Measure]) -> list[str]:
     """Whether the models' order holds from one generator, or oracle, to another, where the runs can say so."""
     found: list[str] = []
     for role in ("generator", "oracle"):

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from counterfoil import protocols
-from counterfoil.cli.options import Json, Number, Results, resolve, specification, takes
+from counterfoil.cli.options import Number, Results, prints_results, resolve, specification, takes
 from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
 
@@ -25,7 +25,9 @@ WIDTH = 32  # of the names of what is measured
 
 
 @takes(specification)
+@prints_results
 def doctor(
+    results: Results,
     values: dict[str, Any],
     ctx: typer.Context,
     images: Annotated[Number, typer.Option(help="Images to examine (96) or to time (as many as needed).", min=1)] = None,
@@ -33,7 +35,6 @@ def doctor(
     predict: Annotated[
         Number, typer.Option(help="With --time: images of the run to predict; by default those of the data.", min=1)
     ] = None,
-    as_json: Json = None,
 ) -> None:
     """Check a set-up for common mistakes before a run.
 
@@ -45,7 +46,6 @@ def doctor(
         --generator autoencoder:vqgan/ --oracle clip:my-clip/
     counterfoil doctor settings.yaml --time --predict 50000
     """
-    results = Results(as_json)
     if predict is not None and not time:
         raise UsageError("--predict: predicts the time of a run and needs --time; add it")
     if not time:

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from counterfoil import protocols
-from counterfoil.cli.output import echo, output
+from counterfoil.cli.options import Results, prints_results
+from counterfoil.cli.output import output
 from counterfoil.core.errors import UsageError
 from counterfoil.metrics.gate import MARGIN, check_against, check_bars, junit, parse_bar
 from counterfoil.metrics.observations import Observations
@@ -18,14 +19,15 @@ from counterfoil.metrics.prediction_files import SUFFIXES, read_predictions
 from counterfoil.metrics.same_test import check_sources, differences
 from counterfoil.metrics.slices import read_slices
 from counterfoil.store import Run, open_run
-from counterfoil.store.files import canonical
 
 Bars = list[str] | None
 Text = str | None
 File = Path | None
 
 
+@prints_results
 def gate(
+    results: Results,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     minimum: Annotated[Bars, typer.Option("--min", metavar="NAME=NUMBER", help="What a number must reach, as in fmr=60.")] = None,
     maximum: Annotated[Bars, typer.Option("--max", metavar="NAME=NUMBER", help="What it must not exceed, as in drop=10.")] = None,
@@ -43,7 +45,6 @@ def gate(
     oracle: Annotated[Text, typer.Option(help="Another oracle that judged them.")] = None,
     slices: Annotated[File, typer.Option(metavar="FILE", help="A CSV with image_id and slices that bars may name.")] = None,
     junit_file: Annotated[File, typer.Option("--junit", metavar="FILE", help="Also write the verdicts as JUnit XML.")] = None,
-    json_file: Annotated[File, typer.Option("--json", metavar="FILE", help="Also write them with their numbers as JSON.")] = None,
 ) -> None:
     """Pass or fail a run, for a pipeline.
 
@@ -61,7 +62,7 @@ def gate(
     if allow_unproven and (margin is not None or against is None):
         raise UsageError("--allow-unproven takes a baseline, as in --against RUN, and no --margin")
     allowed = None if allow_unproven else MARGIN if margin is None else margin
-    write_xml, write_json = output(junit_file, "--junit"), output(json_file, "--json")
+    write_xml = output(junit_file, "--junit")
     files = run.suffix in SUFFIXES
     opened = None if files else _finished(run)
     protocol = None if opened is None else protocols.of(opened)
@@ -90,12 +91,10 @@ def gate(
     notes = [f"{'in the baseline ' if where == 'baseline' else ''}{each}" for where, each in undecided.items() if each.number]
     write_xml(junit(checks, subject=run.resolve().name, notes=notes))
     told = {"checks": [each.to_dict() for each in checks], "undecided": {key: each._asdict() for key, each in undecided.items()}}
-    write_json(canonical({"run": str(run if opened is None else opened.path), "passed": not failed, **told}))
-    for check in checks:
-        echo(f"{'pass' if check.passed else 'FAIL'}  {check.asked}: {check.answer}")
-    for note in notes:
-        echo(f"note  {note}; the verdict may change once they are decided")
-    echo(f"gate: {f'{failed} of {len(checks)} failed' if failed else f'all {len(checks)} passed'}")
+    results.text(*(f"{'pass' if check.passed else 'FAIL'}  {check.asked}: {check.answer}" for check in checks))
+    results.text(*(f"note  {note}; the verdict may change once they are decided" for note in notes))
+    results.text(f"gate: {f'{failed} of {len(checks)} failed' if failed else f'all {len(checks)} passed'}")
+    results.data({"run": str(run), "passed": not failed, **told})
     raise typer.Exit(1 if failed else 0)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -13,8 +12,10 @@ import typer
 from counterfoil import protocols
 from counterfoil.cli.output import echo, output
 from counterfoil.core import spec as specs
+from counterfoil.core.errors import printable
 from counterfoil.parts.fast import dtypes
 from counterfoil.protocols.ray.execution import Execution
+from counterfoil.store.files import canonical
 
 Text = str | None
 Number = int | None
@@ -24,23 +25,23 @@ OneRun = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
 ManyRuns = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 …")]
 PartSettings = Annotated[Texts, typer.Option("--set", help="KEY=VALUE for any option of the part.")]
-Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Also write the results as JSON; '-' prints JSON instead of text.")
-]
+Command = Callable[..., None]
 
 
-def takes(shared: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the parameters of `shared` as well; what `shared` returns is the command's first argument."""
+def takes(shared: Callable[..., Any], *, last: bool = False) -> Callable[[Command], Command]:
+    """Give a command the options of `shared` as well, `last` or first; what `shared` returns is the command's first argument."""
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Command) -> Command:
         common, own = _parameters(shared), _parameters(command)[1:]
 
-        def run(**values: Any) -> None:
-            command(shared(**{each.name: values.pop(each.name) for each in common}), **values)
+        def run(*first: Any, **values: Any) -> None:
+            made = shared(**{each.name: values.pop(each.name, each.default) for each in common})
+            command(made, *first, **values)
 
+        every = [*own, *common] if last else [*common, *own]
         run.__name__, run.__doc__ = command.__name__, command.__doc__
-        run.__signature__ = inspect.Signature([*common, *own])  # type: ignore[attr-defined]
-        run.__annotations__ = {each.name: each.annotation for each in (*common, *own)}
+        run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in every}
         return run
 
     return decorate
@@ -52,6 +53,53 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
         each.replace(annotation=hints[each.name], kind=inspect.Parameter.KEYWORD_ONLY)
         for each in inspect.signature(function).parameters.values()
     ]
+
+
+class Results:
+    """Results of a command: text for people, and JSON for programs where `--json` names a file."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._instead = file == Path("-")
+        self._write = output(None if self._instead else file, "--json")
+
+    def text(self, *lines: object) -> None:
+        """Print lines, unless JSON is printed instead."""
+        for line in () if self._instead else lines:
+            echo(line)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """Print a table whose cells are read whole, folded to the width of the terminal."""
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text as Cell
+
+        shown = Table(box=None, pad_edge=False)
+        for name in columns:
+            shown.add_column(name, overflow="fold")
+        for row in rows:
+            shown.add_row(*(Cell(printable(cell)) for cell in row))
+        if not self._instead:
+            Console().print(shown)
+
+    def data(self, value: Any) -> None:
+        """Write or print the results as JSON."""
+        content = canonical(value)
+        self._write(content)
+        if self._instead:
+            echo(content.decode().rstrip())
+
+
+def _results(
+    as_json: Annotated[
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Also write the results as JSON; '-' prints JSON instead of text."),
+    ] = None,
+) -> Results:
+    return Results(as_json)
+
+
+prints_results = takes(_results, last=True)
+"""Gives a command the option `--json`, and the command a first argument that takes its results."""
 
 
 def specification(
@@ -108,23 +156,3 @@ def put(values: dict[str, Any], section: str, key: str, value: Any) -> None:
     settings = values.setdefault(section, {}) if value is not None else None
     if isinstance(settings, dict):  # anything else is refused when the whole is read
         settings[key] = value
-
-
-class Results:
-    """Results of a command: text for people, and JSON for programs where `--json` names a file."""
-
-    def __init__(self, file: Path | None) -> None:
-        self._instead = file == Path("-")
-        self._write = output(None if self._instead else file, "--json")
-
-    def text(self, line: object = "") -> None:
-        """Print a line, unless JSON is printed instead."""
-        if not self._instead:
-            echo(line)
-
-    def data(self, value: Any) -> None:
-        """Write or print the results as JSON."""
-        text = json.dumps(value, indent=2, ensure_ascii=False)
-        self._write(f"{text}\n".encode())
-        if self._instead:
-            echo(text)

@@ -47,7 +47,7 @@ def _try(path: Path) -> None:
         if not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return
-    with suppress(FileExistsError):  # which may be a file: said below
+    with suppress(FileExistsError):  # which may be a file; refused below
         path.parent.mkdir(parents=True)
     with tempfile.TemporaryFile(dir=path.parent):
         pass

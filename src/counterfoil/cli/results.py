@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from counterfoil import protocols
-from counterfoil.cli.options import Device, Json, ManyRuns, OneRun, PartSettings, Results, Text
+from counterfoil.cli.options import Device, ManyRuns, OneRun, PartSettings, Results, Text, prints_results
 from counterfoil.cli.output import echo, output
-from counterfoil.core.errors import UsageError, printable
+from counterfoil.core.errors import UsageError
 from counterfoil.core.spec import part
 from counterfoil.store import Run, open_run
 
@@ -18,14 +18,15 @@ As = Annotated[Text, typer.Option("--as", help="Name its answers are kept under;
 Again = Annotated[bool, typer.Option("--again", help="Ask about images that it has answered before, too.")]
 
 
+@prints_results
 def score(
+    results: Results,
     run: OneRun,
     model: Annotated[str, typer.Option(help="The model to query, as in timm:resnet50.")],
     settings: PartSettings = None,
     name: As = None,
     device: Device = "cpu",
     again: Again = False,
-    as_json: Json = None,
 ) -> None:
     """Ask another model about a run's images.
 
@@ -37,20 +38,21 @@ def score(
     from counterfoil.core.progress import counting
     from counterfoil.protocols import rescoring
 
-    results, stored = Results(as_json), open_run(run)
+    stored = open_run(run)
     with counting(model, rescoring.pictures_of(stored)) as watch:
         rescoring.score(stored, part(model, settings), name=name, device=device, again=again, watch=watch, tell=_tell)
-    show(stored, results, model=name or model)
+    results.data(show(stored, results, model=name or model))
 
 
+@prints_results
 def judge(
+    results: Results,
     run: OneRun,
     oracle: Annotated[str, typer.Option(help="The oracle to query, as in clip:PATH.")],
     settings: PartSettings = None,
     name: As = None,
     device: Device = "cpu",
     again: Again = False,
-    as_json: Json = None,
 ) -> None:
     """Ask another oracle about a run's images.
 
@@ -62,13 +64,15 @@ def judge(
     from counterfoil.core.progress import counting
     from counterfoil.protocols import rescoring
 
-    results, stored = Results(as_json), open_run(run)
+    stored = open_run(run)
     with counting(oracle, rescoring.pictures_of(stored)) as watch:
         rescoring.judge(stored, part(oracle, settings), name=name, device=device, again=again, watch=watch, tell=_tell)
-    show(stored, results, oracle=name or oracle)
+    results.data(show(stored, results, oracle=name or oracle))
 
 
+@prints_results
 def report(
+    results: Results,
     runs: ManyRuns,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Folder for the page; by default report/ in the first run.")
@@ -94,15 +98,19 @@ def report(
     if to is not None:
         from counterfoil.report.trackers import log
 
-        for run in opened:
-            echo(f"{run.path}: logged to {log(run, to, where)}")
-        return
+        logged = [{"run": str(run.path), "logged to": log(run, to, where)} for run in opened]
+        results.text(*(f"{each['run']}: logged to {each['logged to']}" for each in logged))
+        return results.data(logged)
     from counterfoil.protocols.reading import write_report
 
-    echo(write_report(opened, out or runs[0] / "report", pictures=pictures))
+    page = write_report(opened, out or runs[0] / "report", pictures=pictures)
+    results.text(page)
+    results.data({"page": str(page)})
 
 
+@prints_results
 def export(
+    results: Results,
     run: OneRun,
     layout: Annotated[
         str, typer.Option("--format", help="folder, webdataset, datasets (Hugging Face), or result: a line for a board.")
@@ -128,7 +136,8 @@ def export(
         file = out or Path(f"{run.resolve().name}-result.json")
         write_result = output(file, "--out")  # refused before anything is read
         write_result(_result(open_run(run), model, submitter, note, page))
-        return echo(file)
+        results.text(file)
+        return results.data({"result": str(file)})
     if model or submitter or page:
         raise UsageError("--model, --submitter and --report go with --format result")
 
@@ -140,7 +149,8 @@ def export(
     with counting("export", opened.counts["accepted"]) as watch:
         told = write(opened, out, layout=layout, name=name, licence=licence, note=note, croissant=croissant, watch=watch)
     begun = "; the run is not finished: repeat its command to make more" if opened.results is None else ""
-    echo(f"{out}: {told.size} images of {len(told.classes)} classes{begun}")
+    results.text(f"{out}: {told.size} images of {len(told.classes)} classes{begun}")
+    results.data({"folder": str(out), **told.set_file()})
 
 
 def _result(run: Run, model: Text, submitter: str, comment: str, page: str) -> bytes:
@@ -167,9 +177,10 @@ def _result(run: Run, model: Text, submitter: str, comment: str, page: str) -> b
     return canonical(entry.model_dump(mode="json"))
 
 
+@prints_results
 def list_parts(
+    results: Results,
     role: Annotated[str, typer.Argument(help="models, generators, oracles, datasets, protocols …; all if left out")] = "",
-    as_json: Json = None,
 ) -> None:
     """List the parts and protocols that can be named.
 
@@ -177,49 +188,34 @@ def list_parts(
     counterfoil list
     counterfoil list models
     """
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from counterfoil.parts import registry
 
-    results = Results(as_json)
     named = "dataset" if role == "data" else role.removesuffix("s")
     roles = [named] if named not in ("", "protocol") else list(registry.ROLES) if not named else []
     rows = [(each, f"{one.kind}:", one.package, one.summary) for each in roles for one in registry.listed(each)]
     if named in ("", "protocol"):
         rows += [("protocol", name, protocols.package_of(name), protocols.get(name).title) for name in protocols.names()]
     results.data([dict(zip(("role", "name", "package", "summary"), row, strict=True)) for row in rows])
-    if as_json == Path("-"):
-        return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("role", "name", "what it is"):
-        table.add_column(heading, overflow="fold")  # names of models are to be read whole
-    for each, name, package, summary in rows:
-        origin = "" if package == "counterfoil" else f" (from {package})"
-        table.add_row(each, name, escape(printable(summary + origin)))
-    Console().print(table)
+    shown = ((each, name, what if package == "counterfoil" else f"{what} (from {package})") for each, name, package, what in rows)
+    results.table(("role", "name", "what it is"), shown)
 
 
 def _tell(line: str) -> None:
     echo(f"counterfoil: {line}", err=True)
 
 
-def show(run: Run, to: Results | None = None, *, model: Text = None, oracle: Text = None) -> None:
-    """Print a run's numbers with their intervals, and what to know before believing them."""
+def show(run: Run, to: Results | None = None, *, model: Text = None, oracle: Text = None) -> dict[str, Any]:
+    """Print a run's numbers with their intervals, and what to know before believing them; the same for JSON."""
     from counterfoil.protocols.reading import results_of
 
-    to = to or Results(None)
-    results: dict[str, Any] = results_of(run, model=model, oracle=oracle)
+    to, results = to or Results(), results_of(run, model=model, oracle=oracle)
     protocol, counts = protocols.of(run), results["counts"]
     skipped = f", {counts['skipped']} unreadable and skipped" if counts["skipped"] else ""
     judge = results["oracle"]["name"]
     names = results["model"]["name"] + (f", oracle {judge}" if judge != "none" else "")
-    to.text(f"{names}: {protocol.extent(counts)}{skipped}")
-    to.text(protocol.text(results))
+    to.text(f"{names}: {protocol.extent(counts)}{skipped}", protocol.text(results))
     cautions = protocol.cautions(run, results, model=model)
     for at, caution in enumerate(cautions):
-        gap = "" if at else "\n"
-        to.text(f"{gap}{'take care' if caution.kind == 'care' else 'note'}: {caution.text}")
+        to.text(f"{'' if at else chr(10)}{'take care' if caution.kind == 'care' else 'note'}: {caution.text}")
     told = [{"kind": each.kind, "text": each.text} for each in cautions]
-    to.data({"run": str(run.path), "results": results, "cautions": told})
+    return {"run": str(run.path), "results": results, "cautions": told}

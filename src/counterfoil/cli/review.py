@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterfoil.cli.output import echo
+from counterfoil.cli.options import OneRun, Results, prints_results
 from counterfoil.cli.serve import Address, Host, Https, Log, Port, TokenFile
 from counterfoil.core.extras import require
 
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
 VOTES = 3
 
 
+@prints_results
 def review(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    results: Results,
+    run: OneRun,
     reviewer: Annotated[list[str] | None, typer.Option(help="Somebody to invite, by name; may be repeated.")] = None,
     votes: Annotated[
         int | None,
@@ -31,6 +34,7 @@ def review(
     limit: Annotated[int | None, typer.Option(help="Images at most, drawn at random.")] = None,
     control: Annotated[bool, typer.Option("--control", help="Also the images of the random control.")] = False,
     new: Annotated[bool, typer.Option("--new", help="Begin another review though there is one.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="Print how far the review is and people agree, and end.")] = False,
     verdicts: Annotated[bool, typer.Option("--verdicts", help="Write what the votes came to into the run, and end.")] = False,
     export: Annotated[Path | None, typer.Option(help="Write the review as Label Studio tasks, and end.")] = None,
     embed: Annotated[bool, typer.Option("--embed", help="With --export: put the images into the tasks.")] = False,
@@ -48,6 +52,7 @@ def review(
 
     \b
     counterfoil review runs/fmr-resnet50 --reviewer Ann --reviewer Ben --votes 2
+    counterfoil review runs/fmr-resnet50 --status
     counterfoil review runs/fmr-resnet50 --verdicts
     """
     require("fastapi", what="counterfoil review")
@@ -61,29 +66,30 @@ def review(
     session = serving.ReviewSession(
         settings, ReviewPlan(wanted, known_answers, min_known_correct, control, limit, known), new=new
     )
+    told: dict[str, Any] = {}
     if take is not None:
-        _take_in(session, take)
+        told["votes"] = _take_in(session, take, results)
     if export is not None:
         count = session.export(export, embed=embed)
-        echo(f"{count} tasks in {export}, labelling interface in {export.with_suffix('.xml')}")
+        results.text(f"{count} tasks in {export}, labelling interface in {export.with_suffix('.xml')}")
+        told["tasks"] = {"file": str(export), "count": count}
     if verdicts:
-        _publish(session)
-    if take is not None or export is not None or verdicts:
-        return
+        told["verdicts"] = _publish(session, results)
+    if status:
+        told["review"] = _status(session, results)
+    if told:
+        return results.data(told)
     tokens = {name: session.invite(name) for name in reviewer or ()}
 
-    def told(started: ServerSettings) -> None:
-        echo(serving.welcome(started))
-        for line in _about(session, votes):
-            echo(line)
-        echo(f"Review {session.review.key}: {started.address}/reviews/{session.review.key}")
-        for name, token in tokens.items():
-            echo(f"{name}: {started.address}/enter#{token}")
+    def started(address: ServerSettings) -> None:
+        results.text(serving.welcome(address), *_notes(session, votes))
+        results.text(f"Review {session.review.key}: {address.address}/reviews/{session.review.key}")
+        results.text(*(f"{name}: {address.address}/enter#{token}" for name, token in tokens.items()))
 
-    serving.serve(settings, told=told, log=log)
+    serving.serve(settings, told=started, log=log)
 
 
-def _about(session: ReviewSession, votes: int | None) -> list[str]:
+def _notes(session: ReviewSession, votes: int | None) -> list[str]:
     """Notes on a review before people are asked."""
     found = session.summary()
     lines = []
@@ -97,22 +103,33 @@ def _about(session: ReviewSession, votes: int | None) -> list[str]:
     return lines
 
 
-def _publish(session: ReviewSession) -> None:
+def _status(session: ReviewSession, results: Results) -> dict[str, Any]:
+    """Print how far a review is, and how far people agree."""
+    from counterfoil.metrics.tables import estimate_text, tau_text
+
+    found, agreed = session.summary(), session.agreements()
+    results.text(f"{found.done} of {found.images} images judged: {found.kept} kept, {found.rejected} rejected, {found.tied} tied")
+    for name, each in agreed.questions.items():
+        results.text(f"{name}: alpha {tau_text(each.alpha)}, agreement {estimate_text(each.raw, unit=' %')}")
+    return {**asdict(found), "agreement": agreed.to_dict()}
+
+
+def _publish(session: ReviewSession, results: Results) -> dict[str, Any]:
     """Write the verdicts and print the numbers that follow from them."""
     from counterfoil.cli.results import show
     from counterfoil.store.later import review_lines, review_of
 
     written = session.publish()
-    echo(written)
-    if written.kept or written.rejected:
-        for line in review_lines(review_of(session.run.path) or {})[1:]:
-            echo(line)
-        show(session.run, oracle=written.oracle)
+    results.text(written)
+    if not (written.kept or written.rejected):
+        return asdict(written)
+    results.text(*review_lines(review_of(session.run.path) or {})[1:])
+    return {**asdict(written), **show(session.run, results, oracle=written.oracle)}
 
 
-def _take_in(session: ReviewSession, path: Path) -> None:
+def _take_in(session: ReviewSession, path: Path, results: Results) -> dict[str, Any]:
     """Enter votes, and say what could not be used."""
     done = session.take_in(path)
-    echo(f"{done.votes} votes by {len(done.reviewers)} reviewers entered")
-    for reason, times in done.problems.most_common():
-        echo(f"left out, {times}: {reason}")
+    results.text(f"{done.votes} votes by {len(done.reviewers)} reviewers entered")
+    results.text(*(f"left out, {times}: {reason}" for reason, times in done.problems.most_common()))
+    return {"votes": done.votes, "reviewers": sorted(done.reviewers), "left out": dict(done.problems)}

@@ -10,14 +10,15 @@ import typer
 import yaml
 
 from counterfoil import protocols
-from counterfoil.cli.options import Json, Number, Results, Text, put, resolve, specification, takes
-from counterfoil.cli.output import echo
+from counterfoil.cli.options import Number, Results, Text, prints_results, put, resolve, specification, takes
 from counterfoil.core.naming import default_folder
 from counterfoil.core.spec import PartSpec
 
 
 @takes(specification)
+@prints_results
 def run(
+    results: Results,
     values: dict[str, Any],
     out: Annotated[
         Path | None, typer.Option(help="Run directory; by default one under runs/ named by the specification.")
@@ -37,7 +38,6 @@ def run(
         Number, typer.Option(help="Threads of a process on a CPU; by default all cores, or a worker's share of them.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved specification and its cost, then stop.")] = False,
-    as_json: Json = None,
 ) -> None:
     """Test a model with generated images.
 
@@ -48,14 +48,13 @@ def run(
         --generator autoencoder:vqgan/ --oracle clip:my-clip/
     counterfoil run settings.yaml --set budget=20 --dry-run
     """
-    results = Results(as_json)
     values.update({"strict": True} if strict else {})
     put(values, "engine", "compile", compiled)
     put(values, "search", "mask", mask)
     resolved, execution = resolve(values, executor=executor, workers=workers, address=ray_address, threads=threads)
     out = out or default_folder(resolved)
     if dry_run:
-        return _explain(resolved, out)
+        return _explain(resolved, out, results)
 
     from counterfoil.cli.results import show
     from counterfoil.core.progress import watching
@@ -63,24 +62,24 @@ def run(
     with watching(resolved.subject) as (watch, tell):
         finished = protocols.run(resolved, out, execution=execution, watch=watch, tell=tell, stage=stage)
     if stage is not None and finished.results is None:
-        return echo(f"{out / 'stages' / stage}.jsonl")
-    show(finished, results)
+        results.text(file := f"{out / 'stages' / stage}.jsonl")
+        return results.data({"stage": file})
+    results.data(show(finished, results))
     results.text(f"\n{out}  (counterfoil report {out} makes a page of it)")
 
 
-def _explain(resolved: Any, out: Path) -> None:
+def _explain(resolved: Any, out: Path, results: Results) -> None:
     """Print the specification and its cost; a name or an option that no part has is refused here already."""
     from counterfoil.parts import registry
 
     for role, part in _parts(resolved, registry.ROLES):
         registry.check_options(role, part.name, part.options)
-    echo(yaml.safe_dump(resolved.model_dump(mode="json"), sort_keys=False).rstrip())
-    protocol = protocols.get(resolved.protocol)
+    spec, protocol = resolved.model_dump(mode="json"), protocols.get(resolved.protocol)
     counts = protocol.cost(resolved, protocol.images(resolved))
     width = max(map(len, counts))
-    echo(f"\n# run directory: {out}")
-    for name, count in counts.items():
-        echo(f"# {name:<{width}}  {count:>12,}")  # a comment, so that the whole can be kept as a file and run
+    results.text(yaml.safe_dump(spec, sort_keys=False).rstrip(), f"\n# run directory: {out}")
+    results.text(*(f"# {name:<{width}}  {count:>12,}" for name, count in counts.items()))  # comments, so that the whole is a file
+    results.data({"spec": spec, "folder": str(out), "cost": counts})
 
 
 def _parts(resolved: Any, roles: Sequence[str]) -> Iterator[tuple[str, PartSpec]]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from counterfoil.cli.output import echo
+from counterfoil.cli.options import Number, Results, Text, Texts, prints_results
 from counterfoil.core.errors import UsageError
 from counterfoil.studies import NAMES
 
-Text = str | None
-Number = int | None
-Texts = list[str] | None
 
-
+@prints_results
 def study(
+    results: Results,
     name: Annotated[
         Text, typer.Argument(help="A study, 'all', a published table such as fmr/6, or a table's YAML file; none lists them.")
     ] = None,
@@ -35,7 +34,6 @@ def study(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for findings and runs.")] = Path("studies"),
     only: Annotated[Texts, typer.Option("--only", help="With 'all': a study to run; may be repeated.")] = None,
     execute: Annotated[bool, typer.Option("--run", help="For a table: run the rows whose parts are all given.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
     settings: Annotated[
         Texts, typer.Option("--set", help="KEY=VALUE: an option of the study or the search; for a table DATA.models.ROW=NAME.")
     ] = None,
@@ -52,9 +50,10 @@ def study(
     from counterfoil.core.progress import counting, watching
 
     if name is None:
-        return _list()
+        return _list(results)
     if "/" in name or name.endswith((".yaml", ".yml")):
-        return _table(name, runs or [], settings or [], execute, folder=out, images=images, seed=seed, device=device)
+        options = {"folder": out, "images": images, "seed": seed, "device": device}
+        return _table(results, name, runs or [], settings or [], execute, **options)
     if runs or execute:
         raise UsageError(f"study {name}: run directories and --run go with a published table, as in 'study fmr/6 RUN'")
     unknown = [each for each in only or [] if each not in NAMES]
@@ -68,22 +67,23 @@ def study(
 
     made = Runs(base, watching=watching, counting=counting)
     if name == "all":
-        return _all([each for each in NAMES if not only or each in only], base, made, as_json)
-    report = runner.run(name, base, made)
-    _print(report, as_json)
-    for claim in report.failed:
-        echo(f"not shown  {claim}", err=as_json)
-    _end(out, shown=not report.failed, quiet=as_json)
+        shown = _all(results, [each for each in NAMES if not only or each in only], base, made)
+    else:
+        report = runner.run(name, base, made)
+        results.text(*report.lines(), "", *(f"not shown  {claim}" for claim in report.failed))
+        results.data(report.to_dict())
+        shown = not report.failed
+    results.text(f"{out}  (findings as JSON, and the runs)")
+    raise typer.Exit(0 if shown else 1)
 
 
-def _list() -> None:
+def _list(results: Results) -> None:
     from counterfoil.studies import published
 
+    known = {**NAMES, **{name: f"published table: {published.load(name).title}" for name in published.names()}}
     width = max(map(len, NAMES))
-    for name, shows in NAMES.items():
-        echo(f"{name:<{width}}  {shows}")
-    for name in published.names():
-        echo(f"{name:<{width}}  published table: {published.load(name).title}")
+    results.text(*(f"{name:<{width}}  {shows}" for name, shows in known.items()))
+    results.data(known)
 
 
 def _settings(name: str, models: Texts, parts: dict[str, str], assignments: list[str], **values: Any) -> Any:
@@ -118,46 +118,28 @@ def _settings(name: str, models: Texts, parts: dict[str, str], assignments: list
     )  # fmt: skip
 
 
-def _all(names: list[str], base: Any, made: Any, as_json: bool) -> None:
-    """Run all studies, print each as it is done, then the summary."""
+def _all(results: Results, names: list[str], base: Any, made: Any) -> bool:
+    """Run all studies, print each as it is done, then the summary; tell whether everything that must hold was shown."""
     from counterfoil.studies import runner
 
     began = time.monotonic()
     outcomes: dict[str, Any] = {}
     for outcome in runner.run_all(names, base, made):
         outcomes[outcome.name] = outcome
-        _print(outcome, as_json)
-    lines = runner.summary(outcomes, list(NAMES))
-    runner.write_summary(base.folder / "all.json", base.seed, lines)
-    missing = sum(not each.good for each in lines)
-    if not as_json:
-        for line in runner.summary_text(lines):
-            echo(line)
-        worked = sum(getattr(each, "cpu_seconds", 0) for each in outcomes.values())
-        minutes = (time.monotonic() - began) / 60
-        echo(f"\n{len(outcomes)} studies, {minutes:.1f} minutes, {worked / 60:.1f} minutes of CPU time")
-        if missing:
-            echo(f"not shown: {missing} of what must hold, see the table")
-    _end(base.folder, shown=not missing, quiet=as_json)
+        results.text(*outcome.lines(), "")
+    summary = runner.summary(outcomes, list(NAMES))
+    runner.write_summary(base.folder / "all.json", base.seed, summary)
+    missing = sum(not each.good for each in summary)
+    worked = sum(getattr(each, "cpu_seconds", 0) for each in outcomes.values())
+    minutes = (time.monotonic() - began) / 60
+    results.text(*runner.summary_text(summary))
+    results.text(f"\n{len(outcomes)} studies, {minutes:.1f} minutes, {worked / 60:.1f} minutes of CPU time")
+    results.text(*([f"not shown: {missing} of what must hold, see the table"] if missing else []))
+    results.data([each.to_dict() if hasattr(each, "to_dict") else asdict(each) for each in outcomes.values()])
+    return not missing
 
 
-def _print(outcome: Any, as_json: bool) -> None:
-    if as_json:
-        import json
-
-        found = outcome.to_dict() if hasattr(outcome, "to_dict") else {"study": outcome.name, "problem": outcome.problem}
-        return echo(json.dumps(found, ensure_ascii=False))
-    for line in (*outcome.lines(), ""):
-        echo(line)
-
-
-def _end(out: Path, *, shown: bool, quiet: bool) -> None:
-    if not quiet:
-        echo(f"{out}  (findings as JSON, and the runs)")
-    raise typer.Exit(0 if shown else 1)
-
-
-def _table(name: str, paths: list[str], assignments: list[str], execute: bool, **values: Any) -> None:
+def _table(results: Results, name: str, paths: list[str], assignments: list[str], execute: bool, **values: Any) -> None:
     """Print a published table, with stored runs next to it, or with those that are made now."""
     from counterfoil.core.progress import counting, watching
     from counterfoil.store import open_run
@@ -170,8 +152,8 @@ def _table(name: str, paths: list[str], assignments: list[str], execute: bool, *
         other = f"; run 'counterfoil study {table.study}'" if table.study else ""
         raise UsageError(f"{name}: this table has no set-up to run{other}")
     rows: list[Any] = []
-    for text in paths:
-        meant, _, path = ("", "", text) if Path(text).exists() else text.rpartition("=")
+    for given in paths:
+        meant, _, path = ("", "", given) if Path(given).exists() else given.rpartition("=")
         rows += published.rows_of(open_run(path), table, meant)
     missing: list[str] = []
     if execute:
@@ -184,9 +166,8 @@ def _table(name: str, paths: list[str], assignments: list[str], execute: bool, *
         base = StudySettings(data=nothing, generator=nothing, oracle=nothing, **values)
         found, missing = published.run_table(table, base, Runs(base, watching=watching, counting=counting))
         rows += found
-    for line in list(published.print_table(table, rows)):  # all of it or, for a wrong row, none
-        echo(line)
-    for line in missing:
-        echo(f"\n{line}")
+    text = list(published.print_table(table, rows))  # all of it or, for a wrong row, none
+    results.text(*text, *(f"\n{line}" for line in missing))
     if table.study and not rows:
-        echo(f"\ncounterfoil study {table.study}   runs the corresponding experiment")
+        results.text(f"\ncounterfoil study {table.study}   runs the corresponding experiment")
+    results.data({"table": table.model_dump(mode="json"), "rows": [asdict(each) for each in rows], "missing": missing})

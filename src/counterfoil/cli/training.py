@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from counterfoil.cli.output import echo
-
-if TYPE_CHECKING:
-    from counterfoil.parts.language.training import Step
+from counterfoil.cli.options import Results, prints_results, takes
 
 
-def train_rewriter(
-    pairs: Annotated[Path, typer.Argument(help="JSON Lines with caption, factor and edit, one pair a line.")],
-    base: Annotated[str, typer.Option(help="The language model: a folder, a hub repository, or lab:rewriter.")],
-    out: Annotated[Path, typer.Option(help="Folder for the adapter; the same command resumes an interrupted training.")],
+def recipe(
     style: Annotated[
         str | None, typer.Option(help="How the model is asked: instruct or plain; default the base model's own.")
     ] = None,
@@ -36,10 +27,25 @@ def train_rewriter(
     max_tokens: Annotated[int, typer.Option(help="Tokens of an example at most; longer ones are left out.")] = 512,
     validation_share: Annotated[float, typer.Option(help="Share of the captions kept for validation.")] = 0.05,
     seed: Annotated[int, typer.Option(help="Seed of order, dropout and first weights.")] = 0,
+) -> Any:
+    """Settings of a training."""
+    given = dict(locals())
+    from counterfoil.parts.language import training
+
+    return training.Recipe(**given)
+
+
+@takes(recipe, last=True)
+@prints_results
+def train_rewriter(
+    results: Results,
+    settings: Any,
+    pairs: Annotated[Path, typer.Argument(help="JSON Lines with caption, factor and edit, one pair a line.")],
+    base: Annotated[str, typer.Option(help="The language model: a folder, a hub repository, or lab:rewriter.")],
+    out: Annotated[Path, typer.Option(help="Folder for the adapter; the same command resumes an interrupted training.")],
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     save_every: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Fine-tune a LoRA adapter for a rewriter.
 
@@ -49,66 +55,31 @@ def train_rewriter(
     counterfoil train-rewriter pairs.jsonl --base Qwen/Qwen2.5-0.5B --out adapter
     """
     from counterfoil.core.errors import BadSpec
-    from counterfoil.parts.language.training import Recipe, train
+    from counterfoil.core.progress import display
+    from counterfoil.parts.language.training import Step, train
 
     if dtype not in ("float32", "bfloat16"):
         raise BadSpec(f"--dtype: float32 or bfloat16, got {dtype!r}")
-    recipe = Recipe(
-        style=style,
-        rank=rank,
-        alpha=alpha,
-        dropout=dropout,
-        target_modules=target_modules,
-        epochs=epochs,
-        batch=batch,
-        learning_rate=learning_rate,
-        max_tokens=max_tokens,
-        validation_share=validation_share,
-        seed=seed,
-    )
-    with _steps() as watch:
+    with display("training") as show:
+
+        def watch(step: Step) -> None:
+            show("training", f"{step.number}/{step.total}  loss {step.loss:.3f}", step.number, step.total)
+
         done = train(
-            pairs,
-            base,
-            out,
-            recipe=recipe,
-            device=device,
-            dtype=dtype,  # type: ignore[arg-type]
-            save_every=save_every,
-            watch=watch,
-        )
-    if as_json:
-        echo(json.dumps({**asdict(done), "folder": str(done.folder)}))
-        return
+            pairs, base, out, recipe=settings, device=device, dtype=dtype,  # type: ignore[arg-type]
+            save_every=save_every, watch=watch,
+        )  # fmt: skip
+    results.data(asdict(done))
     if done.resumed_at >= done.steps:
-        echo(f"{out}: has a finished adapter, nothing to do")
+        results.text(f"{out}: has a finished adapter, nothing to do")
     elif done.resumed_at:
-        echo(f"resumed at step {done.resumed_at}")
+        results.text(f"resumed at step {done.resumed_at}")
     left_out = f", {done.left_out} left out as too long" if done.left_out else ""
-    echo(f"adapter  {out} ({done.steps} steps, {done.trained_on} examples{left_out})")
+    results.text(f"adapter  {out} ({done.steps} steps, {done.trained_on} examples{left_out})")
     if done.validation_before is not None and done.validation_after is not None:
         validation = f"on other captions {done.validation_before:.3f} before, {done.validation_after:.3f} after"
-        echo(f"loss     {done.loss:.3f}; {validation}")
+        results.text(f"loss     {done.loss:.3f}; {validation}")
     else:
-        echo(f"loss     {done.loss:.3f}; no captions were kept for validation")
+        results.text(f"loss     {done.loss:.3f}; no captions were kept for validation")
     name = base if base.startswith(("lab:", "llm:")) else f"llm:{base}"
-    echo(f"use it   --rewriter {name} with the option adapter={out}")
-
-
-@contextmanager
-def _steps() -> Iterator[Callable[[Step], None]]:
-    """Show each step of training; silent when the output is not a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        bar = bars.add_task("training", total=None, loss="–")
-        yield lambda step: bars.update(bar, total=step.total, completed=step.number, loss=f"{step.loss:.3f}")
+    results.text(f"use it   --rewriter {name} with the option adapter={out}")

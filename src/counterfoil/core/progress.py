@@ -24,7 +24,7 @@ def watching(title: str) -> Iterator[tuple[Callable[[Any], None], Callable[[str]
     """Yield two functions: one takes a run's progress and shows it, the other prints a line."""
     console = Console(stderr=True)
     began, first, shown = time.monotonic(), -1, ""
-    with _display(console, title) as show:
+    with display(title, console) as show:
 
         def watch(progress: Any) -> None:
             nonlocal first, began, shown
@@ -45,7 +45,7 @@ def watching(title: str) -> Iterator[tuple[Callable[[Any], None], Callable[[str]
 def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """Yield a function that takes how many more are done and shows it."""
     began, done = time.monotonic(), 0
-    with _display(Console(stderr=True), title) as show:
+    with display(title) as show:
 
         def more(count: int) -> None:
             nonlocal done
@@ -74,7 +74,9 @@ def _speed(new: int, left: int | None, seconds: float) -> list[str]:
 
 
 @contextmanager
-def _display(console: Console, title: str) -> Iterator[Show]:
+def display(title: str, console: Console | None = None) -> Iterator[Show]:
+    """Yield a function that shows how far something is: as a bar on a terminal, elsewhere as a line now and then."""
+    console = console or Console(stderr=True)
     if not (console.is_terminal or console.is_jupyter):
         with _lines(console, title) as show:
             yield show

@@ -173,6 +173,23 @@ def as_markdown(table: Table) -> str:
     return "\n".join([*title, *lines, *(line for note in table.notes for line in ("", note))]) + "\n"
 
 
+def as_data(table: Table) -> dict[str, Any]:
+    """A table as plain values, for JSON: estimates with interval and n, other cells as they are."""
+
+    def plain(cell: Cell, column: Column) -> Any:
+        match cell:
+            case Estimate():
+                return cell.to_dict()
+            case Value():
+                return {**cell.found.to_dict(), "unit": cell.unit}
+            case tuple():
+                return {each.name: each.found.to_dict() for each in cell}
+        return cell_text(cell, column) if isinstance(cell, Link) else cell
+
+    rows = [[plain(cell, column) for cell, column in zip(row, table.columns, strict=True)] for row in table.rows]
+    return {"title": table.title, "columns": [each.title for each in table.columns], "rows": rows, "notes": list(table.notes)}
+
+
 def as_csv(table: Table) -> str:
     """Values for a spreadsheet: an estimate is four columns. Texts that would be formulas are escaped."""
     spread = [any(isinstance(row[at], Estimate | Value) for row in table.rows) for at in range(len(table.columns))]

@@ -143,6 +143,11 @@ class ReviewSession:
         with self._database.reading() as db:
             return tally.summarise(db, self.review)
 
+    def agreements(self) -> tally.Agreements:
+        """Agreement as it stands."""
+        with self._database.reading() as db:
+            return tally.agreements(db, self.review)
+
     def publish(self) -> tally.WrittenVerdicts:
         """Write the verdicts that the votes came to into the run."""
         return tally.publish(self._database, self.run, self.review)

@@ -163,6 +163,10 @@ class Agreements:
     classes: list[ClassAgreement]
     reviewers: list[ReviewerRow]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Agreement by question, as plain values."""
+        return {name: {"alpha": each.alpha.to_dict(), "raw": each.raw.to_dict()} for name, each in self.questions.items()}
+
 
 def agreements(db: Transaction, review: Review) -> Agreements:
     """Agreement of a review as it stands."""
@@ -267,9 +271,7 @@ def review_summary(review: Review, agreed: Agreements, written: WrittenVerdicts)
             "answered": sum(row.known for row in heard),
             "right": sum(row.known_correct for row in heard),
         },
-        "agreement": {
-            name: {"alpha": each.alpha.to_dict(), "raw": each.raw.to_dict()} for name, each in agreed.questions.items()
-        },
+        "agreement": agreed.to_dict(),
     }
 
 
