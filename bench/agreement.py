@@ -27,29 +27,29 @@ from bench.precision import Outcome, agreement, difference, numbers
 from bench.results import add_keep, checked, command
 
 from counterfoil import protocols, store
-from counterfoil.core import spec as specs
 from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.metrics.answers import YES
 from counterfoil.protocols.base import Progress
 from counterfoil.protocols.fmr.results import read_outcomes
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.ray.execution import Execution
 
 GPU_BATCH = 64
 HERE, RAY = Execution(threads=1), Execution("ray", 1, threads=1)
 
-Way = Callable[[specs.FmrSpec, Path], store.Run]
+Way = Callable[[FmrSpec, Path], store.Run]
 
 
-def plain(spec: specs.FmrSpec, out: Path) -> store.Run:
+def plain(spec: FmrSpec, out: Path) -> store.Run:
     return protocols.run(spec, out, execution=HERE)
 
 
-def fewer_slots(spec: specs.FmrSpec, out: Path) -> store.Run:
+def fewer_slots(spec: FmrSpec, out: Path) -> store.Run:
     engine = spec.engine.model_copy(update={"slots": spec.engine.batch_size})
     return protocols.run(spec.model_copy(update={"engine": engine}), out, execution=HERE)
 
 
-def interrupted(spec: specs.FmrSpec, out: Path) -> store.Run:
+def interrupted(spec: FmrSpec, out: Path) -> store.Run:
     """In a process that is killed half-way, and then in this one."""
     process = get_context("spawn").Process(target=_die_half_way, args=(spec, out))
     process.start()
@@ -60,7 +60,7 @@ def interrupted(spec: specs.FmrSpec, out: Path) -> store.Run:
     return protocols.run(spec, out, execution=HERE)
 
 
-def _die_half_way(spec: specs.FmrSpec, out: Path) -> None:
+def _die_half_way(spec: FmrSpec, out: Path) -> None:
     def watch(now: Progress) -> None:
         if 2 * now.done >= now.total:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -68,7 +68,7 @@ def _die_half_way(spec: specs.FmrSpec, out: Path) -> None:
     protocols.run(spec, out, execution=HERE, watch=watch)
 
 
-def through_ray(spec: specs.FmrSpec, out: Path) -> store.Run:
+def through_ray(spec: FmrSpec, out: Path) -> store.Run:
     return protocols.run(spec, out, execution=RAY)
 
 
@@ -81,7 +81,7 @@ WAYS: dict[str, Way] = {
 }
 
 
-def spec_of(precision: str, asked: argparse.Namespace) -> specs.FmrSpec:
+def spec_of(precision: str, asked: argparse.Namespace) -> FmrSpec:
     numbers, _, compiled = precision.partition(" ")
     tile = CPU_BATCH if asked.device == "cpu" else GPU_BATCH
     return protocols.parse(

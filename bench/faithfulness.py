@@ -29,8 +29,8 @@ from bench.results import add_keep, command, keep
 from lab.training.edit_faithfulness import Edit, Outcome, by_factor, margin, readings
 
 from counterfoil.core.spec import part
-from counterfoil.core.spec.lance import QualitySpec
 from counterfoil.parts.editors.inversion import INVERSIONS
+from counterfoil.protocols.lance.spec import QualitySpec
 from counterfoil_lab.checker import Reading
 from counterfoil_lab.parts import BARS
 from counterfoil_lab.parts import editor as lab_editor

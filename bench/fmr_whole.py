@@ -29,10 +29,10 @@ from bench.results import add_keep, command, keep
 from PIL import Image
 
 from counterfoil import protocols
-from counterfoil.core.spec import FmrSpec
 from counterfoil.engine.device import GPU_BATCH
 from counterfoil.parts.datasets.files import folder
 from counterfoil.protocols.fmr.climbing import ClimbingSpace
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.workspace import Given
 from counterfoil.store import layout as store_layout
 from counterfoil.store import open_run

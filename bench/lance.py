@@ -20,11 +20,11 @@ import torch
 from lab.training.edit_faithfulness import Outcome, by_factor, outcome, readings
 
 from counterfoil import protocols
-from counterfoil.core import spec
 from counterfoil.metrics.tables import p_text
 from counterfoil.parts import images
 from counterfoil.protocols.base import Progress
 from counterfoil.protocols.lance.results import lance_results
+from counterfoil.protocols.lance.spec import LanceSpec
 from counterfoil.store import Run
 from counterfoil_lab.captions import PLACES, parse
 from counterfoil_lab.checker import Checker
@@ -65,7 +65,7 @@ def main() -> None:
     sys.exit(not all(passed for passed, _ in verdicts))
 
 
-def timed(asked: spec.LanceSpec, out: Path) -> Run:
+def timed(asked: LanceSpec, out: Path) -> Run:
     """The run, with the seconds of every stage."""
     began: dict[str, float] = {}
 

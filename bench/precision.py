@@ -36,10 +36,11 @@ import torch
 from bench.results import add_keep, command, keep
 
 from counterfoil import protocols
-from counterfoil.core.spec import EngineSpec, FmrSpec
+from counterfoil.core.spec import EngineSpec
 from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.scheduler import CPU_BATCH, Engine, Job, SearchResult
 from counterfoil.protocols.fmr.climbing import ClimbingSpace
+from counterfoil.protocols.fmr.spec import FmrSpec
 
 FLOAT32 = "float32"
 OTHER_TILES = "other tiles"

@@ -31,9 +31,9 @@ import torch
 from bench.results import add_keep, command, keep
 
 from counterfoil import protocols, store
-from counterfoil.core import spec as specs
 from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.protocols.base import Progress
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.ray.execution import Execution
 
 LEAST = 1.7  # times one worker that two should give on two cores
@@ -46,7 +46,7 @@ def content(run: store.Run) -> list[Any]:
     return [*rows, sum(run.picture(trial).is_file() for trial in run.trials if trial.image)]
 
 
-def timed(spec: specs.FmrSpec, out: Path, workers: int) -> tuple[store.Run, dict[str, float]]:
+def timed(spec: FmrSpec, out: Path, workers: int) -> tuple[store.Run, dict[str, float]]:
     """The run; its images per second once it is under way, and the CPU seconds that workers used per image."""
     seen: list[tuple[int, float, float]] = []  # images, time, CPU seconds
 
@@ -121,7 +121,7 @@ def straggler(images: int, budget: int, folder: Path) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _ended(spec: specs.FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple[float, float]:
+def _ended(spec: FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple[float, float]:
     """Seconds from the first call to the end, and those that an image takes: it shares a worker with a batch of others."""
     over, seen = threading.Event(), []
 

@@ -30,9 +30,9 @@ from bench.plan import plan, room
 from bench.results import add_keep, command, keep
 
 from counterfoil import store
-from counterfoil.core.spec import FmrSpec
 from counterfoil.parts.contracts import Sample
 from counterfoil.protocols.base import Progress
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.ray import process_images
 from counterfoil.protocols.ray.cluster import Cluster
 from counterfoil.protocols.ray.dispatch import Answer

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from counterfoil import protocols
-from counterfoil.core import spec as specs
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.testing import pictures
 from tests.fakes import CLASSES, TinyModel
 
@@ -54,5 +54,5 @@ def values(data: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-def spec(data: str, **changes: Any) -> specs.FmrSpec:
+def spec(data: str, **changes: Any) -> FmrSpec:
     return protocols.parse(values(data, **changes))

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from counterfoil import protocols
-from counterfoil.core import spec as specs
 from counterfoil.core.progress import watching
 from counterfoil.metrics.significance import mcnemar
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run
 
@@ -58,7 +58,7 @@ def main() -> None:
             },
         }
     )
-    assert isinstance(spec, specs.FmrSpec)
+    assert isinstance(spec, FmrSpec)
     with watching("searching") as (watch, tell):
         made = protocols.run(spec, asked.out / f"run-{asked.queries}", watch=watch, tell=tell)
     tell_of(made, asked.queries)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import protocols
-from counterfoil.core import spec as specs
 from counterfoil.core.progress import watching
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run
 
@@ -76,7 +76,7 @@ def run(asked: argparse.Namespace, network: str, name: str, family: dict[str, An
             **family,
         }
     )
-    assert isinstance(spec, specs.FmrSpec)
+    assert isinstance(spec, FmrSpec)
     with watching(f"{network} under {name}") as (watch, tell):
         return protocols.run(spec, asked.out / f"{network}-{name}", watch=watch, tell=tell)
 

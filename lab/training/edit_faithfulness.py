@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from counterfoil.core.spec.lance import QualitySpec
 from counterfoil.protocols.lance.quality import Similarities, select_edit
+from counterfoil.protocols.lance.spec import QualitySpec
 from counterfoil_lab.checker import Reading, share
 from counterfoil_lab.world import FACTORS
 

@@ -1,15 +1,19 @@
-"""Progress on a terminal and through a pipe."""
+"""Progress on a terminal and through a pipe; memory that a process of our own keeps."""
 
 from __future__ import annotations
 
+import ctypes
 import io
+import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from counterfoil.core import progress
+from counterfoil.core import process, progress
 from counterfoil.protocols.base import Progress
+from counterfoil.protocols.workspace import device_of
 
 
 @pytest.fixture
@@ -118,3 +122,14 @@ def pipe_says(stream: Pipe, text: str) -> bool:
         if text not in stream.getvalue() and not stream.arrived.wait(60):
             return False
     return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_only_a_process_of_our_own_keeps_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    libc = SimpleNamespace(mallopt=lambda option, value: asked.append((option, value)))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
+    device_of("cpu")  # as every run from Python does
+    assert asked == []
+    process.keep_freed_memory()
+    assert len(asked) == 2

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from counterfoil import protocols
 from counterfoil.cli.app import app
 from counterfoil.cli.doctor import demo, lines
-from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadSpec, UsageError
 from counterfoil.doctor import timing
 from counterfoil.doctor.timing import TimeShare, Timing, enough
 from counterfoil.engine.scheduler import CPU_BATCH
+from counterfoil.protocols.fmr.spec import FmrSpec
 from tests.worlds import arrays, values
 
 
@@ -139,9 +139,9 @@ def test_the_section_that_says_where_to_work_is_taken_as_run_takes_it(tmp_path: 
 def test_parts_named_stand_in_for_those_of_the_file_or_the_lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], timed: list[tuple[str, str | None]]
 ) -> None:
-    seen: list[specs.FmrSpec] = []
+    seen: list[FmrSpec] = []
 
-    def time_it(spec: specs.FmrSpec, images: int | None) -> Timing:
+    def time_it(spec: FmrSpec, images: int | None) -> Timing:
         seen.append(spec)
         return Timing(spec.protocol, 8, 1.0, [TimeShare("all", 1, 1.0)])
 

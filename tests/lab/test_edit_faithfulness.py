@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from lab.training.edit_faithfulness import Candidate, Edit, Outcome, by_factor, margin, readings
 
-from counterfoil.core.spec.lance import QualitySpec
 from counterfoil.protocols.lance.quality import Similarities
+from counterfoil.protocols.lance.spec import QualitySpec
 from counterfoil_lab.world import FACTORS
 
 BARS = QualitySpec(image_image=0.5, image_text=0.1, directional=0.4)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from counterfoil.core.errors import BadSpec
-from counterfoil.core.spec.imagenet_d import MiningSpec
+from counterfoil.core.spec import MiningSpec
 from counterfoil.metrics.mining import Candidate, Look, distance, embedding_hash, perceptual_hash, select
 
 NAMES = ("a", "b", "c")

@@ -7,11 +7,11 @@ import torch
 
 from counterfoil import protocols
 from counterfoil.core.errors import LabelMismatch
-from counterfoil.core.spec import FmrSpec
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Generator
 from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.protocols.fmr.climbing import ClimbingSpace, with_step
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.workspace import Given
 from counterfoil.testing import pictures
 from tests.fakes import CommandedOracle, TinyAutoencoder, TinyModel

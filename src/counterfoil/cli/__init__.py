@@ -43,7 +43,7 @@ def main() -> None:
         _complain(str(error))
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        from counterfoil.core.extras import missing
+        from counterfoil.core.errors import missing
 
         if debug or (line := missing(error)) is None:
             raise

@@ -13,7 +13,6 @@ from counterfoil import protocols
 from counterfoil.cli.output import echo, output
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import printable
-from counterfoil.parts.fast import dtypes
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.store.files import canonical
 
@@ -148,7 +147,7 @@ def resolve(values: Mapping[str, Any], **execution: Any) -> tuple[Any, Execution
     """Return the specification that values stand for, and where it is executed."""
     where = Execution.of(values.get("execution"), **execution)
     settings = {key: value for key, value in values.items() if key != "execution"}
-    return protocols.parse(dtypes.with_supported_precision(settings)), where
+    return protocols.parse_here(settings), where
 
 
 def put(values: dict[str, Any], section: str, key: str, value: Any) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from counterfoil.cli.options import OneRun, Results, prints_results
 from counterfoil.cli.serve import Address, Host, Https, Log, Port, TokenFile
-from counterfoil.core.extras import require
+from counterfoil.core.errors import require
 
 if TYPE_CHECKING:
     from counterfoil.web.access import ServerSettings

@@ -11,8 +11,7 @@ import yaml
 
 from counterfoil import protocols
 from counterfoil.cli.options import Number, Results, Text, prints_results, put, resolve, specification, takes
-from counterfoil.core.naming import default_folder
-from counterfoil.core.spec import PartSpec
+from counterfoil.core.spec import PartSpec, default_folder
 
 
 @takes(specification)

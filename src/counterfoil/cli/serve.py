@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from counterfoil.cli.output import echo
-from counterfoil.core.extras import require
+from counterfoil.core.errors import require
 
 Host = Annotated[str, typer.Option(help="Address to listen on. Any but a loopback one demands a token.")]
 Port = Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")]

@@ -9,7 +9,7 @@
     │   ├── BadWeights        weights that are missing, unsafe or not the ones asked for
     │   ├── LabelMismatch     class names that do not fit together
     │   └── BadRun            a run directory that cannot be read or written
-    ├── BadImage              one picture that cannot be used; a run counts and skips it
+    ├── BadImage              one image that cannot be used; a run counts and skips it
     └── RunFailed             the run itself failed: exit code 1
 
 A message is one line that says what is wrong, what was given and what to do.
@@ -18,8 +18,28 @@ A message is one line that says what is wrong, what was given and what to do.
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
 from collections.abc import Iterable
+from types import ModuleType
+
+EXTRAS = {
+    "timm": "timm", "torchvision": "timm",
+    "transformers": "hf", "huggingface_hub": "hf", "safetensors": "hf", "tokenizers": "hf",
+    "open_clip": "openclip",
+    "diffusers": "diffusion",
+    "peft": "lora", "accelerate": "lora",
+    "sklearn": "sparse",
+    "httpx2": "http",
+    "onnxruntime": "onnx",
+    "datasets": "data",
+    "fastapi": "web", "uvicorn": "web", "starlette": "web", "sqlalchemy": "web", "itsdangerous": "web",
+    "psycopg": "postgres",
+    "ray": "ray",
+    "mlcroissant": "croissant",
+    "tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb",
+}  # fmt: skip
+"""The extra of the package that brings a library, by the name it is imported by."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -65,7 +85,7 @@ class BadRun(UsageError):
 
 
 class BadImage(CounterfoilError):
-    """One picture cannot be used; runs name it, count it and go on."""
+    """One image cannot be used; runs name it, count it and continue."""
 
 
 class RunFailed(CounterfoilError):
@@ -87,3 +107,26 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence that suggests the nearest known name, with a blank before it; empty if none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def require(module: str, *, what: str) -> ModuleType:
+    """Import a library, or raise an error with the line that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (line := missing(error)) is None:
+            raise
+        raise BadPart(f"{what}: {line}") from None
+
+
+def missing(error: BaseException | None) -> str | None:
+    """Return the line that installs the library an error is about, or None if it is about something else.
+
+    Libraries that import others on first use wrap the error in one of their own.
+    """
+    while error is not None:
+        library = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+        if library in EXTRAS:
+            return f"needs {library}, which is not installed; run: pip install 'counterfoil[{EXTRAS[library]}]'"
+        error = error.__cause__
+    return None

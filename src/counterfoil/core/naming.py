@@ -1,26 +1,24 @@
-"""Default run directories, and short names of parts."""
+"""Stable hashes, seeds of images, and short names of parts."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
-
-from counterfoil.core.nested import dotted
-from counterfoil.core.spec.base import FREE, RunSpec
 
 _FILES = frozenset({".py", ".onnx", ".pt", ".pt2", ".pth", ".safetensors"})
 
 
-def default_folder(spec: RunSpec) -> Path:
-    """A run directory named by everything that may not differ when the run is resumed, so that the same command finds it."""
-    deciding = {key: value for key, value in dotted(spec.model_dump(mode="json")) if key not in FREE}
-    code = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:8]
-    name = re.sub(r"[^A-Za-z0-9.]+", "-", spec.subject).strip("-")[-40:]
-    return Path("runs") / f"{spec.protocol}-{name}-{code}"
+def stable_hash(*names: object) -> int:
+    """Return a whole number of 64 bits that looks random and is always the same for the same names."""
+    text = "\0".join(map(str, names)).encode("utf-8", "replace")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+
+
+def image_seed(seed: int, image_id: str) -> int:
+    """Return an image's own seed, from the run's seed and the image's id alone."""
+    return stable_hash(seed, image_id) % 2**62
 
 
 def part_name(part: Any) -> str:

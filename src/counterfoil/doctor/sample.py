@@ -14,6 +14,7 @@ from scipy.stats import wilcoxon
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadImage, BadSpec
+from counterfoil.core.naming import image_seed
 from counterfoil.core.records import Estimate
 from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.metrics.estimate import Share, estimate
@@ -23,7 +24,7 @@ from counterfoil.parts.contracts import Generator, Model, Oracle, to_device
 from counterfoil.parts.datasets.image_set import ImageSet
 from counterfoil.protocols.class_reader import columns_of
 from counterfoil.protocols.fmr.climbing import ClimbingSpace
-from counterfoil.protocols.workspace import Given, device_of, image_seed, open_data
+from counterfoil.protocols.workspace import Given, device_of, open_data
 
 TEMPERATURES = torch.logspace(-2.5, 1.5, 49)
 Severity = Literal["mistake", "caution"]

@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from counterfoil.core.errors import CounterfoilError
-from counterfoil.core.spec import EngineSpec
-from counterfoil.core.spec.base import Precision
+from counterfoil.core.spec import EngineSpec, Precision
 from counterfoil.parts.fast import dtypes
 from counterfoil.parts.weights import modules_of
 

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from counterfoil.core.lots import lot
+from counterfoil.core.naming import stable_hash
 from counterfoil.engine.device import send
 from counterfoil.parts.generators.draws import normal, uniform
 
@@ -177,7 +177,7 @@ def _window(start: Tensor, share: Tensor, cells: Tensor, side: int) -> tuple[Ten
 
 def _keys(seeds: Sequence[int], draws: Sequence[int], stream: str, device: torch.device) -> Tensor:
     """One seed per draw.  # → (N,) int64"""
-    keys = [lot(seed, abs(number), stream) % 2**63 for seed, number in zip(seeds, draws, strict=True)]
+    keys = [stable_hash(seed, abs(number), stream) % 2**63 for seed, number in zip(seeds, draws, strict=True)]
     return send(torch.tensor(keys), device)
 
 

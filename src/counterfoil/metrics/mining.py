@@ -15,8 +15,8 @@ from PIL import Image
 from scipy.fft import dctn
 
 from counterfoil.core.errors import BadSpec
-from counterfoil.core.lots import lot
-from counterfoil.core.spec.imagenet_d import MiningSpec
+from counterfoil.core.naming import stable_hash
+from counterfoil.core.spec import MiningSpec
 
 BITS = 64
 KEPT = ""
@@ -71,7 +71,7 @@ class Miner:
         self._candidates = list(candidates)
         self._settings = settings
         self._names = list(surrogates)
-        self._order = sorted(range(len(self._candidates)), key=lambda at: lot(seed, self._candidates[at].image_id))
+        self._order = sorted(range(len(self._candidates)), key=lambda at: stable_hash(seed, self._candidates[at].image_id))
         shape = (len(self._candidates), len(self._names))
         self._known, self._missed = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
         for row, candidate in enumerate(self._candidates):

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from counterfoil.core.errors import UsageError
-from counterfoil.core.nested import dotted
-from counterfoil.core.spec.base import FREE
+from counterfoil.core.spec import FREE, dotted
 from counterfoil.store import Run
 
 _FREE = ("model", "models", "others", "chats", "limit", "realism", *FREE)

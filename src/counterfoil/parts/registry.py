@@ -32,8 +32,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from counterfoil.core.errors import BadPart, BadSpec, CounterfoilError, UnknownName, one_line
-from counterfoil.core.extras import missing
+from counterfoil.core.errors import BadPart, BadSpec, CounterfoilError, UnknownName, missing, one_line
 
 ROLES = ("model", "generator", "oracle", "dataset", "captioner", "rewriter", "editor", "painter", "encoder", "chat")
 FILES = {".py": "python:{}:FUNCTION", ".onnx": "onnx:{}", ".pt2": "pt2:{}", ".pt": "torchscript:{}", ".csv": "csv:{}"}

@@ -22,8 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from counterfoil.core.errors import BadSpec, BadWeights, CounterfoilError, one_line
-from counterfoil.core.extras import missing
+from counterfoil.core.errors import BadSpec, BadWeights, CounterfoilError, missing, one_line
 
 State = dict[str, Tensor]
 

@@ -9,16 +9,16 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadPart, BadRun, BadSpec, one_line
 from counterfoil.core.spec import RunSpec
-from counterfoil.core.spec import reading as specs
 from counterfoil.protocols.base import Protocol
 
 if TYPE_CHECKING:
     from counterfoil import store
     from counterfoil.protocols.reading import Run
 
-__all__ = ["Protocol", "get", "names", "of", "override", "package_of", "parse", "run"]
+__all__ = ["Protocol", "get", "names", "of", "override", "package_of", "parse", "parse_here", "run"]
 
 GROUP = "counterfoil.protocols"
 USUAL = "fmr"
@@ -65,6 +65,16 @@ def of(run: store.Run) -> Protocol:
 def parse(values: Mapping[str, Any]) -> Any:
     """Read a specification from plain values, of the class that its `protocol` asks for."""
     return specs.parse(values, _kind(values), kinds=lambda: {name: get(name).spec for name in names()})
+
+
+def parse_here(values: Mapping[str, Any]) -> Any:
+    """Read a specification for this machine: a precision that its GPU lacks is not taken as a default."""
+    engine = specs.sections(_kind(values)).get("engine")
+    if engine is not None and "precision" in engine.model_fields:
+        from counterfoil.parts.fast.dtypes import with_supported_precision
+
+        values = with_supported_precision(values)
+    return parse(values)
 
 
 def override(values: dict[str, Any], assignment: str) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from counterfoil.core.errors import BadData, BadImage, UsageError
 from counterfoil.core.records import Prediction, Trial, Verdict
-from counterfoil.core.spec.base import RunSpec
+from counterfoil.core.spec import RunSpec
 from counterfoil.store import Run
 
 if TYPE_CHECKING:

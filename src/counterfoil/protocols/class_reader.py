@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import RunFailed
 from counterfoil.core.records import Picture, Prediction
-from counterfoil.core.spec.base import Precision
+from counterfoil.core.spec import Precision
 from counterfoil.parts import calls, labels
 from counterfoil.parts.contracts import Dataset, Model
 from counterfoil.parts.fast.dtypes import computing

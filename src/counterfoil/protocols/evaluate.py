@@ -13,12 +13,11 @@ from torch import nn
 
 from counterfoil import protocols
 from counterfoil.core.errors import BadPart
-from counterfoil.core.naming import default_folder
 from counterfoil.core.progress import watching
+from counterfoil.core.spec import default_folder
 from counterfoil.parts import contracts
 from counterfoil.parts.contracts import Dataset, provenance_of
 from counterfoil.parts.datasets.arrays import from_arrays
-from counterfoil.parts.fast import dtypes
 from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.weights import fingerprint, modules_of
 from counterfoil.protocols.ray.execution import Execution
@@ -80,7 +79,7 @@ def evaluate(
             if key == "model":  # where a run has several models, by name
                 objects[values[key]] = value
     execution = Execution.of(values.pop("execution", None))
-    spec = protocols.parse(dtypes.with_supported_precision(values))
+    spec = protocols.parse_here(values)
     folder = Path(out) if out else default_folder(spec)
     with watching(spec.subject) as (watch, tell):
         run = protocols.run(spec, folder, given=Given(objects), execution=execution, watch=watch, tell=tell)

@@ -15,7 +15,7 @@ import numpy as np
 from counterfoil.core.errors import BadRun
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import LEVEL, Estimate
-from counterfoil.core.spec.base import RunSpec
+from counterfoil.core.spec import RunSpec
 from counterfoil.metrics.answers import NO, OPEN, YES, read_answers
 from counterfoil.metrics.estimate import RESAMPLES, Difference, Share, estimate_one
 from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column, unit_of

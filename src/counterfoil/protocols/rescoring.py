@@ -14,8 +14,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
-from counterfoil.core.spec import PartSpec
-from counterfoil.core.spec.base import Precision
+from counterfoil.core.spec import PartSpec, Precision
 from counterfoil.parts import calls, images, registry
 from counterfoil.parts.contracts import Model, provenance_of, to_device
 from counterfoil.parts.fast.dtypes import computing

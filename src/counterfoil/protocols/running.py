@@ -11,6 +11,7 @@ from typing import Any
 
 from counterfoil import store
 from counterfoil.core.errors import BadImage, BadRun, BadSpec, printable
+from counterfoil.core.naming import image_seed
 from counterfoil.core.records import Trial
 from counterfoil.core.spec import RunSpec
 from counterfoil.parts.contracts import Dataset, Sample
@@ -18,7 +19,7 @@ from counterfoil.protocols import ray
 from counterfoil.protocols.base import ImageProtocol, Outcome, Progress, StagedProtocol, Tell, Watch, require_complete, stop_at
 from counterfoil.protocols.ray.execution import LOCAL, Execution
 from counterfoil.protocols.stages import Tables, run_stages
-from counterfoil.protocols.workspace import Given, image_seed
+from counterfoil.protocols.workspace import Given
 from counterfoil.store import Run, Writer, runfile
 from counterfoil.store.later import by_people
 

@@ -22,9 +22,8 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadImage, BadPart, BadSpec, one_line
-from counterfoil.core.lots import lot
-from counterfoil.core.spec import PartSpec
-from counterfoil.core.spec.base import RunSpec
+from counterfoil.core.naming import image_seed
+from counterfoil.core.spec import PartSpec, RunSpec
 from counterfoil.parts import calls, registry
 from counterfoil.parts.contracts import Dataset, Sample, Trait, caution_for, describe, provenance_of, to_device
 from counterfoil.parts.datasets.image_set import TRIED, ImageSet
@@ -350,11 +349,6 @@ def check_samples(dataset: Dataset, *, name: str) -> None:
         shared = {*found[times > 1].tolist()}
         twice = next(sample.image_id for sample in dataset if key_of(sample.image_id) in shared)
         raise BadData(f"{name}: image id {twice!r} occurs twice; every image of a data set needs an id of its own")
-
-
-def image_seed(seed: int, image_id: str) -> int:
-    """An image's own seed, from the run's seed and the image's id alone."""
-    return lot(seed, image_id) % 2**62
 
 
 def device_of(name: str) -> torch.device:

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from counterfoil.core.errors import UsageError
-from counterfoil.core.extras import require
+from counterfoil.core.errors import UsageError, require
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Trial
 from counterfoil.core.tables import escape_formula

@@ -9,8 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from counterfoil.core.naming import part_name, short_name
-from counterfoil.core.nested import dotted
-from counterfoil.core.spec import RunSpec, sections
+from counterfoil.core.spec import RunSpec, dotted, sections
 from counterfoil.metrics.same_test import differences, differences_in_data, differences_in_sources
 from counterfoil.metrics.tables import Column, Table, counted
 from counterfoil.report.page import Block, Caution, Code, Fold

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterfoil.core.errors import UsageError
-from counterfoil.core.extras import require
-from counterfoil.core.nested import dotted
+from counterfoil.core.errors import UsageError, require
+from counterfoil.core.spec import dotted
 from counterfoil.store import Run
 from counterfoil.store.chunks import RESULTS
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.core.errors import BadRun, BadSpec
-from counterfoil.core.spec.base import FILLED_IN, FREE
+from counterfoil.core.spec import FILLED_IN, FREE
 from counterfoil.core.tables import parse_json, read_bytes
 from counterfoil.store.files import plain, refuse_second_writer, write_whole, writing
 

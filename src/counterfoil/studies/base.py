@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
-from counterfoil.core.spec import PartSpec
-from counterfoil.core.spec.base import Data, Part, Strict
+from counterfoil.core.spec import Data, Part, PartSpec, Strict
 from counterfoil.metrics.comparison import Paired, pair_of
 from counterfoil.metrics.tables import estimate_text
 from counterfoil.protocols.fmr.results import MEASURES, Outcomes, observations_of, scores

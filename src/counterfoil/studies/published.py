@@ -21,8 +21,7 @@ from pydantic import Field, ValidationError
 from counterfoil.core.errors import BadSpec, UsageError
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate
-from counterfoil.core.spec import part
-from counterfoil.core.spec.base import Data, Part, Strict
+from counterfoil.core.spec import Data, Part, Strict, part
 from counterfoil.core.tables import parse_yaml, read_text
 from counterfoil.metrics.answers import models_of
 from counterfoil.metrics.significance import kendall

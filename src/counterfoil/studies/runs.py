@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import protocols
-from counterfoil.core import spec as specs
-from counterfoil.core.naming import default_folder
-from counterfoil.core.spec import PartSpec
+from counterfoil.core.spec import PartSpec, default_folder
 from counterfoil.parts.contracts import Model
 from counterfoil.protocols import rescoring
 from counterfoil.protocols.fmr.results import Outcomes, read_outcomes
@@ -61,7 +59,7 @@ class Runs:
         """The folder in which a study may keep things next to its runs."""
         return self.settings.folder
 
-    def spec(self, model: PartSpec, **changes: Any) -> specs.FmrSpec:
+    def spec(self, model: PartSpec, **changes: Any) -> Any:
         """Return the specification of a run against `model`; `search` is merged into the settings', other keys replace theirs.
 
         Studies compare runs with each other, and leave out the control of random steps unless they need it.
@@ -69,7 +67,6 @@ class Runs:
         settings = self.settings
         images = changes.pop("images", settings.images)
         values: dict[str, Any] = {
-            "protocol": "fmr",
             "model": model.model_dump(),
             "data": settings.data.model_dump(),
             "generator": settings.generator.model_dump(),
@@ -83,9 +80,7 @@ class Runs:
         if settings.device != "cpu":  # many short runs gain nothing from compiling or from fewer digits
             values["engine"] = {"slots": min(images or 256, 256), "precision": "float32"}
         values.update({key: each.model_dump() if isinstance(each, PartSpec) else each for key, each in changes.items()})
-        parsed = protocols.parse(values)
-        assert isinstance(parsed, specs.FmrSpec)
-        return parsed
+        return protocols.parse(values)
 
     def make(self, model: PartSpec, *, given: Given | None = None, **changes: Any) -> Run:
         """Return the run against `model`; it is made unless it is there."""

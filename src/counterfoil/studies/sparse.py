@@ -16,9 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from counterfoil.core.errors import UsageError
-from counterfoil.core.naming import default_folder
 from counterfoil.core.records import Estimate
-from counterfoil.core.spec import PartSpec
+from counterfoil.core.spec import PartSpec, default_folder
 from counterfoil.engine.device import synchronize
 from counterfoil.engine.scheduler import Engine, Job, SearchResult
 from counterfoil.parts.generators.sparse import SparseGenerator

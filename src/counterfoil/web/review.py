@@ -14,8 +14,7 @@ from sqlalchemy import ColumnElement, CursorResult, case, func, insert, select, 
 from sqlalchemy.orm import Session as Transaction
 
 from counterfoil.core.errors import BadData, BadRun, UsageError
-from counterfoil.core.lots import lot
-from counterfoil.core.naming import part_name
+from counterfoil.core.naming import part_name, stable_hash
 from counterfoil.core.records import Trial, Verdict
 from counterfoil.core.tables import read_table
 from counterfoil.store import Run
@@ -69,7 +68,7 @@ def create_review(db: Transaction, run: Run, *, name: str, plan: ReviewPlan) -> 
     db.flush()
     # An image whose answer is known is not judged as well.
     rows = list({(row["trial_id"], row["which"], row["label"]): row for row in (*items, *known)}.values())
-    rows.sort(key=lambda row: lot(review.key, row["trial_id"], row["label"]))
+    rows.sort(key=lambda row: stable_hash(review.key, row["trial_id"], row["label"]))
     db.execute(insert(ReviewItem), [{**row, "review_id": review.id, "position": place} for place, row in enumerate(rows)])
     return review
 
@@ -79,7 +78,7 @@ def items_of(run: Run, plan: ReviewPlan) -> list[dict[str, Any]]:
     # An image that a check rejected, as mining does, is stored but not part of the set.
     generated = (trial for trial in run.trials if trial.image and trial.ending != "rejected")
     rows = (_row(run, trial, "made", trial.label) for trial in generated if plan.control or trial.arm != CONTROL)
-    return list(rows) if plan.limit is None else heapq.nsmallest(plan.limit, rows, key=lambda row: lot(row["trial_id"]))
+    return list(rows) if plan.limit is None else heapq.nsmallest(plan.limit, rows, key=lambda row: stable_hash(row["trial_id"]))
 
 
 def known_from_run(run: Run, items: int, plan: ReviewPlan) -> list[dict[str, Any]]:
@@ -95,11 +94,11 @@ def known_from_run(run: Run, items: int, plan: ReviewPlan) -> list[dict[str, Any
         if (which := "clean" if trial.clean else "made" if trial.ending == "rejected" and trial.image else "")
         and (trial.trial_id, which) in saw_it
     )
-    drawn = heapq.nsmallest(count, known, key=lambda pair: lot("sentinel", pair[0].trial_id))
+    drawn = heapq.nsmallest(count, known, key=lambda pair: stable_hash("sentinel", pair[0].trial_id))
     rows = []
     for number, (trial, which) in enumerate(drawn):
         others = [label for label, name in enumerate(run.classes) if name != run.classes[trial.label]] if number % 2 else []
-        asked = others[lot(trial.trial_id) % len(others)] if others else trial.label
+        asked = others[stable_hash(trial.trial_id) % len(others)] if others else trial.label
         rows.append({**_row(run, trial, which, asked), "expected": asked == trial.label})
     return rows
 
@@ -173,7 +172,7 @@ class ReviewCounts(NamedTuple):
 def next_item(db: Transaction, review: Review, me: Invited) -> ReviewItem | None:
     """Choose the image to show to a reviewer now, or None when nothing is left, and hold it for them for some minutes."""
     found = None
-    start = lot(me.key) % max(db.scalar(select(func.count()).where(ReviewItem.review_id == review.id)) or 1, 1)
+    start = stable_hash(me.key) % max(db.scalar(select(func.count()).where(ReviewItem.review_id == review.id)) or 1, 1)
     if _known_is_due(db, review, me):
         found = _first_unseen(db, review, me, start, ReviewItem.expected.is_not(None))
     if found is None:
@@ -197,7 +196,7 @@ def _known_is_due(db: Transaction, review: Review, me: Invited) -> bool:
     if not review.known_every:
         return False
     block, place = divmod(_judged_by(db, me.id), review.known_every)
-    return place == lot(f"{me.secret} {block}") % review.known_every
+    return place == stable_hash(f"{me.secret} {block}") % review.known_every
 
 
 def _first_unseen(db: Transaction, review: Review, me: Invited, start: int, which: ColumnElement[bool]) -> ReviewItem | None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from counterfoil.core.errors import BadData, LabelMismatch
-from counterfoil.core.lots import lot
+from counterfoil.core.naming import stable_hash
 from counterfoil.parts.contracts import Dataset, Sample
 from counterfoil.parts.datasets.arrays import from_arrays
 from counterfoil.parts.datasets.files import Files
@@ -217,7 +217,7 @@ def taken(labels: list[int], limit: int) -> list[int]:
 def drawn(labels: list[int], limit: int, seed: int) -> list[int]:
     """The rows with the lowest hashes of each class."""
     wanted = shares(Counter(labels), min(limit, len(labels)))
-    ranked = sorted(range(len(labels)), key=lambda row: lot(seed, f"i{row}"))
+    ranked = sorted(range(len(labels)), key=lambda row: stable_hash(seed, f"i{row}"))
     rows = [row for label in wanted for row in [row for row in ranked if labels[row] == label][: wanted[label]]]
     return sorted(rows)
 

@@ -39,7 +39,7 @@ def test_bf16_came_with_compute_capability_8(monkeypatch: pytest.MonkeyPatch, ca
 
 def test_a_run_on_an_old_gpu_computes_in_float32_and_the_log_says_so(old: None, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        chosen = protocols.parse(with_supported_precision({**PARTS, "engine": {"batch_size": 4}})).engine
+        chosen = protocols.parse_here({**PARTS, "engine": {"batch_size": 4}}).engine
     assert chosen == EngineSpec(batch_size=4, precision="float32")
     assert [record.message for record in caplog.records] == [
         "Tesla V100 (cuda) has no bf16: the run computes in float32, which takes longer"
@@ -48,22 +48,28 @@ def test_a_run_on_an_old_gpu_computes_in_float32_and_the_log_says_so(old: None, 
 
 @pytest.mark.parametrize(
     "values",
-    [{**PARTS, "engine": {"precision": "bf16"}}, {**PARTS, "device": "cpu"}, {**PARTS, "protocol": "lance"}, {"engine": "wrong"}],
+    [{**PARTS, "engine": {"precision": "bf16"}}, {**PARTS, "device": "cpu"}, {"engine": "wrong"}],
 )
 def test_what_is_chosen_already_or_not_for_a_gpu_is_left(old: None, values: dict[str, object]) -> None:
     assert with_supported_precision(values) == values
 
 
+def test_a_protocol_whose_parts_choose_their_dtype_is_left(old: None, caplog: pytest.LogCaptureFixture) -> None:
+    parts = dict.fromkeys(("model", "data", "captioner", "editor", "encoder", "oracle"), "x:y")
+    assert protocols.parse_here({"protocol": "lance", "device": "cuda", **parts}).protocol == "lance"
+    assert not caplog.records
+
+
 def test_a_newer_gpu_and_one_that_is_not_here_get_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert protocols.parse(with_supported_precision(PARTS)).engine.precision == "bf16"
+    assert protocols.parse_here(PARTS).engine.precision == "bf16"
 
     def no_such(device: object) -> tuple[int, int]:
         raise RuntimeError("invalid device ordinal")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", no_such)
-    assert protocols.parse(with_supported_precision({**PARTS, "device": "cuda:9"})).engine.precision == "bf16"
+    assert protocols.parse_here({**PARTS, "device": "cuda:9"}).engine.precision == "bf16"
 
 
 def test_bf16_that_is_asked_for_on_an_old_gpu_is_refused_in_a_line(old: None) -> None:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from counterfoil import protocols
-from counterfoil.core import spec as specs
 from counterfoil.core.errors import RunFailed
 from counterfoil.parts.contracts import Verdicts
+from counterfoil.protocols.imagenet_d.spec import ImagenetDSpec
 from counterfoil.protocols.workspace import Given
 
 THINGS = {"mug": (1.0, 0.0, 0.0), "sock": (0.0, 1.0, 0.0), "lamp": (0.0, 0.0, 1.0), "bag": (1.0, 1.0, 0.0)}
@@ -138,7 +138,7 @@ def values(**changes: Any) -> dict[str, Any]:
     }
 
 
-def spec(**changes: Any) -> specs.ImagenetDSpec:
+def spec(**changes: Any) -> ImagenetDSpec:
     """The specification."""
-    found: specs.ImagenetDSpec = protocols.parse(values(**changes))
+    found: ImagenetDSpec = protocols.parse(values(**changes))
     return found

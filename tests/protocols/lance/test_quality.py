@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from counterfoil.core.spec import QualitySpec
 from counterfoil.protocols.lance.quality import CHECKS, EmbeddingBatches, Similarities, select_edit, similarities
+from counterfoil.protocols.lance.spec import QualitySpec
 from tests.protocols.lance.world import Eye, draw
 
 GOOD = Similarities(image_image=0.8, source_text=0.3, edited_text=0.3, old_text=0.2, directional=0.5)

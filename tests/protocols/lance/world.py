@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from counterfoil import protocols
-from counterfoil.core import spec as specs
 from counterfoil.core.errors import BadImage
 from counterfoil.parts.contracts import (
     Caption,
@@ -28,6 +27,7 @@ from counterfoil.parts.contracts import (
     Sample,
     Verdicts,
 )
+from counterfoil.protocols.lance.spec import LanceSpec
 from counterfoil.protocols.workspace import Given
 
 CLASSES = ("dog", "cat")
@@ -222,7 +222,7 @@ def given(**parts: Any) -> Given:
     return Given({**own, **parts})
 
 
-def spec(**changes: Any) -> specs.LanceSpec:
+def spec(**changes: Any) -> LanceSpec:
     """A specification over this world."""
     values: dict[str, Any] = {
         "protocol": "lance", "model": "python:here:Leaning", "data": "object:pets", "captioner": "object:told",

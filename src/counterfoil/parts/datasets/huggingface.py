@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from counterfoil.core import extras
+from counterfoil.core import errors
 from counterfoil.core.errors import BadData, BadImage, CounterfoilError, one_line
 from counterfoil.core.tables import read_bytes
 from counterfoil.parts import images, labels
@@ -62,7 +62,7 @@ def hf_dataset(
     `streaming`, which needs it, only these are fetched, once, into the library's cache.
     """
     what = f"hfdata:{name}"
-    library = extras.require("datasets", what=what)
+    library = errors.require("datasets", what=what)
     if not name:
         raise BadData("hfdata: name a folder or a data set of the hub, as in hfdata:cifar10")
     if streaming and not count:

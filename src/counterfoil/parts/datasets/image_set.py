@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from counterfoil.core.errors import BadData
-from counterfoil.core.lots import lot
+from counterfoil.core.naming import stable_hash
 from counterfoil.parts import labels, registry
 from counterfoil.parts.contracts import Dataset, Reader, Sample, provenance_of, reader_of
 
@@ -154,7 +154,7 @@ class ImageSet:
         return values
 
     def _hashes(self, seed: int) -> NDArray[np.uint64]:
-        return np.fromiter((lot(seed, image.as_py()) for image in self.index["image_id"]), np.uint64, len(self.index))
+        return np.fromiter((stable_hash(seed, image.as_py()) for image in self.index["image_id"]), np.uint64, len(self.index))
 
 
 def index(ids: Sequence[str], numbers: Any, *, what: str, **columns: Sequence[str]) -> pa.Table:

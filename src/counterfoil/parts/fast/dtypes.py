@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.core.errors import BadSpec
-from counterfoil.core.spec.base import Precision
+from counterfoil.core.spec import Precision
 
 if TYPE_CHECKING:
     import torch
@@ -32,9 +32,9 @@ def has_bf16(device: str | torch.device) -> bool:
 
 
 def with_supported_precision(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A specification's values, with float32 where no precision is asked for and the GPU lacks bf16, the default."""
+    """The values of a specification whose parts compute in bf16 by default: with float32 where the GPU lacks it."""
     device, engine = str(values.get("device", "")), values.get("engine") or {}
-    chosen = values.get("protocol", "fmr") != "fmr" or not isinstance(engine, Mapping) or "precision" in engine
+    chosen = not isinstance(engine, Mapping) or "precision" in engine
     if chosen or not device.startswith("cuda") or has_bf16(device):
         return dict(values)
     log.warning("%s has no bf16: the run computes in float32, which takes longer", _name(device))

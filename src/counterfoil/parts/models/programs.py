@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from counterfoil.core import extras
+from counterfoil.core import errors
 from counterfoil.core.errors import BadPart, BadWeights, one_line
 from counterfoil.parts import labels, weights
 from counterfoil.parts.contracts import Trait
@@ -241,7 +241,7 @@ class OnnxRunner:
         return {**found, **{f"{file.name}": weights.file_sha256(file) for file in beside}}
 
     def _open(self) -> Any:
-        onnxruntime = extras.require("onnxruntime", what=self._what)
+        onnxruntime = errors.require("onnxruntime", what=self._what)
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = torch.get_num_threads()
         settings.log_severity_level = 3  # errors only

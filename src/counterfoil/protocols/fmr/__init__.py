@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.core.spec import FmrSpec
 from counterfoil.protocols.base import ImageProtocol, Outcome
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.store import Run
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadImage, BadPart, BadSpec, RunFailed
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
-from counterfoil.core.spec import FmrSpec, SearchSpec
+from counterfoil.core.spec import SearchSpec
 from counterfoil.engine.climb import Assessment, Climb
 from counterfoil.engine.scheduler import Engine, Job, SearchResult
 from counterfoil.parts import images, labels
@@ -24,6 +24,7 @@ from counterfoil.parts.fast.dtypes import check_precision
 from counterfoil.parts.generators.sparse.mask import load as load_mask
 from counterfoil.parts.generators.sparse.windowed import masked
 from counterfoil.protocols.base import Outcome, stop_at
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.workspace import Given, Source, Workspace, device_of
 from counterfoil.store import image_name
 

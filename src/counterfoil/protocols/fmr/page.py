@@ -10,7 +10,6 @@ import numpy as np
 from counterfoil.core.errors import CounterfoilError, UsageError
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Estimate
-from counterfoil.core.spec import FmrSpec
 from counterfoil.metrics.comparison import Ranking, compare
 from counterfoil.metrics.estimate import Mean, estimate
 from counterfoil.metrics.observations import unit_of
@@ -25,6 +24,7 @@ from counterfoil.protocols.fmr.cautions import (
     no_result,
 )
 from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, DISTANCES, MEANINGS, MEASURES, observe, read_outcomes, scores
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.fmr.transfer import transfer_of
 from counterfoil.report.gallery import OUTCOMES, Collected, mark, pair_of, strongest
 from counterfoil.report.page import STRIP, Block, Caution, Fold, ImagePair, ImagePairs, Lines, Page, Section, Series

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.core.spec import ImagenetDSpec
 from counterfoil.protocols.base import Outcome, StagedProtocol
+from counterfoil.protocols.imagenet_d.spec import ImagenetDSpec
 from counterfoil.store import Run
 
 if TYPE_CHECKING:

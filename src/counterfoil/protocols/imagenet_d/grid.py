@@ -25,7 +25,7 @@ from string import Formatter
 from typing import Any, Literal, TypeVar, get_args
 
 from counterfoil.core.errors import BadData, BadSpec
-from counterfoil.core.lots import lot
+from counterfoil.core.naming import stable_hash
 from counterfoil.core.tables import parse_yaml, read_table, read_text
 from counterfoil.parts import labels
 from counterfoil.parts.language.english import article
@@ -114,8 +114,8 @@ class Grid:
         for cell in self.cells(seed):
             nuisance, each = self.nuisances[cell.kind], self.objects[cell.object]
             prompt_id = f"{nuisance.kind}/{each.name}/{cell.word}/{cell.number}"
-            template = nuisance.templates[lot(seed, prompt_id, "template") % len(nuisance.templates)]
-            values = {name: words[lot(seed, prompt_id, name) % len(words)] for name, words in self.fillers.items()}
+            template = nuisance.templates[stable_hash(seed, prompt_id, "template") % len(nuisance.templates)]
+            values = {name: words[stable_hash(seed, prompt_id, name) % len(words)] for name, words in self.fillers.items()}
             values |= {"object": each.phrase, "nuisance": nuisance.words[cell.word]}
             text = fill(template, values, lead=each.lead)
             yield Prompt(prompt_id, cell.object, each.name, nuisance.kind, cell.word, cell.number, text)

@@ -7,9 +7,9 @@ from typing import Any
 
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Estimate
-from counterfoil.core.spec import ImagenetDSpec
 from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, counted, minus, p_is
 from counterfoil.protocols.imagenet_d.results import FIXED_MODELS, in_order, tested
+from counterfoil.protocols.imagenet_d.spec import ImagenetDSpec
 from counterfoil.report.gallery import Collected, Entry, pair_of, strongest
 from counterfoil.report.page import STRIP, Block, Caution, Fold, ImagePair, ImagePairs, Lines, Page, Section, Series
 from counterfoil.report.provenance import about_images, about_parts, how_it_was_made, together

@@ -18,9 +18,9 @@ from typing import Any, Literal
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart, BadSpec
-from counterfoil.core.spec.imagenet_d import QuestionSpec
 from counterfoil.parts.contracts import Chat
 from counterfoil.parts.language.english import noun_forms
+from counterfoil.protocols.imagenet_d.spec import QuestionSpec
 
 Order = Literal["shuffled", "truth-first"]
 Names = Sequence[Sequence[str]]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import LEVEL, Estimate
-from counterfoil.core.spec.imagenet_d import MiningSpec
+from counterfoil.core.spec import MiningSpec
 from counterfoil.metrics.answers import OPEN, YES, Codes, read_all, surrogates_of
 from counterfoil.metrics.estimate import RESAMPLES, Difference, Resamples, Share, Statistic, estimate, estimate_one
 from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column, class_names

@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadImage
-from counterfoil.core.spec import ImagenetDSpec, PartSpec
+from counterfoil.core.spec import PartSpec
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, Sample, provenance_of
 from counterfoil.parts.datasets.image_set import ImageSet
 from counterfoil.protocols.imagenet_d.grid import Grid, read_grid
 from counterfoil.protocols.imagenet_d.questions import check_question
+from counterfoil.protocols.imagenet_d.spec import ImagenetDSpec
 from counterfoil.protocols.workspace import Given, Workspace, check_samples, of_data
 from counterfoil.report.datasheet import SetFile, find_set
 

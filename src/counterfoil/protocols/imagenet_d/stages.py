@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadImage
-from counterfoil.core.lots import lot
+from counterfoil.core.naming import stable_hash
 from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.metrics.mining import Candidate, Decision, Look, embedding_hash, perceptual_hash, select
 from counterfoil.parts import imagenet, images
@@ -276,7 +276,7 @@ def hardest_wrong(space: PaintingSpace, tables: Tables, row: Row) -> int:
     chance[row["label"]] = -1
     if chance.max() > 0:
         return int(chance.argmax())
-    drawn = lot(row.id) % (len(chance) - 1)
+    drawn = stable_hash(row.id) % (len(chance) - 1)
     return drawn + int(drawn >= row["label"])
 
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from counterfoil.core.spec.imagenet_d import MiningSpec
+from counterfoil.core.spec import MiningSpec
 from counterfoil.metrics.estimate import Floats, Mean, Resamples, Share, Sums, estimate_one
 from counterfoil.metrics.mining import Candidate, Look, Miner
 from counterfoil.protocols.imagenet_d.results import Flags, Paintings, compared, correct

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.core.spec import LanceSpec
 from counterfoil.protocols.base import Outcome, StagedProtocol
+from counterfoil.protocols.lance.spec import LanceSpec
 from counterfoil.store import Run
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from counterfoil.core.errors import BadImage, BadRun, RunFailed
-from counterfoil.core.spec.lance import FACTORS
 from counterfoil.parts import images
 from counterfoil.parts.contracts import Rejection, RewriteRequest, Sample
 from counterfoil.parts.language.caption_checks import REASONS
 from counterfoil.parts.language.edits import EditChecker, check_proposals, same_words
 from counterfoil.parts.language.lexicon import fingerprint
 from counterfoil.protocols.lance.quality import EmbeddingBatches
+from counterfoil.protocols.lance.spec import FACTORS
 from counterfoil.protocols.stages import Stage
 from counterfoil.store.stages import Item, Made, Row, Table, turned_away
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Estimate
-from counterfoil.core.spec import LanceSpec
-from counterfoil.core.spec.lance import FACTORS
 from counterfoil.metrics.answers import models_of
 from counterfoil.metrics.observations import unit_of
 from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, Value, counted, estimate_text, minus, p_is
@@ -17,6 +15,7 @@ from counterfoil.parts.language.caption_checks import REASONS
 from counterfoil.protocols.lance.bias import parted
 from counterfoil.protocols.lance.quality import CHECKS
 from counterfoil.protocols.lance.results import MEANINGS, lance_results
+from counterfoil.protocols.lance.spec import FACTORS, LanceSpec
 from counterfoil.report.gallery import Collected, Entry, pair_of, strongest
 from counterfoil.report.page import STRIP, Block, Caution, Fold, Gallery, ImagePair, ImagePairs, Page, Section
 from counterfoil.report.provenance import about_images, about_parts, how_it_was_made, together

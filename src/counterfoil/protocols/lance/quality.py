@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from counterfoil.core.spec.lance import QualitySpec
+from counterfoil.protocols.lance.spec import QualitySpec
 
 if TYPE_CHECKING:
     import torch

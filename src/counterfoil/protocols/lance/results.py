@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from counterfoil.core.errors import BadRun
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import LEVEL, Estimate, Trial
-from counterfoil.core.spec.lance import FACTORS
 from counterfoil.metrics.answers import NO, YES, Answers, Codes, read_answers
 from counterfoil.metrics.estimate import RESAMPLES, Difference, Mean, Resamples, Share, Statistic, estimate, estimate_one
 from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column, class_names
 from counterfoil.metrics.significance import holm, sign_flip, stored_p
 from counterfoil.protocols.lance.bias import edit_groups
+from counterfoil.protocols.lance.spec import FACTORS
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 from counterfoil.store.stages import FOLDER, open_table

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from counterfoil.core.errors import CounterfoilError, RunFailed, UsageError, one_line
-from counterfoil.core.extras import require
+from counterfoil.core.errors import CounterfoilError, RunFailed, UsageError, one_line, require
 from counterfoil.protocols.ray.dispatch import IN_FLIGHT, Answer, Lost
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.workers import Described, NotBuilt, check_alike, machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from counterfoil.core.spec.base import PlainSpec
+from counterfoil.core.spec import PlainSpec
 from counterfoil.protocols.base import ImageProtocol, Outcome
 from counterfoil.store import Run
 

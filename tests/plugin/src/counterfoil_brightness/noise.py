@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from counterfoil.core.spec.base import PlainSpec
+from counterfoil.core.spec import PlainSpec
 from counterfoil.protocols.base import ImageProtocol
 
 
@@ -25,12 +25,12 @@ class Noise(ImageProtocol):
     def outcomes(self, work, sources):
         import torch
 
-        from counterfoil.core.lots import lot
+        from counterfoil.core.naming import stable_hash
         from counterfoil.protocols.plain import MadeImage, outcomes
 
         def make(source):
             for strength in work.spec.strengths:
-                draw = torch.Generator().manual_seed(lot(source.seed, f"noise {strength}") % 2**62)
+                draw = torch.Generator().manual_seed(stable_hash(source.seed, f"noise {strength}") % 2**62)
                 noise = torch.randn(source.image.shape, generator=draw)
                 yield MadeImage(source.image + strength * noise, "noise", f"{strength:g}")
 

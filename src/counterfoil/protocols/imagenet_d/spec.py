@@ -1,4 +1,4 @@
-"""The specification of a run of the ImageNet-D protocol, with its two presets."""
+"""The specification of an ImageNet-D run, with its two presets."""
 
 from __future__ import annotations
 
@@ -6,27 +6,13 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from counterfoil.core.spec.base import Data, Part, Presets, StagedSpec, Strict, from_preset
+from counterfoil.core.spec import Data, MiningSpec, Part, Presets, StagedSpec, Strict, from_preset
 
 PRESETS: Presets = {
     "fair": {"questions": {"order": "shuffled", "unread": "wrong"}},
     "paper": {"questions": {"order": "truth-first", "unread": "dropped"}},
 }
 """How questions are asked: so that guessing by place gains nothing, or as the paper's released questions are."""
-
-
-class MiningSpec(Strict):
-    """Which painted pictures are hard enough to keep."""
-
-    misses: Literal["all"] | int = Field("all", description="surrogates that must miss a picture: all, or a number")
-    confidence: float = Field(0.0, ge=0, le=1, description="a miss counts if the wrong answer has at least this probability")
-    truth: float = Field(1.0, ge=0, le=1, description="a miss counts if the right answer has at most this probability")
-    object_check: bool = Field(True, description="keep only what the oracle accepts as showing the object, or leaves open")
-    duplicates: int | None = Field(
-        4, ge=0, le=64, description="bits in which the hashes of two pictures of an object must differ by more; null for no check"
-    )
-    per_class: int | None = Field(None, ge=1, description="pictures of an object at most")
-    per_nuisance: int | None = Field(None, ge=1, description="pictures of an object and a kind of nuisance at most")
 
 
 class QuestionSpec(Strict):

@@ -1,4 +1,4 @@
-"""The specification of a run of the LANCE protocol, with its two presets."""
+"""The specification of a LANCE run, with its two presets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from counterfoil.core.spec.base import Data, Part, PartSpec, Presets, StagedSpec, Strict, from_preset
+from counterfoil.core.spec import Data, Part, PartSpec, Presets, StagedSpec, Strict, from_preset
 
 Factor = Literal["subject", "object", "background", "adjective", "domain", "weather"]
 FACTORS: tuple[str, ...] = get_args(Factor)

@@ -1,4 +1,4 @@
-"""The package without its extras: a run from start to report, and the line that installs what a part lacks."""
+"""Errors in one line; the package without its extras: a run from start to report, and the line that installs a library."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from counterfoil.core.extras import EXTRAS, missing
+from counterfoil.core.errors import EXTRAS, missing, one_line
 
 ROOT = Path(__file__).parents[2]
 BLOCKED = """
 import sys
-from counterfoil.core.extras import EXTRAS
+from counterfoil.core.errors import EXTRAS
 sys.modules.update(dict.fromkeys(EXTRAS))  # as if none of them were installed
 from counterfoil.cli import main
 main()
@@ -43,6 +43,19 @@ class Oracle:
 """
 
 
+def test_an_error_over_several_lines_becomes_one() -> None:
+    assert one_line(ValueError("bad  header\n  at byte 3\n")) == "bad header at byte 3"
+
+
+def test_a_long_one_is_cut_where_it_shows() -> None:
+    assert one_line(ValueError("x" * 300), longest=10) == "xxxxxxxxx…"
+    assert len(one_line(ValueError("x" * 300))) == 200
+
+
+def test_one_that_says_nothing_is_called_by_its_kind() -> None:
+    assert one_line(TimeoutError()) == "TimeoutError"
+
+
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-c", BLOCKED, *words]
@@ -66,17 +79,7 @@ def options(**parts: str) -> list[str]:
 
 
 def test_a_run_and_its_report_need_no_extra(folder: Path) -> None:
-    parts = (
-        "--model",
-        "python:parts.py:model",
-        "--oracle",
-        "python:parts.py:Oracle",
-        "--generator",
-        "pixels:l2",
-        "--data",
-        "data",
-    )
-    made = command(folder, "run", *parts, "--size", "16", "--set", "budget=2", "--out", "run")
+    made = command(folder, "run", *options(), "--size", "16", "--set", "budget=2", "--out", "run")
     assert made.returncode == 0, made.stderr
     assert "6 images" in made.stdout
     for words in (("report", "run"), ("gate", "run", "--min", "sa=1"), ("export", "run", "--out", "set"), ("list",)):

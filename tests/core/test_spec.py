@@ -9,7 +9,7 @@ import pytest
 from counterfoil import protocols
 from counterfoil.core import spec
 from counterfoil.core.errors import BadSpec
-from counterfoil.core.naming import default_folder
+from counterfoil.core.spec import default_folder
 from counterfoil.protocols.ray.execution import Execution
 
 PARTS = {"model": "timm:resnet18", "data": "photos", "generator": "pixels:linf", "oracle": "clip:somewhere"}
