@@ -30,7 +30,7 @@ from PIL import Image
 
 from counterfoil import protocols
 from counterfoil.engine.device import GPU_BATCH
-from counterfoil.parts.datasets.files import folder
+from counterfoil.parts.datasets.files import FolderOptions, folder
 from counterfoil.protocols.fmr.climbing import ClimbingSpace
 from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.workspace import Given
@@ -130,7 +130,7 @@ def write(rows: list[dict[str, Any]], asked: argparse.Namespace) -> None:
 
 def given_parts(networks: Parts, photos: Path) -> Given:
     roles = {"model": networks.model, "generator": networks.generator, "oracle": networks.oracle}
-    return Given({**roles, "dataset": folder(str(photos))})
+    return Given({**roles, "dataset": folder(str(photos), FolderOptions())})
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from counterfoil.parts.models.modules import GroupedModel, ModuleModel
 from counterfoil.parts.models.preprocessing import Preprocessing, square
 from counterfoil.parts.oracles.scoring import AcceptanceRule, ClassifierOracle
 from tests.fakes import CLASSES
+from tests.parts.created import onnx_model, pt2_model
 from tests.parts.models import programs
-from tests.parts.models.created import onnx_model, pt2_model
 
 NAMES = list(CLASSES)
 

@@ -16,7 +16,7 @@ from counterfoil.parts.oracles.human import human_oracle
 from counterfoil.parts.oracles.scoring import ClassifierOracle
 from counterfoil.protocols import independence
 from tests.fakes import TinyModel
-from tests.parts.models.created import hf_model
+from tests.parts.created import hf_model
 from tests.parts.oracles.conftest import clip_folder, clip_oracle
 
 __all__ = ["clip_folder"]

@@ -24,7 +24,7 @@ from counterfoil.parts.encoders.clip import TransformersEncoder
 from counterfoil.parts.generators.autoencoders import autoencoder
 from counterfoil.parts.generators.diffusion import diffusion
 from counterfoil.parts.models.modules import ModuleModel
-from counterfoil.parts.models.timm_models import timm_model
+from counterfoil.parts.models.timm_models import TimmOptions, timm_model
 from counterfoil.parts.oracles.scoring import AcceptanceRule, ClipOptions, ZeroShotOracle, clip_oracle
 from counterfoil.parts.painters.diffusers import DiffusersOptions, PipelinePainter, diffusers_painter
 from counterfoil_lab.captions import captions, parse
@@ -118,7 +118,7 @@ def _lab_only(part: Part, subject: str = IMAGES) -> Part:
 
 def model(name: str) -> ModuleModel:
     """A classifier of the lab, as in lab:narrow; some have flaws that were planted."""
-    return _lab_only(timm_model(str(WEIGHTS / known(name, CLASSIFIERS))))
+    return _lab_only(timm_model(str(WEIGHTS / known(name, CLASSIFIERS)), TimmOptions()))
 
 
 def generator(name: str, **options: Any) -> Generator:

@@ -140,7 +140,7 @@ def resize(images: Tensor, size: int | tuple[int, int], *, interpolation: str = 
         raise BadPart(f"no interpolation named {interpolation!r}; there are {', '.join(_INTERPOLATIONS)}")
     _check_pixels(images)
     height, width = images.shape[-2:]
-    target = _shorter_side(height, width, size) if isinstance(size, int) else size
+    target = shorter_side(height, width, size) if isinstance(size, int) else size
     if (height, width) == tuple(target):
         return images
     if interpolation == "bilinear":
@@ -199,7 +199,8 @@ def _check_pixels(images: Tensor) -> None:
         raise BadImage(f"images of {images.shape[-1]} by {images.shape[-2]} have no pixels; leave them out")
 
 
-def _shorter_side(height: int, width: int, size: int) -> tuple[int, int]:
+def shorter_side(height: int, width: int, size: int) -> tuple[int, int]:
+    """Height and width with the shorter of them at `size`."""
     if height <= width:
         return size, int(size * width / height)
     return int(size * height / width), size

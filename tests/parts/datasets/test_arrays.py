@@ -15,10 +15,11 @@ import torch
 import torchvision
 from safetensors.numpy import save_file
 
-from counterfoil.core.errors import BadData, BadImage, UnknownName
+from counterfoil.core.errors import BadData, BadImage, BadSpec, UnknownName
 from counterfoil.parts.contracts import Dataset
-from counterfoil.parts.datasets.arrays import ArrayReader, FileRows, from_arrays, tensors, torchvision_dataset
+from counterfoil.parts.datasets.arrays import ArrayReader, FileRows, from_arrays
 from counterfoil.testing import check_dataset
+from tests.parts.created import tensors, torchvision_dataset
 from tests.parts.datasets.made import noise
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 8, 6, 3), dtype=np.uint8)
@@ -291,5 +292,5 @@ def test_nothing_is_downloaded_unasked(tmp_path: Path, monkeypatch: pytest.Monke
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"no torchvision data set named 'CIFAR'\. Did you mean 'CIFAR10'"):
         torchvision_dataset("CIFAR", root=str(tmp_path))
-    with pytest.raises(BadData, match="split is train or test"):
-        torchvision_dataset("MNIST", root=str(tmp_path), split="valid")  # type: ignore[arg-type]
+    with pytest.raises(BadSpec, match="split: input should be 'train' or 'test', got 'valid'"):
+        torchvision_dataset("MNIST", root=str(tmp_path), split="valid")

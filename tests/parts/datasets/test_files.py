@@ -12,8 +12,8 @@ from PIL import Image
 
 from counterfoil.core.errors import BadData, BadImage, LabelMismatch
 from counterfoil.parts.contracts import Dataset
-from counterfoil.parts.datasets.files import csv_dataset, folder
 from counterfoil.testing import check_dataset
+from tests.parts.created import csv_dataset, folder
 from tests.parts.datasets.made import number_of, shade
 
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from counterfoil.core.errors import BadData, BadImage
-from counterfoil.parts.datasets.huggingface import hf_dataset
 from counterfoil.testing import check_dataset
+from tests.parts.created import hf_dataset
 from tests.parts.datasets.made import number_of, png, shade
 
 NAMES = ["cat", "dog", "elk"]

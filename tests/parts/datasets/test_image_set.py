@@ -18,8 +18,9 @@ from counterfoil.core.naming import stable_hash
 from counterfoil.parts.contracts import Dataset, Sample
 from counterfoil.parts.datasets.arrays import from_arrays
 from counterfoil.parts.datasets.files import Files
-from counterfoil.parts.datasets.image_set import ImageSet, index, shares, subset_dataset
+from counterfoil.parts.datasets.image_set import ImageSet, index, shares
 from counterfoil.testing import check_dataset
+from tests.parts.created import subset_dataset
 from tests.parts.datasets.made import number_of, shade
 
 HELD = {"ant": 4, "bee": 6, "cat": 8, "dog": 2}

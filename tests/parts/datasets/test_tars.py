@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from counterfoil.core.errors import BadData, BadImage
-from counterfoil.parts.datasets.tars import webdataset
 from counterfoil.testing import check_dataset
+from tests.parts.created import webdataset
 from tests.parts.datasets.made import number_of, png, shard
 
 Files = Mapping[str, bytes]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from counterfoil.core.errors import BadPart, BadWeights
 from counterfoil.testing import check_model, pictures
 from tests.fakes import CLASSES
-from tests.parts.models.created import pt2_model, torchscript_model
+from tests.parts.created import pt2_model, torchscript_model
 from tests.parts.models.programs import Network, exported, scripted
 
 PLAIN: dict[str, Any] = {"classes": list(CLASSES), "size": 16, "mean": 0, "std": 1}

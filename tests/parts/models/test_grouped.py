@@ -7,7 +7,7 @@ from counterfoil.core.errors import BadPart, LabelMismatch
 from counterfoil.parts.models.modules import GroupedModel
 from counterfoil.testing import check_model, pictures
 from tests.fakes import TinyModel
-from tests.parts.models.created import grouped_model
+from tests.parts.created import grouped_model
 from tests.worlds import FAKES
 
 GROUPS = {"insect": ["ant", "bee"], "mammal": ["cat", "dog"]}

@@ -18,8 +18,8 @@ from counterfoil.parts import imagenet, labels
 from counterfoil.parts.models.modules import ModuleModel, ZeroShotModel
 from counterfoil.testing import check_model
 from tests.hub import cached, offline
+from tests.parts.created import hf_model
 from tests.parts.models.conftest import shake, to_batch
-from tests.parts.models.created import hf_model
 
 NAMES = ["boot", "bag", "dress", "coat", "hat"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}

@@ -12,7 +12,7 @@ import torch
 from counterfoil.core.errors import BadPart, BadSpec, BadWeights
 from counterfoil.testing import check_model, pictures
 from tests.fakes import CLASSES
-from tests.parts.models.created import onnx_model
+from tests.parts.created import onnx_model
 from tests.parts.models.programs import Network, onnx_file
 
 PLAIN: dict[str, Any] = {"classes": list(CLASSES), "mean": 0, "std": 1}

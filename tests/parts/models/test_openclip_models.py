@@ -9,8 +9,8 @@ from PIL import Image
 
 from counterfoil.core.errors import BadPart, BadWeights
 from counterfoil.testing import check_model
+from tests.parts.created import openclip_model
 from tests.parts.models.conftest import to_batch
-from tests.parts.models.created import openclip_model
 
 NAMES = ["red boot", "blue bag", "hat"]
 

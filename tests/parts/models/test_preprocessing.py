@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
-from counterfoil.core.errors import BadPart
-from counterfoil.parts.models.preprocessing import Preprocessing, square
+from counterfoil.core.errors import BadPart, BadSpec
+from counterfoil.parts import registry
+from counterfoil.parts.models.modules import ModuleModel
+from counterfoil.parts.models.preprocessing import Preprocessing, share_seen, square
+from counterfoil.parts.oracles.scoring import ClassifierOracle
 
 
 def test_the_default_leaves_pictures_alone() -> None:
@@ -59,3 +63,34 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, object]) -> No
 def test_a_crop_of_more_than_everything_is_refused() -> None:
     with pytest.raises(BadPart, match="crop is the share"):
         square(32, crop=1.5)
+
+
+def test_without_its_crop_an_image_of_the_models_size_reaches_it_untouched() -> None:
+    own = Preprocessing(size=(24, 24), resize=(32, 32), resizing="shorter")
+    images = torch.rand(2, 3, 24, 24, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(own.cropped("none")(images), images)
+    assert not torch.equal(own.cropped("own")(images), images)
+
+
+@pytest.mark.parametrize(
+    ("made", "height", "width", "share"),
+    [
+        (Preprocessing(size=(224, 224), resize=(256, 256)), 224, 224, 0.875**2),
+        (Preprocessing(size=(224, 224), resize=(256, 256)).cropped("none"), 224, 224, 1.0),
+        (Preprocessing(size=(224, 224)), 224, 448, 0.5),
+        (Preprocessing(size=(224, 224), resizing="longer"), 224, 448, 1.0),
+        (Preprocessing(size=(224, 224), resizing="squash"), 224, 448, 1.0),
+        (Preprocessing(), 10, 20, 1.0),
+    ],
+)
+def test_the_share_of_an_image_that_a_model_sees(made: Preprocessing, height: int, width: int, share: float) -> None:
+    model = ModuleModel(nn.Flatten(), ["a", "b"], preprocessing=made)
+    assert share_seen(ClassifierOracle(model), height, width) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("kind", ["timm:test_vit", "torchvision:mobilenet_v3_small"])
+def test_the_crop_of_a_published_model_is_an_option(kind: str) -> None:
+    own, whole = (registry.create("model", kind, {"pretrained": False, "crop": crop}) for crop in ("own", "none"))
+    assert share_seen(own, 224, 224) < 0.95 and share_seen(whole, 224, 224) == 1
+    with pytest.raises(BadSpec, match="crop: input should be 'own' or 'none', got 'some'"):
+        registry.check_options("model", kind, {"crop": "some"})

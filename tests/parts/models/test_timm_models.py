@@ -16,8 +16,8 @@ from timm.models import save_for_hf
 from counterfoil.core.errors import BadPart, BadWeights, UnknownName
 from counterfoil.parts import labels
 from counterfoil.parts.models.modules import ModuleModel
-from counterfoil.parts.models.timm_models import timm_model
 from counterfoil.testing import check_model
+from tests.parts.created import timm_model
 from tests.parts.models.conftest import shake, to_batch
 
 NAMES = ["boot", "bag", "dress", "coat", "hat"]

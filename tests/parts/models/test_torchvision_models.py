@@ -11,8 +11,8 @@ from torchvision import models
 
 from counterfoil.core.errors import BadPart, BadWeights, UnknownName
 from counterfoil.parts import labels
-from counterfoil.parts.models.torchvision_models import torchvision_model
 from counterfoil.testing import check_model
+from tests.parts.created import torchvision_model
 from tests.parts.models.conftest import shake, to_batch
 
 

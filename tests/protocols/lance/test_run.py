@@ -14,7 +14,7 @@ from counterfoil.core.records import Verdict
 from counterfoil.core.spec import PartSpec
 from counterfoil.parts import images
 from counterfoil.parts.contracts import Caption, Proposals
-from counterfoil.parts.datasets.tars import webdataset
+from counterfoil.parts.datasets.tars import TarOptions, webdataset
 from counterfoil.protocols import rescoring
 from counterfoil.protocols.lance.results import lance_results
 from tests.parts.datasets.made import shard
@@ -62,7 +62,7 @@ def test_sources_may_lie_in_tar_files(tmp_path):
     for sample in world.Pets(12):
         files[f"{sample.image_id}.png"] = images.png(world.draw(sample.caption))
         files[f"{sample.image_id}.cls"] = str(sample.label).encode()
-    packed = webdataset(str(shard(tmp_path / "pets.tar", files)), classes=list(world.CLASSES))
+    packed = webdataset(str(shard(tmp_path / "pets.tar", files)), TarOptions(classes=list(world.CLASSES)))
     run = protocols.run(world.spec(), tmp_path / "run", given=world.given(dataset=packed, captioner=Known()))
     plain = protocols.run(world.spec(), tmp_path / "plain", given=world.given(dataset=world.Pets(12)))
     assert run.results["funnel"][:3] == plain.results["funnel"][:3]  # from there on names, as seeds, decide

@@ -100,7 +100,14 @@ class ArrayReader:
         return image.contiguous() if size is None else pictures.fit(image[None], size)[0]
 
 
-def tensors(path: str, *, classes: str | Sequence[str] | None = None) -> ImageSet:
+@dataclass(frozen=True)
+class TensorOptions:
+    """Class names, or a file with one per line."""
+
+    classes: str | Sequence[str] | None = None
+
+
+def tensors(path: str, options: TensorOptions) -> ImageSet:
     """Images as arrays `images` and `labels`: tensors:FILE.npz, FILE.safetensors, or a folder of .npy files.
 
     `images` is (N, H, W, 3) or (N, 3, H, W), uint8 or floating point in [0, 1]; `labels` counts from 0. Class names are
@@ -111,8 +118,8 @@ def tensors(path: str, *, classes: str | Sequence[str] | None = None) -> ImageSe
         raise BadData("tensors: name a file or folder, as in tensors:photos.npz")
     source = Path(path).expanduser()
     arrays, found = _open(source)
-    if classes is not None:
-        found = names.read_names(classes)
+    if options.classes is not None:
+        found = names.read_names(options.classes)
     for name in ("images", "labels"):
         if name not in arrays:
             raise BadData(f"{source}: no array named {name!r}; it has {', '.join(map(repr, arrays)) or 'none'}")
@@ -120,9 +127,16 @@ def tensors(path: str, *, classes: str | Sequence[str] | None = None) -> ImageSe
     return from_arrays(arrays["images"], _whole(arrays["labels"]), classes=found, name=str(source), files=files)
 
 
-def torchvision_dataset(
-    name: str, *, root: str = "data", split: Literal["train", "test"] = "test", download: bool = False
-) -> ImageSet:
+@dataclass(frozen=True)
+class TorchvisionDataOptions:
+    """The folder that was given to torchvision, the split, and whether what lacks is downloaded."""
+
+    root: str = "data"
+    split: Literal["train", "test"] = "test"
+    download: bool = False
+
+
+def torchvision_dataset(name: str, options: TorchvisionDataOptions) -> ImageSet:
     """A set that torchvision knows, from its root: torchvision-data:CIFAR10 (or CIFAR100, MNIST, FashionMNIST, KMNIST).
 
     `root` is the folder given to torchvision. Nothing is downloaded unless `download: true` is given.
@@ -132,12 +146,10 @@ def torchvision_dataset(
     if name not in TORCHVISION:
         near = did_you_mean(name, TORCHVISION) or f" There are {', '.join(TORCHVISION)}."
         raise UnknownName(f"no torchvision data set named {name!r}.{near} Unpack others and use folder: or csv:")
-    if split not in ("train", "test"):
-        raise BadData(f"torchvision-data:{name}: split is train or test, got {split!r}")
-    top = Path(root).expanduser()
+    top, split = Path(options.root).expanduser(), options.split
     try:
         # CIFAR's files are pickles; torchvision reads them only if their MD5 hashes are those of the published ones.
-        found: Any = getattr(datasets, name)(str(top), train=split == "train", download=download)
+        found: Any = getattr(datasets, name)(str(top), train=split == "train", download=options.download)
     except Exception as error:  # damaged files fail in almost any way
         hint = "give root, the folder that was given to torchvision, or download: true"
         problem = f"its {split} files cannot be read from {top} ({one_line(error)})"

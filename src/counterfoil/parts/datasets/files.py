@@ -37,7 +37,14 @@ class Files:
         return images.read(self.root / sample.source, size)
 
 
-def folder(path: str, *, names: str | None = None) -> ImageSet:
+@dataclass(frozen=True)
+class FolderOptions:
+    """A file with other names for the folders."""
+
+    names: str | None = None
+
+
+def folder(path: str, options: FolderOptions) -> ImageSet:
     """Images in folders, one sub-folder per class: folder:PATH.
 
     Classes are named after their folders; ImageNet's WordNet ids are put into words. `names` is a file with other names:
@@ -64,18 +71,21 @@ def folder(path: str, *, names: str | None = None) -> ImageSet:
     ids = [f"{name}/{file}" for name, files in folders.items() for file in files]
     numbers = [number for number, files in enumerate(folders.values()) for _ in files]
     listed = index(ids, numbers, what=str(root))
-    classes = _names(list(folders), Path(names).expanduser() if names else None)
+    classes = _names(list(folders), Path(options.names).expanduser() if options.names else None)
     return ImageSet(listed, classes, Files(root), about=partial(_sizes, root, listed), aliases=[(name,) for name in folders])
 
 
-def csv_dataset(
-    path: str,
-    *,
-    root: str | None = None,
-    classes: str | Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
-    caption: str = "caption",
-) -> ImageSet:
+@dataclass(frozen=True)
+class CsvOptions:
+    """Where the paths begin, what the numbers mean, and how the columns are headed."""
+
+    root: str | None = None
+    classes: str | Sequence[str] | None = None
+    columns: Sequence[str] | None = None
+    caption: str = "caption"
+
+
+def csv_dataset(path: str, options: CsvOptions) -> ImageSet:
     """Images listed in a CSV or TSV file with the columns path, label and, if you like, id: csv:FILE.
 
     Columns go by their heading, or by `columns: [path, label, id]`; a file without headings has them in that order. Paths
@@ -90,9 +100,9 @@ def csv_dataset(
     first, head = next(lines, (0, []))
     if not head:
         raise BadData(f"{file}: is empty; {_CSV}")
-    where, headed = _columns(head, columns, file)
+    where, headed = _columns(head, options.columns, file)
     headings = [cell.casefold() for cell in head]
-    told = headings.index(caption.casefold()) if headed and caption.casefold() in headings else None
+    told = headings.index(options.caption.casefold()) if headed and options.caption.casefold() in headings else None
     paths, written, ids, captions = [], [], [], []
     for line, row in [*([] if headed else [(first, head)]), *lines]:
         cells = [row[at] if at < len(row) else "" for at in where]
@@ -102,12 +112,12 @@ def csv_dataset(
         written.append(cells[1])
         ids.append((cells[2] if len(cells) > 2 else "") or cells[0])
         captions.append(row[told] if told is not None and told < len(row) else "")
-    found = labels.resolve_labels(written, classes, what=str(file), folder=file.parent)
+    found = labels.resolve_labels(written, options.classes, what=str(file), folder=file.parent)
     if len(set(ids)) < len(ids):
         ((twice, _),) = Counter(ids).most_common(1)
         raise BadData(f"{file}: {twice!r} is listed twice; list each image once, or add a column id")
     listed = index(ids, [found.numbers[label] for label in written], what=str(file), source=paths, caption=captions)
-    reader = Files(Path(root).expanduser() if root else file.parent)
+    reader = Files(Path(options.root).expanduser() if options.root else file.parent)
     about = partial(_manifest, file, len(ids))
     return ImageSet(listed, found.classes, reader, about=about, aliases=found.aliases)
 

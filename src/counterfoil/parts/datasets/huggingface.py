@@ -7,6 +7,7 @@ import hashlib
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,19 +42,28 @@ class TableReader:
         vars(self).update(state, _lock=threading.Lock())
 
 
-def hf_dataset(
-    name: str,
-    *,
-    split: str | None = None,
-    config: str | None = None,
-    image: str | None = None,
-    label: str | None = None,
-    caption: str | None = None,
-    classes: str | Sequence[str] | None = None,
-    streaming: bool = False,
-    count: int | None = None,
-    revision: str | None = None,
-) -> ImageSet:
+@dataclass(frozen=True)
+class HfDataOptions:
+    """Which rows and columns of a data set to take, and what the numbers mean."""
+
+    split: str | None = None
+    config: str | None = None
+    image: str | None = None
+    label: str | None = None
+    caption: str | None = None
+    classes: str | Sequence[str] | None = None
+    streaming: bool = False
+    count: int | None = None
+    revision: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.streaming and not self.count:
+            raise BadData("hfdata: streaming needs count, the number of images to take")
+        if self.count is not None and self.count < 1:
+            raise BadData(f"hfdata: count is at least 1, got {self.count}")
+
+
+def hf_dataset(name: str, options: HfDataOptions) -> ImageSet:
     """A data set of the Hugging Face library: hfdata:FOLDER, or hfdata:ORGANISATION/NAME from the hub, with `split`.
 
     A folder is what save_to_disk writes, or Parquet files or images in the hub's layout. `image` and `label` name the
@@ -65,25 +75,23 @@ def hf_dataset(
     library = errors.require("datasets", what=what)
     if not name:
         raise BadData("hfdata: name a folder or a data set of the hub, as in hfdata:cifar10")
-    if streaming and not count:
-        raise BadData(f"{what}: streaming needs count, the number of images to take")
-    if count is not None and count < 1:
-        raise BadData(f"{what}: count is at least 1, got {count}")
     with _loading(name, library):
-        found = _opened(library, name, config=config, split=split, streaming=streaming, revision=revision)
-    columns = _columns(found, image, label, library, what)
+        found = _opened(library, name, options)
+    columns = _columns(found, options.image, options.label, library, what)
+    caption, count = options.caption, options.count
     if caption is not None and caption not in (found.features or {}):
         raise BadData(f"{what}: no column {caption!r} for caption; its columns are {', '.join(found.features or {})}")
     found = found.cast_column(columns[0], library.Image(decode=False))
-    origin = {"library": f"datasets {library.__version__}", "source": name, "split": str(found.split or split or "")}
+    origin = {"library": f"datasets {library.__version__}", "source": name, "split": str(found.split or options.split or "")}
     with _loading(name, library):
-        if streaming:
-            found = _fetched(library, found, count or 1, _roots(library, name), key=[name, config, split, revision, count])
+        if options.streaming:
+            key = [name, options.config, options.split, options.revision, count]
+            found = _fetched(library, found, count or 1, _roots(library, name), key=key)
         elif count:
             found = found.select(range(min(count, len(found))))
         written = _column(found, columns[1])
         captions = [_first_text(cell) for cell in _column(found, caption)] if caption else []
-    numbers, names, aliases = _labelled(written, found.features[columns[1]], classes, what)
+    numbers, names, aliases = _labelled(written, found.features[columns[1]], options.classes, what)
     listed = index([f"{row:08d}" for row in range(len(written))], numbers, what=what, caption=captions)
     mark = {"fingerprint": str(found._fingerprint)} if getattr(found, "_fingerprint", None) else {}
     about = {**origin, **mark, "rows": str(len(written))}
@@ -91,18 +99,20 @@ def hf_dataset(
     return ImageSet(listed, names, reader, about=lambda: about, aliases=aliases, source=f"{what}[{{id}}]")
 
 
-def _opened(library: Any, name: str, *, config: str | None, split: str | None, streaming: bool, revision: str | None) -> Any:
+def _opened(library: Any, name: str, options: HfDataOptions) -> Any:
     folder = local_folder(name)
     if folder and any((folder / file).is_file() for file in ("state.json", "dataset_dict.json")):
         found = library.load_from_disk(str(folder))
     else:
-        found = library.load_dataset(str(folder) if folder else name, config, split=split, streaming=streaming, revision=revision)
+        chosen = {"split": options.split, "streaming": options.streaming, "revision": options.revision}
+        found = library.load_dataset(str(folder) if folder else name, options.config, **chosen)
     if isinstance(found, library.DatasetDict | library.IterableDatasetDict):
+        split = options.split
         if split not in found and not (split is None and len(found) == 1):
             given = f"no split {split!r}" if split else "several splits"
             raise BadData(f"hfdata:{name}: {given}; give split, one of {', '.join(map(str, found))}")
         found = found[split] if split else next(iter(found.values()))
-    return found.to_iterable_dataset() if streaming and isinstance(found, library.Dataset) else found
+    return found.to_iterable_dataset() if options.streaming and isinstance(found, library.Dataset) else found
 
 
 def _fetched(library: Any, stream: Any, count: int, roots: Sequence[Path], *, key: Sequence[object]) -> Any:

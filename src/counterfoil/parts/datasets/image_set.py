@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -177,16 +178,25 @@ def shares(held: Counter[int], limit: int) -> dict[int, int]:
     return taken
 
 
-def subset_dataset(
-    data: str,
-    *,
-    classes: Sequence[str] | None = None,
-    groups: labels.GroupSpec | None = None,
-    per_class: int | None = None,
-    count: int | None = None,
-    seed: int | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> ImageSet:
+@dataclass(frozen=True)
+class SubsetOptions:
+    """The classes or groups to keep, how many images of them, and the options of the data set inside."""
+
+    classes: Sequence[str] | None = None
+    groups: labels.GroupSpec | None = None
+    per_class: int | None = None
+    count: int | None = None
+    seed: int | None = None
+    options: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and self.groups is not None:
+            raise BadData("subset: give classes or groups, not both; a class is a group of one")
+        if any(limit is not None and limit < 1 for limit in (self.per_class, self.count)):
+            raise BadData(f"subset: per_class and count are at least 1, got {self.per_class} and {self.count}")
+
+
+def subset_dataset(data: str, options: SubsetOptions) -> ImageSet:
     """A part of any data set: subset:folder:PATH with `classes`, `groups`, `per_class`, `count` and `seed`.
 
     `classes` are the ones to keep, by any of their names. `groups` makes many classes one: a mapping from the new class to
@@ -196,19 +206,15 @@ def subset_dataset(
     """
     if not data:
         raise BadData("subset: name a data set, as in subset:folder:photos")
-    if classes is not None and groups is not None:
-        raise BadData("subset: give classes or groups, not both; a class is a group of one")
-    if any(limit is not None and limit < 1 for limit in (per_class, count)):
-        raise BadData(f"subset:{data}: per_class and count are at least 1, got {per_class} and {count}")
-    found = ImageSet.of(registry.create("dataset", data if ":" in data else f"folder:{data}", options))
-    if classes is not None:
-        found = found.relabelled({name: [name] for name in classes}, what=data)
-    elif groups is not None:
-        found = found.relabelled(labels.read_groups(groups), what=data, lenient=True)
+    found = ImageSet.of(registry.create("dataset", data if ":" in data else f"folder:{data}", options.options))
+    if options.classes is not None:
+        found = found.relabelled({name: [name] for name in options.classes}, what=data)
+    elif options.groups is not None:
+        found = found.relabelled(labels.read_groups(options.groups), what=data, lenient=True)
     held = len(np.unique(found._labels()))
     if held < 2:
         raise BadData(f"subset:{data}: images of {held} of the {len(found.classes)} classes; two are needed")
-    return found.limited(per_class=per_class, count=count, seed=seed)
+    return found.limited(per_class=options.per_class, count=options.count, seed=options.seed)
 
 
 def _text(values: Iterable[str], what: str) -> pa.Array:

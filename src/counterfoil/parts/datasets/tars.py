@@ -45,9 +45,16 @@ class Shards:
         return images.read(_content(self.paths[shard], (offset, length)), size, name=sample.source)
 
 
-def webdataset(
-    pattern: str, *, image: str | None = None, label: str | None = None, classes: str | Sequence[str] | None = None
-) -> ImageSet:
+@dataclass(frozen=True)
+class TarOptions:
+    """The endings of images and labels, and what the numbers mean."""
+
+    image: str | None = None
+    label: str | None = None
+    classes: str | Sequence[str] | None = None
+
+
+def webdataset(pattern: str, options: TarOptions) -> ImageSet:
     """Images in WebDataset tar files: webdataset:photos-{000..012}.tar.
 
     A sample is the files of one name; `image` is the ending of its image, if it has several, and `label` that of its
@@ -62,10 +69,10 @@ def webdataset(
     for number, path in enumerate(paths):
         for name, files in _samples(path):
             ids.append(f"{path.stem}/{name}")
-            places.append(":".join(map(str, (number, *_image(files, image, path, name)))))
-            written.append(_label(files, label, path, name))
+            places.append(":".join(map(str, (number, *_image(files, options.image, path, name)))))
+            written.append(_label(files, options.label, path, name))
     what = str(paths[0])
-    found = labels.resolve_labels(written, classes, what=what, folder=paths[0].parent)
+    found = labels.resolve_labels(written, options.classes, what=what, folder=paths[0].parent)
     if len(set(ids)) < len(ids):
         ((twice, _),) = Counter(ids).most_common(1)
         raise BadData(f"{what}: the sample {twice!r} occurs twice; give shards and samples names of their own")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,7 +15,17 @@ from counterfoil.parts.models.preprocessing import Preprocessing
 from counterfoil.parts.models.programs import ScriptRunner
 
 
-def load(path: str, *, size: int = 299, scale: float = 255.0, shift: float = 0.0, sha256: str | None = None) -> ScriptFeatures:
+@dataclass(frozen=True)
+class FeatureOptions:
+    """The side of the images a program gets, the range of their values, and the hash of the file."""
+
+    size: int = 299
+    scale: float = 255.0
+    shift: float = 0.0
+    sha256: str | None = None
+
+
+def load(path: str, options: FeatureOptions) -> ScriptFeatures:
     """Features of a TorchScript program: torchscript:inception.pt.
 
     It gets pictures of side `size`, values from `shift` to `shift` + `scale`; some exports of FID's Inception want 0 to 255,
@@ -22,8 +33,8 @@ def load(path: str, *, size: int = 299, scale: float = 255.0, shift: float = 0.0
 
     Such a file is a program; load only what you trust, and pin it with `sha256`.
     """
-    runner = ScriptRunner.open(path, sha256, what=f"torchscript:{path}")
-    return ScriptFeatures(runner, size=size, scale=scale, shift=shift, name=path)
+    runner = ScriptRunner.open(path, options.sha256, what=f"torchscript:{path}")
+    return ScriptFeatures(runner, options, name=path)
 
 
 class ScriptFeatures:
@@ -31,8 +42,9 @@ class ScriptFeatures:
 
     pairwise = False
 
-    def __init__(self, runner: ScriptRunner, *, size: int, scale: float, shift: float, name: str) -> None:
-        self._runner, self._size, self._scale, self._shift, self.name = runner, size, scale, shift, name
+    def __init__(self, runner: ScriptRunner, options: FeatureOptions, *, name: str) -> None:
+        self._runner, self.options, self.name = runner, options, name
+        size, scale, shift = options.size, options.scale, options.shift
         levels = f"the options: values from {shift:g} to {shift + scale:g}"
         self.preprocessing = Preprocessing(
             size=(size, size), resizing="squash", mean=(0, 0, 0), std=(1, 1, 1), sized_by="the options", normalised_by=levels
@@ -45,8 +57,8 @@ class ScriptFeatures:
 
     def embed_images(self, pictures: Tensor) -> Tensor:
         """Features of pictures.  # (N, 3, H, W) → (N, D)"""
-        resized = images.resize(pictures, (self._size, self._size), interpolation="bilinear")
-        return self._runner(resized * self._scale + self._shift).flatten(1)
+        resized = images.resize(pictures, (self.options.size, self.options.size), interpolation="bilinear")
+        return self._runner(resized * self.options.scale + self.options.shift).flatten(1)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Refused."""

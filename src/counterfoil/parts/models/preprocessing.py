@@ -5,6 +5,7 @@ Read from the image processors of transformers, and from the options and the dec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -20,6 +21,7 @@ from counterfoil.parts.contracts import Trait
 Resizing = Literal["shorter", "longer", "squash"]
 Layout = Literal["NCHW", "NHWC"]
 Channels = Literal["rgb", "bgr", "grey"]
+Crop = Literal["own", "none"]
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 ASSUMED = "assumed"
@@ -63,6 +65,19 @@ class Preprocessing:
         """Side of the pictures the model sees if they are square; None for any size, or another shape."""
         return self.size[0] if self.size is not None and self.size[0] == self.size[1] else None
 
+    def cropped(self, crop: Crop) -> Preprocessing:
+        """The same, or with `none` the whole image at the size the model sees: one of that size reaches it untouched."""
+        if crop == "own" or self.size is None:
+            return self
+        return replace(self, resize=self.size, resizing="squash", sized_by="the options")
+
+    def share_seen(self, height: int, width: int) -> float:
+        """The share of an image of this size that is left after the crop."""
+        if self.size is None:
+            return 1.0
+        resized = self._resized(height, width, self.resize or self.size)
+        return math.prod(min(1.0, seen / side) for seen, side in zip(self.size, resized, strict=True))
+
     def describe(self) -> list[Trait]:
         """The size and crop the model sees, mean and std, and who decided on them."""
         if self.size is None:
@@ -97,15 +112,39 @@ class Preprocessing:
 
     def _resize(self, images: Tensor, target: tuple[int, int]) -> Tensor:
         height, width = images.shape[-2:]
-        if self.resizing == "shorter" and target[0] == target[1]:
-            size: int | tuple[int, int] = target[0]
-        elif self.resizing == "squash":
-            size = target
-        else:
-            ratios = height / target[0], width / target[1]
-            ratio = max(ratios) if self.resizing == "longer" else min(ratios)
-            size = round(height / ratio), round(width / ratio)
+        size = self._resized(height, width, target)
         return pictures.resize(images, size, interpolation=self.interpolation, antialias=self.antialias)
+
+    def _resized(self, height: int, width: int, target: tuple[int, int]) -> tuple[int, int]:
+        """The size of an image before the crop."""
+        if self.resizing == "squash":
+            return target
+        if self.resizing == "shorter" and target[0] == target[1]:
+            return pictures.shorter_side(height, width, target[0])
+        ratios = height / target[0], width / target[1]
+        ratio = max(ratios) if self.resizing == "longer" else min(ratios)
+        return round(height / ratio), round(width / ratio)
+
+
+def share_seen(part: Any, height: int, width: int) -> float:
+    """The share of an image of this size that a model, an oracle or an encoder sees: less than 1 where it crops."""
+    while part is not None:
+        found = getattr(part, "preprocessing", None) or getattr(getattr(part, "inputs", None), "preprocessing", None)
+        if isinstance(found, Preprocessing):
+            return found.share_seen(height, width)
+        part = getattr(part, "model", None) or getattr(part, "encoder", None)
+    return 1.0
+
+
+@dataclass(frozen=True)
+class PublishedOptions:
+    """Which weights are loaded into a library's model, the names of its outputs, and whether its crop is taken."""
+
+    pretrained: bool = True
+    weights: str | None = None
+    sha256: str | None = None
+    classes: str | Sequence[str] | None = None
+    crop: Crop = "own"
 
 
 def square(

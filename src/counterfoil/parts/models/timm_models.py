@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import floor
 from pathlib import Path
 from typing import Any
@@ -14,40 +15,40 @@ from counterfoil.core.errors import BadPart, BadWeights, UnknownName, did_you_me
 from counterfoil.parts import hub, imagenet, labels
 from counterfoil.parts import weights as weight_files
 from counterfoil.parts.models.modules import ModuleModel
-from counterfoil.parts.models.preprocessing import Preprocessing, Resizing
+from counterfoil.parts.models.preprocessing import Preprocessing, PublishedOptions, Resizing
 
 _RESIZING: Mapping[str, Resizing] = {"center": "shorter", "squash": "squash", "border": "longer"}
 
 
-def timm_model(
-    name: str,
-    *,
-    pretrained: bool = True,
-    weights: str | None = None,
-    sha256: str | None = None,
-    classes: str | Sequence[str] | None = None,
-    in_chans: int | None = None,
-) -> ModuleModel:
+@dataclass(frozen=True)
+class TimmOptions(PublishedOptions):
+    """The options of `torchvision`, and the number of channels of the images."""
+
+    in_chans: int | None = None
+
+
+def timm_model(name: str, options: TimmOptions) -> ModuleModel:
     """A model from timm: timm:resnet50.a1_in1k, timm:FOLDER, or timm:ORGANISATION/NAME on the hub.
 
     A folder is in timm's own layout, config.json beside the weights. `weights` is a local file to load instead of the
     published ones, `sha256` the hash of whichever is loaded. `classes` are the names of the outputs, or a file with one per
-    line; with `weights`, or with `pretrained: false`, they also set how many outputs there are.
+    line; with `weights`, or with `pretrained: false`, they also set how many outputs there are. `crop: none` shows the model
+    the whole image instead of the crop that its evaluation transform takes.
     """
     import timm
 
-    source, given = _source(name), None if classes is None else labels.read_names(classes)
-    own = weights is not None or not pretrained
-    module = _create(source, pretrained=not own, num_classes=len(given) if given and own else None, in_chans=in_chans)
+    source, given = _source(name), None if options.classes is None else labels.read_names(options.classes)
+    weights, own = options.weights, options.weights is not None or not options.pretrained
+    module = _create(source, pretrained=not own, num_classes=len(given) if given and own else None, in_chans=options.in_chans)
     if weights is not None:
-        weight_files.load_into(module, weight_files.load_state(weights, sha256), what=weights)
-    elif sha256 is not None and pretrained:
-        weight_files.check_hash(_weight_file(module, source), sha256)
+        weight_files.load_into(module, weight_files.load_state(weights, options.sha256), what=weights)
+    elif options.sha256 is not None and not own:
+        weight_files.check_hash(_weight_file(module, source), options.sha256)
     names, aliases = _names(module, given, f"timm:{name}")
     return ModuleModel(
         module,
         names,
-        preprocessing=_preprocessing(module, f"timm:{name}"),
+        preprocessing=_preprocessing(module, f"timm:{name}").cropped(options.crop),
         aliases=aliases,
         origin={"library": f"timm {timm.__version__}", "source": source},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -15,40 +15,33 @@ from counterfoil.core.errors import BadPart, BadWeights, UnknownName, did_you_me
 from counterfoil.parts import labels
 from counterfoil.parts import weights as weight_files
 from counterfoil.parts.models.modules import ModuleModel
-from counterfoil.parts.models.preprocessing import Preprocessing
+from counterfoil.parts.models.preprocessing import Preprocessing, PublishedOptions
 
 _DENSENET = re.compile(r"^(.*denselayer\d+\.(?:norm|relu|conv))\.([12]\..*)$")  # names that torch no longer allows
 
 
-def torchvision_model(
-    name: str,
-    *,
-    pretrained: bool = True,
-    weights: str | None = None,
-    sha256: str | None = None,
-    classes: str | Sequence[str] | None = None,
-) -> ModuleModel:
+def torchvision_model(name: str, options: PublishedOptions) -> ModuleModel:
     """A model from torchvision: torchvision:resnet50, or torchvision:resnet50/IMAGENET1K_V1 for other weights.
 
     `weights` is a local file to load instead of the published ones, `sha256` the hash of whichever is loaded. `classes` are
     the names of the outputs, or a file with one per line; with `weights`, or with `pretrained: false`, they also set how many
-    outputs there are. Preprocessing is that of the published weights.
+    outputs there are. Preprocessing is that of the published weights; `crop: none` leaves their crop out.
     """
     import torchvision
 
     architecture, _, version = name.partition("/")
     builder, published = _find(architecture, version)
-    preprocessing = _preprocessing(published, f"torchvision:{name}")
+    preprocessing = _preprocessing(published, f"torchvision:{name}").cropped(options.crop)
     categories, aliases = labels.recognise(published.meta["categories"])
-    given = None if classes is None else labels.read_names(classes)
-    names = given or categories
-    if weights is None and pretrained:
+    given = None if options.classes is None else labels.read_names(options.classes)
+    names, weights = given or categories, options.weights
+    if weights is None and options.pretrained:
         labels.check_outputs(names, len(categories), f"torchvision:{name}")
-        module = _published(builder, published, sha256)
+        module = _published(builder, published, options.sha256)
     else:
         module = builder(num_classes=len(names), **_settings(architecture, published))
     if weights is not None:
-        state = weight_files.load_state(weights, sha256)
+        state = weight_files.load_state(weights, options.sha256)
         state = {_DENSENET.sub(r"\1\2", key): value for key, value in state.items()} if "densenet" in architecture else state
         weight_files.load_into(module, state, what=weights)
     return ModuleModel(

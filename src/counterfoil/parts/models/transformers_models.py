@@ -12,7 +12,7 @@ from counterfoil.parts import labels
 from counterfoil.parts.encoders import clip, openclip
 from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE
 from counterfoil.parts.models.modules import ModuleModel, ZeroShotModel, zero_shot
-from counterfoil.parts.models.preprocessing import from_processor
+from counterfoil.parts.models.preprocessing import Crop, from_processor
 from counterfoil.parts.pretrained import Pretrained
 
 _UNNAMED = re.compile(r"LABEL_\d+")  # what transformers calls classes nobody named
@@ -29,9 +29,10 @@ class OpenClipModelOptions:
 
 @dataclass(frozen=True)
 class HfModelOptions(OpenClipModelOptions):
-    """The options of `openclip`, and a branch, tag or commit of the repository."""
+    """The options of `openclip`, a branch, tag or commit of the repository, and whether a classifier's crop is taken."""
 
     revision: str | None = None
+    crop: Crop = "own"
 
 
 def hf_model(name: str, options: HfModelOptions) -> ModuleModel | ZeroShotModel:
@@ -39,8 +40,8 @@ def hf_model(name: str, options: HfModelOptions) -> ModuleModel | ZeroShotModel:
 
     Preprocessing is that of the image processor next to the weights, class names those of the configuration unless
     `classes` gives others: a list, a file with one per line, or `imagenet`. `templates` are the prompts of CLIP and SigLIP,
-    with `{class}` in them. `revision` is a branch, tag or commit, `sha256` the hash of the weights. Code that comes with a
-    model is never run.
+    with `{class}` in them. `crop: none` leaves a classifier's crop out. `revision` is a branch, tag or commit, `sha256` the
+    hash of the weights. Code that comes with a model is never run.
     """
     import transformers
 
@@ -57,7 +58,7 @@ def hf_model(name: str, options: HfModelOptions) -> ModuleModel | ZeroShotModel:
     return ModuleModel(
         module,
         names,
-        preprocessing=from_processor(processor, what=source.name),
+        preprocessing=from_processor(processor, what=source.name).cropped(options.crop),
         aliases=aliases,
         origin={"library": f"transformers {transformers.__version__}", "source": source.place},
     )
