@@ -13,8 +13,8 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -23,8 +23,7 @@ from torch import Tensor
 from torch.nn.grad import conv2d_input
 
 from counterfoil.engine.fast import Acceleration
-from counterfoil.parts.fast import codes, fused, layers
-from counterfoil.parts.fast import passes as plain
+from counterfoil.parts.fast import codes, layers, passes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter cannot multiply matrices in bfloat16
@@ -81,19 +80,19 @@ def normalising(images: int, width: int, side: int) -> list[Row]:
     gain = torch.ones(width, device=DEVICE)
     norm = layers.Norm(gain, gain, gain, 32, 1e-6)
     found = norm.coefficients(x, None)
-    lean, around = torch.zeros(images, 2, width, device=DEVICE), random(images, width, side, side)
+    correction, around = torch.zeros(images, 2, width, device=DEVICE), random(images, width, side, side)
     print(f"\n{(where := f'{width} channels, {side} × {side}')}, {images} images")
     return titled(
         where,
         [
             moved("copy", lambda: x.clone(), 2, x),
-            moved("moments", lambda: fused.moments(x), 1, x),
+            moved("moments", lambda: passes.moments(x), 1, x),
             moved("coefficients, moments included", lambda: norm.coefficients(x, None), 1, x),
-            moved("apply", lambda: fused.apply(x, found, silu=True), 2, x),
-            moved("join with moments", lambda: fused.join(x, gradient, gain), 3, x),
-            moved("slopes", lambda: fused.slopes(x, gradient, found, silu=True), 2, x),
-            moved("back", lambda: fused.back(x, gradient, found, lean, skip=None, silu=True), 3, x),
-            moved("back with skip", lambda: fused.back(x, gradient, found, lean, skip=around, silu=True), 4, x),
+            moved("apply", lambda: passes.apply(x, found, silu=True), 2, x),
+            moved("join with moments", lambda: passes.join(x, gradient, gain), 3, x),
+            moved("slopes", lambda: passes.gradient_sums(x, gradient, found, silu=True), 2, x),
+            moved("back", lambda: passes.back(x, gradient, found, correction, skip=None, silu=True), 3, x),
+            moved("back with skip", lambda: passes.back(x, gradient, found, correction, skip=around, silu=True), 4, x),
         ],
     )
 
@@ -125,7 +124,7 @@ def doubling(images: int, width: int, side: int) -> list[Row]:
     x, gradient = random(images, width, side, side), random(images, width, 2 * side, 2 * side)
     weight = random(width, width, 3, 3)
     turned = weight.transpose(0, 1).flip(2, 3).contiguous(memory_format=torch.channels_last)
-    whole = layers.doubled_weight(weight).contiguous(memory_format=torch.channels_last)
+    whole = layers.upsample_weight(weight).contiguous(memory_format=torch.channels_last)
     phases = random(4 * width, width, 2, 2)
     stacked = random(images, 4 * width, side + 1, side + 1)
     back_phases = random(width, 4 * width, 2, 2)
@@ -157,14 +156,14 @@ def ends(images: int, side: int) -> list[Row]:
     weight, bias = random(3, 128, 3, 3), torch.zeros(3, device=DEVICE)
     gradient = torch.randn(images, 3, side, side, device=DEVICE)
     print(f"\n{(where := 'the end of the decoder')}")
-    apart = lambda: F.conv2d(fused.apply(x, found, silu=True), weight, padding=1)  # noqa: E731
+    apart = lambda: F.conv2d(passes.apply(x, found, silu=True), weight, padding=1)  # noqa: E731
     return titled(
         where,
         [
             moved("normalise, then convolve", apart, 1, x),
-            moved("both by kernels", lambda: fused.ending(x, found, weight, bias), 1, x),
+            moved("both by kernels", lambda: passes.to_rgb(x, found, weight, bias), 1, x),
             moved("back, as a convolution", lambda: conv2d_input(x.shape, weight, gradient.to(HALF), padding=1), 1, x),
-            moved("back by a kernel and a product", lambda: fused.ending_back(gradient, weight), 1, x),
+            moved("back by a kernel and a product", lambda: passes.to_rgb_back(gradient, weight), 1, x),
         ],
     )
 
@@ -189,7 +188,7 @@ def other_codes(cells: Tensor, book: Tensor) -> int:
     return int((codes.nearest_codes(cells, book) != exact).sum())
 
 
-def agreement(ours: ModuleType = fused, theirs: ModuleType = plain) -> dict[tuple[torch.dtype, str], float]:
+def agreement() -> dict[tuple[torch.dtype, str], float]:
     """Relative differences of every pass, by number format."""
     found = {}
     for kind in NEAR:
@@ -197,25 +196,27 @@ def agreement(ours: ModuleType = fused, theirs: ModuleType = plain) -> dict[tupl
         x, gradient = (each.contiguous(memory_format=torch.channels_last) for each in (x + 5, gradient))
         gain, bias = torch.randn(2, 96, device=DEVICE)
         weight, slope = torch.randn(3, 96, 3, 3, device=DEVICE).to(kind), torch.randn(3, 3, 24, 20, device=DEVICE)
-        answers = [_answers(by, x, gradient, (gain, bias), (weight, slope)) for by in (ours, theirs)]
+        answers = []
+        for triton in (True, False):
+            with patch.object(passes, "by_triton", lambda x, triton=triton: triton):
+                answers.append(_answers(x, gradient, (gain, bias), (weight, slope)))
         for name, answer in answers[0].items():
             wanted = answers[1][name].float()
             found[kind, name] = float((answer.float() - wanted).norm() / wanted.norm())
     return found
 
 
-def _answers(
-    by: ModuleType, x: Tensor, gradient: Tensor, norm: tuple[Tensor, Tensor], end: tuple[Tensor, Tensor]
-) -> dict[str, Tensor]:
+def _answers(x: Tensor, gradient: Tensor, norm: tuple[Tensor, Tensor], end: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
     (gain, bias), (weight, slope), pixels = norm, end, x.shape[2] * x.shape[3]
-    found = by.coefficients(by.moments(x), gain, bias, bias, pixels=pixels, groups=32, epsilon=1e-6)
-    lean = by.slope_coefficients(by.slopes(x, gradient, found, silu=True), gain, found, pixels=pixels, groups=32)
+    found = passes.coefficients(passes.moments(x), gain, bias, bias, pixels=pixels, groups=32, epsilon=1e-6)
+    sums = passes.gradient_sums(x, gradient, found, silu=True)
+    correction = passes.correction(sums, gain, found, pixels=pixels, groups=32)
     return {
-        "apply": by.apply(x, found, silu=True),
-        "back": by.back(x, gradient, found, lean, skip=x, silu=True),
-        "join": by.join(x, gradient, bias)[0],
-        "ending": by.ending(x, found, weight, bias[:3]),
-        "ending back": by.ending_back(slope, weight),
+        "apply": passes.apply(x, found, silu=True),
+        "back": passes.back(x, gradient, found, correction, skip=x, silu=True),
+        "join": passes.join(x, gradient, bias)[0],
+        "to_rgb": passes.to_rgb(x, found, weight, bias[:3]),
+        "to_rgb back": passes.to_rgb_back(slope, weight),
     }
 
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from counterfoil.core.spec import SearchSpec
+from counterfoil.engine.climb import Climb
 from counterfoil.engine.guidance import draw, draw_patch
 
 
@@ -158,3 +159,11 @@ def searched(plain: Plain, image: Tensor, label: int, seed: int, search: SearchS
         state, kept, steps, failed = proposal, picture, steps + 1, None
         losses.append(loss)
     return Outcome("budget" if steps == search.budget else "queries", steps, asked, losses, kept)
+
+
+def assert_agrees(climbed: Climb, outcome: Outcome, image: Tensor) -> None:
+    """Same ending, same steps, same losses, same final image."""
+    assert (climbed.ending, climbed.steps, climbed.queries) == (outcome.ending, outcome.steps, outcome.queries)
+    assert [look.loss for look in climbed.kept] == outcome.losses
+    if outcome.picture is not None:
+        assert torch.equal(image, outcome.picture)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import Namespace
 
 import pytest
-import torch
 from bench.agreement import apart
 from bench.precision import BF16, Outcome, agreement, compared, difference, intervals, numbers, too_far
 
@@ -58,20 +57,3 @@ def test_rows_after_every_block_are_of_all_images_so_far() -> None:
     for row in [*whole, *parts]:
         row.pop("seconds", None)
     assert parts[3:] == whole
-
-
-def test_kernels_are_compared_pass_by_pass() -> None:
-    pytest.importorskip("triton")
-    from types import SimpleNamespace
-
-    from bench import fmr_kernels
-    from counterfoil.parts.fast import passes as plain
-
-    passes = {name: getattr(plain, name) for name in ("moments", "coefficients", "slopes", "slope_coefficients", "apply", "back")}
-    passes |= {"join": plain.join, "ending": plain.ending, "ending_back": lambda *given: 2 * plain.ending_back(*given)}
-    torch.manual_seed(0)
-    found = fmr_kernels.agreement(SimpleNamespace(**passes), plain)  # type: ignore[arg-type]
-    assert {name for _, name in found} == {"apply", "back", "join", "ending", "ending back"}
-    assert {name: value for (_, name), value in found.items()} == {
-        "apply": 0, "back": 0, "join": 0, "ending": 0, "ending back": pytest.approx(1.0)
-    }  # fmt: skip

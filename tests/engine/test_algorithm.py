@@ -31,14 +31,6 @@ FAMILIES = {
 }
 
 
-def assert_agrees(climbed, outcome, picture) -> None:
-    """Same ending, same steps, same losses, same final picture."""
-    assert (climbed.ending, climbed.steps, climbed.queries) == (outcome.ending, outcome.steps, outcome.queries)
-    assert [look.loss for look in climbed.kept] == outcome.losses
-    if outcome.picture is not None:
-        assert torch.equal(picture, outcome.picture)
-
-
 @cache
 def trail(family: str, copies: int) -> dict[str, list[str]]:
     """The pictures each image would pass through if no oracle stopped it."""
@@ -65,8 +57,10 @@ def test_agrees_with_the_plain_algorithm_when_the_oracle_rejects_at_every_possib
     for job in jobs():
         plain = reference.Plain(TinyModel(), make(), CommandedOracle(rejected), COLUMNS, batch_size)
         done = found[job.image_id]
-        assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
-        assert_agrees(done.climbs[1], reference.random_steps(plain, job.image, job.label, job.seed, search), done.images[1])
+        reference.assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
+        reference.assert_agrees(
+            done.climbs[1], reference.random_steps(plain, job.image, job.label, job.seed, search), done.images[1]
+        )
         endings.add((done.climbs[0].ending, done.climbs[0].steps))
     assert {("unvalidated", 0), ("oracle", 0), ("oracle", 1), ("oracle", 2), ("oracle", 3), ("budget", 4)} <= endings
 
@@ -83,9 +77,9 @@ def test_a_control_at_matched_distance_goes_along_a_line_as_far_as_the_guided_cl
     for job in jobs():
         done = found[job.image_id]
         guided, control = done.climbs
-        assert_agrees(guided, reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
+        reference.assert_agrees(guided, reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
         distances = [each.distance for each in guided.kept]
-        assert_agrees(control, reference.random_line(plain, job.image, job.label, job.seed, distances), done.images[1])
+        reference.assert_agrees(control, reference.random_line(plain, job.image, job.label, job.seed, distances), done.images[1])
         assert control.steps <= guided.steps
         longest = max(longest, control.steps)
         if family == "latent":  # pixels are clamped to their range
@@ -110,8 +104,10 @@ def test_normalisations_agree_with_the_plain_algorithm(norm, unit):
     plain = reference.Plain(TinyModel(), generator, CommandedOracle(), COLUMNS, 8)
     for job in jobs():
         done = found[job.image_id]
-        assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
-        assert_agrees(done.climbs[1], reference.random_steps(plain, job.image, job.label, job.seed, search), done.images[1])
+        reference.assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
+        reference.assert_agrees(
+            done.climbs[1], reference.random_steps(plain, job.image, job.label, job.seed, search), done.images[1]
+        )
 
 
 @pytest.mark.parametrize("queries", [3, 12, None])
@@ -127,7 +123,7 @@ def test_black_boxes_are_searched_within_the_query_budget(queries, family):
         plain = reference.Plain(model, generator, CommandedOracle(), COLUMNS, 8)
         done = found[job.image_id].climbs[0]
         outcome = reference.searched(plain, job.image, job.label, job.seed, search, limit)
-        assert_agrees(done, outcome, found[job.image_id].images[0])
+        reference.assert_agrees(done, outcome, found[job.image_id].images[0])
         assert done.queries <= limit
         assert outcome.losses == sorted(outcome.losses)
 
@@ -185,7 +181,7 @@ def test_stop_when_fooled_keeps_the_first_fooling_picture():
     fooled = 0
     for job in jobs():
         done = found[job.image_id]
-        assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
+        reference.assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
         if done.climbs[0].ending == "fooled":
             fooled += 1
             assert not done.climbs[0].kept[-1].correct
@@ -238,4 +234,4 @@ def test_random_guidance_takes_the_steps_of_the_control_and_needs_no_other():
     for job in jobs():
         (only,), (picture,) = found[job.image_id].climbs, found[job.image_id].images
         assert only.arm == "guided"
-        assert_agrees(only, reference.random_steps(plain, job.image, job.label, job.seed, search), picture)
+        reference.assert_agrees(only, reference.random_steps(plain, job.image, job.label, job.seed, search), picture)

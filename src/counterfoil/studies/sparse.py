@@ -20,15 +20,13 @@ from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec, default_folder
 from counterfoil.engine.device import synchronize
 from counterfoil.engine.scheduler import Engine, Job, SearchResult
-from counterfoil.parts.generators.sparse import SparseGenerator
-from counterfoil.parts.generators.sparse import mask as masks
+from counterfoil.parts.generators.masked import Mask, MaskedGenerator, save_mask
 from counterfoil.protocols.fmr.climbing import ClimbingSpace
 from counterfoil.protocols.fmr.results import Outcomes, read_outcomes, scores
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, difference, within, world
 from counterfoil.studies.runs import Runs
-from counterfoil.studies.sparse_fit.cells import CellSettings, fit_cells
-from counterfoil.studies.sparse_fit.fit import Fitted, Settings, fit
-from counterfoil.studies.sparse_fit.latents import labelled, pairs
+from counterfoil.studies.sparse_fit import CellSettings, Fitted, Settings, fit, fit_cells
+from counterfoil.studies.sparse_latents import labelled, pairs
 
 Question = Literal["class", "perturbed"]
 """`class`: which cells tell the classes apart. `perturbed`, the paper's: which dimensions tell made latents from source ones."""
@@ -78,7 +76,7 @@ def _fitted(runs: Runs, model: PartSpec) -> tuple[Fitted, Path]:
         assembly = ClimbingSpace.of(spec)
         fitted = _by_class(runs, assembly, watch) if question == "class" else _by_change(runs, assembly, watch)
     # Named by what it keeps: runs are found again by their specification, and that names the mask by its file.
-    return fitted, masks.save(fitted.mask, runs.folder / "masks" / f"{default_folder(spec).name}-{fitted.mask.sha256[:8]}")
+    return fitted, save_mask(fitted.mask, runs.folder / "masks" / f"{default_folder(spec).name}-{fitted.mask.sha256[:8]}")
 
 
 def _by_class(runs: Runs, assembly: ClimbingSpace, watch: Callable[[int], None]) -> Fitted:
@@ -114,7 +112,7 @@ def _costs(runs: Runs, model: PartSpec, file: Path) -> tuple[str, dict[str, Esti
     whole = ClimbingSpace.of(runs.spec(model, images=count))
     masked = ClimbingSpace.of(runs.spec(model, images=count, search={"mask": str(file)}))
     generator = masked.generator
-    assert isinstance(generator, SparseGenerator)
+    assert isinstance(generator, MaskedGenerator)
     jobs = list(whole.jobs(iter(whole.dataset), lambda sample, problem: None))
     engines = (whole.new_engine(), masked.new_engine(keep_places=True))
     seconds, results = time_in_turn(engines, jobs, rounds=_ROUNDS_ON_A_GPU if on_gpu else _ROUNDS)
@@ -149,7 +147,7 @@ def time_in_turn(
 
 
 @torch.no_grad()
-def _psnr(generator: SparseGenerator, result: SearchResult, device: str) -> NDArray[np.float64]:
+def _psnr(generator: MaskedGenerator, result: SearchResult, device: str) -> NDArray[np.float64]:
     """How like the masked search's image is to what the whole decoder makes of the same place, in decibels.  # (1,)"""
     job = result.job
     label, seed = torch.tensor([[job.label], [job.seed]], device=device)
@@ -178,7 +176,7 @@ def _row(model: str, which: str, outcomes: Outcomes, *, seed: int) -> StudyRow:
     return StudyRow((model, which), {name: found[name] for name in _SHOWN if name in found})
 
 
-def _exact(mask: masks.Mask) -> Estimate:
+def _exact(mask: Mask) -> Estimate:
     return Estimate(mask.sparsity, mask.sparsity, mask.sparsity, mask.kept.numel(), "counted, so the interval has no width")
 
 

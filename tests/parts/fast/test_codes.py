@@ -60,7 +60,7 @@ def test_equal_codes_are_told_from_codes_of_the_same_hash() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="TF32 is a GPU's")
 def test_codes_are_compared_in_float32_where_triton_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("counterfoil.parts.fast.codes.has_triton", lambda device: False)
+    monkeypatch.setattr("counterfoil.parts.fast.codes.by_triton", lambda x: False)
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
     chance = torch.Generator().manual_seed(1)
     cells, book = torch.randn(4096, 256, generator=chance), torch.randn(4096, 256, generator=chance)

@@ -1,4 +1,4 @@
-"""Whether Triton's kernels are used: tried out once a device, and told of once where they do not run."""
+"""Triton's kernels on a CPU by its interpreter, and when they are used: tried out once per device, with one warning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,20 +15,29 @@ from counterfoil.parts.fast import passes
 
 pytestmark = pytest.mark.rounding
 
-CARD = torch.device("cuda", 0)
+GPU = torch.device("cuda", 0)
 
 
-@pytest.fixture(autouse=True)
-def untried() -> Iterator[None]:
-    passes._tried.cache_clear()
-    yield
-    passes._tried.cache_clear()
+CHECKS = Path(__file__).parent / "interpreted_passes.py"
 
 
-class OnCard:
+def test_kernels_and_plain_pytorch_agree_with_the_library() -> None:
+    pytest.importorskip("triton")
+    command = [sys.executable, "-m", "pytest", str(CHECKS), "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    asked = subprocess.run(
+        command, cwd=CHECKS.parents[3], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert asked.returncode == 0, asked.stdout[-3000:] + asked.stderr[-1000:]
+
+
+class OnGpu:
     """As much of an activation as is asked for."""
 
-    is_cuda, device = True, CARD
+    is_cuda = True
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
 
 
 @pytest.fixture
@@ -36,8 +45,9 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     """The devices that the trial was made on; it has an answer for each, or raises it."""
     pytest.importorskip("triton")
     made: list[torch.device] = []
+    monkeypatch.setattr(passes, "known_devices", {})
 
-    def agree(fused: object, device: torch.device) -> bool:
+    def agree(device: torch.device) -> bool:
         made.append(device)
         if device.index == 1:
             raise RuntimeError("Failed to find C compiler.\nPlease specify via CC")
@@ -45,14 +55,14 @@ def trials(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
             raise torch.OutOfMemoryError("full")
         return device.index == 0
 
-    monkeypatch.setattr(passes, "_agree", agree)
+    monkeypatch.setattr(passes, "passes_agree", agree)
     return made
 
 
 def test_kernels_are_used_where_the_trial_succeeds_and_it_is_made_once(trials: list[torch.device]) -> None:
-    assert passes.passes(OnCard()).__name__.endswith("fused")  # type: ignore[arg-type]
-    assert passes.has_triton(CARD)
-    assert trials == [CARD]
+    assert passes.by_triton(OnGpu(GPU))  # type: ignore[arg-type]
+    assert passes.has_triton(GPU)
+    assert trials == [GPU]
 
 
 @pytest.mark.parametrize(("before", "then"), [(None, "1"), ("0", "0")])
@@ -62,14 +72,14 @@ def test_products_and_sums_are_fused_unless_somebody_said_otherwise(
     monkeypatch.setenv(passes.FUSION, before or "")
     if before is None:
         monkeypatch.delenv(passes.FUSION)
-    assert passes.has_triton(CARD)
+    assert passes.has_triton(GPU)
     assert os.environ[passes.FUSION] == then
 
 
 def test_a_device_without_a_number_is_the_current_one(trials: list[torch.device], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    assert passes.has_triton(torch.device("cuda")) and passes.has_triton(CARD)
-    assert trials == [CARD]
+    assert passes.has_triton(torch.device("cuda")) and passes.has_triton(GPU)
+    assert trials == [GPU]
 
 
 @pytest.mark.parametrize(
@@ -78,13 +88,11 @@ def test_a_device_without_a_number_is_the_current_one(trials: list[torch.device]
 def test_where_they_do_not_run_plain_ones_stand_in_and_the_log_says_so_once(
     trials: list[torch.device], caplog: pytest.LogCaptureFixture, index: int, why: str
 ) -> None:
-    class There(OnCard):
-        device = torch.device("cuda", index)
-
+    device = torch.device("cuda", index)
     with caplog.at_level(logging.WARNING):
-        assert passes.passes(There()) is passes  # type: ignore[arg-type]
-        assert passes.passes(There()) is passes  # type: ignore[arg-type]
-    assert trials == [There.device]
+        for _ in range(2):
+            assert not passes.by_triton(OnGpu(device))  # type: ignore[arg-type]
+    assert trials == [device]
     assert [record.message for record in caplog.records] == [f"Triton kernels unavailable on cuda:{index}, using PyTorch: {why}"]
 
 
@@ -96,26 +104,17 @@ def test_a_trial_for_which_there_is_no_memory_says_nothing_of_kernels(trials: li
 
 
 def test_without_the_package_nothing_is_tried(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(passes, "known_devices", {})
     monkeypatch.setattr(passes, "find_spec", lambda name: None)
     with caplog.at_level(logging.WARNING):
-        assert not passes.has_triton(CARD)
+        assert not passes.has_triton(GPU)
     assert caplog.records[0].message.endswith("Triton is not installed")
 
 
 def test_a_compiler_takes_the_answer_as_it_is(trials: list[torch.device]) -> None:
     def work(x: torch.Tensor) -> torch.Tensor:
-        return x + 1 if passes.has_triton(CARD) else x
+        return x + 1 if passes.has_triton(GPU) else x
 
     compiled = torch.compile(work, backend="eager", fullgraph=True)
     assert float(compiled(torch.zeros(()))) == 1
-    assert trials == [CARD]
-
-
-def test_the_trial_gives_what_it_should() -> None:
-    pytest.importorskip("triton")
-    check = "import torch; from counterfoil.parts.fast import fused, passes; assert passes._agree(fused, torch.device('cpu'))"
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    asked = subprocess.run(
-        [sys.executable, "-c", check], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert asked.returncode == 0, asked.stderr[-2000:]
+    assert trials == [GPU]

@@ -1,7 +1,7 @@
-"""Decoders and encoders built anew from fast layers, with the weights of the ones they were read from.
+"""Decoders and encoders of diffusers' autoencoders, read module by module and built again from fast layers with their weights.
 
-A decoder computes in the dtype that is asked for. An encoder computes in float32 throughout, as the codes a climb starts with
-depend on the last digits.
+One with anything in it that is not known here is not built, and runs as it is. A decoder computes in the dtype that is asked
+for. An encoder computes in float32 throughout, as the codes a climb starts with depend on the last digits.
 """
 
 from __future__ import annotations
@@ -13,40 +13,33 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from counterfoil.parts.fast import layers, plans
-
-
-@dataclass(frozen=True)
-class FirstConv:
-    """A convolution at the coarsest side, small enough to be left to the library."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, self.bias, padding=self.weight.shape[2] // 2)
+from counterfoil.parts.fast import layers
 
 
 @dataclass(frozen=True)
 class FastDecoder:
-    """Pictures of codes, in about [-1, 1], differentiable in the codes; computes in `kind`, takes and gives float32."""
+    """Images of codes, in about [-1, 1], differentiable in the codes; computes in `dtype`, takes and gives float32."""
 
-    first: tuple[FirstConv, ...]
+    first: tuple[tuple[Tensor, Tensor], ...]  # weights and biases of convolutions at the coarsest side, left to the library
     stages: tuple[layers.Stage, ...]
-    end: layers.End
-    kind: torch.dtype
+    to_rgb: layers.ToRgb
+    dtype: torch.dtype
 
     def __call__(self, codes: Tensor) -> Tensor:
         with torch.autocast(codes.device.type, enabled=False):
-            x = codes.to(self.kind, memory_format=torch.channels_last)
-            for conv in self.first:
-                x = conv(x)
-            return self.end(*layers.run(self.stages, x))
+            return self.to_rgb(*layers.run(self.stages, self.begin(codes)), layers.WHOLE)
+
+    def begin(self, codes: Tensor) -> Tensor:
+        """The codes through the first convolutions."""
+        x = codes.to(self.dtype, memory_format=torch.channels_last)
+        for weight, bias in self.first:
+            x = F.conv2d(x, weight, bias, padding=weight.shape[2] // 2)
+        return x
 
 
 @dataclass(frozen=True)
 class FastEncoder:
-    """Latents of pictures in [-1, 1], before quantisation."""
+    """Latents of images in [-1, 1], before quantisation."""
 
     first: Tensor  # (C, 3, 3, 3)
     stages: tuple[layers.Stage, ...]
@@ -62,87 +55,175 @@ class FastEncoder:
             return F.conv2d(x, *self.to_latents).contiguous()
 
 
-def build_decoder(network: Any, kind: torch.dtype) -> FastDecoder | None:
+class _Unknown(Exception):
+    """A module that has no faster layer."""
+
+
+def build_decoder(network: Any, dtype: torch.dtype) -> FastDecoder | None:
     """The fast decoder of a network; None where it has layers that are not known."""
-    plan = plans.plan(network)
-    if plan is None:
+    if not (hasattr(getattr(network, "decoder", None), "up_blocks") and hasattr(network, "post_quant_conv")):
         return None
-    builder = Builder(kind, torch.zeros(plan.first[-1].out_channels, device=plan.last.weight.device))
-    first = tuple(FirstConv(builder.weights(each.weight), builder.weights(bias_of(each))) for each in plan.first)
-    stages = tuple(builder.stage(each) for each in plan.stages)
-    end = layers.End(builder.norm(plan.norm, builder.before), builder.weights(plan.last.weight), bias_of(plan.last))
-    return FastDecoder(first, stages, end, kind)
+    decoder = network.decoder
+    try:
+        first = [] if network.post_quant_conv is None else [_plain(network.post_quant_conv, side=1)]
+        first.append(_plain(decoder.conv_in))
+        builder = _Builder(dtype, torch.zeros(first[-1].out_channels, device=first[-1].weight.device))
+        stages = builder.middle(decoder.mid_block)
+        for level in decoder.up_blocks:
+            stages += builder.level(level, "UpDecoderBlock2D")
+            stages += [builder.upsample(each) for each in level.upsamplers or ()]
+        norm, last = builder.end(decoder)
+    except _Unknown:
+        return None
+    if last.out_channels != 3:
+        return None
+    convolutions = tuple((builder.weights(each.weight), builder.weights(_bias(each))) for each in first)
+    return FastDecoder(convolutions, tuple(stages), layers.ToRgb(norm, builder.weights(last.weight), _bias(last)), dtype)
 
 
 def build_encoder(network: Any) -> FastEncoder | None:
     """The fast encoder of a network; None where it has layers that are not known."""
-    plan = plans.encoder_plan(network)
-    if plan is None:
+    if not hasattr(getattr(network, "encoder", None), "down_blocks") or getattr(network, "quant_conv", None) is None:
         return None
-    builder = Builder(torch.float32, bias_of(plan.first[0]))  # the first convolution's bias is added where it is read
-    stages = tuple(builder.stage(each) for each in plan.stages)
-    last, to_latents = ((builder.weights(each.weight), bias_of(each)) for each in (plan.last, network.quant_conv))
-    return FastEncoder(builder.weights(plan.first[0].weight), stages, builder.norm(plan.norm, builder.before), last, to_latents)
+    encoder, stages = network.encoder, []
+    try:
+        first = _plain(encoder.conv_in)
+        builder = _Builder(torch.float32, _bias(first))  # the first convolution's bias is added where it is read
+        for level in encoder.down_blocks:
+            stages += builder.level(level, "DownEncoderBlock2D")
+            stages += [builder.downsample(each) for each in level.downsamplers or ()]
+        stages += builder.middle(encoder.mid_block)
+        norm, out = builder.end(encoder)
+    except _Unknown:
+        return None
+    last, to_latents = ((builder.weights(each.weight), _bias(each)) for each in (out, network.quant_conv))
+    return FastEncoder(builder.weights(first.weight), tuple(stages), norm, last, to_latents)
 
 
-class Builder:
-    """Turns modules into layers that compute in `kind`, carrying along the bias that is still to be added (`before`)."""
+class _Builder:
+    """Turns modules into layers that compute in `dtype`, carrying along the bias that is still to be added (`pending`)."""
 
-    def __init__(self, kind: torch.dtype, before: Tensor) -> None:
-        self.kind, self.before = kind, before
+    def __init__(self, dtype: torch.dtype, pending: Tensor) -> None:
+        self.dtype, self.pending = dtype, pending
 
-    def stage(self, plan: plans.StagePlan) -> layers.Stage:
-        """The next stage."""
-        if isinstance(plan, plans.ResidualPlan):
-            return self._residual(plan)
-        if isinstance(plan, plans.AttentionPlan):
-            return self._attention(plan)
-        self.before = bias_of(plan.conv)
-        if isinstance(plan, plans.HalvePlan):
-            return layers.Halve(self.weights(plan.conv.weight))
-        return layers.Double(self.weights(layers.doubled_weight(plan.conv.weight.detach().float())))
+    def middle(self, middle: Any) -> list[layers.Stage]:
+        """The blocks at the coarsest side."""
+        stages: list[layers.Stage] = [self.residual(middle.resnets[0])]
+        for attention, block in zip(middle.attentions, middle.resnets[1:], strict=True):
+            stages += [] if attention is None else [self.attention(attention)]
+            stages.append(self.residual(block))
+        return stages
 
-    def norm(self, module: nn.GroupNorm, before: Tensor) -> layers.Norm:
-        """A normalisation of what comes in plus `before`."""
-        gain, bias = (each.detach().float().contiguous() for each in (module.weight, module.bias))
-        return layers.Norm(gain, bias, before, module.num_groups, module.eps)
+    def level(self, level: Any, name: str) -> list[layers.Stage]:
+        """The blocks at one resolution, each followed by attention where there is any."""
+        if type(level).__name__ == name:
+            return [self.residual(block) for block in level.resnets]
+        _check(type(level).__name__ == f"Attn{name}")
+        pairs = zip(level.resnets, level.attentions, strict=True)
+        return [stage for block, attention in pairs for stage in (self.residual(block), self.attention(attention))]
 
-    def conv(self, weight: Tensor) -> layers.Conv:
-        """A convolution without its bias."""
-        return layers.Conv(self.weights(weight))
+    def residual(self, block: Any) -> layers.Residual:
+        """A residual block."""
+        _check(
+            type(block).__name__ == "ResnetBlock2D"
+            and type(block.nonlinearity) is nn.SiLU
+            and block.time_emb_proj is None
+            and block.time_embedding_norm in ("default", "group")  # without an embedding both come to nothing
+            and block.upsample is None
+            and block.downsample is None
+            and block.output_scale_factor == 1
+        )
+        conv1, conv2 = (_plain(each) for each in (block.conv1, block.conv2))
+        norm1, norm2 = self._norm(block.norm1, self.pending), self._norm(block.norm2, _bias(conv1))
+        shortcut, around = None, self.pending
+        if block.conv_shortcut is not None:
+            matrix = _matrix(_plain(block.conv_shortcut, side=1))
+            shortcut, around = layers.Pointwise(self.weights(matrix)), matrix @ self.pending + _bias(block.conv_shortcut)
+        added = around + _bias(conv2)
+        self.pending = torch.zeros_like(added)
+        convolutions = [layers.Conv(self.weights(each.weight)) for each in (conv1, conv2)]
+        return layers.Residual(norm1, convolutions[0], norm2, convolutions[1], shortcut, added)
+
+    def attention(self, block: Any) -> layers.Attention:
+        """Attention; projections are linear layers or 1×1 convolutions."""
+        _check(
+            type(block).__name__ == "Attention"
+            and block.heads == 1
+            and block.spatial_norm is None
+            and block.norm_q is None
+            and block.norm_k is None
+            and block.residual_connection
+            and block.rescale_output_factor == 1
+            and type(block.processor).__name__ in ("AttnProcessor", "AttnProcessor2_0")
+            and not bool(self.pending.any())  # it would have to be added first
+        )
+        inward, outward = (block.to_q, block.to_k, block.to_v), block.to_out[0]
+        matrices = [_matrix(each) for each in inward]
+        return layers.Attention(
+            norm=self._norm(block.group_norm, self.pending),
+            inward=self.weights(torch.cat(matrices)),
+            inward_bias=self.weights(torch.cat([_bias(each) for each in inward])),
+            outward=self.weights(_matrix(outward)),
+            outward_bias=_bias(outward),
+            scale=matrices[0].shape[0] ** -0.5,
+        )
+
+    def upsample(self, block: Any) -> layers.Upsample:
+        """The convolution after every pixel was repeated four times."""
+        _check(type(block).__name__ == "Upsample2D" and not block.use_conv_transpose and block.norm is None and block.interpolate)
+        conv = _plain(getattr(block, "conv", None))
+        self.pending = _bias(conv)
+        weight = conv.weight.detach()
+        return layers.Upsample(self.weights(layers.upsample_weight(weight.float())), weight)
+
+    def downsample(self, block: Any) -> layers.Downsample:
+        """The convolution of stride two, padded on the right and below."""
+        _check(type(block).__name__ == "Downsample2D" and block.norm is None and block.padding == 0)
+        conv = _plain(getattr(block, "conv", None), stride=2, padding=0)
+        self.pending = _bias(conv)
+        return layers.Downsample(self.weights(conv.weight))
+
+    def end(self, coder: Any) -> tuple[layers.Norm, nn.Conv2d]:
+        """The last normalisation and convolution."""
+        _check(type(coder.conv_act) is nn.SiLU)
+        return self._norm(coder.conv_norm_out, self.pending), _plain(coder.conv_out)
 
     def weights(self, tensor: Tensor) -> Tensor:
         """Weights as the layers want them."""
         layout = torch.channels_last if tensor.dim() == 4 else torch.contiguous_format
-        return tensor.detach().to(self.kind).contiguous(memory_format=layout)
+        return tensor.detach().to(self.dtype).contiguous(memory_format=layout)
 
-    def _residual(self, plan: plans.ResidualPlan) -> layers.Residual:
-        norm1, norm2 = self.norm(plan.norm1, self.before), self.norm(plan.norm2, bias_of(plan.conv1))
-        shortcut, around = None, self.before
-        if plan.shortcut is not None:
-            matrix = plan.shortcut.weight.detach().float()[:, :, 0, 0]
-            shortcut, around = layers.Pointwise(self.weights(matrix)), matrix @ self.before + bias_of(plan.shortcut)
-        added = around + bias_of(plan.conv2)
-        self.before = torch.zeros_like(added)
-        return layers.Residual(norm1, self.conv(plan.conv1.weight), norm2, self.conv(plan.conv2.weight), shortcut, added)
-
-    def _attention(self, plan: plans.AttentionPlan) -> layers.Attention:
-        matrices = [_matrix(each) for each in plan.inward]
-        return layers.Attention(
-            norm=self.norm(plan.norm, self.before),
-            inward=self.weights(torch.cat(matrices)),
-            inward_bias=self.weights(torch.cat([_offset(each) for each in plan.inward])),
-            outward=self.weights(_matrix(plan.outward)),
-            outward_bias=_offset(plan.outward),
-            scale=matrices[0].shape[0] ** -0.5,
-        )
+    def _norm(self, module: Any, pending: Tensor) -> layers.Norm:
+        _check(type(module) is nn.GroupNorm and module.affine)
+        return norm_of(module, pending)
 
 
-def bias_of(module: nn.Module) -> Tensor:
-    """A layer's bias in float32."""
-    bias = module.bias
-    assert isinstance(bias, Tensor)
-    return bias.detach().float().contiguous()
+def norm_of(module: nn.GroupNorm, pending: Tensor | None = None) -> layers.Norm:
+    """A normalisation of what comes in plus `pending`."""
+    gain, bias = (each.detach().float().contiguous() for each in (module.weight, module.bias))
+    return layers.Norm(gain, bias, torch.zeros_like(bias) if pending is None else pending, module.num_groups, module.eps)
+
+
+def _check(known: bool) -> None:
+    if not known:
+        raise _Unknown
+
+
+def _plain(module: Any, *, side: int = 3, stride: int = 1, padding: int | None = None) -> nn.Conv2d:
+    """The module, if it is a plain convolution; by default one that keeps the size of its input."""
+    around = side // 2 if padding is None else padding
+    _check(
+        type(module) is nn.Conv2d
+        and module.kernel_size == (side, side)
+        and module.padding == (around, around)
+        and module.stride == (stride, stride)
+        and module.dilation == (1, 1)
+        and module.groups == 1
+        and module.bias is not None
+        and module.padding_mode == "zeros"
+    )
+    found: nn.Conv2d = module
+    return found
 
 
 def _matrix(module: nn.Module) -> Tensor:
@@ -152,5 +233,9 @@ def _matrix(module: nn.Module) -> Tensor:
     return weight.detach().float().flatten(1)
 
 
-def _offset(module: nn.Module) -> Tensor:
-    return torch.zeros(len(_matrix(module)), device=_matrix(module).device) if module.bias is None else bias_of(module)
+def _bias(module: nn.Module) -> Tensor:
+    """A layer's bias in float32, zeros where it has none."""
+    if module.bias is None:
+        return torch.zeros(len(_matrix(module)), device=_matrix(module).device)
+    assert isinstance(module.bias, Tensor)
+    return module.bias.detach().float().contiguous()

@@ -1,6 +1,6 @@
-"""Triton kernels for group normalisation and SiLU on channels-last activations: every pass over them counts.
+"""Triton kernels: group normalisation and SiLU on channels-last activations, the end of a decoder, gates, edges, nearest codes.
 
-An activation is seen as (images, pixels, channels). A normalisation comes down to four numbers an image and channel, its
+An activation is seen as (images, pixels, channels). A normalisation comes down to four numbers per image and channel, its
 coefficients: z = x · scale + shift is what the SiLU gets, and x · rate + offset is x normalised, before gain and bias. So a
 forward pass reads once for the moments and once to apply them, and a backward pass likewise. Sums go through partial sums of
 chunks of pixels, in a fixed order and in float32, never through atomics: results are the same every time.
@@ -10,6 +10,11 @@ made for many. Forward, an activation is read once, normalised and multiplied wi
 which gives 27 thin planes in float32; these are added up shifted. So the image is not rounded on the way, and the normalised
 activation never written. Backward, the 27 numbers of the image's gradient around each pixel are laid side by side; a product of
 matrices does the rest.
+
+Nearest codes are found without a table of distances. Tensor cores multiply float16, numbers of 11 digits. So a number becomes two
+of them, its rounded value and the rest, and a product of float32 three products of float16; the fourth, of the rests, is smaller
+than float32's own rounding. Float16 also has a small range, so every cell and every code is first scaled by a power of two, which
+changes no digit.
 """
 
 # ruff: noqa: N803, SIM108
@@ -22,124 +27,97 @@ import triton.language as tl
 
 
 @triton.jit
-def _store_moments(partials, pivot, once, twice, count, columns, C: tl.constexpr):
-    """A chunk's mean and squared deviations, from the sums of deviations from `pivot` and of their squares."""
-    tl.store(partials + columns, pivot + once / count, mask=columns < C)
-    tl.store(partials + C + columns, tl.maximum(twice - once * once / count, 0.0), mask=columns < C)
+def _load(at, inside, EVEN: tl.constexpr):
+    """Values in float32; zeros outside. `EVEN`: no tile hangs over."""
+    if EVEN:
+        values = tl.load(at)
+    else:
+        values = tl.load(at, mask=inside, other=0.0)
+    return values.to(tl.float32)
 
 
 @triton.jit
-def _before_silu(values, slope, scale, shift):
+def _store(at, values, inside, EVEN: tl.constexpr):
+    """Store values in the dtype of what they go to."""
+    if EVEN:
+        tl.store(at, values.to(at.dtype.element_ty))
+    else:
+        tl.store(at, values.to(at.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _before_silu(values, gradient, scale, shift):
     """The gradient before the SiLU from that after it.  # (R, C), (R, C), (C,), (C,) → (R, C)"""
     result = values * scale[None, :] + shift[None, :]
     share = tl.sigmoid(result)
-    return slope * share * (1.0 + result * (1.0 - share))
-
-
-@triton.jit
-def _store_slopes(coefficients, partials, once, along, columns, C: tl.constexpr):
-    """A chunk's sums of the gradient and of it times x normalised, from that and from it times x."""
-    rate = tl.load(coefficients + 2 * C + columns, mask=columns < C, other=0.0)
-    offset = tl.load(coefficients + 3 * C + columns, mask=columns < C, other=0.0)
-    tl.store(partials + columns, once, mask=columns < C)
-    tl.store(partials + C + columns, along * rate + once * offset, mask=columns < C)
+    return gradient * share * (1.0 + result * (1.0 - share))
 
 
 @triton.jit
 def moments_kernel(
-    x, partials, pixels, chunks, loops,
-    C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr, UNROLL: tl.constexpr,
+    kept, change, bias, out, partials, pixels, chunks, loops,
+    C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr, UNROLL: tl.constexpr, JOIN: tl.constexpr,
 ):  # fmt: skip
-    """Mean and squared deviations of every channel over a chunk of pixels.  # (N, P, C) → (N, chunks, 2, C)"""
+    """Mean and squared deviations of every channel over a chunk of pixels.  # (N, P, C) → (N, chunks, 2, C)
+
+    With `JOIN`, of kept + change + bias, which is stored on the way.  # (N, P, C) twice, (C,) → (N, P, C), (N, chunks, 2, C)
+    """
     program = tl.program_id(0)
     image, chunk = program // chunks, program % chunks
-    x += image.to(tl.int64) * pixels * C
+    base = image.to(tl.int64) * pixels * C
+    kept += base
+    change += base
+    out += base
     columns = tl.arange(0, COLUMNS)
     first = chunk * loops * UNROLL * ROWS
     rows = first + tl.arange(0, ROWS)
     at = rows[:, None] * C + columns[None, :]
     inside = (rows[:, None] < pixels) & (columns[None, :] < C)
-    if EVEN:
-        values = tl.load(x + at).to(tl.float32)
-    else:
-        values = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    values = _load(kept + at, inside, EVEN)
+    if JOIN:
+        values += _load(change + at, inside, EVEN)
     # Deviations are taken from the first rows' mean, so that a mean far from zero costs no digits.
     pivot = tl.sum(values, 0) / tl.minimum(pixels - first, ROWS)
+    if JOIN:
+        constant = tl.load(bias + columns, mask=columns < C, other=0.0)
+        pivot += constant
     once = tl.zeros((ROWS, COLUMNS), tl.float32)
     twice = tl.zeros((ROWS, COLUMNS), tl.float32)
     for _ in range(loops):
         for _ in tl.static_range(UNROLL):  # several loads on their way at a time, and sums that fit into registers
-            if EVEN:
-                apart = tl.load(x + at).to(tl.float32) - pivot[None, :]
-            else:
-                inside = (rows[:, None] < pixels) & (columns[None, :] < C)
-                apart = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - pivot[None, :]
+            inside = (rows[:, None] < pixels) & (columns[None, :] < C)
+            values = _load(kept + at, inside, EVEN)
+            if JOIN:
+                values += _load(change + at, inside, EVEN)
+                rounded = (values + constant[None, :]).to(out.dtype.element_ty)
+                _store(out + at, rounded, inside, EVEN)
+                values = rounded.to(tl.float32)
+            apart = values - pivot[None, :]
+            if not EVEN:
                 apart = tl.where(inside, apart, 0.0)
             once += apart
             twice += apart * apart
             rows += ROWS
             at += ROWS * C
     count = tl.minimum(pixels - first, loops * UNROLL * ROWS)
-    _store_moments(partials + program.to(tl.int64) * 2 * C, pivot, tl.sum(once, 0), tl.sum(twice, 0), count, columns, C)
-
-
-@triton.jit
-def join_kernel(
-    kept, change, bias, out, partials, pixels, chunks, loops,
-    C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr, UNROLL: tl.constexpr,
-):  # fmt: skip
-    """kept + change + bias, and the moments of the result on the way.  # (N, P, C) twice, (C,) → (N, P, C), (N, chunks, 2, C)"""
-    program = tl.program_id(0)
-    image, chunk = program // chunks, program % chunks
-    base = image.to(tl.int64) * pixels * C
-    columns = tl.arange(0, COLUMNS)
-    constant = tl.load(bias + columns, mask=columns < C, other=0.0)
-    first = chunk * loops * UNROLL * ROWS
-    rows = first + tl.arange(0, ROWS)
-    at = rows[:, None] * C + columns[None, :]
-    inside = (rows[:, None] < pixels) & (columns[None, :] < C)
-    if EVEN:
-        values = tl.load(kept + base + at).to(tl.float32) + tl.load(change + base + at).to(tl.float32)
-    else:
-        values = tl.load(kept + base + at, mask=inside, other=0.0).to(tl.float32)
-        values += tl.load(change + base + at, mask=inside, other=0.0).to(tl.float32)
-    pivot = tl.sum(values, 0) / tl.minimum(pixels - first, ROWS) + constant
-    once = tl.zeros((ROWS, COLUMNS), tl.float32)
-    twice = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for _ in range(loops):
-        for _ in tl.static_range(UNROLL):
-            if EVEN:
-                values = tl.load(kept + base + at).to(tl.float32) + tl.load(change + base + at).to(tl.float32)
-                rounded = (values + constant[None, :]).to(out.dtype.element_ty)
-                tl.store(out + base + at, rounded)
-                apart = rounded.to(tl.float32) - pivot[None, :]
-            else:
-                inside = (rows[:, None] < pixels) & (columns[None, :] < C)
-                values = tl.load(kept + base + at, mask=inside, other=0.0).to(tl.float32)
-                values += tl.load(change + base + at, mask=inside, other=0.0).to(tl.float32)
-                rounded = (values + constant[None, :]).to(out.dtype.element_ty)
-                tl.store(out + base + at, rounded, mask=inside)
-                apart = tl.where(inside, rounded.to(tl.float32) - pivot[None, :], 0.0)
-            once += apart
-            twice += apart * apart
-            rows += ROWS
-            at += ROWS * C
-    count = tl.minimum(pixels - first, loops * UNROLL * ROWS)
-    _store_moments(partials + program.to(tl.int64) * 2 * C, pivot, tl.sum(once, 0), tl.sum(twice, 0), count, columns, C)
+    total, squares = tl.sum(once, 0), tl.sum(twice, 0)
+    partials += program.to(tl.int64) * 2 * C
+    tl.store(partials + columns, pivot + total / count, mask=columns < C)
+    tl.store(partials + C + columns, tl.maximum(squares - total * total / count, 0.0), mask=columns < C)
 
 
 @triton.jit
 def coefficients_kernel(
-    partials, gain, bias, before, coefficients, pixels, chunks, size, epsilon,
+    partials, gain, bias, pending, coefficients, pixels, chunks, size, epsilon,
     C: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """From chunks' moments to an image's coefficients; `before` is a bias still to be added to x.  # → (N, 4, C)"""
+    """From chunks' moments to an image's coefficients; `pending` is a bias still to be added to x.  # → (N, 4, C)"""
     groups: tl.constexpr = C // WIDTH
     image, group = tl.program_id(0) // groups, tl.program_id(0) % groups
     lanes = tl.arange(0, LANES)
     columns = group * WIDTH + lanes
     real = lanes < WIDTH
-    constant = tl.load(before + columns, mask=real, other=0.0)
+    constant = tl.load(pending + columns, mask=real, other=0.0)
     partials += image.to(tl.int64) * chunks * 2 * C
     sums = tl.zeros((CHUNKS, LANES), tl.float32)
     for start in range(0, chunks, CHUNKS):
@@ -187,21 +165,14 @@ def apply_kernel(
     rows = chunk * ROWS + tl.arange(0, ROWS)
     at = rows[:, None] * C + columns[None, :]
     inside = (rows[:, None] < pixels) & real[None, :]
-    if EVEN:
-        values = tl.load(x + base + at).to(tl.float32)
-    else:
-        values = tl.load(x + base + at, mask=inside, other=0.0).to(tl.float32)
-    result = values * scale[None, :] + shift[None, :]
+    result = _load(x + base + at, inside, EVEN) * scale[None, :] + shift[None, :]
     if SILU:
         result = result * tl.sigmoid(result)
-    if EVEN:
-        tl.store(out + base + at, result.to(out.dtype.element_ty))
-    else:
-        tl.store(out + base + at, result.to(out.dtype.element_ty), mask=inside)
+    _store(out + base + at, result, inside, EVEN)
 
 
 @triton.jit
-def slopes_kernel(
+def gradient_sums_kernel(
     x, gradient, coefficients, partials, pixels, chunks, loops,
     C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr, SILU: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
@@ -220,28 +191,29 @@ def slopes_kernel(
     along = tl.zeros((ROWS, COLUMNS), tl.float32)
     for _ in range(loops):
         for _ in tl.static_range(UNROLL):
-            if EVEN:
-                values = tl.load(x + base + at).to(tl.float32)
-                slope = tl.load(gradient + base + at).to(tl.float32)
-            else:
-                inside = (rows[:, None] < pixels) & real[None, :]
-                values = tl.load(x + base + at, mask=inside, other=0.0).to(tl.float32)
-                slope = tl.load(gradient + base + at, mask=inside, other=0.0).to(tl.float32)
+            inside = (rows[:, None] < pixels) & real[None, :]
+            values = _load(x + base + at, inside, EVEN)
+            slope = _load(gradient + base + at, inside, EVEN)
             if SILU:
                 slope = _before_silu(values, slope, scale, shift)
             once += slope
             along += slope * values
             rows += ROWS
             at += ROWS * C
-    _store_slopes(coefficients, partials + program.to(tl.int64) * 2 * C, tl.sum(once, 0), tl.sum(along, 0), columns, C)
+    total, product = tl.sum(once, 0), tl.sum(along, 0)
+    rate = tl.load(coefficients + 2 * C + columns, mask=real, other=0.0)
+    offset = tl.load(coefficients + 3 * C + columns, mask=real, other=0.0)
+    partials += program.to(tl.int64) * 2 * C
+    tl.store(partials + columns, total, mask=real)
+    tl.store(partials + C + columns, product * rate + total * offset, mask=real)
 
 
 @triton.jit
-def slope_coefficients_kernel(
-    partials, gain, coefficients, slopes, pixels, chunks,
+def correction_kernel(
+    partials, gain, coefficients, correction, pixels, chunks,
     C: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """What the group's mean and spread take off the gradient: x · slopes[0] + slopes[1].  # → (N, 2, C)"""
+    """What the group's mean and spread take off the gradient: x · correction[0] + correction[1].  # → (N, 2, C)"""
     groups: tl.constexpr = C // WIDTH
     image, group = tl.program_id(0) // groups, tl.program_id(0) % groups
     lanes = tl.arange(0, LANES)
@@ -258,53 +230,43 @@ def slope_coefficients_kernel(
     count = pixels * 1.0 * WIDTH
     gains = tl.load(gain + columns, mask=real, other=0.0)
     mean = tl.sum(tl.sum(once, 0) * gains, 0) / count
-    lean = tl.sum(tl.sum(along, 0) * gains, 0) / count
+    tilt = tl.sum(tl.sum(along, 0) * gains, 0) / count
     coefficients += image.to(tl.int64) * 4 * C
     rate = tl.load(coefficients + 2 * C + columns, mask=real, other=0.0)
     offset = tl.load(coefficients + 3 * C + columns, mask=real, other=0.0)
-    slopes += image.to(tl.int64) * 2 * C
-    tl.store(slopes + columns, -rate * rate * lean, mask=real)
-    tl.store(slopes + C + columns, -rate * (mean + offset * lean), mask=real)
+    correction += image.to(tl.int64) * 2 * C
+    tl.store(correction + columns, -rate * rate * tilt, mask=real)
+    tl.store(correction + C + columns, -rate * (mean + offset * tilt), mask=real)
 
 
 @triton.jit
 def back_kernel(
-    x, gradient, coefficients, slopes, skip, out, pixels, chunks,
+    x, gradient, coefficients, correction, skip, out, pixels, chunks,
     C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr, SILU: tl.constexpr, SKIP: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of x, with that of the way around (`skip`) added.  # → (N, P, C)"""
+    """The gradient of x, with that of the shortcut (`skip`) added.  # → (N, P, C)"""
     program = tl.program_id(0)
     image, chunk = program // chunks, program % chunks
     base = image.to(tl.int64) * pixels * C
     columns = tl.arange(0, COLUMNS)
     real = columns < C
     coefficients += image * 4 * C
-    slopes += image * 2 * C
+    correction += image * 2 * C
     scale = tl.load(coefficients + columns, mask=real, other=0.0)
     shift = tl.load(coefficients + C + columns, mask=real, other=0.0)
-    lean = tl.load(slopes + columns, mask=real, other=0.0)
-    level = tl.load(slopes + C + columns, mask=real, other=0.0)
+    tilt = tl.load(correction + columns, mask=real, other=0.0)
+    level = tl.load(correction + C + columns, mask=real, other=0.0)
     rows = chunk * ROWS + tl.arange(0, ROWS)
     at = rows[:, None] * C + columns[None, :]
     inside = (rows[:, None] < pixels) & real[None, :]
-    if EVEN:
-        values = tl.load(x + base + at).to(tl.float32)
-        slope = tl.load(gradient + base + at).to(tl.float32)
-    else:
-        values = tl.load(x + base + at, mask=inside, other=0.0).to(tl.float32)
-        slope = tl.load(gradient + base + at, mask=inside, other=0.0).to(tl.float32)
+    values = _load(x + base + at, inside, EVEN)
+    slope = _load(gradient + base + at, inside, EVEN)
     if SILU:
         slope = _before_silu(values, slope, scale, shift)
-    total = slope * scale[None, :] + values * lean[None, :] + level[None, :]
+    total = slope * scale[None, :] + values * tilt[None, :] + level[None, :]
     if SKIP:
-        if EVEN:
-            total += tl.load(skip + base + at).to(tl.float32)
-        else:
-            total += tl.load(skip + base + at, mask=inside, other=0.0).to(tl.float32)
-    if EVEN:
-        tl.store(out + base + at, total.to(out.dtype.element_ty))
-    else:
-        tl.store(out + base + at, total.to(out.dtype.element_ty), mask=inside)
+        total += _load(skip + base + at, inside, EVEN)
+    _store(out + base + at, total, inside, EVEN)
 
 
 @triton.jit
@@ -324,10 +286,7 @@ def spread_kernel(
     rows = chunk * ROWS + tl.arange(0, ROWS)
     x += image.to(tl.int64) * pixels * C
     at = rows[:, None] * C + columns[None, :]
-    if EVEN:
-        values = tl.load(x + at).to(tl.float32)
-    else:
-        values = tl.load(x + at, mask=(rows[:, None] < pixels) & real[None, :], other=0.0).to(tl.float32)
+    values = _load(x + at, (rows[:, None] < pixels) & real[None, :], EVEN)
     result = values * scale[None, :] + shift[None, :]
     result = result * tl.sigmoid(result)
     product = tl.dot(result.to(factors.dtype), factors, input_precision="ieee")  # (ROWS, 32)
@@ -404,3 +363,80 @@ def edge_kernel(
     more = tl.load(edge + image * stride + which[:, None] * along + columns[None, :] * across, mask=inside, other=0.0)
     values = tl.load(at, mask=inside, other=0.0).to(tl.float32) + more.to(tl.float32)
     tl.store(at, values.to(x.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def split_kernel(vectors, halves, scales, lengths, count, D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """Rounded vectors and their rests, their scales and squared lengths.  # (M, D) → (2, M, D) float16, (M,), (M,)"""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    along = tl.arange(0, WIDTH)
+    inside = (rows[:, None] < count) & (along[None, :] < D)
+    places = rows[:, None] * D + along[None, :]
+    values = tl.load(vectors + places, mask=inside, other=0.0)
+    # The largest number comes to lie between 64 and 128. Scales are made of their exponents' bits; 7 is the least that has both.
+    exponent = tl.max(tl.abs(values), 1).to(tl.int32, bitcast=True) >> 23
+    exponent = tl.minimum(tl.maximum(exponent, 7), 254)
+    scaled = values * ((260 - exponent) << 23).to(tl.float32, bitcast=True)[:, None]
+    rounded = scaled.to(tl.float16)
+    rest = (scaled - rounded.to(tl.float32)).to(tl.float16)
+    tl.store(halves + places, rounded, mask=inside)
+    tl.store(halves + count * D + places, rest, mask=inside)
+    tl.store(scales + rows, ((exponent - 6) << 23).to(tl.float32, bitcast=True), mask=rows < count)
+    tl.store(lengths + rows, tl.sum(values * values, 1), mask=rows < count)
+
+
+@triton.jit
+def candidates_kernel(
+    cells, book, cell_scales, code_scales, lengths, found, count, codes, share,
+    D: tl.constexpr, CELLS: tl.constexpr, CODES: tl.constexpr, DEPTH: tl.constexpr, PARTS: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """The nearest code of one part of the book, for a tile of cells.  # (2, M, D), (2, K, D), … → (M, parts) int64"""
+    rows = tl.program_id(0) * CELLS + tl.arange(0, CELLS)
+    part = tl.program_id(1)
+    columns = tl.arange(0, CODES)
+    depth = tl.arange(0, DEPTH)
+    twice = 2.0 * tl.load(cell_scales + rows, mask=rows < count, other=0.0)
+    best = tl.full((CELLS,), float("inf"), tl.float32)
+    which = tl.zeros((CELLS,), tl.int32) + part * share
+    for start in range(part * share, tl.minimum((part + 1) * share, codes), CODES):
+        numbers = start + columns
+        inside = (numbers < codes) & (numbers < (part + 1) * share)
+        product = tl.zeros((CELLS, CODES), tl.float32)
+        for along in tl.range(0, D, DEPTH, num_stages=STAGES):
+            deep = (along + depth)[None, :] < D
+            left = cells + rows[:, None] * D + (along + depth)[None, :]
+            right = book + numbers[:, None] * D + (along + depth)[None, :]
+            cell = tl.load(left, mask=(rows[:, None] < count) & deep, other=0.0)
+            cell_rest = tl.load(left + count * D, mask=(rows[:, None] < count) & deep, other=0.0)
+            code = tl.load(right, mask=inside[:, None] & deep, other=0.0)
+            code_rest = tl.load(right + codes * D, mask=inside[:, None] & deep, other=0.0)
+            product = tl.dot(cell_rest, tl.trans(code), product)
+            product = tl.dot(cell, tl.trans(code_rest), product)
+            product = tl.dot(cell, tl.trans(code), product)
+        product *= tl.load(code_scales + numbers, mask=inside, other=0.0)[None, :]
+        # A cell's own length adds the same to all its distances, so it is left out.
+        distance = tl.load(lengths + numbers, mask=inside, other=float("inf"))[None, :] - twice[:, None] * product
+        least, place = tl.min(distance, 1, return_indices=True)
+        which = tl.where(least < best, start + place, which)
+        best = tl.minimum(best, least)
+    tl.store(found + rows * PARTS + part, which, mask=rows < count)
+
+
+@triton.jit
+def nearest_kernel(
+    cells, book, found, nearest, count, D: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr
+):
+    """The nearest of a cell's candidates, the first of equals.  # (M, D), (K, D), (M, parts) → (M,) int64"""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    along = tl.arange(0, WIDTH)
+    inside = (rows[:, None] < count) & (along[None, :] < D)
+    values = tl.load(cells + rows[:, None] * D + along[None, :], mask=inside, other=0.0)
+    best = tl.full((ROWS,), float("inf"), tl.float32)
+    which = tl.load(found + rows * PARTS, mask=rows < count, other=0)
+    for part in tl.static_range(PARTS):
+        number = tl.load(found + rows * PARTS + part, mask=rows < count, other=0)
+        apart = values - tl.load(book + number[:, None] * D + along[None, :], mask=inside, other=0.0)
+        distance = tl.sum(apart * apart, 1)
+        which = tl.where(distance < best, number, which)
+        best = tl.minimum(best, distance)
+    tl.store(nearest + rows, which, mask=rows < count)

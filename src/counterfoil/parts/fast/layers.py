@@ -1,13 +1,15 @@
-"""The layers of a convolutional decoder with frozen weights: forward, and backward to the input alone.
+"""The layers of a convolutional autoencoder with frozen weights: forward, and backward to the input alone.
 
 Nothing is computed or kept for the gradients of weights. A convolution then needs nothing for its backward pass, and a block
 keeps its input and what its first convolution gave, not what the normalisations made of them. Biases of convolutions cost no
-pass either: they are added where the next pass reads the result (`before`, the bias still to be added to an activation).
+pass either: they are added where the next pass reads the result (`pending`, the bias still to be added to an activation).
+
+Layers see an image through a frame. `WHOLE` is all of it; frames of `window` record and replay what lies around a part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,37 +17,56 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from counterfoil.parts.fast.passes import passes
+from counterfoil.parts.fast import passes
 
 
 @dataclass(frozen=True)
 class Norm:
-    """A group normalisation of x + before; gain, bias and before are float32."""
+    """A group normalisation of x + pending; gain, bias and pending are float32."""
 
     gain: Tensor  # (C,)
     bias: Tensor  # (C,)
-    before: Tensor  # (C,)
+    pending: Tensor  # (C,)
     groups: int
     epsilon: float
 
     def coefficients(self, x: Tensor, partials: Tensor | None) -> Tensor:
-        """What the normalisation comes down to for every image and channel.  # → (N, 4, C)"""
-        by = passes(x)
-        partials = by.moments(x) if partials is None else partials
+        """Scale, shift, rate and offset of the normalisation, from the moments of x if they are known.  # → (N, 4, C)"""
+        partials = passes.moments(x) if partials is None else partials
         pixels = x.shape[2] * x.shape[3]
-        found: Tensor = by.coefficients(
-            partials, self.gain, self.bias, self.before, pixels=pixels, groups=self.groups, epsilon=self.epsilon
+        return passes.coefficients(
+            partials, self.gain, self.bias, self.pending, pixels=pixels, groups=self.groups, epsilon=self.epsilon
         )
-        return found
 
-    def back(self, x: Tensor, gradient: Tensor, coefficients: Tensor, *, skip: Tensor | None = None, silu: bool = True) -> Tensor:
-        """The gradient of x from that of the normalised, with `skip` added."""
-        by = passes(x)
-        sums = by.slopes(x, gradient, coefficients, silu=silu)
-        pixels = x.shape[2] * x.shape[3]
-        lean = by.slope_coefficients(sums, self.gain, coefficients, pixels=pixels, groups=self.groups)
-        result: Tensor = by.back(x, gradient, coefficients, lean, skip=skip, silu=silu)
-        return result
+    def back(
+        self, x: Tensor, gradient: Tensor, coefficients: Tensor, *,
+        skip: Tensor | None = None, silu: bool = True, frozen: bool = False,
+    ) -> Tensor:  # fmt: skip
+        """The gradient of x from that of the normalised, with `skip` added; `frozen`: x does not move mean and variance."""
+        if frozen:
+            correction = coefficients.new_zeros(len(x), 2, x.shape[1])
+        else:
+            sums = passes.gradient_sums(x, gradient, coefficients, silu=silu)
+            pixels = x.shape[2] * x.shape[3]
+            correction = passes.correction(sums, self.gain, coefficients, pixels=pixels, groups=self.groups)
+        return passes.back(x, gradient, coefficients, correction, skip=skip, silu=silu)
+
+
+class Frame:
+    """How layers see an image."""
+
+    frozen = False  # whether means and variances stay as they were recorded
+
+    def coefficients(self, norm: Norm, x: Tensor, partials: Tensor | None) -> Tensor:
+        """The coefficients of a normalisation."""
+        return norm.coefficients(x, partials)
+
+    def edge(self, out: Tensor, source: Callable[[], Tensor], weight: Tensor, *, upsampled: bool = False) -> Tensor:
+        """What a 3×3 convolution of `source` gave, with what lies beyond the frame."""
+        return out
+
+
+WHOLE = Frame()
 
 
 @dataclass(frozen=True)
@@ -54,8 +75,10 @@ class Conv:
 
     weight: Tensor  # (O, I, 3, 3), channels last
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight, padding=1)
+    def after(self, x: Tensor, coefficients: Tensor, frame: Frame) -> Tensor:
+        """The convolution of x normalised and through SiLU."""
+        normed = passes.apply(x, coefficients, silu=True)
+        return frame.edge(F.conv2d(normed, self.weight, padding=1), lambda: normed, self.weight)
 
     def back(self, gradient: Tensor, like: Tensor) -> Tensor:
         """The gradient of the input, of which only the shape and layout count: they are those of `like`."""
@@ -91,27 +114,22 @@ class Residual:
     shortcut: Pointwise | None
     bias: Tensor  # (C,) float32: all that is added to the sum
 
-    def __call__(self, x: Tensor, partials: Tensor | None) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, partials: Tensor | None, frame: Frame) -> tuple[Tensor, Tensor]:
         """The block's output and its moments."""
-        out, moments = _ResidualPass.apply(x, partials, self)
+        out, moments = _ResidualPass.apply(x, partials, self, frame)
         return out, moments
-
-    def inner(self, x: Tensor, coefficients: Tensor) -> Tensor:
-        """What the first convolution gives."""
-        return self.conv1(passes(x).apply(x, coefficients, silu=True))
 
 
 class _ResidualPass(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, partials: Tensor | None, block: Residual) -> tuple[Tensor, Tensor]:
-        first = block.norm1.coefficients(x, partials)
-        inner = block.inner(x, first)
-        second = block.norm2.coefficients(inner, None)
-        by = passes(x)
-        change = block.conv2(by.apply(inner, second, silu=True))
-        out, moments = by.join(x if block.shortcut is None else block.shortcut(x), change, block.bias)
+    def forward(ctx: Any, x: Tensor, partials: Tensor | None, block: Residual, frame: Frame) -> tuple[Tensor, Tensor]:
+        first = frame.coefficients(block.norm1, x, partials)
+        inner = block.conv1.after(x, first, frame)
+        second = frame.coefficients(block.norm2, inner, None)
+        change = block.conv2.after(inner, second, frame)
+        out, moments = passes.join(x if block.shortcut is None else block.shortcut(x), change, block.bias)
         ctx.save_for_backward(x, first, inner, second)
-        ctx.block = block
+        ctx.block, ctx.frozen = block, frame.frozen
         ctx.mark_non_differentiable(moments)
         ctx.set_materialize_grads(False)  # of the moments, which have none
         return out, moments
@@ -120,13 +138,13 @@ class _ResidualPass(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor | None, ...]:
         x, first, inner, second = ctx.saved_tensors
         block: Residual = ctx.block
-        slope = block.norm2.back(inner, block.conv2.back(gradient, inner), second)
+        slope = block.norm2.back(inner, block.conv2.back(gradient, inner), second, frozen=ctx.frozen)
         around = gradient if block.shortcut is None else block.shortcut.back(gradient)
-        return block.norm1.back(x, block.conv1.back(slope, x), first, skip=around), None, None
+        return block.norm1.back(x, block.conv1.back(slope, x), first, skip=around, frozen=ctx.frozen), None, None, None
 
 
 @dataclass(frozen=True)
-class Double:
+class Upsample:
     """Twice the side, every pixel four times, then a 3×3 convolution, in one: a transposed convolution of stride 2.
 
     Each output pixel sees only 2 × 2 different inputs through its nine weights, so that those that meet the same input
@@ -134,34 +152,25 @@ class Double:
     """
 
     weight: Tensor  # (I, O, 4, 4), channels last
+    plain: Tensor  # (O, I, 3, 3), of the convolution alone
 
-    def __call__(self, x: Tensor) -> Tensor:
-        result: Tensor = _DoublePass.apply(x, self)
-        return result
+    def __call__(self, x: Tensor, _: Tensor | None, frame: Frame) -> tuple[Tensor, None]:
+        return _UpsamplePass.apply(x, self, frame), None
 
 
-class _DoublePass(torch.autograd.Function):
+class _UpsamplePass(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, layer: Double) -> Tensor:
+    def forward(ctx: Any, x: Tensor, layer: Upsample, frame: Frame) -> Tensor:
         ctx.layer = layer
-        return F.conv_transpose2d(x, layer.weight, stride=2, padding=1)
+        out = F.conv_transpose2d(x, layer.weight, stride=2, padding=1)
+        return frame.edge(out, lambda: x, layer.plain, upsampled=True)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return F.conv2d(gradient, ctx.layer.weight, stride=2, padding=1), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        return F.conv2d(gradient, ctx.layer.weight, stride=2, padding=1), None, None
 
 
-@dataclass(frozen=True)
-class Halve:
-    """Half the side: a 3×3 convolution of stride 2, without its bias, padded on the right and below."""
-
-    weight: Tensor  # (O, I, 3, 3), channels last
-
-    def __call__(self, x: Tensor) -> Tensor:
-        return F.conv2d(F.pad(x, (0, 1, 0, 1)), self.weight, stride=2)
-
-
-def doubled_weight(weight: Tensor) -> Tensor:
+def upsample_weight(weight: Tensor) -> Tensor:
     """The weights of the transposed convolution that doubles and then convolves.  # (O, I, 3, 3) → (I, O, 4, 4)
 
     Along one axis, output 2i gets input i − 1 through weight 0 and input i through weights 1 and 2; output 2i + 1 gets input i
@@ -173,8 +182,18 @@ def doubled_weight(weight: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
+class Downsample:
+    """Half the side: a 3×3 convolution of stride 2, without its bias, padded on the right and below."""
+
+    weight: Tensor  # (O, I, 3, 3), channels last
+
+    def __call__(self, x: Tensor, _: Tensor | None, frame: Frame) -> tuple[Tensor, None]:
+        return F.conv2d(F.pad(x, (0, 1, 0, 1)), self.weight, stride=2), None
+
+
+@dataclass(frozen=True)
 class Attention:
-    """Every place looks at every other one, with a single head, and adds what it sees."""
+    """Every pixel attends to every other one, with a single head, and adds what it sees; nothing is pending on its input."""
 
     norm: Norm
     inward: Tensor  # (3 C, C): query, key and value
@@ -183,8 +202,8 @@ class Attention:
     outward_bias: Tensor  # (C,) float32
     scale: float
 
-    def __call__(self, x: Tensor, partials: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The sum and its moments. Nothing is left to be added to x: a residual block comes before."""
+    def __call__(self, x: Tensor, partials: Tensor | None, frame: Frame) -> tuple[Tensor, Tensor]:
+        """The sum and its moments."""
         out, moments = _AttentionPass.apply(x, partials, self)
         return out, moments
 
@@ -194,12 +213,13 @@ class _AttentionPass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, partials: Tensor | None, layer: Attention) -> tuple[Tensor, Tensor]:
-        by, coefficients = passes(x), layer.norm.coefficients(x, partials)
-        three = F.linear(places(by.apply(x, coefficients, silu=False)), layer.inward, layer.inward_bias)  # (N, P, 3 C)
+        coefficients = layer.norm.coefficients(x, partials)
+        normed = to_tokens(passes.apply(x, coefficients, silu=False))
+        three = F.linear(normed, layer.inward, layer.inward_bias)  # (N, P, 3 C)
         query, key, value = three.chunk(3, dim=2)
         table = _scaled(query, key.transpose(1, 2), layer.scale).softmax(2, dtype=torch.float32)  # (N, P, P)
         change = torch.bmm(table.to(x.dtype), value) @ layer.outward.T
-        out, moments = by.join(x, picture(change, x), layer.outward_bias)
+        out, moments = passes.join(x, to_image(change, x), layer.outward_bias)
         ctx.save_for_backward(x, coefficients, three, table)
         ctx.layer = layer
         ctx.mark_non_differentiable(moments)
@@ -211,7 +231,7 @@ class _AttentionPass(torch.autograd.Function):
         x, coefficients, three, table = ctx.saved_tensors
         layer: Attention = ctx.layer
         query, key, value = three.chunk(3, dim=2)
-        seen = places(gradient) @ layer.outward
+        seen = to_tokens(gradient) @ layer.outward
         slopes = torch.empty_like(three)
         of_query, of_key, of_value = slopes.chunk(3, dim=2)
         torch.bmm(table.to(x.dtype).transpose(1, 2), seen, out=of_value)
@@ -219,18 +239,18 @@ class _AttentionPass(torch.autograd.Function):
         of_table = torch.ops.aten._softmax_backward_data(of_seen, table, 2, torch.float32).to(x.dtype)
         _scaled(of_table, key, layer.scale, out=of_query)
         _scaled(of_table.transpose(1, 2), query, layer.scale, out=of_key)
-        slope = picture(slopes @ layer.inward, x)
+        slope = to_image(slopes @ layer.inward, x)
         return layer.norm.back(x, slope, coefficients, skip=gradient, silu=False), None, None
 
 
-def places(x: Tensor) -> Tensor:
+def to_tokens(x: Tensor) -> Tensor:
     """The pixels of channels-last activations side by side.  # (N, C, H, W) → (N, P, C)"""
     return x.permute(0, 2, 3, 1).flatten(1, 2)
 
 
-def picture(pixels: Tensor, like: Tensor) -> Tensor:
+def to_image(tokens: Tensor, like: Tensor) -> Tensor:
     """Pixels side by side as activations of the height and width of others.  # (N, P, C) → (N, C, H, W)"""
-    return pixels.view(len(pixels), *like.shape[2:], -1).permute(0, 3, 1, 2)
+    return tokens.view(len(tokens), *like.shape[2:], -1).permute(0, 3, 1, 2)
 
 
 def _scaled(left: Tensor, right: Tensor, scale: float, *, out: Tensor | None = None) -> Tensor:
@@ -241,7 +261,7 @@ def _scaled(left: Tensor, right: Tensor, scale: float, *, out: Tensor | None = N
 
 
 def normalise(x: Tensor, norm: Norm, partials: Tensor | None, *, silu: bool) -> Tensor:
-    """x + before, normalised, and through SiLU if wanted; differentiable in x."""
+    """x + pending, normalised, and through SiLU if wanted; differentiable in x."""
     with torch.no_grad():
         coefficients = norm.coefficients(x, partials)
     result: Tensor = NormPass.apply(x, coefficients, norm, silu)
@@ -255,54 +275,49 @@ class NormPass(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, coefficients: Tensor, norm: Norm, silu: bool) -> Tensor:
         ctx.save_for_backward(x, coefficients)
         ctx.norm, ctx.silu = norm, silu
-        result: Tensor = passes(x).apply(x, coefficients, silu=silu)
-        return result
+        return passes.apply(x, coefficients, silu=silu)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, coefficients = ctx.saved_tensors
         return ctx.norm.back(x, gradient, coefficients, silu=ctx.silu), None, None, None
 
 
 @dataclass(frozen=True)
-class End:
-    """Normalise, SiLU and a 3×3 convolution to three colours."""
+class ToRgb:
+    """The end of a decoder: normalise, SiLU and a 3×3 convolution to three colours."""
 
     norm: Norm
     weight: Tensor  # (3, C, 3, 3)
     bias: Tensor  # (3,) float32
 
-    def __call__(self, x: Tensor, partials: Tensor | None) -> Tensor:
-        """Pictures, in float32.  # (N, C, H, W) → (N, 3, H, W)"""
-        result: Tensor = _EndPass.apply(x, partials, self)
+    def __call__(self, x: Tensor, partials: Tensor | None, frame: Frame) -> Tensor:
+        """Images, in float32.  # (N, C, H, W) → (N, 3, H, W)"""
+        result: Tensor = _ToRgbPass.apply(x, partials, self, frame)
         return result
 
 
-class _EndPass(torch.autograd.Function):
+class _ToRgbPass(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, partials: Tensor | None, end: End) -> Tensor:
-        coefficients = end.norm.coefficients(x, partials)
+    def forward(ctx: Any, x: Tensor, partials: Tensor | None, layer: ToRgb, frame: Frame) -> Tensor:
+        coefficients = frame.coefficients(layer.norm, x, partials)
         ctx.save_for_backward(x, coefficients)
-        ctx.end = end
-        result: Tensor = passes(x).ending(x, coefficients, end.weight, end.bias)
-        return result
+        ctx.layer, ctx.frozen = layer, frame.frozen
+        out = passes.to_rgb(x, coefficients, layer.weight, layer.bias)
+        return frame.edge(out, lambda: passes.apply(x, coefficients, silu=True), layer.weight)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, coefficients = ctx.saved_tensors
-        end: End = ctx.end
-        return end.norm.back(x, passes(x).ending_back(gradient, end.weight), coefficients), None, None
+        slope = passes.to_rgb_back(gradient, ctx.layer.weight)
+        return ctx.layer.norm.back(x, slope, coefficients, frozen=ctx.frozen), None, None, None
 
 
-Stage = Residual | Attention | Double | Halve
+Stage = Residual | Attention | Upsample | Downsample
 
 
-def run(stages: Sequence[Stage], x: Tensor) -> tuple[Tensor, Tensor | None]:
+def run(stages: Sequence[Stage], x: Tensor, partials: Tensor | None = None, frame: Frame = WHOLE) -> tuple[Tensor, Tensor | None]:
     """x through all stages, and the moments of the result where the last stage has summed them up on its way."""
-    partials: Tensor | None = None
     for stage in stages:
-        if isinstance(stage, Residual | Attention):
-            x, partials = stage(x, partials)
-        else:
-            x, partials = stage(x), None
+        x, partials = stage(x, partials, frame)
     return x, partials

@@ -7,7 +7,7 @@ joins passes by itself, layers are as they were.
 
 A network is made fast in its place: it computes in another dtype, its convolutions' weights are laid out with channels last, its
 blocks run fused, and it is compiled if that is asked for. What comes and goes keeps its dtype, so whoever calls it need not know.
-The weights as they were are kept aside; `undo` puts them back bit for bit. Of a pipeline the denoiser and the decoder are made
+The weights as they were are kept; `undo` puts them back bit for bit. Of a pipeline the denoiser and the decoder are made
 fast; latents, the scheduler's arithmetic and the texts' embeddings stay in float32.
 """
 
@@ -21,9 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from counterfoil.parts.fast import coders, layers
+from counterfoil.parts.fast import coders, layers, passes
 from counterfoil.parts.fast.compiling import Compiled
-from counterfoil.parts.fast.passes import has_triton, passes
 
 WIDEST = 2048  # channels; with more of them a program would hold more than its registers, and the activations are small
 
@@ -31,9 +30,9 @@ Replaced = tuple[nn.Module, str]
 """A method of a module that something faster stands in for."""
 
 
-def fuse_on(network: nn.Module, device: torch.device, kind: torch.dtype) -> list[Replaced]:
+def fuse_on(network: nn.Module, device: torch.device, dtype: torch.dtype) -> list[Replaced]:
     """Fuse a network that is on a GPU and in bf16, where there are kernels for it; what was replaced."""
-    return fuse(network) if device.type == "cuda" and kind == torch.bfloat16 and has_triton(device) else []
+    return fuse(network) if device.type == "cuda" and dtype == torch.bfloat16 and passes.has_triton(device) else []
 
 
 def fuse(network: nn.Module) -> list[Replaced]:
@@ -73,7 +72,7 @@ class FusedNorm:
 
     def __init__(self, module: nn.GroupNorm) -> None:
         self.own = module.forward
-        self.norm = _norm(module)
+        self.norm = coders.norm_of(module)
 
     def __call__(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling() or x.dim() != 4:
@@ -86,7 +85,7 @@ class FusedResidual:
 
     def __init__(self, block: Any) -> None:
         self.own, self.block = block.forward, block
-        self.norm1, self.norm2 = _norm(block.norm1), _norm(block.norm2)
+        self.norm1, self.norm2 = coders.norm_of(block.norm1), coders.norm_of(block.norm2)
         self.bias = block.conv2.bias.detach().float()
         if block.conv_shortcut is not None and block.conv_shortcut.bias is not None:
             self.bias = self.bias + block.conv_shortcut.bias.detach().float()
@@ -99,7 +98,7 @@ class FusedResidual:
         if block.time_emb_proj is not None and temb is not None:
             between = between + block.time_emb_proj(temb if block.skip_time_act else F.silu(temb))  # (N, C)
         x = F.conv2d(normalised(input_tensor, self.norm1, silu=True), block.conv1.weight, padding=1)
-        change = F.conv2d(normalised(x, self.norm2, silu=True, before=between), block.conv2.weight, padding=1)
+        change = F.conv2d(normalised(x, self.norm2, silu=True, pending=between), block.conv2.weight, padding=1)
         around = input_tensor if block.conv_shortcut is None else F.conv2d(input_tensor, block.conv_shortcut.weight)
         return _JoinPass.apply(around, change, self.bias)
 
@@ -113,13 +112,11 @@ class FusedGate:
     def __call__(self, hidden_states: Tensor, *given: Any, **named: Any) -> Any:
         if torch.compiler.is_compiling() or torch.is_grad_enabled() or not hidden_states.is_cuda:
             return self.own(hidden_states, *given, **named)
-        from counterfoil.parts.fast.fused import gated  # imports triton, which takes a while and which a CPU does not need
-
-        return gated(self.module.proj(hidden_states))
+        return passes.gated(self.module.proj(hidden_states))
 
 
 class FusedEntry:
-    """Stands in for the way of a picture into a transformer: normalised, projected, its pixels as tokens."""
+    """Stands in for the way of an image into a transformer: normalised, projected, its pixels as tokens."""
 
     def __init__(self, module: Any) -> None:
         self.own, self.module = module._operate_on_continuous_inputs, module
@@ -127,13 +124,13 @@ class FusedEntry:
     def __call__(self, hidden_states: Tensor) -> Any:
         if torch.compiler.is_compiling():
             return self.own(hidden_states)
-        tokens = layers.places(self.module.norm(hidden_states))  # (N, P, C), as it lies
+        tokens = layers.to_tokens(self.module.norm(hidden_states))  # (N, P, C), as it lies
         inner = _projected(tokens, self.module.proj_in)
         return inner, inner.shape[-1]
 
 
 class FusedExit:
-    """Stands in for the way out of a transformer: projected, laid out as a picture with channels last, added."""
+    """Stands in for the way out of a transformer: projected, laid out as an image with channels last, added."""
 
     def __init__(self, module: Any) -> None:
         self.own, self.module = module._get_output_for_continuous_inputs, module
@@ -142,7 +139,7 @@ class FusedExit:
         if torch.compiler.is_compiling():
             return self.own(hidden_states=hidden_states, residual=residual, height=height, width=width, **named)
         out = _projected(hidden_states, self.module.proj_out)
-        return layers.picture(out, residual) + residual
+        return layers.to_image(out, residual) + residual
 
 
 def _projected(tokens: Tensor, projection: nn.Module) -> Tensor:
@@ -152,19 +149,19 @@ def _projected(tokens: Tensor, projection: nn.Module) -> Tensor:
     return F.linear(tokens, weight.flatten(1), bias)
 
 
-def normalised(x: Tensor, norm: layers.Norm, *, silu: bool, before: Tensor | None = None) -> Tensor:
-    """x + before normalised, and through SiLU if wanted; differentiable in x.  # (N, C, H, W), (N, C)"""
+def normalised(x: Tensor, norm: layers.Norm, *, silu: bool, pending: Tensor | None = None) -> Tensor:
+    """x + pending normalised, and through SiLU if wanted; differentiable in x.  # (N, C, H, W), (N, C)"""
     if x.shape[1] > WIDEST:
-        x = x if before is None else x + before[:, :, None, None]
+        x = x if pending is None else x + pending[:, :, None, None]
         plain = F.group_norm(x, norm.groups, norm.gain.to(x.dtype), norm.bias.to(x.dtype), norm.epsilon)
         return F.silu(plain) if silu else plain
-    if before is None:
+    if pending is None:
         return layers.normalise(x, norm, None, silu=silu)
     with torch.no_grad():  # it moves the means and costs no pass
-        partials: Tensor = passes(x).moments(x)
-        partials[:, :, 0] += before[:, None]
+        partials = passes.moments(x)
+        partials[:, :, 0] += pending[:, None]
         coefficients = norm.coefficients(x, partials)
-        coefficients[:, 1::2] += coefficients[:, ::2] * before[:, None]
+        coefficients[:, 1::2] += coefficients[:, ::2] * pending[:, None]
     found: Tensor = layers.NormPass.apply(x, coefficients, norm, silu)
     return found
 
@@ -172,17 +169,11 @@ def normalised(x: Tensor, norm: layers.Norm, *, silu: bool, before: Tensor | Non
 class _JoinPass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, around: Tensor, change: Tensor, bias: Tensor) -> Tensor:
-        result: Tensor = passes(change).join(around, change, bias)[0]
-        return result
+        return passes.join(around, change, bias)[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         return gradient, gradient, None
-
-
-def _norm(module: nn.GroupNorm) -> layers.Norm:
-    gain, bias = (each.detach().float().contiguous() for each in (module.weight, module.bias))
-    return layers.Norm(gain, bias, torch.zeros_like(bias), module.num_groups, module.eps)
 
 
 def _plain(block: Any) -> bool:
@@ -208,13 +199,15 @@ class AcceleratedNetwork:
     Calls with a gradient are never compiled: their rows leave one by one, and each number of them would be compiled for.
     """
 
-    def __init__(self, network: nn.Module, kind: torch.dtype, *, device: torch.device, name: str, compiled: bool = False) -> None:
-        self.network, self.kind = network, kind
+    def __init__(
+        self, network: nn.Module, dtype: torch.dtype, *, device: torch.device, name: str, compiled: bool = False
+    ) -> None:
+        self.network, self.dtype = network, dtype
         self._originals = _floating(network)
-        nn.Module.to(network, device=device, dtype=kind)  # classes of libraries may warn of a format that they did not choose
+        nn.Module.to(network, device=device, dtype=dtype)  # classes of libraries may warn of a dtype that they did not choose
         if device.type == "cuda" and all(tensor.dim() < 5 for tensor in network.parameters()):
             nn.Module.to(network, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._fused = fuse_on(network, device, kind)
+        self._fused = fuse_on(network, device, dtype)
         self._forward: Callable[..., Any] = network.forward
         self._compiled: Callable[..., Any] = Compiled(network.forward, name=name) if compiled else network.forward
         self._aside = False
@@ -223,8 +216,8 @@ class AcceleratedNetwork:
     def __call__(self, *given: Any, **named: Any) -> Any:
         values = (*given, *named.values())
         work = self._forward if self._aside or torch.is_grad_enabled() else self._compiled
-        answer = work(*cast(given, self.kind, least=2), **cast(named, self.kind, least=2))
-        return cast(answer, _format(values))
+        answer = work(*cast(given, self.dtype, least=2), **cast(named, self.dtype, least=2))
+        return cast(answer, _dtype_of(values))
 
     @contextlib.contextmanager
     def uncompiled(self) -> Iterator[None]:
@@ -252,17 +245,17 @@ class AcceleratedNetwork:
         _assign(self.network, self._originals)
 
 
-def cast(value: Any, kind: torch.dtype, *, least: int = 0) -> Any:
-    """The same with every floating-point tensor in it in another format.
+def cast(value: Any, dtype: torch.dtype, *, least: int = 0) -> Any:
+    """The same with every floating-point tensor in it in another dtype.
 
     Tensors of fewer dimensions than `least` are left: the time of a diffusion is one, and in bf16 981 would be 980.
     """
     if isinstance(value, Tensor):
-        return value.to(kind) if value.is_floating_point() and value.dim() >= least else value
+        return value.to(dtype) if value.is_floating_point() and value.dim() >= least else value
     if isinstance(value, Mapping):
-        return type(value)(**{name: cast(item, kind, least=least) for name, item in value.items()})
+        return type(value)(**{name: cast(item, dtype, least=least) for name, item in value.items()})
     if isinstance(value, list | tuple):
-        return type(value)(cast(item, kind, least=least) for item in value)
+        return type(value)(cast(item, dtype, least=least) for item in value)
     return value
 
 
@@ -278,8 +271,8 @@ def _assign(network: nn.Module, values: Mapping[str, Tensor]) -> None:
             tensor.data = values[name]
 
 
-def _format(values: Sequence[Any]) -> torch.dtype:
-    """The format in which answers go back: that of the first batch given."""
+def _dtype_of(values: Sequence[Any]) -> torch.dtype:
+    """The dtype in which answers go back: that of the first batch given."""
     floating = (value for value in values if isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= 2)
     return next((value.dtype for value in floating), torch.float32)
 
@@ -292,15 +285,15 @@ DENOISERS = ("unet", "transformer", "transformer_2")
 class AcceleratedPipeline:
     """What was done to a pipeline, and how to undo it."""
 
-    def __init__(self, pipeline: Any, kind: torch.dtype, *, device: torch.device, compiled: bool = False) -> None:
+    def __init__(self, pipeline: Any, dtype: torch.dtype, *, device: torch.device, compiled: bool = False) -> None:
         self._networks: list[AcceleratedNetwork] = []
         self._vae: Any = getattr(pipeline, "vae", None)
         for name in DENOISERS:
             network = getattr(pipeline, name, None)
             if isinstance(network, nn.Module):
-                self._networks.append(AcceleratedNetwork(network, kind, device=device, name=f"the {name}", compiled=compiled))
+                self._networks.append(AcceleratedNetwork(network, dtype, device=device, name=f"the {name}", compiled=compiled))
         if isinstance(self._vae, nn.Module):
-            self._accelerate_decoder(kind, device)
+            self._accelerate_decoder(dtype, device)
 
     @contextlib.contextmanager
     def originals(self) -> Iterator[None]:
@@ -318,17 +311,17 @@ class AcceleratedPipeline:
         if self._vae is not None:
             self._vae.__dict__.pop("decode", None)
 
-    def _accelerate_decoder(self, kind: torch.dtype, device: torch.device) -> None:
-        """Rebuilt from fused layers where these are all known, else as it is in a lower format."""
+    def _accelerate_decoder(self, dtype: torch.dtype, device: torch.device) -> None:
+        """Rebuilt from fused layers where these are all known, else as it is in the lower dtype."""
         self._vae.to(device)
-        fast = coders.build_decoder(self._vae, kind) if kind == torch.bfloat16 and hasattr(self._vae, "post_quant_conv") else None
+        fast = coders.build_decoder(self._vae, dtype) if dtype == torch.bfloat16 else None
         if fast is not None:
             self._vae.decode = FusedDecode(fast)
             return
         for name in ("post_quant_conv", "decoder"):
             part = getattr(self._vae, name, None)
             if isinstance(part, nn.Module):
-                self._networks.append(AcceleratedNetwork(part, kind, device=device, name=f"the {name}"))
+                self._networks.append(AcceleratedNetwork(part, dtype, device=device, name=f"the {name}"))
 
 
 class FusedDecode:
@@ -340,5 +333,5 @@ class FusedDecode:
     def __call__(self, z: Tensor, return_dict: bool = True, generator: Any = None) -> Any:
         from diffusers.models.autoencoders.vae import DecoderOutput
 
-        pictures = self.fast(z)
-        return DecoderOutput(sample=pictures) if return_dict else (pictures,)
+        images = self.fast(z)
+        return DecoderOutput(sample=images) if return_dict else (images,)

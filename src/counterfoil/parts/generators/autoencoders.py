@@ -1,11 +1,12 @@
 """Autoencoders in diffusers format as latent generators: VQModel, AutoencoderKL and AutoencoderTiny.
 
-`encode`, `quantise` and `decode` are separate, so that each can be studied, replaced or sped up alone. Pictures in
+`encode`, `quantise` and `decode` are separate, so that each can be studied, replaced or sped up alone. Images in
 [0, 1] are mapped to the [-1, 1] these networks were trained on and back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Any, ClassVar, Self
 
@@ -17,33 +18,34 @@ from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts import pretrained, weights
 from counterfoil.parts.fast.coders import FastDecoder, FastEncoder, build_decoder, build_encoder
 from counterfoil.parts.fast.codes import nearest_codes
+from counterfoil.parts.fast.window import Box, NoWindow, WindowDecoder
 from counterfoil.parts.generators.latent import LatentGenerator, Space, check_side, must_divide
 
 PLACEHOLDER = 32  # the sample_size diffusers writes into a config when nobody gave one
 
 
 class DiffusersAutoencoder(pretrained.Network):
-    """What the three networks have in common: range and sizes."""
+    """Range and sizes, which the three networks have in common."""
 
     blocks: ClassVar[str] = "block_out_channels"
-    """The entry of the configuration with one item a resolution."""
+    """The entry of the configuration with one item per resolution."""
 
     def __init__(self, network: Any, *, sha256: str = "") -> None:
         super().__init__(network, sha256=sha256)
-        self.factor = 2 ** (len(network.config[self.blocks]) - 1)  # pixels a side for one latent cell
+        self.factor = 2 ** (len(network.config[self.blocks]) - 1)  # pixels per side for one latent cell
         self.decoder: FastDecoder | None = None  # of fused layers
         self.encoder: FastEncoder | None = None
 
     def encode(self, images: Tensor) -> Tensor:
-        """Latents of pictures, before any quantisation.  # (N, 3, H, W) in [0, 1] → (N, C, H / factor, W / factor)"""
+        """Latents of images, before any quantisation.  # (N, 3, H, W) in [0, 1] → (N, C, H / factor, W / factor)"""
         height, width = images.shape[-2:]
         if height % self.factor or width % self.factor:
-            raise BadSpec(f"pictures of {width} by {height} pixels: {must_divide(self.factor, width)}")
+            raise BadSpec(f"images of {width} by {height} pixels: {must_divide(self.factor, width)}")
         samples = images * 2 - 1
         return self.latents(samples) if self.encoder is None else self.read(self.encoder(samples))
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Pictures of latents (of codes, where the network quantises); they may overshoot [0, 1]."""
+        """Images of latents (of codes, where the network quantises); they may overshoot [0, 1]."""
         samples = self.samples(latents) if self.decoder is None else self.decoder(latents)
         return (samples + 1) / 2
 
@@ -59,16 +61,23 @@ class DiffusersAutoencoder(pretrained.Network):
         changed.decoder, changed.encoder = decoder, build_encoder(self.network)
         return changed
 
+    def window(self, box: Box, shape: Sequence[int], dtype: torch.dtype) -> WindowDecoder:
+        """A decoder of a window of images of codes of this shape. Raises NoWindow where there is none."""
+        decoder = build_decoder(self.network, dtype)
+        if decoder is None:
+            raise NoWindow("its decoder has layers that are not known")
+        return WindowDecoder(decoder, box, shape)
+
     def read(self, encoded: Tensor) -> Tensor:
         """The latents in what the network's encoder gives."""
         return encoded
 
     def latents(self, samples: Tensor) -> Tensor:
-        """What the network's encoder says of pictures in [-1, 1]."""
+        """The network's encoding of images in [-1, 1]."""
         raise NotImplementedError
 
     def samples(self, latents: Tensor) -> Tensor:
-        """What the network's decoder makes of latents, in [-1, 1]."""
+        """The network's images of latents, in [-1, 1]."""
         decoded: Tensor = self.network.decode(latents).sample
         return decoded
 
@@ -79,6 +88,13 @@ class GaussianAutoencoder(DiffusersAutoencoder):
     def latents(self, samples: Tensor) -> Tensor:
         mode: Tensor = self.network.encode(samples).latent_dist.mode()
         return mode
+
+    def window(self, box: Box, shape: Sequence[int], dtype: torch.dtype) -> WindowDecoder:
+        """A decoder of a window of images of codes of this shape. Raises NoWindow where there is none."""
+        decoder = build_decoder(self.network, dtype)
+        if decoder is None:
+            raise NoWindow("its decoder has layers that are not known")
+        return WindowDecoder(decoder, box, shape)
 
     def read(self, encoded: Tensor) -> Tensor:
         return encoded.chunk(2, dim=1)[0]  # the mean, and what is left is the variance
@@ -146,7 +162,7 @@ def autoencoder(
         )
     channels = found.config.get("in_channels", 3), found.config.get("out_channels", 3)
     if channels != (3, 3):
-        raise BadPart(f"{found.folder}: takes {channels[0]} channels and gives {channels[1]}; pictures have three")
+        raise BadPart(f"{found.folder}: takes {channels[0]} channels and gives {channels[1]}; images have three")
     loaded = kind(pretrained.load_checkpoint(found, sha256), sha256=weights.file_sha256(found.weights))
     return LatentGenerator(loaded, space=space, size=_side(size, found.config.get("sample_size"), factor=loaded.factor))
 
@@ -159,6 +175,6 @@ def _side(asked: int | None, sample_size: object, *, factor: int) -> int | None:
         sample_size = sample_size[0]
     if not isinstance(sample_size, int) or sample_size % factor:
         return None
-    if sample_size == PLACEHOLDER and sample_size < 8 * factor:  # a picture of less than eight cells a side: nobody meant it
+    if sample_size == PLACEHOLDER and sample_size < 8 * factor:  # an image of less than eight cells per side: nobody meant it
         return None
     return sample_size

@@ -21,8 +21,7 @@ from counterfoil.parts import images, labels
 from counterfoil.parts.contracts import Dataset, Generator, Sample, State, provenance_of, to_device
 from counterfoil.parts.datasets.image_set import TRIED
 from counterfoil.parts.fast.dtypes import check_precision
-from counterfoil.parts.generators.sparse.mask import load as load_mask
-from counterfoil.parts.generators.sparse.windowed import masked
+from counterfoil.parts.generators.masked import load_mask, mask_generator
 from counterfoil.protocols.base import Outcome, stop_at
 from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.workspace import Given, Source, Workspace, device_of
@@ -43,7 +42,7 @@ class ClimbingSpace(Workspace[FmrSpec]):
         check_guidance(spec.search, found.model, name=spec.model.name)
         found.parts["generator"] = with_class_numbers(found.generator, found.dataset, name=spec.generator.name)
         if spec.search.mask is not None:
-            found.parts["generator"] = masked(found.generator, load_mask(spec.search.mask))
+            found.parts["generator"] = mask_generator(found.generator, load_mask(spec.search.mask))
         found.spec = with_step(spec, found.generator)
         found.size  # noqa: B018 - refused now rather than after the trial
         return found

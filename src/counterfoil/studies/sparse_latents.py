@@ -1,4 +1,4 @@
-"""Latents for fitting a mask: with their classes, or before and after a climb."""
+"""Latents to fit a mask on: with their classes, or before and after a climb."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH = 32
 
 @torch.no_grad()
 def labelled(assembly: ClimbingSpace, *, watch: Callable[[int], None] = lambda more: None) -> tuple[Tensor, Tensor]:
-    """What moves of every picture, and the classes.  # (n, …), (n,)"""
+    """The moving tensor of every image, and the classes.  # (n, …), (n,)"""
     generator, found, labels = assembly.generator, [], []
     jobs = assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)
     while some := list(islice(jobs, BATCH)):
@@ -34,7 +34,7 @@ def labelled(assembly: ClimbingSpace, *, watch: Callable[[int], None] = lambda m
         labels.append(classes.cpu())
         watch(len(some))
     if not found:
-        raise BadData("sparse: none of the pictures to fit on could be read")
+        raise BadData("sparse: none of the images to fit on could be read")
     return torch.cat(found), torch.cat(labels)
 
 

@@ -1,1 +1,0 @@
-"""Which latent dimensions a sparse search moves: the fit behind the masks of FMR."""
