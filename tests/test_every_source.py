@@ -45,7 +45,7 @@ pytestmark = pytest.mark.xdist_group("sources")
 
 @pytest.fixture
 def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
-    from counterfoil.parts.generators.style import generator as style
+    from counterfoil.parts.generators import style
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(style, "STYLE_SIDE", 64)  # style pictures are looked at in a quarter of the usual size

@@ -1,5 +1,8 @@
+"""Images are found again in a network that has no encoder, and generators come from functions of the user's own."""
+
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -8,13 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart, BadSpec
+from counterfoil.parts import registry
 from counterfoil.parts.contracts import State
 from counterfoil.parts.generators import draws
-from counterfoil.parts.generators.inversion import Inversion, InvertedGenerator
+from counterfoil.parts.generators.inversion import InversionSettings, InvertedGenerator, gan
+from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.parts.generators.pixels import PixelGenerator
 from counterfoil.testing import check_generator
 from tests.generators.named_weights import named_weights
 
-QUICK = Inversion(steps=60, learning_rate=0.1, candidates=4)
+QUICK = InversionSettings(steps=60, learning_rate=0.1, candidates=4)
 
 
 class Painter(nn.Module):
@@ -64,7 +70,7 @@ def test_contract(module: type[Painter]) -> None:
 
 @pytest.mark.parametrize("module", [Painter, Levels])
 def test_pictures_of_the_network_are_found_again(module: type[Painter]) -> None:
-    generator = InvertedGenerator(module(), Inversion(steps=200, learning_rate=0.1))
+    generator = InvertedGenerator(module(), InversionSettings(steps=200, learning_rate=0.1))
     images = drawn(generator.module)
     error = (generator.render(start(generator, images)) - images).abs().mean((1, 2, 3))
     between = (images - images.roll(1, 0)).abs().mean((1, 2, 3))
@@ -73,14 +79,11 @@ def test_pictures_of_the_network_are_found_again(module: type[Painter]) -> None:
 
 
 def test_more_steps_and_more_candidates_come_nearer() -> None:
-    module, seeds = Painter(), torch.arange(8)
-    images = drawn(module)
-    errors = []
-    for inversion in (Inversion(steps=0, candidates=1), Inversion(steps=0, candidates=16), Inversion(steps=40, candidates=16)):
-        generator = InvertedGenerator(module, inversion)
-        errors.append(generator._distance(generator.invert(images, seeds), images).mean().item())
-    assert errors[0] > 1.5 * errors[1]
-    assert errors[1] > 1.5 * errors[2]
+    images, errors = drawn(Painter()), []
+    for steps, candidates in ((0, 1), (0, 16), (40, 16)):
+        generator = InvertedGenerator(Painter(), InversionSettings(steps=steps, candidates=candidates))
+        errors.append((generator.render(start(generator, images)) - images).square().mean().item())
+    assert errors[0] > 1.5 * errors[1] and errors[1] > 1.5 * errors[2]
 
 
 def test_rows_do_not_depend_on_their_batch() -> None:
@@ -94,7 +97,7 @@ def test_rows_do_not_depend_on_their_batch() -> None:
 
 
 def test_the_search_comes_from_seeds_alone() -> None:
-    generator = InvertedGenerator(Painter(), Inversion(steps=3, candidates=2))
+    generator = InvertedGenerator(Painter(), InversionSettings(steps=3, candidates=2))
     images = drawn(generator.module, 2)
     before = torch.get_rng_state()
     first = start(generator, images)["latent"]
@@ -112,7 +115,7 @@ def test_a_prior_and_a_first_guess_of_the_network_are_used() -> None:
             return images.mean((2, 3)).repeat(1, 2)
 
     module = Mapped()
-    generator = InvertedGenerator(module, Inversion(steps=0, candidates=1))
+    generator = InvertedGenerator(module, InversionSettings(steps=0, candidates=1))
     at_three, at_guess = (
         module.decode(latent) for latent in (torch.full((1, 6), 3.0), module.encode(torch.full((1, 3, 1, 1), 0.4)))
     )
@@ -122,17 +125,15 @@ def test_a_prior_and_a_first_guess_of_the_network_are_used() -> None:
 
 
 def test_an_anchor_holds_latents_near_the_middle() -> None:
-    module = Painter()
-    images = drawn(module)
-    lengths = [
-        InvertedGenerator(module, Inversion(steps=100, learning_rate=0.1, anchor=anchor)).invert(images, torch.arange(8)).norm()
-        for anchor in (0.0, 1.0)
-    ]
+    module, lengths = Painter(), []
+    for anchor in (0.0, 1.0):
+        settings = InversionSettings(steps=100, learning_rate=0.1, anchor=anchor)
+        lengths.append(InvertedGenerator(module, settings).invert(drawn(module), torch.arange(8)).norm())
     assert lengths[1] < 0.6 * lengths[0]
 
 
 def test_the_network_is_frozen_and_moved() -> None:
-    generator = InvertedGenerator(Painter().train(), QUICK, account={"source": "here"})
+    generator = InvertedGenerator(Painter().train(), QUICK, provenance={"source": "here"})
     module = generator.module
     assert isinstance(module, nn.Module)
     assert not module.training
@@ -146,7 +147,7 @@ def test_the_network_is_frozen_and_moved() -> None:
 @pytest.mark.parametrize("options", [{"steps": -1}, {"candidates": 0}, {"learning_rate": 0.0}, {"anchor": -1.0}])
 def test_bad_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(BadSpec, match="inversion: "):
-        Inversion(**options)
+        InversionSettings(**options)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), "six", [(3, 4), ()], [(2,), "x"]])
@@ -155,3 +156,97 @@ def test_a_latent_without_a_shape_is_refused(shape: Any) -> None:
     module.latent_shape = shape
     with pytest.raises(BadPart, match="give the shape of one latent"):
         InvertedGenerator(module)
+
+
+SOURCE = """
+import torch
+from torch import nn
+from counterfoil.parts.generators.pixels import PixelGenerator
+
+class Painter(nn.Module):
+    latent_shape = (12,)
+    size = 16
+
+    def __init__(self, gain):
+        super().__init__()
+        self.paint = nn.Linear(12, 3 * 16 * 16)
+        nn.init.constant_(self.paint.bias, 0.0)
+        self.paint.weight.data = gain * torch.sin(torch.arange(12 * 768).float()).reshape(768, 12)
+
+    def decode(self, latents):
+        return torch.sigmoid(self.paint(latents)).reshape(-1, 3, 16, 16)
+
+class Halves(nn.Module):
+    size = 24
+
+    def encode(self, images):
+        return images / 2
+
+    def decode(self, latents):
+        return latents * 2
+
+def painter(gain=1.0):
+    return Painter(gain)
+
+def halves():
+    return Halves()
+
+def pixels(norm="linf"):
+    return PixelGenerator(norm)
+
+def nothing():
+    return 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "mine.py"
+    path.write_text(SOURCE)
+    return str(path)
+
+
+def test_a_generator_is_taken_as_it_is(file: str) -> None:
+    made = registry.create("generator", f"python:{file}:pixels", {"norm": "l2"})
+    assert isinstance(made, PixelGenerator)
+    assert made.norm == "l2"
+
+
+def test_an_autoencoder_moves_in_its_latent_space(file: str) -> None:
+    made = registry.create("generator", f"python:{file}:halves")
+    assert isinstance(made, LatentGenerator)
+    assert made.size == 24
+    assert not made.autoencoder.training  # type: ignore[attr-defined]
+    check_generator(made)
+
+
+def test_a_network_with_a_latent_is_inverted(file: str) -> None:
+    made = registry.create("generator", f"python:{file}:painter", {"gain": 0.5})
+    assert isinstance(made, InvertedGenerator)
+    assert made.size == 16
+    assert made.inversion == InversionSettings()
+
+
+def test_gan_takes_the_inversions_options_and_passes_the_networks_own(file: str) -> None:
+    made = gan(f"{file}:painter", steps=5, learning_rate=0.2, candidates=3, anchor=0.1, options={"gain": 0.25})
+    assert made.inversion == InversionSettings(steps=5, learning_rate=0.2, candidates=3, anchor=0.1)
+    assert float(made.module.paint.weight.abs().max()) == pytest.approx(0.25, abs=1e-3)  # type: ignore[attr-defined]
+    account = made.provenance()
+    assert account["source"] == f"{file}:painter"
+    assert len(account["weights"]) == 64
+    check_generator(made)
+
+
+def test_what_is_no_generator_is_refused(file: str) -> None:
+    with pytest.raises(BadPart, match="gives a int; a Generator is needed"):
+        registry.create("generator", f"python:{file}:nothing")
+    with pytest.raises(BadPart, match="gives a Halves without latent_shape and decode"):
+        gan(f"{file}:halves")
+    with pytest.raises(BadPart, match="has no function 'gone'"):
+        gan(f"{file}:gone")
+    with pytest.raises(BadPart, match="no such file"):
+        registry.create("generator", "python:/no/such/file.py:factory")
+    with pytest.raises(BadSpec, match=r"unexpected keyword argument 'gian'; its options are gain$"):
+        gan(f"{file}:painter", options={"gian": 1})
+    with pytest.raises(BadSpec, match="candidates"):
+        gan(f"{file}:painter", candidates=0)

@@ -63,10 +63,10 @@ def _adm(folder: Path, stack: ExitStack) -> Any:
 def _style(folder: Path, stack: ExitStack) -> Any:
     from safetensors.torch import save_file
 
-    from counterfoil.parts.generators.style import adain
+    from counterfoil.parts.generators.style import build_decoder, build_encoder
     from tests.generators.named_weights import named_weights
 
-    for name, network in (("encoder", adain.encoder()), ("decoder", adain.decoder())):
+    for name, network in (("encoder", build_encoder()), ("decoder", build_decoder())):
         state = {key: value * (2**0.5 if value.dim() > 1 else 1) for key, value in named_weights(network.state_dict()).items()}
         if name == "decoder":
             state["28.bias"] += 0.5  # about mid-grey

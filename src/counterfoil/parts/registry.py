@@ -120,7 +120,7 @@ def adapt(role: str, made: Any, *, what: str, classes: Any = None) -> Any:
 
         made = adapt_model(made, what=what, classes=classes)
     elif role == "generator":
-        from counterfoil.parts.generators.python_factory import adapt_generator
+        from counterfoil.parts.generators.inversion import adapt_generator
 
         made = adapt_generator(made, what=what)
     elif role == "dataset" and isinstance(made, tuple) and len(made) in (2, 3):

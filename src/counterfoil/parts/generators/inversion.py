@@ -1,14 +1,14 @@
-"""Latent ascent in a network that makes pictures from a latent and has no way back: a GAN, or a hierarchical VAE.
+"""Latent ascent in a network that makes images of latents and has no encoder: a GAN, or a hierarchical VAE; `python:` generators.
 
-A picture is first inverted: starting from the best of a few latents drawn from the picture's seed, gradient descent
-(Adam) looks for the latent whose picture is nearest to it, compared at several scales. From there the latent climbs as
-in any other autoencoder. How well a picture can be inverted decides what the plain reconstruction looks like.
+An image is first inverted: starting from the best of a few latents drawn from the image's seed, gradient descent
+(Adam) looks for the latent whose image is nearest to it, compared at several scales. From there the latent climbs as
+in any other autoencoder. How well an image can be inverted decides what the plain reconstruction looks like.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -17,16 +17,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart, BadSpec
-from counterfoil.parts.contracts import State, provenance_of, to_device
+from counterfoil.parts import weights
+from counterfoil.parts.contracts import Generator, State, provenance_of, to_device
 from counterfoil.parts.generators import draws
-from counterfoil.parts.generators.latent import latent_state, straight_through
+from counterfoil.parts.generators.latent import Autoencoder, LatentGenerator, latent_state, straight_through
+from counterfoil.parts.registry import call
 
 
 @runtime_checkable
 class LatentModule(Protocol):
-    """A network that makes pictures from a latent.
+    """A network that makes images from a latent.
 
-    It may also have `size`, the side of its pictures; `prior(noise)`, which turns standard normal noise of the latent's
+    It may also have `size`, the side of its images; `prior(noise)`, which turns standard normal noise of the latent's
     shape into latents, where they are not standard normal themselves; and `encode(images)`, a first guess of the latent.
     """
 
@@ -34,13 +36,13 @@ class LatentModule(Protocol):
     """The shape of one latent, as in (512,); or several shapes, as in [(16, 8, 8), (16, 4, 4)] for a hierarchy."""
 
     def decode(self, latents: Any) -> Tensor:
-        """Pictures in [0, 1] of latents: of a tensor, or of a list of them where there are several shapes.  # → (N, 3, H, W)"""
+        """Images in [0, 1] of latents: of a tensor, or of a list of them where there are several shapes.  # → (N, 3, H, W)"""
         ...
 
 
 @dataclass(frozen=True)
-class Inversion:
-    """How pictures are inverted."""
+class InversionSettings:
+    """Options of the inversion."""
 
     steps: int = 200
     learning_rate: float = 0.05
@@ -55,23 +57,23 @@ class Inversion:
 
 
 class InvertedGenerator:
-    """Moves pictures in the latent space of a network, after finding them there."""
+    """Moves images in the latent space of a network, after finding them there."""
 
     moving = "latent"
     step_size = 0.03
 
     def __init__(
-        self, module: LatentModule, inversion: Inversion | None = None, *, account: dict[str, str] | None = None
+        self, module: LatentModule, inversion: InversionSettings | None = None, *, provenance: dict[str, str] | None = None
     ) -> None:
         if isinstance(module, nn.Module):
             module.eval().requires_grad_(False)
-        self.module, self.inversion = module, inversion or Inversion()
+        self.module, self.inversion = module, inversion or InversionSettings()
         self.shapes = _shapes(module.latent_shape)
         self.size: int | None = getattr(module, "size", None)
-        self.account = account or {}
+        self._provenance = provenance or {}
 
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
-        """Invert. A step of 1 is the standard deviation of the picture's own latent."""
+        """Invert. A step of 1 is the standard deviation of the image's own latent."""
         return latent_state(self.invert(images, seeds))
 
     def render(self, state: State) -> Tensor:
@@ -89,11 +91,11 @@ class InvertedGenerator:
         return self
 
     def provenance(self) -> dict[str, str]:
-        """The network's own account, if it has one, and how pictures are inverted."""
-        return {**self.account, **provenance_of(self.module), "inversion": repr(self.inversion)}
+        """The network's own provenance, if it has one, and how images are inverted."""
+        return {**self._provenance, **provenance_of(self.module), "inversion": repr(self.inversion)}
 
     def invert(self, images: Tensor, seeds: Tensor) -> Tensor:
-        """The latents whose pictures are nearest, of all that were tried.  # (N, 3, H, W), (N,) → (N, …)"""
+        """The latents whose images are nearest, of all that were tried.  # (N, 3, H, W), (N,) → (N, …)"""
         with torch.no_grad():
             guesses = self._guesses(images, seeds)
             best = next(guesses)
@@ -123,7 +125,7 @@ class InvertedGenerator:
             yield self._join(encode(images))
 
     def _distance(self, latent: Tensor, images: Tensor) -> Tensor:
-        """How far the latents' pictures are from the pictures, and the latents from the middle.  # → (N,)"""
+        """Distance of the latents' images from the images, and the latents from the middle.  # → (N,)"""
         difference = self._decode(latent) - images
         total = difference.square().mean((1, 2, 3))
         while min(difference.shape[-2:]) >= 8:  # coarser and coarser: large shapes have to fit before their details
@@ -165,3 +167,45 @@ def _shapes(given: Sequence[Any]) -> list[tuple[int, ...]]:
     if not shapes or any(not shape or min(shape) < 1 for shape in shapes):
         raise BadPart(f"latent_shape={given!r}: give the shape of one latent, as in (512,), or a list of such shapes")
     return shapes
+
+
+def adapt_generator(made: Any, *, what: str) -> Generator:
+    """A generator from what a user gave: one, an autoencoder, or a module with `latent_shape` and `decode`."""
+    if isinstance(made, Generator):
+        return made
+    if isinstance(made, LatentModule):
+        return InvertedGenerator(made, provenance=_provenance_of(what.removeprefix("python:"), made))
+    if isinstance(made, Autoencoder):
+        if isinstance(made, nn.Module):
+            made.eval().requires_grad_(False)
+        return LatentGenerator(made, size=getattr(made, "size", None))
+    raise BadPart(
+        f"{what}: gives a {type(made).__name__}; a Generator is needed, or an object with encode and decode, or one "
+        "with latent_shape and decode"
+    )
+
+
+def gan(
+    place: str,
+    *,
+    steps: int = InversionSettings.steps,
+    learning_rate: float = InversionSettings.learning_rate,
+    candidates: int = InversionSettings.candidates,
+    anchor: float = InversionSettings.anchor,
+    options: Mapping[str, Any] | None = None,
+) -> InvertedGenerator:
+    """Latent ascent in a GAN or hierarchical VAE that a function makes, after inverting each image by optimisation.
+
+    `place` is package.module:factory or path/to/file.py:factory; it is called with `options` and gives an object with
+    `latent_shape` and `decode`. Inversion takes `steps` of Adam at `learning_rate` from the best of `candidates` random
+    latents; `anchor` holds latents near the middle of a normal prior.
+    """
+    inversion = InversionSettings(steps=steps, learning_rate=learning_rate, candidates=candidates, anchor=anchor)
+    made = call(place, dict(options or {}))
+    if not isinstance(made, LatentModule):
+        raise BadPart(f"gan:{place}: gives a {type(made).__name__} without latent_shape and decode; both are needed")
+    return InvertedGenerator(made, inversion, provenance=_provenance_of(place, made))
+
+
+def _provenance_of(place: str, made: object) -> dict[str, str]:
+    return {"source": place, **({"weights": weights.fingerprint(made)} if isinstance(made, nn.Module) else {})}

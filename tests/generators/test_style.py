@@ -1,3 +1,5 @@
+"""Style transfer: the networks by their published numbering, and the search among styles."""
+
 from __future__ import annotations
 
 import pickle
@@ -13,16 +15,15 @@ from counterfoil.core.errors import BadPart, BadSpec, BadWeights
 from counterfoil.parts import images as pictures
 from counterfoil.parts import weights
 from counterfoil.parts.contracts import State
-from counterfoil.parts.generators.style import adain
-from counterfoil.parts.generators.style import generator as module
-from counterfoil.parts.generators.style.generator import StyleGenerator, looks_of, style
+from counterfoil.parts.generators import style as module
+from counterfoil.parts.generators.style import StyleGenerator, read_styles, style
 from counterfoil.testing import check_generator
 from tests.generators.named_weights import named_pictures, named_weights
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_styles() -> Iterator[None]:
-    """Style pictures are looked at in a quarter of the usual size, which is quicker."""
+    """Style images are read in a quarter of the usual size, which is quicker."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "STYLE_SIDE", 64)
         yield
@@ -32,7 +33,7 @@ def small_styles() -> Iterator[None]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Encoder and decoder with named weights."""
     root = tmp_path_factory.mktemp("adain")
-    for name, network in (("encoder", adain.encoder()), ("decoder", adain.decoder())):
+    for name, network in (("encoder", module.build_encoder()), ("decoder", module.build_decoder())):
         # Wider than named weights are, since half of what comes out of a layer is cut off; and about mid-grey at the end.
         state = {key: value * (2**0.5 if value.dim() > 1 else 1) for key, value in named_weights(network.state_dict()).items()}
         if name == "decoder":
@@ -49,41 +50,39 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, place in enumerate(("a.png", "b.png", "deeper/c.png")):
         grain = named_pictures(1, 64, name=f"style {number}")[0] ** (1 + 2 * number)
         (root / place).write_bytes(pictures.png(grain))
-    (root / "notes.txt").write_text("not a picture")
+    (root / "notes.txt").write_text("not an image")
     return root
 
 
 @pytest.fixture(scope="module")
-def generators(files: dict[str, str], folder: Path) -> dict[str, StyleGenerator]:
-    return {moves: style(str(folder), **files, moves=moves) for moves in ("mix", "statistics")}  # type: ignore[arg-type]
+def generator(files: dict[str, str], folder: Path) -> StyleGenerator:
+    return style(str(folder), **files)
 
 
 def start(generator: StyleGenerator, images: Tensor) -> State:
     return generator.start(images, torch.zeros(len(images), dtype=torch.long), torch.arange(len(images)))
 
 
-@pytest.mark.parametrize("moves", ["mix", "statistics"])
-def test_contract(generators: dict[str, StyleGenerator], moves: str) -> None:
-    check_generator(generators[moves], size=16)
+def test_contract(generator: StyleGenerator) -> None:
+    check_generator(generator, size=16)
 
 
-@pytest.mark.parametrize("moves", ["mix", "statistics"])
-def test_the_plain_reconstruction_is_decoder_after_encoder(generators: dict[str, StyleGenerator], moves: str) -> None:
-    generator, images = generators[moves], named_pictures(2, 16)
+def test_the_plain_reconstruction_is_decoder_after_encoder(generator: StyleGenerator) -> None:
+    images = named_pictures(2, 16)
     with torch.no_grad():
         expected = generator.decoder(generator.encoder(images)).clamp(0, 1)
     assert torch.allclose(generator.render(start(generator, images)), expected, atol=1e-4)
     assert expected.std() > 0.01
 
 
-def test_a_whole_share_of_one_style_is_its_transfer(generators: dict[str, StyleGenerator]) -> None:
-    generator, images = generators["mix"], named_pictures(2, 16)
+def test_a_whole_share_of_one_style_is_its_transfer(generator: StyleGenerator) -> None:
+    images = named_pictures(2, 16)
     state = start(generator, images)
     state["mix"][:, 1] = 1.0
     with torch.no_grad():
         features = generator.encoder(images)
-        own, other = adain.statistics(features), generator.looks[1:2]
-        transferred = adain.dressed(adain.plain(features, own), other.expand(2, -1, -1))
+        own, other = module.statistics(features), generator.styles[1:2]
+        transferred = module.restyle(module.normalise(features, own), other.expand(2, -1, -1))
         half = generator.decoder(0.5 * transferred + 0.5 * features).clamp(0, 1)  # as the paper mixes content and style
         whole = generator.decoder(transferred).clamp(0, 1)
     assert torch.allclose(generator.render(state), whole, atol=1e-4)
@@ -91,8 +90,7 @@ def test_a_whole_share_of_one_style_is_its_transfer(generators: dict[str, StyleG
     assert torch.allclose(generator.render(state), half, atol=1e-4)
 
 
-def test_a_step_goes_part_of_the_way_to_the_style_that_is_favoured_most(generators: dict[str, StyleGenerator]) -> None:
-    generator = generators["mix"]
+def test_a_step_goes_part_of_the_way_to_the_style_that_is_favoured_most(generator: StyleGenerator) -> None:
     state = start(generator, named_pictures(2, 16))
     state = generator.step(state, torch.tensor([[0.3, 0.1, 0.0], [0.0, 0.6, 0.8]]))
     assert torch.allclose(state["mix"], torch.tensor([[0.1**0.5, 0.0, 0.0], [0.0, 0.0, 1.0]]))
@@ -100,16 +98,14 @@ def test_a_step_goes_part_of_the_way_to_the_style_that_is_favoured_most(generato
     assert torch.allclose(state["mix"], torch.tensor([[0.5 * 0.1**0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]))
 
 
-def test_shares_are_never_negative_and_come_to_one_at_most(generators: dict[str, StyleGenerator]) -> None:
-    generator = generators["mix"]
+def test_shares_are_never_negative_and_come_to_one_at_most(generator: StyleGenerator) -> None:
     state = start(generator, named_pictures(4, 16))
     for number in range(30):
         state = generator.step(state, 2 * torch.randn(4, 3, generator=torch.Generator().manual_seed(number)))
         assert (state["mix"] >= 0).all() and (state["mix"].sum(1) <= 1 + 1e-6).all()
 
 
-def test_where_every_style_helps_the_model_the_picture_goes_back(generators: dict[str, StyleGenerator]) -> None:
-    generator = generators["mix"]
+def test_where_every_style_helps_the_model_the_picture_goes_back(generator: StyleGenerator) -> None:
     against = torch.tensor([[-0.3, -0.1, -0.2]])
     state = generator.step(start(generator, named_pictures(1, 16)), against)
     assert torch.allclose(state["mix"], torch.tensor([[0.0, 0.14**0.5, 0.0]]))  # it had nothing to give up: the least evil
@@ -117,97 +113,63 @@ def test_where_every_style_helps_the_model_the_picture_goes_back(generators: dic
     assert torch.allclose(back, state["mix"] * (1 - 0.14**0.5))
 
 
-def test_equal_signals_leave_the_choice_to_the_seed(generators: dict[str, StyleGenerator]) -> None:
-    generator = generators["mix"]
+def test_equal_signals_leave_the_choice_to_the_seed(generator: StyleGenerator) -> None:
     state = start(generator, named_pictures(1, 16).expand(40, -1, -1, -1))
     moved = generator.step(state, torch.full((40, 3), -0.1))["mix"]
     assert (moved > 0).sum(1).tolist() == [1] * 40
     assert len(moved.argmax(1).unique()) == 3
 
 
-def test_statistics_stay_within_reach(files: dict[str, str], folder: Path) -> None:
-    generator = style(str(folder), **files, moves="statistics", reach=0.5)
-    state = start(generator, named_pictures(2, 16))
-    state = generator.step(state, torch.full_like(state["statistics"], 0.4))
-    assert torch.allclose(state["statistics"], torch.tensor(0.4))
-    state = generator.step(state, torch.full_like(state["statistics"], 0.4))
-    assert torch.allclose(state["statistics"], torch.tensor(0.5))
-
-
-def test_statistics_are_counted_in_deviations_over_the_styles(generators: dict[str, StyleGenerator]) -> None:
-    generator = generators["statistics"]
-    state = start(generator, named_pictures(1, 16))
-    state["statistics"][:, 0] = 1.0
-    with torch.no_grad():
-        look = state["own"].clone()
-        look[:, 0] += generator.looks[:, 0].std(0)
-        expected = generator.decoder(adain.dressed(state["pattern"], look)).clamp(0, 1)
-    assert torch.allclose(generator.render(state), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("moves", ["mix", "statistics"])
-def test_rows_do_not_depend_on_their_batch(generators: dict[str, StyleGenerator], moves: str) -> None:
-    generator, weighting = generators[moves], named_pictures(1, 16, name="weighting")
+def test_rows_do_not_depend_on_their_batch(generator: StyleGenerator) -> None:
+    weighting = named_pictures(1, 16, name="weighting")
     images, others = named_pictures(8, 16), named_pictures(8, 16, name="others")
     mixed = torch.cat([others[:3], images[6:7], others[3:]])[:8]
     results = []
     for given, row in ((images, 6), (mixed, 3)):
         state = start(generator, given)
-        state[moves] = state[moves] + torch.linspace(0.1, 0.2, state[moves][0].numel()).reshape(state[moves].shape[1:])
-        leaf = state[moves].clone().requires_grad_()
-        made = generator.render({**state, moves: leaf})
+        state["mix"] = state["mix"] + torch.linspace(0.1, 0.2, state["mix"][0].numel()).reshape(state["mix"].shape[1:])
+        leaf = state["mix"].clone().requires_grad_()
+        made = generator.render({**state, "mix": leaf})
         results.append((made[row], torch.autograd.grad((made * weighting).sum(), leaf)[0][row], state["pattern"][row]))
     for here, there in zip(*results, strict=True):
         assert torch.equal(here, there)
 
 
 def test_styles_are_read_from_all_folders_and_taken_evenly(
-    generators: dict[str, StyleGenerator], files: dict[str, str], folder: Path
+    generator: StyleGenerator, files: dict[str, str], folder: Path
 ) -> None:
-    assert len(generators["mix"].looks) == 3
+    assert len(generator.styles) == 3
     two = style(str(folder), **files, styles=2)
-    assert torch.allclose(two.looks, generators["mix"].looks[:2])
+    assert torch.allclose(two.styles, generator.styles[:2])
     paths = [folder / "a.png"]
-    assert torch.equal(looks_of(paths, two.encoder), generators["mix"].looks[:1])
+    assert torch.equal(read_styles(paths, two.encoder), generator.styles[:1])
 
 
-def test_provenance_names_networks_and_styles(generators: dict[str, StyleGenerator], files: dict[str, str], folder: Path) -> None:
-    account = generators["mix"].provenance()
+def test_provenance_names_networks_and_styles(generator: StyleGenerator, files: dict[str, str], folder: Path) -> None:
+    account = generator.provenance()
     assert account["encoder"] == weights.file_sha256(files["encoder"])
     assert account["decoder"] == weights.file_sha256(files["decoder"])
-    assert (account["styles"], account["moves"]) == ("3", "mix")
-    assert account["style pictures"] != style(str(folder / "deeper"), **files).provenance()["style pictures"]
-
-
-def test_moving_it_moves_everything(files: dict[str, str], folder: Path) -> None:
-    generator = style(str(folder / "deeper"), **files)
-    assert generator.to("meta") is generator
-    assert generator.looks.device.type == "meta"
-    assert next(generator.encoder.parameters()).device.type == next(generator.decoder.parameters()).device.type == "meta"
+    assert account["styles"] == "3"
+    assert account["style images"] != style(str(folder / "deeper"), **files).provenance()["style images"]
 
 
 @pytest.mark.parametrize(
     ("options", "complaint"),
-    [({"moves": "both"}, "'mix' or 'statistics'"), ({"reach": 0.0}, "positive"), ({"styles": 0}, "at least one")],
+    [({"styles": 0}, "at least one")],
 )
 def test_bad_options_are_refused(files: dict[str, str], folder: Path, options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(BadSpec, match=complaint):
         style(str(folder), **files, **options)
 
 
-def test_one_style_has_no_deviation(files: dict[str, str], folder: Path) -> None:
-    with pytest.raises(BadSpec, match="there is one; use two or more"):
-        style(str(folder / "deeper"), **files, moves="statistics")
-
-
 def test_bad_style_folders_are_refused(files: dict[str, str], tmp_path: Path) -> None:
     for place in ("", "/no/such/folder"):
         with pytest.raises(BadPart, match="no such folder"):
             style(place, **files)
-    with pytest.raises(BadPart, match="no pictures in it"):
+    with pytest.raises(BadPart, match="no images in it"):
         style(str(tmp_path), **files)
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
-    with pytest.raises(BadPart, match=r"style picture .*broken.png"):
+    with pytest.raises(BadPart, match=r"style image .*broken.png"):
         style(str(tmp_path), **files)
 
 
@@ -223,6 +185,64 @@ def test_bad_weights_are_refused(files: dict[str, str], folder: Path, tmp_path: 
         style(str(folder), encoder=files["decoder"], decoder=files["decoder"])
 
 
-def test_pictures_that_do_not_divide_are_refused(generators: dict[str, StyleGenerator]) -> None:
+def test_pictures_that_do_not_divide_are_refused(generator: StyleGenerator) -> None:
     with pytest.raises(BadSpec, match="multiples of 8; use 16 or 24"):
-        start(generators["mix"], named_pictures(1, 20))
+        start(generator, named_pictures(1, 20))
+
+
+def convolutions(network: torch.nn.Sequential) -> dict[str, tuple[int, int]]:
+    named = network.state_dict().items()
+    return {name.partition(".")[0]: (value.shape[0], value.shape[1]) for name, value in named if "weight" in name}
+
+
+def test_layers_are_numbered_as_in_the_published_weights() -> None:
+    assert convolutions(module.build_encoder()) == {
+        "0": (3, 3), "2": (64, 3), "5": (64, 64), "9": (128, 64), "12": (128, 128), "16": (256, 128),
+        "19": (256, 256), "22": (256, 256), "25": (256, 256), "29": (512, 256),
+    }  # fmt: skip
+    assert convolutions(module.build_decoder()) == {
+        "1": (256, 512), "5": (256, 256), "8": (256, 256), "11": (256, 256), "14": (128, 256),
+        "18": (128, 128), "21": (64, 128), "25": (64, 64), "28": (3, 64),
+    }  # fmt: skip
+
+
+def test_sides_come_back() -> None:
+    with torch.no_grad():
+        features = module.build_encoder()(named_pictures(1, 24))
+        assert features.shape == (1, 512, 3, 3)
+        assert module.build_decoder()(features).shape == (1, 3, 24, 24)
+
+
+def test_dressing_gives_the_other_look_and_keeps_the_pattern() -> None:
+    features, other = named_pictures(2, 16) * 3, named_pictures(2, 16, name="other") - 4
+    own, look = module.statistics(features), module.statistics(other)
+    dressed = module.restyle(module.normalise(features, own), look)
+    assert torch.allclose(module.statistics(dressed)[:, 0], look[:, 0], atol=1e-5)
+    assert torch.allclose(module.statistics(dressed)[:, 1], look[:, 1], rtol=1e-2)
+    for row in range(2):
+        for channel in range(3):
+            both = torch.stack([features[row, channel].flatten(), dressed[row, channel].flatten()])
+            assert torch.corrcoef(both)[0, 1] > 0.9999
+
+
+def test_statistics_of_features_are_mean_and_spread() -> None:
+    features = named_pictures(3, 16)
+    expected = torch.stack([features.mean((2, 3)), features.flatten(2).std(2)], dim=1)
+    assert torch.allclose(module.statistics(features), expected, atol=1e-3)
+
+
+def test_the_rest_of_vgg_is_left_out(tmp_path: Path) -> None:
+    state = named_weights(module.build_encoder().state_dict())
+    torch.save({**state, "32.weight": torch.zeros(2), "51.bias": torch.zeros(2)}, tmp_path / "vgg.pth")
+    network = module.load(module.build_encoder(), tmp_path / "vgg.pth")
+    assert torch.equal(network[2].weight, state["2.weight"])
+    assert not network.training
+    assert not any(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_weights_of_another_network_name_the_keys(tmp_path: Path) -> None:
+    state = named_weights(module.build_encoder().state_dict())
+    del state["9.bias"]
+    torch.save({**state, "classifier.0.weight": torch.zeros(2)}, tmp_path / "vgg.pth")
+    with pytest.raises(BadWeights, match=r"vgg.pth: .*lacks 9\.bias; it also has classifier\.0\.weight"):
+        module.load(module.build_encoder(), tmp_path / "vgg.pth")
