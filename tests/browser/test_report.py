@@ -96,9 +96,11 @@ def test_an_image_opens_by_keyboard_and_tells_its_history(page: Any, reports: di
     page.wait_for_function("() => document.activeElement.className === 'card-open'")
 
 
-def test_classes_sort_and_lead_to_the_gallery(page: Any, reports: dict[str, Path]) -> None:
+@pytest.mark.parametrize("name", ["class=cat", "cat"])
+def test_slices_and_classes_lead_to_the_gallery(page: Any, reports: dict[str, Path], name: str) -> None:
     page.goto(reports["one"].as_uri())
-    page.get_by_role("button", name="cat", exact=True).first.click()
+    page.get_by_text("All 3 classes").click()
+    page.get_by_role("button", name=name, exact=True).first.click()
     assert set(page.locator("#cards .card-class").all_text_contents()) == {"cat"}
 
 

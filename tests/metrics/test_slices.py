@@ -13,9 +13,9 @@ import pytest
 from counterfoil.core.errors import BadData, UsageError
 from counterfoil.metrics.observations import Observations
 from counterfoil.metrics.prediction_files import MEASURES, read_predictions
-from counterfoil.metrics.scoreboard import BoardColumn, scoreboard
+from counterfoil.metrics.scoreboard import BoardTest, scoreboard
 from counterfoil.metrics.slices import read_slices, slices, table_of
-from counterfoil.metrics.tables import as_text
+from counterfoil.metrics.tables import Column, as_csv, as_text, cell_text
 from tests.cli.stored import call, stored
 
 ACCURACY = MEASURES["accuracy"]
@@ -125,11 +125,14 @@ def test_files_are_compared_and_gated_like_runs(tmp_path: Path) -> None:
 
 
 def test_models_by_tests_in_one_table() -> None:
-    tests = [BoardColumn("1", "accuracy, day", ACCURACY), BoardColumn("2", "accuracy, night", ACCURACY)]
-    found = {tests[0]: {"m": observed(1), "n": observed(2)}, tests[1]: {"m": observed(3, night=0.1)}}
-    table = scoreboard(found)
-    assert [row[0] for row in table.rows] == ["m", "n"] and table.rows[1][2] == "not run"
-    assert "#1–2" in str(table.rows[0][1]) and "#" not in str(table.rows[0][2])
+    day, night = BoardTest("1", "accuracy, day", ACCURACY), BoardTest("2", "accuracy, night", ACCURACY)
+    found = scoreboard([(day, "m", observed(1)), (day, "n", observed(2)), (night, "m", observed(3, night=0.1))])
+    table = found.table()
+    (m, first, second), (n, _, missing) = ([cell_text(cell, Column()) for cell in row] for row in table.rows)
+    assert (m, n, missing) == ("m", "n", "not run")
+    assert first.endswith(", rank 1–2") and "rank" not in second
+    assert found.headline() == "m and n are first, or not told apart from the first, in 1 of 1 test."
+    assert as_csv(table).splitlines()[2].endswith("not run,,,")
 
 
 def test_formats_of_a_comparison(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def test_runs_on_disk_and_models_scored_on_them(tmp_path: Path) -> None:
     again = matrix.cell("m1", "m2")
     assert again is not None and again.values["spared"].value == 0
     assert tables_of(matrix, ["FMR"])[0].rows[1][1] == "not scored"
-    assert matrix.to_dict()["cells"][0]["made_against"] == "m1"
-    assert np.isfinite(matrix.to_dict()["cells"][0]["FMR"]["value"])
+    assert matrix.cells[0].made_against == "m1"
+    assert np.isfinite(matrix.cells[0].values["FMR"].value)
 
 
 def test_two_runs_against_one_model_are_two_rows(tmp_path: Path) -> None:

@@ -68,6 +68,25 @@ def test_two_runs_of_a_protocol_have_a_comparison_first(runs: dict[str, Run], tm
     assert len({caption for caption in captions if caption.startswith("source image")}) == 1  # one image for both models
 
 
+def test_runs_of_several_protocols_open_with_models_by_tests(runs: dict[str, Run], tmp_path: Path) -> None:
+    page = read(folder := write_report(list(runs.values()), tmp_path / "report"))
+    assert "3 runs of 3 protocols" in page.words and "not run" in page.words
+    assert [element.text for element in page.all("h2")] == ["Models by tests"]
+    links = {link.attributes["href"] for link in page.all("a")} - {"#main"}
+    assert len(links) >= 4 and all((folder.parent / link.partition("#")[0]).is_file() for link in links)
+    assert any(row.startswith("python:m") for row in page.rows)
+
+
+def test_slices_stand_with_their_p_value_and_the_image_pairs_of_the_worst(tmp_path: Path) -> None:
+    page = read(write_report([build(tmp_path / "run", Plan(images=120, classes=tuple("abcd")))], tmp_path / "report"))
+    rows = [row for row in page.rows if row.startswith("class=")]
+    assert len(rows) == 4 and rows[0].startswith("class=d ") and "−" in rows[0] and rows[0].endswith("< 0.001")
+    assert "corrected for 4 slices (Holm)" in page.words
+    (worst,) = (element for element in page.all("h3") if element.text == "class=d")
+    after = page.elements[page.elements.index(worst) :]
+    assert next(element for element in after if element.name == "img").attributes["alt"] == "source image of d"
+
+
 def test_the_comparisons_headline_says_who_keeps_more_and_who_less(tmp_path: Path) -> None:
     """ "Keeps most of its accuracy (40 %)" was printed of the best of two."""
     runs = [open_run(stored(tmp_path / name, f"python:{name}", kept=kept)) for name, kept in (("low", 0.05), ("high", 0.4))]

@@ -80,7 +80,7 @@ def compare(
     else:
         opened = [open_run(path) for path in runs]
         if len({protocols.of(run).name for run in opened}) > 1:
-            return write([scoreboard_of(opened, scored=scored, alpha=alpha)])
+            return write([scoreboard_of(opened, scored=scored, alpha=alpha).table()])
         protocol, known = protocol_of(opened), measures_of(opened)
         measures = [find_measure(name, known) for name in metric or protocol.compared if metric or name in known]
         if transfer:

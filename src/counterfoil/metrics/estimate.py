@@ -266,22 +266,30 @@ class Resamples:
         columns: Mapping[str, NDArray[Any]],
         *,
         clusters: NDArray[Any] | None = None,
+        counts: NDArray[Any] | None = None,
         seed: Seed = 0,
         resamples: int = RESAMPLES,
     ) -> None:
-        """Rows of one source image share a number in `clusters` and are drawn together; without it every row is its own."""
+        """Rows of one source image share a number in `clusters` and are drawn together; without it every row is its own.
+
+        With `counts`, each row stands for so many equal ones.
+        """
         names = list(columns)
         values = np.stack([np.asarray(columns[name], dtype=np.float64) for name in names], axis=1)  # (rows, columns)
         if clusters is not None:
             values = _summed(values, clusters)
         self.seed = seed if isinstance(seed, tuple) else (seed,)
         self.resamples = resamples
+        self._names = names
+        if counts is None:
+            self._kinds, self._counts = _kinds(values)
+        else:
+            self._kinds, self._counts = values[counts > 0], counts[counts > 0].astype(np.intp)
+            values = np.repeat(self._kinds, self._counts, axis=0)
         self.observed = Sums(_named(names, values.sum(axis=0, keepdims=True)))
         self.clusters: dict[str, int] = dict(zip(names, np.count_nonzero(values, axis=0).tolist(), strict=True))
         """The number of clusters that have something in each column."""
         self._sizes: dict[str, float] = dict(zip(names, _sizes(values).tolist(), strict=True))
-        self._names = names
-        self._kinds, self._counts = _kinds(values)
         self._padding: dict[tuple[Mean, float], Pad] = {}
         self._drawn = _named(names, self._weighted_sums())
 

@@ -6,9 +6,9 @@ factor, kind of nuisance), those of a file of one's own, and pairs of two groupi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import chain, combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +32,24 @@ MOST = 2000  # groups looked at
 class Slice:
     """One group of rows: its number, how far it is from the rest, and whether that can be chance."""
 
-    name: str  # as in `class=boot`, or `class=boot & factor=background`
+    where: tuple[tuple[str, str], ...]  # groupings with a name of each
     inside: Estimate
     difference: Estimate  # inside less the rest
     p: float
     adjusted: float
 
+    @property
+    def name(self) -> str:
+        """As in `class=boot`, or `class=boot & factor=background`."""
+        return " & ".join(f"{grouping}={value}" for grouping, value in self.where)
+
     def significant(self, alpha: float) -> bool:
         """Whether the images show that the group differs from the rest."""
         return self.adjusted <= alpha
+
+    def worse(self, measure: Measure, *, alpha: float = 0.05) -> bool:
+        """Whether the images show that the model does worse in the group."""
+        return self.significant(alpha) and ((self.difference.value or 0) < 0) == measure.higher_is_better
 
 
 def slices(observed: Observations, measure: Measure, *, by: Sequence[str] = (), pairs: bool = False) -> list[Slice]:
@@ -48,20 +57,20 @@ def slices(observed: Observations, measure: Measure, *, by: Sequence[str] = (), 
     unknown = [name for name in by if name not in observed.groups]
     if unknown:
         raise UsageError(f"no grouping {unknown[0]!r}; there are {', '.join(observed.groups) or 'none'}")
+    terms = measure.statistic.terms
+    columns = {name: observed.columns[name] for name in sorted({each for term in terms for each in (term.part, term.whole)})}
+    counting = np.logical_or.reduce([columns[term.whole].astype(bool) for term in terms])
+    inside = measure.statistic.prefixed("in ")
+    lead = Difference(inside, measure.statistic.prefixed("rest "))
+    draw = _drawing(columns, observed)
     found = []
-    whole = np.unique([term.whole for term in measure.statistic.terms])
-    counting = np.logical_or.reduce([observed.columns[name].astype(bool) for name in whole])
-    for name, rows in _groups(observed, list(by or observed.groups), pairs=pairs):
+    for where, rows in _groups(observed, list(by or observed.groups), pairs=pairs):
         if _clusters(observed, rows & counting) < FEWEST or _clusters(observed, ~rows & counting) < FEWEST:
             continue
-        columns = {f"in {column}": values * rows for column, values in observed.columns.items()}
-        columns |= {f"rest {column}": values * ~rows for column, values in observed.columns.items()}
-        drawn = Resamples(columns, clusters=observed.cluster, seed=observed.seed)
-        inside = measure.statistic.prefixed("in ")
-        lead = Difference(inside, measure.statistic.prefixed("rest "))
+        drawn = draw(rows)
         difference = estimate_one(drawn, lead)
         if difference.value is not None:
-            found.append(Slice(name, estimate_one(drawn, inside), difference, drawn.p_value(lead), 1.0))
+            found.append(Slice(where, estimate_one(drawn, inside), difference, drawn.p_value(lead), 1.0))
     adjusted = holm([each.p for each in found])
     found = [replace(each, adjusted=p) for each, p in zip(found, adjusted, strict=True)]
     worse = -1 if measure.higher_is_better else 1
@@ -76,7 +85,8 @@ def slices(observed: Observations, measure: Measure, *, by: Sequence[str] = (), 
 def table_of(found: Sequence[Slice], measure: Measure) -> Table:
     """Slices as a table."""
     columns = [
-        Column("slice", "text"), Column(measure.name, unit=measure.unit),
+        Column("slice", "text"),
+        Column(measure.name, unit=measure.unit, axis=(0, 100) if measure.unit == " %" else None),
         Column("difference from the rest", unit=measure.difference_unit, sign=True), Column("p", "p"),
     ]  # fmt: skip
     rows: list[list[Cell]] = [[each.name, each.inside, each.difference, each.adjusted] for each in found]
@@ -109,23 +119,45 @@ def read_slices(path: Path, observed: Observations) -> Observations:
     return replace(observed, groups={**observed.groups, **groups})
 
 
-def _groups(observed: Observations, by: Sequence[str], *, pairs: bool) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    single: dict[str, list[tuple[str, NDArray[np.bool_]]]] = {}
+Where = tuple[tuple[str, str], ...]
+
+
+def _groups(observed: Observations, by: Sequence[str], *, pairs: bool) -> Iterator[tuple[Where, NDArray[np.bool_]]]:
+    """Single groups, then pairs of groups of two groupings; no more than `MOST`."""
+    single: dict[str, list[tuple[Where, NDArray[np.bool_]]]] = {}
     for name in by:
-        column = observed.groups[name]
-        single[name] = [(f"{name}={value}", column == value) for value in sorted({*column.tolist()}) if value != ""]
-    count = 0
-    for each in single.values():
-        for found in each:
-            count += 1
-            if count <= MOST:
-                yield found
-    for one, two in combinations(by, 2) if pairs else ():
-        for first, rows in single[one]:
-            for second, others in single[two]:
-                count += 1
-                if count <= MOST and (rows & others).any():
-                    yield f"{first} & {second}", rows & others
+        values, codes = np.unique(observed.groups[name], return_inverse=True)
+        single[name] = [(((name, str(value)),), codes == at) for at, value in enumerate(values) if value != ""]
+    both = (
+        (first + second, rows & others)
+        for one, two in (combinations(by, 2) if pairs else ())
+        for first, rows in single[one]
+        for second, others in single[two]
+    )
+    yield from islice(chain(*single.values(), ((where, rows) for where, rows in both if rows.any())), MOST)
+
+
+def _drawing(columns: Mapping[str, NDArray[Any]], observed: Observations) -> Callable[[NDArray[np.bool_]], Resamples]:
+    """Give what draws resamples of a group beside the rest. Equal rows are counted once for all groups."""
+    if observed.cluster is not None:
+
+        def of_clusters(rows: NDArray[np.bool_]) -> Resamples:
+            sides = {"in ": rows, "rest ": ~rows}
+            parted = {side + name: values * inside for side, inside in sides.items() for name, values in columns.items()}
+            return Resamples(parted, clusters=observed.cluster, seed=observed.seed)
+
+        return of_clusters
+    values = np.stack([column.astype(np.float64) for column in columns.values()], axis=1)
+    kinds, codes = np.unique(values, axis=0, return_inverse=True)
+    nothing = np.zeros_like(kinds)
+    names = [side + name for side in ("in ", "rest ") for name in columns]
+    parts = np.block([[kinds, nothing], [nothing, kinds]])  # (2 × kinds, 2 × columns)
+
+    def of_rows(rows: NDArray[np.bool_]) -> Resamples:
+        counts = np.concatenate([np.bincount(codes[side], minlength=len(kinds)) for side in (rows, ~rows)])
+        return Resamples(dict(zip(names, parts.T, strict=True)), counts=counts, seed=observed.seed)
+
+    return of_rows
 
 
 def _clusters(observed: Observations, rows: NDArray[np.bool_]) -> int:

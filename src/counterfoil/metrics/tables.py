@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -39,10 +39,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Value:
-    """An estimate with a unit of its own, in a column of several units."""
+    """An estimate with a unit of its own, in a column of several units, and perhaps its rank among others."""
 
     found: Estimate
     unit: str
+    rank: str = ""
 
 
 Cell = Value | str | int | float | None | Estimate | Link | tuple[Mark, ...]
@@ -89,6 +90,12 @@ def estimate_text(found: Estimate, *, unit: str = "", digits: int = 1, sign: boo
     return minus(f"{value} ({_rounded(found.low, digits):{form}} to {_rounded(found.high, digits):{form}})")
 
 
+def estimate_in(entry: Mapping[str, Any] | None, name: str) -> Estimate | None:
+    """The estimate of that name among results; None where there is none."""
+    found = (entry or {}).get(name)
+    return Estimate.from_dict(found) if isinstance(found, Mapping) and "value" in found else None
+
+
 def tau_text(found: Estimate) -> str:
     """Kendall's tau with its interval, or why there is none."""
     return estimate_text(found, digits=2)
@@ -128,7 +135,8 @@ def cell_text(cell: Cell, column: Column) -> str:
         case Estimate():
             return estimate_text(cell, unit=column.unit, digits=column.digits, sign=column.sign)
         case Value():
-            return estimate_text(cell.found, unit=cell.unit, digits=column.digits, sign=column.sign)
+            text = estimate_text(cell.found, unit=cell.unit, digits=column.digits, sign=column.sign)
+            return f"{text}, rank {cell.rank}" if cell.rank else text
         case Link():
             return cell.text
         case tuple():
@@ -181,7 +189,7 @@ def as_data(table: Table) -> dict[str, Any]:
             case Estimate():
                 return cell.to_dict()
             case Value():
-                return {**cell.found.to_dict(), "unit": cell.unit}
+                return {**cell.found.to_dict(), "unit": cell.unit, **({"rank": cell.rank} if cell.rank else {})}
             case tuple():
                 return {each.name: each.found.to_dict() for each in cell}
         return cell_text(cell, column) if isinstance(cell, Link) else cell

@@ -204,9 +204,9 @@ class Protocol(ABC):
 
     def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
         """Make the pages of a report on runs of this protocol, the first one first."""
-        from counterfoil.protocols import pairs
+        from counterfoil.protocols.pages import ReportPages
 
-        return pairs.pages(runs, labels, site, title=self.name, kind=self.spec)
+        return ReportPages(self, runs, labels, site).pages()
 
 
 class ImageProtocol(Protocol):

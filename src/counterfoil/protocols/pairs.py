@@ -1,4 +1,4 @@
-"""Numbers and pages of any run whose images were made in one step: accuracy on them, beside that on their source images.
+"""Numbers of any run whose images were made in one step: accuracy on them, beside that on their source images.
 
 Every image that was made is a row, and those of one source image are drawn together. Where the run has an oracle, only
 images in which it sees the class count.
@@ -6,24 +6,19 @@ images in which it sees the class count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from counterfoil.core.errors import BadRun
-from counterfoil.core.naming import part_name, short_name
+from counterfoil.core.naming import part_name
 from counterfoil.core.records import LEVEL, Estimate
-from counterfoil.core.spec import RunSpec
 from counterfoil.metrics.answers import NO, OPEN, YES, read_answers
 from counterfoil.metrics.estimate import RESAMPLES, Difference, Share, estimate_one
-from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column, unit_of
-from counterfoil.metrics.tables import Cell, Column, Link, Table, Value, counted
-from counterfoil.report.gallery import Collected, pair_of, strongest
-from counterfoil.report.page import STRIP, Block, Caution, Fold, Page, Section
-from counterfoil.report.provenance import about_images, about_parts, how_it_was_made, together
-from counterfoil.report.site import Site
+from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column
+from counterfoil.metrics.tables import Cell, Column, Table, counted
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 
@@ -117,82 +112,14 @@ def _numbers(rows: Observations, known: Mapping[str, Measure]) -> dict[str, Any]
 
 def tables(found: Mapping[str, Any]) -> list[Table]:
     """Put results into tables: all numbers, by what was done, and by class."""
+    from counterfoil.protocols.pages import estimates, numbers_table
+
     known = [name for name in MEASURES if name in found]
-    columns = [Column("", "text"), Column("value (95 % interval)"), Column("n"), Column("", "text", wide=True)]
-    rows: list[list[Cell]] = []
-    for name in known:
-        each = Estimate.from_dict(found[name])
-        rows.append([name, Value(each, unit_of(name)), each.n, MEASURES[name].meaning])
     counts = found["counts"]
     notes = [f"{counts['validated']:,} of {counted(counts['made'], 'image')} count; {counts['skipped']:,} could not be read"]
-    every = [Table(columns, rows, notes=notes)]
+    every = [numbers_table(found, {name: MEASURES[name].meaning for name in known}, notes)]
     for entry, title in (("factors", "By what was done"), ("per_class", "By class")):
-        lines: list[list[Cell]] = [
-            [name, *(Estimate.from_dict(each[key]) for key in known), each["accuracy"]["n"]]
-            for name, each in found[entry].items()
-        ]
+        lines: list[list[Cell]] = [[name, *estimates(each, known), each["accuracy"]["n"]] for name, each in found[entry].items()]
         heads = [Column("class" if entry == "per_class" else "", "text"), *map(Column, known), Column("n")]
         every += [Table(heads, lines, title=title, filter_rows=True)] if lines else []
     return every
-
-
-def pages(runs: Sequence[Run], labels: Sequence[str], site: Site, *, title: str, kind: type[RunSpec]) -> list[Page]:
-    """Make a page for each run and, of several, a comparison before them."""
-    every = [site.collect(run, number=at, label=label) for at, (run, label) in enumerate(zip(runs, labels, strict=True), start=1)]
-    names = ["index.html"] if len(every) == 1 else [f"run-{each.number}.html" for each in every]
-    singles = [_run_page(each, site, name, title, kind) for each, name in zip(every, names, strict=True)]
-    if len(singles) == 1:
-        return singles
-    rows: list[list[Cell]] = [
-        [Link(each.label, to=name), Estimate.from_dict(each.results["accuracy"])]
-        for each, name in zip(every, names, strict=True)
-        if each.results
-    ]
-    columns = [Column("model", "text"), Column("accuracy, %", axis=(0, 100))]
-    cautions = [(each.label, each.run, list(page.cautions)) for each, page in zip(every, singles, strict=True)]
-    whole = Page(
-        title="Comparison",
-        eyebrow=f"{title} · {counted(len(every), 'run')} compared",
-        headline=f"{counted(len(rows), 'finished run')} side by side",
-        pairs=[pair for page in singles for pair in page.pairs[:1]][:STRIP],
-        cautions=together(cautions),
-        sections=[Section("Models side by side", [Table(columns, rows)])],
-        gallery=site.gallery(every),
-        last=_last(every, site, kind),
-    )
-    return [whole, *singles]
-
-
-def _run_page(found: Collected, site: Site, name: str, title: str, kind: type[RunSpec]) -> Page:
-    numbers = found.results
-    cautions = [Caution("stop", "This run is not finished. The same command resumes it.")]
-    headline = "No numbers yet"
-    if numbers is not None:
-        count = int(numbers["counts"]["validated"])
-        missing = len(site.images.missing.get(found.run.path, ()))
-        text = counted(count, "image counts", "images count")
-        cautions = [*about_parts(found.run), *about_images(count, text, missing=missing)]
-        value = numbers["accuracy"]["value"]
-        if value is not None:
-            headline = f"{found.label} is right on {value:.0f} % of {counted(count, 'image')}."
-    return Page(
-        name=name,
-        title=found.label,
-        eyebrow=f"{title} · tested model {short_name(found.model)}",
-        headline=headline,
-        pairs=[pair_of(found, each, site.images) for each in strongest(found.shown, STRIP)],
-        cautions=cautions,
-        sections=[Section("Numbers", list(tables(numbers)))] if numbers is not None else [],
-        gallery=site.gallery([found]),
-        last=_last([found], site, kind),
-    )
-
-
-def _last(every: Sequence[Collected], site: Site, kind: type[RunSpec]) -> list[Section]:
-    made: list[Block] = []
-    files: list[Block] = []
-    for each in every:
-        facts = how_it_was_made(each.run, kind)
-        made += facts if len(every) == 1 else [Fold(each.label, facts)]
-        files += [*([each.label] if len(every) > 1 else []), site.downloads(each)]
-    return [Section("How it was made", made), Section("Downloads", files)]

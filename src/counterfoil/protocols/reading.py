@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ from counterfoil.core.records import Estimate
 from counterfoil.store.later import append_to
 
 if TYPE_CHECKING:
-    from counterfoil.metrics.observations import Measure, Observations
-    from counterfoil.metrics.tables import Table
+    from counterfoil.metrics.observations import Measure
+    from counterfoil.metrics.scoreboard import Scoreboard
     from counterfoil.protocols.base import Protocol
+    from counterfoil.report.page import Page
     from counterfoil.report.result_file import ResultFile
+    from counterfoil.report.site import Site
     from counterfoil.store.later import Appender
 
 
@@ -89,7 +92,7 @@ def results_of(run: store.Run, *, model: str | None = None, oracle: str | None =
 
 
 def write_report(runs: Sequence[store.Run], out: str | Path, *, pictures: int = 1000) -> Path:
-    """Write a report on runs of one protocol into the folder `out` and return its first page.
+    """Write a report on runs into the folder `out` and return its first page; of several protocols that is models by tests.
 
     The gallery shows up to `pictures` images per run, the same ones for runs over the same data. A folder that holds an
     earlier report is written over; one that holds anything else is refused.
@@ -100,30 +103,64 @@ def write_report(runs: Sequence[store.Run], out: str | Path, *, pictures: int = 
         raise UsageError(f"a gallery can't have {pictures} images; give 0 or more")
     from counterfoil.report import site
 
-    return site.write_report(runs, Path(out), protocol_of(runs).pages, limit=pictures)
+    by_protocol: dict[str, list[store.Run]] = {}
+    for run in runs:
+        by_protocol.setdefault(protocols.of(run).name, []).append(run)
+
+    def pages(runs: Sequence[store.Run], labels: Sequence[str], made: Site) -> Sequence[Page]:
+        label = dict(zip((run.path for run in runs), labels, strict=True))
+        made.alone = len(by_protocol) == 1
+        found = [protocols.get(name).pages(own, [label[run.path] for run in own], made) for name, own in by_protocol.items()]
+        every = [page for own in found for page in own]
+        return every if made.alone else [_overview(runs, [own[0] for own in found], len(by_protocol)), *every]
+
+    return site.write_report(runs, Path(out), pages, limit=pictures)
 
 
-def scoreboard_of(runs: Sequence[store.Run], *, scored: bool = False, alpha: float = 0.05) -> Table:
-    """Models by tests in one table, for runs of any protocols: the clean accuracy first, then what each protocol ranks by."""
+def _overview(runs: Sequence[store.Run], firsts: Sequence[Page], protocols_given: int) -> Page:
+    """The first page of a report over several protocols: models by tests, and the way to each protocol's own page."""
+    from counterfoil.metrics.tables import Cell, Column, Link, Table, counted
+    from counterfoil.report import page
+
+    found = scoreboard_of([run for run in runs if run.results is not None])
+    names = [each.eyebrow.partition(" · ")[0] for each in firsts]
+    ways: list[list[Cell]] = []
+    stops = []
+    for name, each in zip(names, firsts, strict=True):
+        ways.append([Link(name, to=each.name), each.headline])
+        stops += [page.Caution("stop", f"{name}: {caution.text}") for caution in each.cautions if caution.kind == "stop"]
+    number = sum(caution.kind == "care" for each in firsts for caution in each.cautions)
+    text = f"The pages of the protocols have {counted(number, 'caution')}; read them before believing these numbers."
+    return page.Page(
+        title="Models by tests",
+        eyebrow=f"{counted(len(runs), 'run')} of {protocols_given} protocols",
+        headline=found.headline(),
+        pairs=[replace(pair, key="") for first in firsts for pair in first.pairs[: page.STRIP // len(firsts)]],  # no gallery here
+        key_numbers=Table([Column("protocol", "text"), Column("", "text", wide=True)], ways),
+        cautions=[*stops, *([page.Caution("care", text)] if number else [])],
+        sections=[page.Section("Models by tests", [replace(found.table(), title="")])],
+    )
+
+
+def scoreboard_of(runs: Sequence[store.Run], *, scored: bool = False, alpha: float = 0.05) -> Scoreboard:
+    """Models by tests, for runs of any protocols: the clean accuracy first, then what each protocol ranks by."""
     from counterfoil.core.naming import short_name
     from counterfoil.metrics.same_test import test_identity
-    from counterfoil.metrics.scoreboard import BoardColumn, scoreboard
+    from counterfoil.metrics.scoreboard import BoardTest, scoreboard
 
-    found: dict[BoardColumn, dict[str, Observations]] = {}
+    found = []
     for run in runs:
         protocol = protocols.of(run)
         known = protocol.measures_of(run)
         makers = [part_name(run.spec.get(role)) for role in ("generator", "painter", "editor", "data")]
-        made_by = next(filter(None, makers), "")
-        names = dict.fromkeys([protocol.clean, *reversed(protocol.ranked)])
-        for name in protocol.models(run, scored=scored):
-            observed = protocol.observe(run, model=name)
-            for measure in (known[each] for each in names if each in known):
+        made_by = short_name(next(filter(None, makers), ""))
+        names = [name for name in dict.fromkeys([protocol.clean, *reversed(protocol.ranked)]) if name in known]
+        for model in protocol.models(run, scored=scored):
+            observed = protocol.observe(run, model=model)
+            for measure in (known[name] for name in names):
                 if observed.has(measure):
-                    title = f"{measure.name}, {protocol.name} {short_name(made_by)}".strip()
-                    column = BoardColumn(f"{test_identity(run)} {measure.name}", title, measure)
-                    same = next((each for each in found if each.identity == column.identity), column)
-                    found.setdefault(same, {})[name] = observed
+                    title = f"{measure.name}, {protocol.name} {made_by}".strip()
+                    found.append((BoardTest(f"{test_identity(run)} {measure.name}", title, measure), model, observed))
     return scoreboard(found, alpha=alpha)
 
 

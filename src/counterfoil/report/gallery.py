@@ -217,6 +217,14 @@ class Collected:
         """Whether the gallery shows some of the images only."""
         return len({each.trial.image_id for each in self.shown}) < self.images - self.skipped_count
 
+    def belongs(self, entry: Entry, where: Sequence[tuple[str, str]]) -> bool:
+        """Whether an image is of a slice: of all these groups, as `class` and `boot`."""
+        trial = entry.trial
+        both = f"{trial.factor} {trial.value}".strip()
+        known = {"kind": {trial.factor}, "nuisance": {trial.value}, "factor": {trial.factor, both}}
+        known["class"] = {(name := self.class_name(trial.label)), f"{name} ({trial.label})"}
+        return all(value in known.get(grouping, ()) for grouping, value in where)
+
     def class_name(self, index: int, said: str = "") -> str:
         """The name of a class; for one outside the run's, that of what the model `said`, where it is known."""
         return answer_name(self.run, index, said)

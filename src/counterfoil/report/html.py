@@ -158,6 +158,8 @@ def _cell(cell: Cell, column: Column, *, first: bool) -> Markup:
     if isinstance(found, Estimate):
         unit = cell.unit if isinstance(cell, Value) else column.unit
         numbers = _numbers(found, column, unit=unit)
+        if isinstance(cell, Value) and cell.rank:
+            numbers = tag("span", numbers, " ", tag("span", f"rank {cell.rank}", class_="place"))
         data = "" if value is None else f"{value:.6g}"
         if column.axis is not None and value is not None:
             drawn = tag("span", _dots((Mark("", found),), *column.axis), numbers, class_="dots-cell")

@@ -16,7 +16,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from itertools import islice
 from pathlib import Path
@@ -51,16 +51,7 @@ SCHEMA = pa.schema(
         "label": pa.int64(),
         **dict.fromkeys(("outcome", "ending"), pa.string()),
         **dict.fromkeys(("steps", "queries"), pa.int64()),
-        **{
-            f"model_{picture}_{name}": kind
-            for picture in _PICTURES
-            for name, kind in (
-                ("predicted", pa.string()),
-                ("correct", pa.bool_()),
-                ("confidence", pa.float64()),
-                ("truth", pa.float64()),
-            )
-        },
+        **{f"model_{picture}_{name}": kind for picture in _PICTURES for name, kind in _MODEL.items()},
         **{
             f"oracle_{picture}_{name}": kind
             for picture in _PICTURES
@@ -86,20 +77,37 @@ class Site:
     out: Path
     images: ReportImages
     limit: int  # images per run in the gallery
-    collected: dict[tuple[Path, str | None], Collected]
+    alone: bool = True  # whether the report is about one protocol, so that its first page is the report's
+    _collected: dict[tuple[Path, str | None], Collected] = field(default_factory=dict)
+    _numbers: dict[Path, int] = field(default_factory=dict)
+    _pages: int = 0
+    _scripts: dict[int, list[str]] = field(default_factory=dict)
+    _downloads: dict[int, Files] = field(default_factory=dict)
 
-    def collect(self, run: Run, *, number: int, label: str, model: str | None = None) -> Collected:
+    def collect(self, run: Run, *, label: str, model: str | None = None) -> Collected:
         """Read a run, once; outcomes are those of `model`, by default the run's own."""
         key = (run.path, model)
-        if key not in self.collected:
-            self.collected[key] = collect(run, number=number, label=label, pictures=self.limit, model=model)
-        return self.collected[key]
+        if key not in self._collected:
+            number = self._numbers.setdefault(run.path, len(self._numbers) + 1)
+            self._collected[key] = collect(run, number=number, label=label, pictures=self.limit, model=model)
+        return self._collected[key]
+
+    def page_names(self, protocol: str, count: int) -> tuple[str, list[str]]:
+        """File names for the first of several pages of a protocol, and for each of `count` single ones."""
+        if self.alone and count == 1:
+            return "", ["index.html"]
+        begin, self._pages = self._pages + 1, self._pages + count
+        first = "index.html" if self.alone else f"protocol-{protocol}.html"
+        return first, [f"run-{at}.html" for at in range(begin, self._pages + 1)]
 
     def gallery(self, every: Sequence[Collected]) -> Gallery | None:
         """Write the gallery's data and give what its part of a page needs; None where there is nothing to show."""
         if not any(each.shown for each in every):
             return None
-        scripts = [path for each in every for path in write_gallery(each, self.out, self.images)]
+        for each in every:
+            if each.number not in self._scripts:
+                self._scripts[each.number] = write_gallery(each, self.out, self.images)
+        scripts = [path for each in every for path in self._scripts[each.number]]
         arms = {name: meaning for name, meaning in ARMS.items() if any(name in each.tally for each in every)} or {
             "guided": ARMS["guided"]
         }
@@ -127,7 +135,9 @@ class Site:
         )
 
     def downloads(self, collected: Collected, *, stages: Sequence[tuple[str, str]] = ()) -> Files:
-        """Write what a reader takes along: trials, numbers, specification, and stage tables that people may read."""
+        """Write what a reader takes along, once: trials, numbers, specification, and stage tables that people may read."""
+        if collected.number in self._downloads:
+            return self._downloads[collected.number]
         slug = re.sub(r"[^A-Za-z0-9.]+", "-", collected.label).strip("-.")[:40] or "run"
         folder = f"downloads/{collected.number}-{slug}"
         (self.out / folder).mkdir(parents=True, exist_ok=True)
@@ -144,7 +154,8 @@ class Site:
             if source.is_file():
                 found.append((f"{folder}/{stage}.jsonl", what))
                 (self.out / found[-1][0]).write_bytes(source.read_bytes())
-        return Files(found)
+        self._downloads[collected.number] = Files(found)
+        return self._downloads[collected.number]
 
 
 Pages = Callable[[Sequence[Run], Sequence[str], Site], Sequence[Page]]
@@ -159,9 +170,9 @@ def write_report(runs: Sequence[Run], out: Path, pages: Pages, *, limit: int = 1
     out = Path(out)
     with writing(out):
         take_over(out, "report", folders=_OWN)
-        for old in out.glob("run-*.html"):
+        for old in (*out.glob("run-*.html"), *out.glob("protocol-*.html")):
             old.unlink(missing_ok=True)
-        site = Site(out, ReportImages(out), limit, {})
+        site = Site(out, ReportImages(out), limit)
         made = pages(runs, labels(runs), site)
         copy_static(out)
         for page in reversed(made):  # the first one last: when it is there, so is everything it leads to

@@ -117,9 +117,9 @@ class Fmr(ImageProtocol):
 
     def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
         """Make a page for each run and, of several, a comparison before them."""
-        from counterfoil.protocols.fmr.page import pages
+        from counterfoil.protocols.fmr.page import FmrPages
 
-        return pages(runs, labels, site)
+        return FmrPages(self, runs, labels, site).pages()
 
 
 fmr = Fmr()

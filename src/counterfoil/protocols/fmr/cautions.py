@@ -7,7 +7,7 @@ from typing import Any
 
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.tables import counted, estimate_text, p_is
+from counterfoil.metrics.tables import counted, estimate_in, estimate_text, p_is
 from counterfoil.report.gallery import Collected
 from counterfoil.report.page import Caution
 from counterfoil.report.provenance import about_images
@@ -46,11 +46,6 @@ def about_generators(every: Sequence[Collected]) -> list[Caution]:
     return [Caution("care", text)]
 
 
-def estimate_of(results: Mapping[str, Any] | None, name: str) -> Estimate | None:
-    entry = (results or {}).get(name)
-    return Estimate.from_dict(entry) if isinstance(entry, Mapping) and "value" in entry else None
-
-
 def curve_of(results: Mapping[str, Any], arm: str) -> list[tuple[float, Estimate]]:
     points = [(float(entry["step"]), Estimate.from_dict(entry[arm])) for entry in results.get("curve") or []]
     return [(step, found) for step, found in points if found.value is not None]
@@ -84,7 +79,7 @@ def no_result(found: Collected) -> Iterator[str]:
 
 
 def _about_images(results: Mapping[str, Any], classes: int) -> Iterator[str]:
-    clean, rate, counts = estimate_of(results, "SA"), estimate_of(results, "VR"), results.get("counts") or {}
+    clean, rate, counts = estimate_in(results, "SA"), estimate_in(results, "VR"), results.get("counts") or {}
     chance = 100 / max(classes, 1)
     if clean is not None and clean.value is not None and clean.value < 1.5 * chance:
         yield (
@@ -107,8 +102,8 @@ def _about_images(results: Mapping[str, Any], classes: int) -> Iterator[str]:
 
 
 def _about_numbers(results: Mapping[str, Any]) -> Iterator[str]:
-    fmr, matched, steps = estimate_of(results, "FMR"), estimate_of(results, "FMR_matched"), estimate_of(results, "steps")
-    clean, plain = estimate_of(results, "SA_matched"), estimate_of(results, "PA_reconstruction")
+    fmr, matched, steps = estimate_in(results, "FMR"), estimate_in(results, "FMR_matched"), estimate_in(results, "steps")
+    clean, plain = estimate_in(results, "SA_matched"), estimate_in(results, "PA_reconstruction")
     if fmr is not None and fmr.value is not None:
         if fmr.value > 100 and matched is not None and matched.value is not None:
             yield (
@@ -156,7 +151,7 @@ def _floor(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _about_controls(results: Mapping[str, Any]) -> Iterator[str]:
-    random, steps = estimate_of(results, "PA_random"), estimate_of(results, "steps")
+    random, steps = estimate_in(results, "PA_random"), estimate_in(results, "steps")
     if not results or (steps is not None and steps.value == 0):
         return
     if random is None or random.value is None:
@@ -171,7 +166,7 @@ def _about_controls(results: Mapping[str, Any]) -> Iterator[str]:
 def against_random(results: Mapping[str, Any], *, only_unclear: bool = False) -> str:
     """Guided steps against random ones, image by image; with `only_unclear` nothing where guided steps clearly take more."""
     entry = (results.get("arms") or {}).get("against_random") or {}
-    found = estimate_of({"": entry}, "") if entry else None
+    found = estimate_in({"": entry}, "") if entry else None
     if found is None or found.value is None:
         return ""
     images = f"On the {counted(found.n, 'image')} accepted in both arms"
@@ -180,14 +175,11 @@ def against_random(results: Mapping[str, Any], *, only_unclear: bool = False) ->
     p = entry.get("p")
     points = estimate_text(found, unit=" points") + (f", {p_is(p)}" if isinstance(p, float) else "")
     if found.low > 0:
-        return "" if only_unclear else f"{images}, guided steps take {points} more accuracy than random ones of equal length."
+        return "" if only_unclear else f"{images}, guided steps take {points} more accuracy than the random control."
     if found.high < 0:
-        return (
-            f"{images}, guided steps take less accuracy than random ones of equal length ({points}): the search "
-            "goes the wrong way."
-        )
+        return f"{images}, guided steps take less accuracy than the random control ({points}): the search goes the wrong way."
     return (
-        f"{images}, guided and random steps of equal length can't be told apart ({points}): the search may "
+        f"{images}, guided steps and the random control can't be told apart ({points}): the search may "
         "have found nothing of its own."
     )
 

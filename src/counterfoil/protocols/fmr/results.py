@@ -3,8 +3,8 @@
 SA is the accuracy on the source images, PA that on the images made of them, FMR = PA / SA. As published, SA is taken over
 all images and PA over those whose made image the oracle accepts; the accepted ones are easier, so FMR can exceed 100 though
 nothing was gained. FMR_matched takes both over the accepted images. Two controls say what of a loss is not the search's
-doing: PA_reconstruction, what the generator breaks by itself, and PA_random, what steps of equal length break in random
-directions.
+doing: PA_reconstruction, what the generator breaks by itself, and PA_random, what steps in random directions break: as many
+of equal length, or, by `search.control: distance`, as far as the guided climb.
 
 An oracle accepts an image when it accepts what was made of it. Algorithm 1 keeps only such images, so for the run's own oracle
 this is the same as accepting the plain reconstruction. An oracle that was asked later, or a person, has seen only what was
@@ -73,7 +73,7 @@ MEANINGS = {
     "FMR_matched": "PA as a share of SA on the same images",
     "VR": "share of images whose made image the oracle accepts",
     "PA_reconstruction": "control: accuracy on the generator's plain reconstruction of the same images",
-    "PA_random": "control: accuracy after steps of equal length in random directions",
+    "PA_random": "control: accuracy after steps in random directions",
     "FMR_random": "control: PA_random as a share of SA",
     "steps": "steps taken before the oracle or the budget ended it",
     "steps_random": "the same for random directions",

@@ -38,17 +38,12 @@ MEANINGS = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class TransferCell:
     """One model on the images made against one model."""
 
     made_against: str
     model: str
     values: Mapping[str, Estimate]  # SA, PA, FMR, FMR_matched, PA_reconstruction, harm; spared where the two differ
-
-    @property
-    def own(self) -> bool:
-        """Whether the images were made against this very model."""
-        return self.made_against == self.model
 
 
 @dataclass(frozen=True)
@@ -57,30 +52,27 @@ class Transfer:
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    cells: tuple[Cell, ...]
+    cells: tuple[TransferCell, ...]
 
-    def cell(self, made_against: str, model: str) -> Cell | None:
+    def cell(self, made_against: str, model: str) -> TransferCell | None:
         """One cell; None if that model was not scored on those images."""
         return next((each for each in self.cells if (each.made_against, each.model) == (made_against, model)), None)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data, for JSON and for the heat map."""
-        cells = [
-            {
-                "made_against": each.made_against,
-                "model": each.model,
-                **{name: found.to_dict() for name, found in each.values.items()},
-            }
-            for each in self.cells
-        ]
-        return {"rows": list(self.rows), "columns": list(self.columns), "cells": cells}
+    def table(self, measure: str, title: str = "") -> Table:
+        """One number of all cells: a row for each model that images were made against."""
+        shade = (0.0, 100.0) if measure.startswith("FMR") else None
+        rows = []
+        for row in self.rows:
+            cells = (self.cell(row, column) for column in self.columns)
+            rows.append([row, *("not scored" if cell is None else cell.values.get(measure, "") for cell in cells)])
+        return Table([Column("made against", "text"), *(Column(name, shade=shade) for name in self.columns)], rows, title=title)
 
 
 def transfer(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> Transfer:
     """The matrix from `{made against: {model: outcomes}}`; a row without its own model has no `spared`."""
     columns = dict.fromkeys([*scored, *(model for row in scored.values() for model in row)])
     cells = [
-        Cell(against, model, _values(row[model], row.get(against) if model != against else None, seed=seed))
+        TransferCell(against, model, _values(row[model], row.get(against) if model != against else None, seed=seed))
         for against, row in scored.items()
         for model in columns
         if model in row
@@ -105,7 +97,7 @@ def transfer_of(runs: Sequence[Run], *, names: Sequence[str] = (), seed: int = 0
 
 def tables_of(matrix: Transfer, measures: Sequence[str]) -> list[Table]:
     """The matrix as tables, one per number: a row for each model that images were made against."""
-    return [_table(matrix, name) for name in measures]
+    return [matrix.table(name, f"{name}: {MEANINGS[name]}, 95 % intervals") for name in measures]
 
 
 def _values(outcomes: Outcomes, own: Outcomes | None, *, seed: int) -> dict[str, Estimate]:
@@ -137,13 +129,3 @@ def harmed(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
     before, made = outcomes.reconstruction_correct, outcomes.made_correct
     both = (outcomes.validated == YES) & (before >= NO) & (made >= NO)
     return {"both": both, "both_before_right": both & (before == YES), "both_made_right": both & (made == YES)}
-
-
-def _table(matrix: Transfer, measure: str) -> Table:
-    shade = (0.0, 100.0) if measure.startswith("FMR") else None
-    rows = []
-    for row in matrix.rows:
-        cells = (matrix.cell(row, column) for column in matrix.columns)
-        rows.append([row, *("not scored" if cell is None else cell.values.get(measure, "") for cell in cells)])
-    columns = [Column("made against", "text"), *(Column(name, shade=shade) for name in matrix.columns)]
-    return Table(columns, rows, title=f"{measure}: {MEANINGS[measure]}, 95 % intervals")

@@ -165,9 +165,9 @@ class ImagenetD(StagedProtocol):
 
     def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
         """Make a page for each run and, of several, a comparison before them."""
-        from counterfoil.protocols.imagenet_d.page import pages
+        from counterfoil.protocols.imagenet_d.page import ImagenetDPages
 
-        return pages(runs, labels, site)
+        return ImagenetDPages(self, runs, labels, site).pages()
 
 
 imagenet_d = ImagenetD()

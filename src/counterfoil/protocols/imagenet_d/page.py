@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, counted, minus, p_is
+from counterfoil.metrics.comparison import Ranking
+from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, counted, estimate_in, minus, p_is
 from counterfoil.protocols.imagenet_d.results import FIXED_MODELS, in_order, tested
-from counterfoil.protocols.imagenet_d.spec import ImagenetDSpec
-from counterfoil.report.gallery import Collected, Entry, pair_of, strongest
-from counterfoil.report.page import STRIP, Block, Caution, Fold, ImagePair, ImagePairs, Lines, Page, Section, Series
-from counterfoil.report.provenance import about_images, about_parts, how_it_was_made, together
-from counterfoil.report.site import Site
+from counterfoil.protocols.pages import ReportPages, estimates
+from counterfoil.report.gallery import Collected, Entry
+from counterfoil.report.page import KEY_NUMBERS, Block, Fold, ImagePair, Lines, Section, Series
 from counterfoil.store import Run
 
-STAGE_FILES = (("prompts", "prompts, one per line"), ("paintings", "what was painted"), ("mined", "what was kept, and why not"))
+ON_SETS = (("painted, %", "accuracy_painted"), ("mined, %", "accuracy"), ("drop, points", "drop"))
 PULLS = 10  # listed per model
 TEST = "p: bootstrap of whole prompts, that the drop is zero; of several models corrected for their number (Holm)"
 """Under every table of drops."""
@@ -85,7 +85,7 @@ def leave_one_out(results: Mapping[str, Any]) -> Table:
             _found(row, "unseen"),
         ]
         for row in found
-    ]  # fmt: skip
+    ]
     title = "Leave one surrogate out: its accuracy on what the others alone would have kept"
     return Table(columns, rows, title=title, notes=[TEST, f"* {results['selection_bias']}"] if rows else [])
 
@@ -165,104 +165,134 @@ def _p(entry: Mapping[str, Any]) -> Cell:
     return "" if p is None else p
 
 
-def pages(runs: Sequence[Run], labels: Sequence[str], site: Site) -> list[Page]:
-    """A page for each run and, of several, a comparison before them."""
-    every = []
-    for number, (run, label) in enumerate(zip(runs, labels, strict=True), start=1):
-        names = tested(run)
-        every.append(site.collect(run, number=number, label=label, model=names[0] if names else ""))
-    names = ["index.html"] if len(every) == 1 else [f"run-{each.number}.html" for each in every]
-    singles = [_run_page(each, site, name) for each, name in zip(every, names, strict=True)]
-    return singles if len(singles) == 1 else [_comparison(every, singles, site), *singles]
+class ImagenetDPages(ReportPages):
+    """A page for each set, with all models that were tested on it."""
+
+    title = "ImageNet-D"
+    stages = (("prompts", "prompts, one per line"), ("paintings", "what was painted"), ("mined", "what was kept, and why not"))
+
+    def views_of(self, run: Run, label: str) -> Iterator[Collected]:
+        """The set, with the mistakes of the first model under test."""
+        yield self.site.collect(run, label=label, model=next(iter(tested(run)), ""))
+
+    def about(self, view: Collected) -> str:
+        """What made the images, and whose mistakes are shown."""
+        maker = short_name(part_name(view.run.spec.get("painter") or view.run.spec.get("data")))
+        return f"{maker} · mistakes of {short_name(view.model) or 'no model'}"
+
+    def headline(self, view: Collected, results: Mapping[str, Any]) -> str:
+        """What the models that took no part lose, or are right on."""
+        kept = counted(int(results["counts"]["validated"]), "image")
+        drop, accuracy = estimates(results, ("drop", "accuracy"))
+        if drop is not None and drop.value is not None:
+            points = minus(f"{drop.value + 0.0:.0f}")
+            text = f"Models that took no part lose {points} points on the {kept} that all surrogates miss"
+            return f"{text} ({p_is(results['drop_p'])})."
+        if accuracy is not None and accuracy.value is not None:
+            return f"The models are right on {accuracy.value:.0f} % of the {kept} of the set, in the mean."
+        return f"{kept} in the set; no model that took no part was tested on them."
+
+    def key_numbers(self, results: Mapping[str, Any]) -> Table | None:
+        """Accuracy of the models under test, before and after mining."""
+        mined = "leave_one_out" in results
+        rows: list[list[Cell]] = []
+        for name, entry in in_order(results["models"]):
+            painted, kept = estimates(entry, ("painted", "mined"))
+            marks = [Mark("painted", painted, "random", hollow=True)] if mined and painted and painted.value is not None else []
+            marks += [Mark("mined" if mined else "set", kept)] if kept and kept.value is not None else []
+            if marks and entry["role"] != "surrogate":
+                rows.append([name, tuple(marks)])
+        columns = [Column("model", "text"), Column("accuracy, %", axis=(0, 100))]
+        notes = [FIXED_MODELS] if mined and "drop" in results else []
+        return Table(columns, rows[:KEY_NUMBERS], notes=notes) if rows else None
+
+    def extent(self, results: Mapping[str, Any]) -> tuple[int, str]:
+        """The number of images in the set."""
+        count = int(results["counts"]["validated"])
+        return count, f"{counted(count, 'image is', 'images are')} in the set"
+
+    def sections(self, view: Collected, results: Mapping[str, Any]) -> Iterator[Section]:
+        """Nuisances, slices and pulls; models; surrogates; what mistakes follow; two-choice questions."""
+        where: list[Block] = [kinds(results)] if kind_names(results) else []
+        where += self.where_it_fails(view)
+        if (pulls := _pulls(results)).rows:
+            where += ["A nuisance pulls a model if its images are taken for one answer, whatever the object.", pulls]
+        if where:
+            yield Section("Where it fails", where)
+        yield Section("Models", [models(results)])
+        if (chosen := leave_one_out(results)).rows:
+            yield Section("Leave one surrogate out", [chosen])
+        points = [
+            (float(each["surrogates"]), found)
+            for each in results.get("by_number") or []
+            if (found := estimate_in(each, "accuracy")) is not None
+        ]
+        if len(points) > 1:
+            text = "Mean accuracy of the models that took no part, on what so many surrogates all miss."
+            chart = Lines("Accuracy by the number of surrogates", "surrogates", [Series("took no part", points)], text)
+            yield Section("How many surrogates", [chart, by_number(results)])
+        if (modes := failures(results)).rows:
+            yield Section("What mistakes follow", [modes, *_confusions(results)])
+        if (order := orders(results)).rows:
+            yield Section("Two-choice questions", [_unread(view.run), order])
+        yield Section("What became of the images", [funnel(results)])
+
+    def pair(self, view: Collected, entry: Entry) -> ImagePair:
+        """A painted image with its nuisance."""
+        about = " ".join(filter(None, (entry.trial.factor, entry.trial.value)))
+        return replace(super().pair(view, entry), note=about)
+
+    # Several runs are several sets, each with models of its own: no order of runs, and one table of all models
+
+    def ranking(self, finished: Sequence[Collected]) -> tuple[Ranking | None, str]:
+        """Sets have no order by paired tests."""
+        return None, ""
+
+    def verdict(self, finished: Sequence[Collected], ranking: Ranking | None, why: str) -> str:
+        """The set on which models that took no part are right least often."""
+        known = _accuracies(finished)
+        if not known:
+            return "No run is finished yet"
+        (hardest, found), *_ = known
+        sets = counted(len(self.views), "set")
+        return f"{hardest} is the hardest of {sets}: models that took no part have {found.value:.0f} % right."
+
+    def first_numbers(self, finished: Sequence[Collected], ranking: Ranking | None, address: Mapping[str, str]) -> Table | None:
+        """The mean accuracy on each set, the hardest first."""
+        rows: list[list[Cell]] = [[Link(label, to=address[label]), found] for label, found in _accuracies(finished)]
+        columns = [Column("mean accuracy on the set", "text"), Column("per cent", axis=(0, 100))]
+        return Table(columns, rows[:KEY_NUMBERS]) if rows else None
+
+    def side_by_side(self, view: Collected) -> Sequence[tuple[Column, Cell]]:
+        """How large a set is, and what the models that took no part come to on it."""
+        results = view.results or {}
+        numbers = [(Column(name), estimate_in(results, key)) for name, key in ON_SETS]
+        return [(Column("images"), int(results["counts"]["validated"])), *numbers]
+
+    def compared(self, finished: Sequence[Collected]) -> Iterator[Section]:
+        """Every model on every set."""
+        rows: list[list[Cell]] = []
+        for view in finished:
+            for name, entry in in_order((view.results or {}).get("models") or {}):
+                rows.append(
+                    [
+                        view.label,
+                        name,
+                        ROLES[entry["role"]],
+                        *(_found(entry, key) for key in ("painted", "mined", "drop", "top5")),
+                    ]
+                )
+        heads = [Column("set", "text"), Column("model", "text"), Column("role", "text")]
+        columns = [*heads, Column("painted, %"), Column("mined, %"), Column("drop, points", sign=True), Column("top-5, %")]
+        yield Section("Models on each set", [Table(columns, rows)])
 
 
-def _run_page(found: Collected, site: Site, name: str) -> Page:
-    results = found.results
-    cautions = [Caution("stop", "This run is not finished. The same command resumes it.")]
-    if results is not None:
-        number = int(results["counts"]["validated"])
-        text = f"{counted(number, 'image is', 'images are')} in the set"
-        missing = len(site.images.missing.get(found.run.path, ()))
-        cautions = [*about_parts(found.run), *about_images(number, text, missing=missing)]
-    maker = short_name(part_name(found.run.spec.get("painter") or found.run.spec.get("data")))
-    return Page(
-        name=name,
-        title=found.label,
-        eyebrow=f"ImageNet-D · {maker} · mistakes of {short_name(found.model) or 'no model'}",
-        headline=_headline(results),
-        pairs=[_pair(found, each, site) for each in strongest(found.shown, STRIP)],
-        key_numbers=_key_numbers(results) if results else None,
-        cautions=cautions,
-        sections=list(_sections(found, results, site)) if results else [],
-        gallery=site.gallery([found]),
-        last=_last([found], site),
-    )
-
-
-def _headline(results: Mapping[str, Any] | None) -> str:
-    if results is None:
-        return "No numbers yet"
-    kept = counted(int(results["counts"]["validated"]), "image")
-    drop, accuracy = results.get("drop") or {}, results.get("accuracy") or {}
-    if drop.get("value") is not None:
-        points = minus(f"{drop['value'] + 0.0:.0f}")
-        text = f"Models that took no part lose {points} points on the {kept} that all surrogates miss"
-        return f"{text} ({p_is(results['drop_p'])})."
-    if accuracy.get("value") is not None:
-        return f"The models are right on {accuracy['value']:.0f} % of the {kept} of the set, in the mean."
-    return f"{kept} in the set; no model that took no part was tested on them."
-
-
-def _key_numbers(results: Mapping[str, Any]) -> Table | None:
-    mined = "leave_one_out" in results
-    rows: list[list[Cell]] = []
-    for name, entry in in_order(results["models"]):
-        if entry["role"] == "surrogate" or len(rows) == 6:
-            continue
-        marks = []
-        if mined and entry["painted"]["value"] is not None:
-            marks.append(Mark("painted", Estimate.from_dict(entry["painted"]), "random", hollow=True))
-        if entry["mined"]["value"] is not None:
-            marks.append(Mark("mined" if mined else "set", Estimate.from_dict(entry["mined"]), "guided"))
-        if marks:
-            rows.append([name, tuple(marks)])
-    columns = [Column("model", "text"), Column("accuracy, %", axis=(0, 100))]
-    return Table(columns, rows, notes=[FIXED_MODELS] if mined and "drop" in results else []) if rows else None
-
-
-def _sections(found: Collected, results: Mapping[str, Any], site: Site) -> Iterator[Section]:
-    names = kind_names(results)
-    where: list[Block] = []
-    if names:
-        where.append(kinds(results))
-    pulls = _pulls(results)
-    if pulls.rows:
-        where += ["A nuisance pulls a model if its images are taken for one answer, whatever the object.", pulls]
-    for name in names:
-        some = [each for each in strongest(found.shown, len(found.shown)) if each.trial.factor == name][:STRIP]
-        if some:
-            where.append(ImagePairs([_pair(found, each, site) for each in some], title=f"{name}: most confident mistakes"))
-    if where:
-        yield Section("Where it fails", where)
-    yield Section("Models", [models(results)])
-    if (chosen := leave_one_out(results)).rows:
-        yield Section("Leave one surrogate out", [chosen])
-    points = [
-        (float(each["surrogates"]), Estimate.from_dict(each["accuracy"]))
-        for each in results.get("by_number") or []
-        if "accuracy" in each
+def _accuracies(finished: Sequence[Collected]) -> list[tuple[str, Estimate]]:
+    """The mean accuracy on each set by its label, the lowest first."""
+    found = [
+        (view.label, each) for view in finished if (each := estimate_in(view.results, "accuracy")) and each.value is not None
     ]
-    if len(points) > 1:
-        text = "Mean accuracy of the models that took no part, on what so many surrogates all miss."
-        series = [Series("took no part", points)]
-        yield Section(
-            "How many surrogates", [Lines("Accuracy by the number of surrogates", "surrogates", series, text), by_number(results)]
-        )
-    if (modes := failures(results)).rows:
-        yield Section("What mistakes follow", [modes, *_confusions(results)])
-    if (order := orders(results)).rows:
-        yield Section("Two-choice questions", [_unread(found.run), order])
-    yield Section("What became of the images", [funnel(results)])
+    return sorted(found, key=lambda item: item[1].value or 0)
 
 
 def _pulls(results: Mapping[str, Any]) -> Table:
@@ -288,48 +318,3 @@ def _confusions(results: Mapping[str, Any]) -> list[Block]:
 def _unread(run: Run) -> str:
     wrong = (run.spec.get("questions") or {}).get("unread", "wrong") == "wrong"
     return f"An answer that means neither choice {'counts as wrong' if wrong else 'is left out'}."
-
-
-def _pair(found: Collected, entry: Entry, site: Site) -> ImagePair:
-    about = " ".join(filter(None, (entry.trial.factor, entry.trial.value)))
-    return pair_of(found, entry, site.images, note=about)
-
-
-def _last(every: Sequence[Collected], site: Site) -> list[Section]:
-    made: list[Block] = []
-    for each in every:
-        facts = how_it_was_made(each.run, ImagenetDSpec)
-        made += facts if len(every) == 1 else [Fold(each.label, facts)]
-    files: list[Block] = []
-    for each in every:
-        files += [*([each.label] if len(every) > 1 else []), site.downloads(each, stages=STAGE_FILES)]
-    return [Section("How it was made", made), Section("Downloads", files)]
-
-
-def _comparison(every: Sequence[Collected], singles: Sequence[Page], site: Site) -> Page:
-    rows: list[list[Cell]] = []
-    for found, page in zip(every, singles, strict=True):
-        for name, entry in in_order((found.results or {}).get("models") or {}):
-            numbers: list[Cell] = [_found(entry, key) for key in ("painted", "mined", "drop", "top5")]
-            rows.append([Link(found.label, to=page.name), name, ROLES[entry["role"]], *numbers])
-    heads = [Column("set", "text"), Column("model", "text"), Column("role", "text")]
-    columns = [*heads, Column("painted, %"), Column("mined, %"), Column("drop, points", sign=True), Column("top-5, %")]
-    finished = [each for each in every if (each.results or {}).get("accuracy", {}).get("value") is not None]
-    finished.sort(key=lambda each: (each.results or {})["accuracy"]["value"])
-    headline = "No run is finished yet"
-    if finished:
-        hardest, value = finished[0].label, (finished[0].results or {})["accuracy"]["value"]
-        headline = f"{hardest} is the hardest of {counted(len(every), 'set')}: models that took no part have {value:.0f} % right."
-    key: list[list[Cell]] = [[each.label, Estimate.from_dict((each.results or {})["accuracy"])] for each in finished[:6]]
-    cautions = [(each.label, each.run, list(page.cautions)) for each, page in zip(every, singles, strict=True)]
-    return Page(
-        title="Comparison",
-        eyebrow=f"ImageNet-D · {counted(len(every), 'run')} compared",
-        headline=headline,
-        pairs=[pair for page in singles for pair in page.pairs[:1]][:STRIP],
-        key_numbers=Table([Column("mean accuracy on the set", "text"), Column("per cent", axis=(0, 100))], key) if key else None,
-        cautions=together(cautions),
-        sections=[Section("Models on each set", [Table(columns, rows)])],
-        gallery=site.gallery(every),
-        last=_last(every, site),
-    )

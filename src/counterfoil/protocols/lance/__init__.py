@@ -98,9 +98,9 @@ class Lance(StagedProtocol):
 
     def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
         """Make a page for each run and, of several, a comparison before them."""
-        from counterfoil.protocols.lance.page import pages
+        from counterfoil.protocols.lance.page import LancePages
 
-        return pages(runs, labels, site)
+        return LancePages(self, runs, labels, site).pages()
 
 
 lance = Lance()
