@@ -23,7 +23,7 @@ SHOWN = 40  # characters of a value
 
 
 def differences(runs: Sequence[Run]) -> list[str]:
-    """What differs between the runs beside the model, as `search.step (0.01 / 0.1)`; empty for the same test.
+    """What differs between the runs other than the model, as `search.step (0.01 / 0.1)`; empty for the same test.
 
     The same ids and labels are the same data, wherever they lie; `check_sources` looks at the pixels.
     """

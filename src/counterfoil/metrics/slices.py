@@ -138,7 +138,7 @@ def _groups(observed: Observations, by: Sequence[str], *, pairs: bool) -> Iterat
 
 
 def _drawing(columns: Mapping[str, NDArray[Any]], observed: Observations) -> Callable[[NDArray[np.bool_]], Resamples]:
-    """Give what draws resamples of a group beside the rest. Equal rows are counted once for all groups."""
+    """Give what draws resamples of a group and of the rest. Equal rows are counted once for all groups."""
     if observed.cluster is not None:
 
         def of_clusters(rows: NDArray[np.bool_]) -> Resamples:

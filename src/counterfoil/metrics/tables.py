@@ -17,7 +17,7 @@ MINUS, NOTHING = "−", "–"
 
 @dataclass(frozen=True)
 class Mark:
-    """An estimate drawn beside others in one cell, with a name for it."""
+    """An estimate drawn with others in one cell, with a name for it."""
 
     name: str
     found: Estimate

@@ -63,7 +63,7 @@ class ReportPages:
         return self.protocol.name
 
     def about(self, view: Collected) -> str:
-        """What stands beside the protocol's name above the headline."""
+        """The line above the headline, after the protocol's name."""
         oracle = short_name(part_name(view.run.spec.get("oracle")))
         return f"tested model {short_name(view.model)}" + (f" · oracle {oracle}" if oracle else "")
 

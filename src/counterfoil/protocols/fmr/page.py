@@ -59,7 +59,7 @@ def tables(results: Mapping[str, Any]) -> list[Table]:
 
 
 class FmrPages(ReportPages):
-    """A page for each run: accuracy after guided steps beside its controls."""
+    """A page for each run: accuracy after guided steps and its controls."""
 
     title = "FMR"
     order = ("keeps the most accuracy ({} by matched FMR)", "the least ({})")
