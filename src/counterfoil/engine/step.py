@@ -96,7 +96,7 @@ class Step:
         """Assess clean images, and find where their climbs start."""
         with self.acceleration.computing(self.device), self.stems:  # not compiled: for one look per image that would not pay
             logits = self._scores(self.model.logits, images)
-            said = self._verdicts(self.oracle.judge, images, labels)
+            said = self._verdicts(calls.by_source(self.oracle, self.oracle.judge, names), images, labels)
         found = self._assess(self._table(logits, labels), torch.zeros(len(images)), said, names=names)()
         # In full precision: codes depend on the last digits of where they start.
         with self.acceleration.computing(self.device, low=False), calls.naming("the generator"):
@@ -128,7 +128,7 @@ class Step:
                 slope = lambda: found  # noqa: E731
             else:
                 images, table = self._look(labels, *state.values())
-            said = self._verdicts(self.judge, images.detach(), labels)
+            said = self._verdicts(calls.by_source(self.oracle, self.judge, names), images.detach(), labels)
         moving = state[self.generator.moving]
         distance = distance_from(moving if origin is None else origin, moving, state["scale"])
         return StepResult(images.detach(), self._assess(table, distance, said, names=names), slope)

@@ -64,9 +64,22 @@ def verdicts_of(ask: Callable[[Tensor, Tensor], Any], images: Tensor, labels: Te
     return torch.stack(columns, 1)
 
 
-def judge(oracle: Oracle, images: Tensor, labels: Tensor, classes: int, *, part: str) -> list[tuple[bool | None, float, int]]:
-    """An oracle's verdicts as plain values: whether it keeps the label (None: it abstains), its score, the class it sees."""
-    rows: list[list[float]] = verdicts_of(oracle.judge, images, labels, part=part).tolist()
+def by_source(oracle: Oracle, ask: Callable[..., Any], sources: Sequence[str]) -> Callable[[Tensor, Tensor], Any]:
+    """`ask`, or for an oracle that was fitted on the run's images, `ask` with the head that has not seen each row's source."""
+    if not getattr(oracle, "cross_fitted", False) or not sources:
+        return ask
+    heads: Tensor = oracle.heads(sources)  # type: ignore[attr-defined]
+    return lambda images, labels: ask(images, labels, heads.to(images.device))
+
+
+def judge(
+    oracle: Oracle, images: Tensor, labels: Tensor, classes: int, *, part: str, sources: Sequence[str] = ()
+) -> list[tuple[bool | None, float, int]]:
+    """An oracle's verdicts as plain values: whether it keeps the label (None: it abstains), its score, the class it sees.
+
+    `sources` are the ids of the images that each row was made from, where there are any.
+    """
+    rows: list[list[float]] = verdicts_of(by_source(oracle, oracle.judge, sources), images, labels, part=part).tolist()
     for keeps, score, seen in rows:
         check_verdict(keeps, score, seen, classes, part=part)
     return [(None if keeps < 0 else bool(keeps), score, int(seen)) for keeps, score, seen in rows]

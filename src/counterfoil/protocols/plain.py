@@ -61,7 +61,8 @@ def _asked(work: Workspace[Any], some: Sequence[tuple[Source, list[MadeImage]]],
     labels = [source.sample.label for source, made in some for _ in made]
     named, reader = work.readers[0]
     looks = iter(work.predict(reader, shown, labels))
-    judged = iter(work.judge(shown, labels) if "oracle" in work.parts else [None] * len(shown))
+    sources = [source.sample.image_id for source, made in some for _ in made]
+    judged = iter(work.judge(shown, labels, sources) if "oracle" in work.parts else [None] * len(shown))
     for source, made in some:
         trials = record(source, made)
         predictions: list[Prediction] = []

@@ -16,7 +16,7 @@ from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
 from counterfoil.core.spec import PartSpec, Precision
 from counterfoil.parts import calls, images, registry
-from counterfoil.parts.contracts import Model, provenance_of, to_device
+from counterfoil.parts.contracts import Model, Sample, provenance_of, to_device
 from counterfoil.parts.fast.dtypes import computing
 from counterfoil.protocols import independence
 from counterfoil.protocols.class_reader import reading, recorded
@@ -86,6 +86,9 @@ def judge(
     """Put an oracle's verdicts beside the run's own, as `score` does predictions; it is asked again where it abstained."""
     _check_has_pictures(run)
     oracle = calls.bind(_part("oracle", asked, device), run.classes, part=f"oracle {asked.name}")
+    if getattr(oracle, "cross_fitted", False):
+        with calls.naming(f"oracle {asked.name}"):
+            oracle = oracle.fit(_SourceImages(run), device=device)  # type: ignore[attr-defined]
     later = _asked(run, oracle, "oracle", asked, name or asked.name, tell)
 
     def decide(stored: list[Stored], pictures: Tensor) -> list[Verdict]:
@@ -93,7 +96,9 @@ def judge(
         truth += truth[-1:] * (len(pictures) - len(truth))
         asked_of = torch.tensor(truth, device=pictures.device)
         with computing(_precision(run), pictures.device):
-            said = calls.judge(oracle, pictures, asked_of, len(run.classes), part=f"oracle {later.name}")
+            sources = [trial.image_id for trial, _ in stored]
+            sources += sources[-1:] * (len(pictures) - len(sources))
+            said = calls.judge(oracle, pictures, asked_of, len(run.classes), part=f"oracle {later.name}", sources=sources)
         return [
             Verdict(trial.trial_id, picture, later.name, *answer) for (trial, picture), answer in zip(stored, said, strict=False)
         ]
@@ -105,6 +110,25 @@ def judge(
         for stored, pictures in _batches(run, done, device, watch):
             part.add(verdicts=decide(stored, pictures))
             watch(len(stored))
+
+
+class _SourceImages:
+    """The source images that a run has stored, as a data set that an oracle can be fitted on."""
+
+    def __init__(self, run: Run) -> None:
+        self.classes = run.classes
+        self._run = run
+        self._trials = {trial.image_id: trial for trial, kind in _stored(run) if kind == "clean"}
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (Sample(trial.image_id, trial.label, trial.source) for trial in self._trials.values())
+
+    def load(self, sample: Sample, size: int | None) -> Tensor:
+        """The image as the run stored it.  # (3, H, W)"""
+        return images.read(self._run.picture(self._trials[sample.image_id], "clean"))
 
 
 def _asked(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell: Tell) -> Asked:

@@ -115,7 +115,19 @@ class Workspace(Generic[S]):
         if parts.get("oracle") is not None:
             cautions = [independence.check(each.model, parts["oracle"], force=spec.force) for _, each in readers]
         caution = "; ".join(dict.fromkeys(filter(None, cautions)))
-        return cls(spec, device, names, dataset, parts, readers, class_ids, caution)
+        work = cls(spec, device, names, dataset, parts, readers, class_ids, caution)
+        if getattr(parts.get("oracle"), "cross_fitted", False):
+            work._fit_oracle(given)
+        return work
+
+    def _fit_oracle(self, given: Given) -> None:
+        """Fit the oracle on the run's own images, all of them even where the run is limited to some."""
+        part = f"oracle {self.spec.oracle.name}"  # type: ignore[attr-defined]
+        if self.dataset is None:
+            raise BadPart(f"{part}: is fitted on labelled images, and this run starts from none")
+        whole = open_data(self.spec.model_copy(update={"limit": None}), replace(given, head=None))
+        with calls.naming(part):
+            self.parts["oracle"] = self.oracle.fit(whole, size=self.size, device=self.device)
 
     @classmethod
     def options(cls, named: PartSpec, names: Sequence[str]) -> Mapping[str, Any]:
@@ -269,15 +281,22 @@ class Workspace(Generic[S]):
         """What a model makes of images, as plain values."""
         return self.in_batches(images, reader.looks, labels)
 
-    def judge(self, images: Sequence[Tensor], labels: Sequence[int]) -> list[tuple[bool | None, float, int]]:
-        """Whether the oracle sees its label in each image, or None where it abstains; its score; and the class it sees."""
+    def judge(
+        self, images: Sequence[Tensor], labels: Sequence[int], sources: Sequence[str] = ()
+    ) -> list[tuple[bool | None, float, int]]:
+        """Whether the oracle sees its label in each image, or None where it abstains; its score; and the class it sees.
 
-        def ask(batch: Tensor, asked: Sequence[int]) -> list[tuple[bool | None, float, int]]:
-            wanted = torch.tensor(asked, device=batch.device)
+        `sources` are the ids of the images that these were made from, where there are any.
+        """
+
+        def ask(batch: Tensor, asked: Sequence[tuple[int, str]]) -> list[tuple[bool | None, float, int]]:
+            wanted = torch.tensor([label for label, _ in asked], device=batch.device)
+            ids = [source for _, source in asked] if sources else ()
+            part = f"oracle {self.spec.oracle.name}"  # type: ignore[attr-defined]
             with computing("float32", batch.device):
-                return calls.judge(self.oracle, batch, wanted, len(self.names), part=f"oracle {self.spec.oracle.name}")  # type: ignore[attr-defined]
+                return calls.judge(self.oracle, batch, wanted, len(self.names), part=part, sources=ids)
 
-        return self.in_batches(images, ask, labels)
+        return self.in_batches(images, ask, list(zip(labels, sources or [""] * len(labels), strict=True)))
 
     def in_batches(
         self, images: Sequence[Tensor], ask: Callable[..., Sequence[Any]], extra: Sequence[Any] | None = None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Oracle, Trait, Verdicts, describe, provenance_of, to_device
+from counterfoil.parts.contracts import Dataset, Oracle, Trait, Verdicts, describe, provenance_of, to_device
 from counterfoil.parts.oracles.scoring import ARGMAX, AcceptanceRule, ScoringOracle
 
 Rule = Literal["unanimous", "majority", "mean"]
@@ -67,12 +67,28 @@ class EnsembleOracle:
         bound._classes = len(classes)
         return bound
 
+    @property
+    def cross_fitted(self) -> bool:
+        """Tell whether a member is fitted on the run's images."""
+        return any(map(_fitted, self.members))
+
+    def fit(self, dataset: Dataset, *, size: int | None = None, device: torch.device | str = "cpu") -> EnsembleOracle:
+        """The ensemble with those members fitted that can be."""
+        fitted = copy(self)
+        fitted.members = [one.fit(dataset, size=size, device=device) if _fitted(one) else one for one in self.members]  # type: ignore[attr-defined]
+        return fitted
+
+    def heads(self, image_ids: Sequence[str]) -> Tensor:
+        """The head of each member that may judge images made from each source.  # → (N, M)"""
+        none = torch.zeros(len(image_ids), dtype=torch.int64)
+        return torch.stack([one.heads(image_ids) if _fitted(one) else none for one in self.members], dim=1)  # type: ignore[attr-defined]
+
     @torch.no_grad()
-    def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
-        """A verdict per image on its label.  # (N, 3, H, W), (N,) int64"""
+    def judge(self, images: Tensor, labels: Tensor, heads: Tensor | None = None) -> Verdicts:
+        """A verdict per image on its label.  # (N, 3, H, W), (N,) int64, (N, M)"""
         if self.rule == "mean":
-            return self._mean(images, labels)
-        verdicts = [member.judge(images, labels) for member in self.members]
+            return self._mean(images, labels, heads)
+        verdicts = [one.judge(images, labels, *own) for one, own in zip(self.members, self._own(heads), strict=True)]
         votes = torch.stack([verdict.keeps_label for verdict in verdicts])  # (M, N)
         yes, no = (votes == 1).sum(dim=0), (votes == 0).sum(dim=0)  # (N,)
         keeps = (no == 0) if self.rule == "unanimous" else (yes > no)
@@ -102,11 +118,15 @@ class EnsembleOracle:
         own = [(number, *item) for number, member in enumerate(self.members) for item in provenance_of(member).items()]
         return {"rule": self.rule, **{f"{number}.{key}": value for number, key, value in own}}
 
-    def _mean(self, images: Tensor, labels: Tensor) -> Verdicts:
+    def _own(self, heads: Tensor | None) -> list[tuple[Tensor, ...]]:
+        """Each member's column of `heads`, where it takes one."""
+        return [(heads[:, at],) if heads is not None and _fitted(one) else () for at, one in enumerate(self.members)]
+
+    def _mean(self, images: Tensor, labels: Tensor, heads: Tensor | None) -> Verdicts:
         shares, speaks = [], []
-        for member in self.members:
+        for member, own in zip(self.members, self._own(heads), strict=True):
             assert isinstance(member, ScoringOracle)
-            probabilities = member.probabilities(images)  # (N, K)
+            probabilities = member.probabilities(images, *own)  # (N, K)
             speaks.append(member.acceptance.decide(probabilities, labels).keeps_label != -1)
             shares.append(probabilities / probabilities.sum(dim=1, keepdim=True).clamp_min(1e-12))
         speaking = torch.stack(speaks)  # (M, N)
@@ -133,6 +153,10 @@ def _member(member: str | Mapping[str, Any] | Oracle) -> Oracle:
         raise BadPart(f"ensemble: a member is an oracle's name, or a mapping with one and its options, got {member!r}")
     oracle: Oracle = registry.create("oracle", name, options.pop("options", options))
     return oracle
+
+
+def _fitted(oracle: Oracle) -> bool:
+    return bool(getattr(oracle, "cross_fitted", False))
 
 
 def _mean_of(values: Tensor, counted: Tensor) -> Tensor:

@@ -49,7 +49,9 @@ class Verdicts(_Shown):
 
     def work(self, items: Sequence[Item]) -> list[Made]:
         """Judge the images."""
-        answers = self.space.judge(self.images(items, "name"), [item.inputs["label"] for item in items])
+        answers = self.space.judge(
+            self.images(items, "name"), [item.inputs["label"] for item in items], [image_of(item.id) for item in items]
+        )
         return [self._verdict(item, *answer) for item, answer in zip(items, answers, strict=True)]
 
     def _verdict(self, item: Item, keeps: bool | None, score: float, seen: int) -> Made:

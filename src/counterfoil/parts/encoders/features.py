@@ -1,0 +1,97 @@
+"""Image features of networks that know no words: DINOv2 and others from transformers, or any network of timm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterfoil.core.errors import BadPart
+from counterfoil.parts.contracts import Trait
+from counterfoil.parts.encoders.clip import EncoderOptions
+from counterfoil.parts.models.preprocessing import Preprocessing, from_processor
+from counterfoil.parts.models.timm_models import TimmOptions, timm_model
+from counterfoil.parts.pretrained import Pretrained, account_of
+
+EXAMPLE = "facebook/dinov2-small"
+
+
+def hf_features(name: str, options: EncoderOptions) -> FeatureEncoder:
+    """Features of an image encoder from transformers: hf:FOLDER, or hf:facebook/dinov2-small from the hub.
+
+    They are the network's pooled output, or its first token where it has none.
+    """
+    import transformers
+
+    source = Pretrained("hf", name, revision=options.revision, example=EXAMPLE)
+    if options.sha256 is not None:
+        source.check_hash(options.sha256)
+    model = source.model(transformers.AutoModel)
+    network = getattr(model, "vision_model", model)  # of a model that compares images with words, the half that sees
+    processor = source.processor(transformers.AutoImageProcessor, "preprocessor_config.json")
+
+    def embed(inputs: Tensor) -> Tensor:
+        output = network(pixel_values=inputs)
+        pooled = getattr(output, "pooler_output", None)
+        features: Tensor = output.last_hidden_state[:, 0] if pooled is None else pooled
+        return features.flatten(1)
+
+    return FeatureEncoder(network, embed, from_processor(processor, what=source.name), account_of(model, source.place))
+
+
+def timm_features(name: str, options: TimmOptions) -> FeatureEncoder:
+    """Features of a network of timm, as they reach its classifier: timm:vit_small_patch14_dinov2.lvd142m, timm:FOLDER."""
+    model = timm_model(name, options)
+    network: Any = model.module
+
+    def embed(inputs: Tensor) -> Tensor:
+        features: Tensor = network.forward_head(network.forward_features(inputs), pre_logits=True)
+        return features.flatten(1)
+
+    return FeatureEncoder(network, embed, model.preprocessing, model.provenance())
+
+
+class FeatureEncoder:
+    """A network that turns images into rows of features. It knows no words."""
+
+    pairwise = False
+
+    def __init__(
+        self, network: Any, embed: Callable[[Tensor], Tensor], preprocessing: Preprocessing, account: dict[str, str]
+    ) -> None:
+        self.network = network.eval().requires_grad_(False)
+        self.preprocessing = preprocessing
+        self._embed, self._account = embed, account
+
+    @property
+    def size(self) -> int | None:
+        """Side of the square images it sees, or None for another shape."""
+        return self.preprocessing.side
+
+    def embed_images(self, images: Tensor) -> Tensor:
+        """Features of images.  # (N, 3, H, W) → (N, D)"""
+        return self._embed(self.preprocessing(images))
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Refuse: there is nothing to compare words with."""
+        source = self._account.get("source", "the encoder")
+        raise BadPart(f"{source}: gives features of images only; clip: and openclip: know words")
+
+    def logits(self, similarity: Tensor) -> Tensor:
+        """Return similarities as they are.  # (N, K)"""
+        return similarity
+
+    def to(self, device: torch.device | str) -> FeatureEncoder:
+        """Move the network."""
+        self.network.to(device)
+        return self
+
+    def describe(self) -> list[Trait]:
+        """The preprocessing."""
+        return self.preprocessing.describe()
+
+    def provenance(self) -> dict[str, str]:
+        """Library, source and weights."""
+        return self._account
