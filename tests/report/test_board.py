@@ -80,6 +80,8 @@ def changed(content: dict[str, Any], name: str) -> dict[str, Any]:
             content["keys"][1] = content["keys"][0]
         case "another formula":
             content["measures"]["FMR"]["formula"] = content["measures"]["SA"]["formula"]
+        case "a group without a name":
+            content["groups"]["class"]["rows"][0] = 99
         case "no columns":
             content["measures"]["SA"]["formula"]["columns"] = ["x", "y"]
         case "no ranking":
@@ -87,7 +89,8 @@ def changed(content: dict[str, Any], name: str) -> dict[str, Any]:
     return content
 
 
-CHANGES = ("a number", "a bound", "an answer", "a row less", "keys twice", "another formula", "no columns", "no ranking")
+CHANGES = ("a number", "a bound", "an answer", "a row less", "keys twice", "another formula", "no columns", "no ranking",
+           "a group without a name")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -139,6 +142,17 @@ def test_every_protocol_has_a_board_and_surrogates_are_marked(folders: dict[str,
     marked = [row for row in page.rows if "surrogate" in row]
     assert {name for row in marked for name in ("fake:a", "fake:b") if name in row} == {"fake:a", "fake:b"}
     assert not any("fake:unseen surrogate" in row for row in page.rows)
+
+
+def test_several_tests_begin_with_models_by_tests_and_slices_are_listed(folders: dict[str, Path], tmp_path: Path) -> None:
+    page = read_page(write_board(list(folders.values()), tmp_path / "site", pictures=0))
+    assert page.all("h2")[0].text == "Models by tests"
+    first = next(row for row in page.rows if row.startswith("python:good"))
+    assert "not run" in first and "rank 1" in first
+    assert "Results of surrogates are left out." in page.words
+    for each in result_files(open_run(folders["lance"])):
+        groups = each.observations().groups
+        assert set(groups) == {"class", "factor"} and "" in groups["factor"]  # sources have no factor
 
 
 def test_results_of_others_stand_next_to_ones_own(result: ResultFile, folders: dict[str, Path], tmp_path: Path) -> None:

@@ -82,15 +82,15 @@ def slices(observed: Observations, measure: Measure, *, by: Sequence[str] = (), 
     return sorted(found, key=lambda each: (surely(each), each.name))
 
 
-def table_of(found: Sequence[Slice], measure: Measure) -> Table:
-    """Slices as a table."""
+def table_of(found: Sequence[Slice], measure: Measure, *, among: int | None = None) -> Table:
+    """Slices as a table; `among` is the number of those that were tested, where these are some."""
     columns = [
         Column("slice", "text"),
         Column(measure.name, unit=measure.unit, axis=(0, 100) if measure.unit == " %" else None),
         Column("difference from the rest", unit=measure.difference_unit, sign=True), Column("p", "p"),
     ]  # fmt: skip
     rows: list[list[Cell]] = [[each.name, each.inside, each.difference, each.adjusted] for each in found]
-    note = f"p: bootstrap that a slice is like the rest, corrected for {len(found)} slices (Holm)"
+    note = f"p: bootstrap that a slice is like the rest, corrected for {among or len(found)} slices (Holm)"
     return Table(columns, rows, title=f"{measure.name}: {measure.meaning}, by slice", notes=[note] if rows else [])
 
 

@@ -10,12 +10,16 @@ board.json               marks the folder as a board, so that it may be written 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
 from counterfoil.core.errors import UsageError
 from counterfoil.metrics.comparison import compare, rank_text
+from counterfoil.metrics.scoreboard import BoardTest, scoreboard
+from counterfoil.metrics.slices import slices
+from counterfoil.metrics.slices import table_of as slice_table
 from counterfoil.metrics.tables import Cell, Column, Link, Table, counted
 from counterfoil.report import html
 from counterfoil.report.page import Block, Code, Fold, Page, Section
@@ -29,6 +33,7 @@ _OWN = ("results", "reports")  # folders that are written anew
 _SHARED = ("colours.css", "look.css", "tables.js")
 _FIRST = ("painter.name", "grid", "data.name", "generator.name", "editor.name", "oracle.name")
 APART = 3  # settings named in a heading
+SLICES = 6  # listed of each model
 
 MARKS = {
     "surrogate": "The images were made against this model, or kept because it missed them, so it does worse on them than models "
@@ -95,7 +100,8 @@ def board_page(every: Sequence[ResultFile], reports: Mapping[str, str], *, title
     groups = sorted(tests.values(), key=lambda group: (-len(group), group[0].test.identity))
     heads = _headings(groups)
     weights = _weights_of_others(every)
-    sections = [Section(heads[group[0].test.identity], _blocks(group, reports, weights)) for group in groups]
+    sections = [_by_tests(groups, heads)] if len(groups) > 1 else []
+    sections += [Section(heads[group[0].test.identity], _blocks(group, reports, weights)) for group in groups]
     steps = (
         "Test your model with the settings of one of the tables; every result file holds its specification.",
         "counterfoil export RUN --format result -o result.json writes its result file.",
@@ -109,6 +115,32 @@ def board_page(every: Sequence[ResultFile], reports: Mapping[str, str], *, title
         lead=["How well classifiers do on images made to mislead them, in which an oracle or people still see the class."],
         sections=[*sections, Section("How to hand in a result", list(steps))],
     )
+
+
+def _by_tests(groups: Sequence[Sequence[ResultFile]], heads: Mapping[str, str]) -> Section:
+    """All models by all tests, each by the numbers that rank it; a set says nothing of the models that it was made against."""
+    found = []
+    for group in groups:
+        for label, each in _labels(group).items():
+            for name in reversed(each.ranked if not each.surrogate else ()):
+                test = BoardTest(f"{each.test.identity} {name}", f"{name}, {heads[each.test.identity]}", each.measure(name))
+                found.append((test, label, each.observations()))
+    table = scoreboard(found).table()
+    left_out = ["Results of surrogates are left out."] if any(each.surrogate for group in groups for each in group) else []
+    return Section("Models by tests", [replace(table, title="", notes=[*table.notes, *left_out])])
+
+
+def _slices(named: Mapping[str, ResultFile]) -> list[Block]:
+    """Where each model fails: the groups that are surely worse than the rest, the worst first."""
+    found: list[Block] = []
+    for label, each in named.items():
+        measure = each.measure(each.ranked[0])
+        every = slices(each.observations(), measure)
+        worse = [one for one in every if one.worse(measure)]
+        if worse:
+            table = slice_table(worse[:SLICES], measure, among=len(every))
+            found.append(replace(table, title=f"{label}: {measure.name} by slice"))
+    return [Fold("Where each model fails", found)] if found else []
 
 
 def _blocks(group: Sequence[ResultFile], reports: Mapping[str, str], weights: Mapping[str, set[str]]) -> list[Block]:
@@ -162,6 +194,7 @@ def _blocks(group: Sequence[ResultFile], reports: Mapping[str, str], weights: Ma
         _eyebrow(first),
         text_above,
         Table(columns, rows, notes=notes, filter_rows=True),
+        *_slices(named),
         Fold("Settings of this test", [facts]),
         Fold("Specifications, to make a result again", again),
     ]

@@ -107,6 +107,26 @@ class Described(_Strict):
     found: Number
 
 
+class Grouping(_Strict):
+    """Names of groups, as of classes, and the group of each row by its place among them; -1 for none."""
+
+    names: list[Name]
+    rows: list[int]
+
+    @classmethod
+    def describe(cls, values: NDArray[Any]) -> Grouping:
+        """A column of names, where an empty one is none."""
+        names, rows = np.unique(values.astype(str), return_inverse=True)
+        none = int(len(names) > 0 and names[0] == "")
+        return cls(names=names[none:].tolist(), rows=(rows - none).tolist())
+
+    def values(self) -> NDArray[Any]:
+        """The column it describes; ValueError where a row has a group that is not there."""
+        if not all(-1 <= row < len(self.names) for row in self.rows):
+            raise ValueError("a row of a group that has no name")
+        return np.array([*self.names, ""], dtype=object)[self.rows]
+
+
 class Tested(_Strict):
     """The model that was tested."""
 
@@ -141,6 +161,7 @@ class ResultFile(_Strict):
     cluster_of: str = Field("source image", max_length=50)
     keys: list[Key] = Field(description="a hash of each row's id and pixels, in rising order")
     columns: dict[Name, Letters | list[float]]
+    groups: dict[Name, Grouping] = Field(default_factory=dict, description="class, factor … of each row, for slices")
     clusters: list[int] = Field(default_factory=list, description="rows with equal numbers are not independent; empty: all are")
     measures: dict[Name, Described] = Field(description="the first of `ranked` orders the table")
     ranked: list[Name] = Field(min_length=1)
@@ -179,6 +200,7 @@ class ResultFile(_Strict):
             model=self.model.name,
             keys=np.array([int(key, 16) for key in self.keys], dtype=np.uint64),
             columns=columns,
+            groups={name: each.values() for name, each in self.groups.items()},
             row=self.row,
             cluster=np.array(self.clusters, dtype=np.int64) if self.clusters else None,
             cluster_of=self.cluster_of,
@@ -234,6 +256,7 @@ def of_run(
             cluster_of=observed.cluster_of,
             keys=sorted(keys),
             columns={name: _column(values[order]) for name, values in observed.columns.items() if name in needed},
+            groups={name: Grouping.describe(values[order]) for name, values in observed.groups.items()},
             clusters=[] if observed.cluster is None else observed.cluster[order].tolist(),
             measures=found,
             ranked=[name for name in ranked if name in known],
@@ -274,6 +297,7 @@ def verify(result: ResultFile) -> Iterator[str]:
     """Say what a schema can't: rows that do not fit together, and numbers that do not follow from the rows."""
     rows = len(result.keys)
     wrong = [f"{name} has {len(column)}" for name, column in result.columns.items() if len(column) != rows]
+    wrong += [f"{name} has {len(each.rows)}" for name, each in result.groups.items() if len(each.rows) != rows]
     if result.clusters and len(result.clusters) != rows:
         wrong.append(f"clusters has {len(result.clusters)}")
     if not rows:
@@ -295,7 +319,11 @@ def schema() -> dict[str, Any]:
 
 def _off(result: ResultFile) -> Iterator[str]:
     """The numbers that are not what the rows come to."""
-    observed = result.observations()
+    try:
+        observed = result.observations()
+    except ValueError as error:
+        yield f"groups: {error}"
+        return
     drawn = observed.take(np.arange(len(observed)))  # without the numbers that it claims
     for name, each in result.measures.items():
         try:

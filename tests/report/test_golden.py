@@ -1,0 +1,65 @@
+"""The texts of compare, gate and board, word for word; `python -m tests.report.test_golden` writes them anew."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from counterfoil.protocols.reading import write_board
+from tests.cli.stored import call, stored
+
+from .pages import read
+
+GOLDEN = Path(__file__).parent / "golden"
+COMMANDS = {
+    "compare": ("compare", "good", "fair", "poor"),
+    "compare_slices": ("compare", "good", "poor", "--by", "class", "--metric", "PA"),
+    "compare_markdown": ("compare", "good", "poor", "--metric", "FMR", "--format", "md"),
+    "compare_latex": ("compare", "good", "poor", "--metric", "FMR", "--format", "tex"),
+    "compare_predictions": ("compare", "good.csv", "poor.csv"),
+    "gate_pass": ("gate", "good", "--min", "FMR=50", "--max", "drop=60", "--against", "fair"),
+    "gate_fail": ("gate", "poor", "--min", "PA.ant=40", "--against", "good", "--margin", "2"),
+    "gate_unproven": ("gate", "fair", "--against", "fair", "--allow-unproven"),
+}
+
+
+def world(folder: Path) -> Path:
+    """Three runs of unlike models, and predictions of two."""
+    for name, kept in (("good", 0.9), ("fair", 0.5), ("poor", 0.1)):
+        stored(folder / name, f"python:{name}", kept=kept)
+    for name, every in (("good", 9), ("poor", 2)):
+        rows = (f"i{at},{'cat' if at % 3 else 'dog'},{'cat' if at % 3 and at % every else 'dog'}\n" for at in range(90))
+        (folder / f"{name}.csv").write_text("image_id,label,prediction\n" + "".join(rows))
+    return folder
+
+
+def said(folder: Path, name: str) -> str:
+    """What a command prints, without the folder's name, and its exit code; of the board, the text of the page."""
+    if name == "board":
+        page = read(write_board([folder / each for each in ("good", "fair", "poor")], folder / "site", pictures=0))
+        lines = [element.text for element in page.elements if element.name in ("h1", "h2", "h3", "p", "tr", "summary")]
+        texts = (" ".join(line.split()) for line in lines)
+        return "\n".join(text for text in texts if text and not text.startswith("Written by Counterfoil")) + "\n"
+    known = {each.name for each in folder.iterdir()}
+    code, output = call(*(folder / word if word in known else word for word in COMMANDS[name]))
+    return f"{output.replace(f'{folder}/', '')}exit {code}\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return world(tmp_path_factory.mktemp("golden"))
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "board"])
+def test_it_says_the_same_words(folder: Path, name: str) -> None:
+    assert said(folder, name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as temporary:
+        place = world(Path(temporary))
+        for each in sys.argv[1:] or [*COMMANDS, "board"]:
+            (GOLDEN / f"{each}.txt").write_text(said(place, each), encoding="utf-8")
