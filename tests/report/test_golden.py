@@ -1,4 +1,4 @@
-"""The texts of compare, gate and board, word for word; `python -m tests.report.test_golden` writes them anew."""
+"""The texts of compare, gate and board, word for word; `python -m tests.report.test_golden` writes them again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def world(folder: Path) -> Path:
 
 
 def said(folder: Path, name: str) -> str:
-    """What a command prints, without the folder's name, and its exit code; of the board, the text of the page."""
+    """Text and exit code of a command, without the folder's name; of the board, the text of the page."""
     if name == "board":
         page = read(write_board([folder / each for each in ("good", "fair", "poor")], folder / "site", pictures=0))
         lines = [element.text for element in page.elements if element.name in ("h1", "h2", "h3", "p", "tr", "summary")]
