@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -136,3 +137,20 @@ def test_pictures_that_nobody_has_decided_on_are_counted(run, counterfoil):
     code, output, _ = run(oracle="human:")
     assert code == 0
     assert re.search(r"(\d+) images, 0 accepted, \1 undecided", output)
+
+
+def test_a_run_ends_with_a_paragraph_for_a_paper(run):
+    code, output, _ = run(extra=["--preset", "paper", "--set", "budget=2", "--size", "16"])
+    assert code == 0
+    paragraph = output[output.index("For a paper: ") :]
+    for said in ("preset paper but for the generator, the oracle, size 16, search.budget 2", "steps of 0.001 (norm sign", "FMR "):
+        assert said in paragraph
+    assert "\n" not in paragraph.splitlines()[0] and "seed 0" in paragraph
+
+
+def test_presets_are_listed_with_what_they_need(counterfoil):
+    code, output, _ = counterfoil("list", "presets", "--json", "-")
+    assert code == 0
+    about = {row["name"]: row["summary"] for row in json.loads(output)}
+    assert {"fmr: default", "fmr: paper", "lance: released", "imagenet-d: fair"} <= about.keys()
+    assert "last.ckpt" in about["fmr: paper"] and "differs from the paper" in about["fmr: default"]

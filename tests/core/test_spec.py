@@ -10,6 +10,7 @@ from counterfoil import protocols
 from counterfoil.core import spec
 from counterfoil.core.errors import BadSpec
 from counterfoil.core.spec import default_folder
+from counterfoil.protocols.fmr.citation import departures
 from counterfoil.protocols.ray.execution import Execution
 
 PARTS = {"model": "timm:resnet18", "data": "photos", "generator": "pixels:linf", "oracle": "clip:somewhere"}
@@ -46,6 +47,27 @@ def test_the_control_is_matched_by_path_by_distance_or_left_out(written, control
     assert protocols.parse({**PARTS, "search": {"control": written}}).search.control == control
 
 
+def test_the_papers_preset_names_all_but_model_and_data():
+    parsed = protocols.parse({"preset": "paper", "model": "timm:resnet50", "data": "photos", "device": "cuda"})
+    assert parsed.generator == spec.part("vqgan:logs/vqgan_imagenet_f16_16384", ["size=224", "space=before"])
+    assert parsed.oracle == spec.part("clip:openai/clip-vit-base-patch32", ["templates=an image of {class}"])
+    search = parsed.search
+    assert (search.budget, search.step, search.unit, search.norm, search.accept) == (50, 0.001, "absolute", "sign", "label")
+    assert (parsed.size, parsed.engine.precision) == (224, "float32")
+
+
+def test_what_is_given_goes_before_the_preset():
+    given = protocols.parse({**PARTS, "preset": "paper", "search": {"budget": 3}})
+    assert given.generator.name == "pixels:linf" and given.generator.options == {}
+    assert (given.search.budget, given.search.step) == (3, 0.001)
+    assert list(departures(given.model_dump(mode="json"))) == ["the generator", "the oracle", "search.budget 3"]
+
+
+def test_the_default_preset_is_what_is_not_given():
+    assert protocols.parse(PARTS).search == spec.SearchSpec()
+    assert set(protocols.get("fmr").presets()) == {"default", "paper"}
+
+
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
@@ -56,7 +78,7 @@ def test_the_control_is_matched_by_path_by_distance_or_left_out(written, control
         ({**PARTS, "search": {"norm": "l7"}}, "search.norm: input should be 'sign', 'l2' or 'raw', got 'l7'"),
         ({key: value for key, value in PARTS.items() if key != "oracle"}, "no oracle given; name one, as in --oracle NAME"),
         ({**PARTS, "painter": "lab:diffusion"}, "painter is for the protocol imagenet-d; leave it out, or choose that"),
-        ({**PARTS, "preset": "paper"}, "preset is for the protocol imagenet-d or lance; leave it out"),
+        ({**PARTS, "preset": "papers"}, "preset: input should be 'default' or 'paper', got 'papers'"),
         ({}, "no model, data, generator, oracle given; name each, as in --model NAME"),
     ],
 )

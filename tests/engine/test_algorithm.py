@@ -9,7 +9,7 @@ import torch
 
 from counterfoil.core.errors import RunFailed
 from counterfoil.core.spec import SearchSpec
-from counterfoil.engine.climb import Assessment, Climb, Rules
+from counterfoil.engine.climb import Assessment, Climb, Rules, as_agreement
 from counterfoil.engine.guidance import draw, draw_patch
 from counterfoil.parts.contracts import Verdicts
 from counterfoil.parts.generators.latent import LatentGenerator
@@ -235,3 +235,42 @@ def test_random_guidance_takes_the_steps_of_the_control_and_needs_no_other():
         (only,), (picture,) = found[job.image_id].climbs, found[job.image_id].images
         assert only.arm == "guided"
         reference.assert_agrees(only, reference.random_steps(plain, job.image, job.label, job.seed, search), picture)
+
+
+def test_by_agreement_a_climb_ends_where_the_oracle_says_something_else_than_of_the_source() -> None:
+    class Striped:
+        """Sees a class by the brightness of an image, right or wrong."""
+
+        def bind(self, classes: object) -> Striped:
+            return self
+
+        def judge(self, images: torch.Tensor, labels: torch.Tensor) -> Verdicts:
+            seen = (images.mean((1, 2, 3)) * 24).long() % 4
+            return Verdicts((seen == labels).to(torch.int8), seen.float(), seen)
+
+    (make, search), oracle = FAMILIES["pixels"], Striped()
+    by_label = climb(make(), oracle, search)
+    agreeing = climb(make(), oracle, search.model_copy(update={"accept": "agreement"}))
+    assert by_label.keys() == agreeing.keys()
+    mistaken = 0
+    for name, done in agreeing.items():
+        for found in done.climbs:
+            assert all(each.seen == done.clean.seen and each.keeps_label for each in found.kept)
+            assert found.rejected is None or found.rejected.seen != done.clean.seen
+        if done.clean.keeps_label:
+            assert [each.kept for each in done.climbs] == [each.kept for each in by_label[name].climbs]
+        elif done.climbs[0].kept:
+            mistaken += 1  # the oracle is wrong about the source and stays so: Algorithm 1 as printed leaves such an image out
+            assert by_label[name].climbs[0].ending == "unvalidated"
+    assert mistaken > 0
+
+
+def test_an_oracle_that_names_no_class_agrees_if_it_accepts_both_or_neither() -> None:
+    def said(keeps: bool | None, seen: int = -1) -> Assessment:
+        return Assessment(0.0, 0, True, 1.0, 1.0, keeps, 0.0, seen)
+
+    assert as_agreement(said(True), said(True)).keeps_label is True
+    assert as_agreement(said(False), said(False)).keeps_label is True
+    assert as_agreement(said(False), said(True)).keeps_label is False
+    assert as_agreement(said(None), said(True)).keeps_label is None
+    assert as_agreement(said(False, seen=1), said(False, seen=2)).keeps_label is False

@@ -46,6 +46,7 @@ def outcomes(
         validated=accepted,
         made_correct=np.where(accepted == 1, right, ABSENT).astype(np.int8),
         steps=np.ones(count, dtype=np.int64),
+        stopped=np.zeros(count, dtype=bool),
         path_correct=empty,
         random_validated=absent,
         random_made_correct=absent,

@@ -84,6 +84,7 @@ def many(count: int, seed: int = 0) -> list[Image]:
             image(
                 f"{number}#x", label=draw.randrange(3), clean=draw.random() < 0.8, reconstruction=draw.random() < 0.6,
                 path=way(0.4) if valid else "", random_path=way(0.7) if valid else "",
+                ending="budget" if number % 3 else "oracle",
             )
         )  # fmt: skip
     return images
@@ -92,12 +93,15 @@ def many(count: int, seed: int = 0) -> list[Image]:
 def by_loops(images: list[Image], label: int | None = None) -> dict[str, tuple[float, int]]:
     """SA, PA and the rest, image by image, in the words of their definitions."""
     clean, matched, made, reconstruction, made_random, validated, steps, steps_random = ([] for _ in range(8))
+    moved, made_moved = [], []
     for trials, predictions, _ in images:
         if trials[0].ending == "skipped" or (label is not None and trials[0].label != label):
             continue
         right = {(each.trial_id.split("#")[-1], each.picture): each.correct for each in predictions}
         clean.append(right["guided", "clean"])
         validated.append(trials[0].ending != "unvalidated")
+        moved.append(validated[-1] and not (trials[0].ending == "oracle" and trials[0].steps == 0))
+        made_moved += [right["guided", "made"]] if moved[-1] else []
         if validated[-1]:
             matched.append(right["guided", "clean"])
             made.append(right["guided", "made"])
@@ -107,11 +111,12 @@ def by_loops(images: list[Image], label: int | None = None) -> dict[str, tuple[f
             steps_random.append(trials[1].steps)
     per_cent = {
         "SA": clean, "PA": made, "VR": validated, "SA_matched": matched,
-        "PA_reconstruction": reconstruction, "PA_random": made_random,
+        "PA_reconstruction": reconstruction, "PA_random": made_random, "VR_first": moved, "PA_moved": made_moved,
     }  # fmt: skip
     values = {name: (100 * fmean(rows), len(rows)) for name, rows in per_cent.items()}
     values["steps"], values["steps_random"] = (fmean(steps), len(steps)), (fmean(steps_random), len(steps_random))
     values["FMR"] = (100 * fmean(made) / fmean(clean), len(made))
+    values["FMR_moved"] = (100 * fmean(made_moved) / fmean(clean), len(made_moved))
     values["FMR_matched"] = (100 * fmean(made) / fmean(matched), len(made))
     values["FMR_random"] = (100 * fmean(made_random) / fmean(clean), len(made))
     return values
@@ -330,3 +335,20 @@ def test_images_that_kept_no_step_are_counted_beside_pa(tmp_path: Path) -> None:
     results = fmr_results(stored(tmp_path, images))
     assert results["counts"]["unmoved"] == 3 and results["PA"]["n"] == 8
     assert "3 of them kept no step" in text_of(tables(results))
+
+
+def test_an_oracle_asked_later_accepts_by_agreement_where_the_run_does(tmp_path: Path) -> None:
+    run = stored(
+        tmp_path, [image(name, path="yy") for name in "abcd"], spec={**SPEC, "search": {"budget": 3, "accept": "agreement"}}
+    )
+    seen = {"a": (2, 2), "b": (2, 0), "c": (-1, -1), "d": (-1, 3)}  # on the source image and on what was made of it
+    for name, (source, made) in seen.items():
+        trial = f"{name}#guided"
+        run.append(
+            verdicts=[
+                Verdict(trial, "clean", "later", False, 0.5, source),
+                Verdict(trial, "made", "later", name == "d", 0.5, made),
+            ]
+        )
+    assert read_outcomes(run, oracle="later").validated.tolist() == [YES, NO, YES, NO]
+    assert read_outcomes(run).validated.tolist() == [YES] * 4  # the run's own oracle was asked by the rule already

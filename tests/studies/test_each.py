@@ -65,6 +65,18 @@ def test_step_size_takes_smaller_budgets_from_one_search(runs: Runs) -> None:
     assert values[MODEL, "2", "3"]["VR, step 1"].value <= values[MODEL, "0.05", "3"]["VR, step 1"].value
 
 
+def test_every_reading_of_a_step_is_a_run_of_its_own(runs: Runs) -> None:
+    report = run(runs, "readings", spaces=(), norms=("sign", "raw"), steps=(0.001, 0.1), budget=2)
+    values = rows(report)
+    assert set(values) == {
+        (MODEL, "", norm, unit, step) for norm in ("sign", "raw") for unit in ("scale", "absolute") for step in ("0.001", "0.1")
+    }
+    for one in values.values():
+        assert one["VR_first"].value <= one["VR"].value and one["FMR"].n == one["PA"].n
+    far = {key[2:]: one["moved, in latent deviations"].value for key, one in values.items()}
+    assert far["sign", "scale", "0.1"] > far["sign", "scale", "0.001"] > 0
+
+
 def test_generators_reports_the_agreement_of_orders(runs: Runs) -> None:
     report = run(runs, "generators", MODEL, OTHER, generators=("brightness:",))
     assert len(rows(report)) == 4

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from counterfoil import protocols
-from counterfoil.protocols.fmr.results import Outcomes, ended_by_oracle, read_outcomes
+from counterfoil.protocols.fmr.results import Outcomes, read_outcomes
 from counterfoil.studies.oracles import by_class, corrected, rejection_bias
 from tests.metrics.made import outcomes
 from tests.worlds import arrays, spec
@@ -88,7 +88,7 @@ def test_a_climb_that_fooled_the_model_or_spent_its_calls_was_not_stopped_by_the
     endings = Counter(trial.ending for trial in run.trials if trial.arm == "guided")
     assert endings[ending] > 0
     found = read_outcomes(run)
-    stopped = by_class(found, ended_by_oracle(run, found.keys))
+    stopped = by_class(found, found.stopped)
     assert sum(row["stopped"].value / 100 * row["stopped"].n for row in stopped.values()) == pytest.approx(endings["oracle"])
 
 

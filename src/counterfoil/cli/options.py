@@ -104,7 +104,7 @@ prints_results = takes(_results, last=True)
 def specification(
     file: Annotated[Path | None, typer.Argument(help="A specification in YAML; options below override it.")] = None,
     protocol: Annotated[Text, typer.Option(help=f"{', '.join(protocols.names())}; the default is {protocols.USUAL}.")] = None,
-    preset: Annotated[Text, typer.Option(help="Defaults of lance (paper, released) or imagenet-d (fair, paper).")] = None,
+    preset: Annotated[Text, typer.Option(help="What is not given comes to: 'counterfoil list presets' says.")] = None,
     model: Annotated[Text, typer.Option(help="The classifier under test, as in timm:resnet50.")] = None,
     data: Annotated[Text, typer.Option(help="Labelled images: a folder with one sub-folder per class, or kind:rest.")] = None,
     generator: Annotated[Text, typer.Option(help="Part that makes the images, as in autoencoder:PATH.")] = None,

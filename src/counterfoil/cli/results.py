@@ -180,7 +180,7 @@ def _result(run: Run, model: Text, submitter: str, comment: str, page: str) -> b
 @prints_results
 def list_parts(
     results: Results,
-    role: Annotated[str, typer.Argument(help="models, generators, oracles, datasets, protocols …; all if left out")] = "",
+    role: Annotated[str, typer.Argument(help="models, generators, presets, protocols …; all if left out")] = "",
 ) -> None:
     """List the parts and protocols that can be named.
 
@@ -191,10 +191,13 @@ def list_parts(
     from counterfoil.parts import registry
 
     named = "dataset" if role == "data" else role.removesuffix("s")
-    roles = [named] if named not in ("", "protocol") else list(registry.ROLES) if not named else []
+    roles = [named] if named not in ("", "protocol", "preset") else list(registry.ROLES) if not named else []
     rows = [(each, f"{one.kind}:", one.package, one.summary) for each in roles for one in registry.listed(each)]
     if named in ("", "protocol"):
         rows += [("protocol", name, protocols.package_of(name), protocols.get(name).title) for name in protocols.names()]
+    if named == "preset":
+        told = [(each, protocols.get(each).presets()) for each in protocols.names()]
+        rows = [("preset", f"{each}: {name}", protocols.package_of(each), own[name]) for each, own in told for name in own]
     results.data([dict(zip(("role", "name", "package", "summary"), row, strict=True)) for row in rows])
     shown = ((each, name, what if package == "counterfoil" else f"{what} (from {package})") for each, name, package, what in rows)
     results.table(("role", "name", "what it is"), shown)

@@ -45,6 +45,7 @@ def run(
     \b
     counterfoil run --model timm:resnet50 --data photos/ \\
         --generator autoencoder:vqgan/ --oracle clip:my-clip/
+    counterfoil run --preset paper --model timm:resnet50.tv_in1k --data photos/
     counterfoil run settings.yaml --set budget=20 --dry-run
     """
     values.update({"strict": True} if strict else {})
@@ -64,6 +65,8 @@ def run(
         results.text(file := f"{out / 'stages' / stage}.jsonl")
         return results.data({"stage": file})
     results.data(show(finished, results))
+    if text := protocols.get(resolved.protocol).citation(finished, dict(finished.results or {})):
+        results.text(f"\nFor a paper: {text}")
     results.text(f"\n{out}  (counterfoil report {out} makes a page of it)")
 
 

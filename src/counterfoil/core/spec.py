@@ -108,16 +108,18 @@ FREE = ("device", "strict", *(f"engine.{name}" for name in ("slots", "batch_size
 FILLED_IN = ("search.step",)
 """Keys that assembling a run fills in where they are not given: a run that leaves them open agrees with any stored value."""
 
-Presets = Mapping[str, Mapping[str, Mapping[str, Any]]]
+Presets = Mapping[str, Mapping[str, Any]]
 
 
 def from_preset(values: Mapping[str, Any], presets: Presets, *, usual: str) -> dict[str, Any]:
-    """The values, with what their preset says of the keys in its sections that are not given."""
+    """The values, with what their preset says of keys, and of keys of sections, that are not given."""
     filled = dict(values)
-    for section, settings in presets.get(str(values.get("preset", usual)), {}).items():
-        given = filled.get(section)
-        if given is None or isinstance(given, dict):
-            filled[section] = {**settings, **(given or {})}
+    for key, settings in presets.get(str(values.get("preset") or usual), {}).items():
+        given = filled.get(key)
+        if given is None:
+            filled[key] = settings
+        elif isinstance(given, dict) and isinstance(settings, Mapping) and "name" not in settings:
+            filled[key] = {**settings, **given}
     return filled
 
 
@@ -189,6 +191,9 @@ class SearchSpec(Strict):
     )
     queries: int | None = Field(
         None, ge=1, le=10_000_000, description="model calls an image at most; default budget + 1, or 20 × budget for search"
+    )
+    accept: Literal["label", "agreement"] = Field(
+        "label", description="what the oracle must say of an image: its label, or what it says of the source image"
     )
     stop_when_fooled: bool = Field(False, description="stop at the first picture the model gets wrong")
     mask: str | None = Field(None, description="a file with the coordinates that may move; 'study sparse' fits one")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from counterfoil.core.records import Arm, Ending
 
@@ -20,6 +20,18 @@ class Assessment:
     score: float
     seen: int  # the class the oracle sees, -1 if it names none
     distance: float = 0.0  # root mean square over the coordinates that move, in the generator's scale
+
+
+def as_agreement(found: Assessment, source: Assessment) -> Assessment:
+    """The assessment with "the oracle says what it says of the source image" in the place of "it says the label".
+
+    An oracle that names no class agrees with itself if it accepts both images or neither.
+    """
+    if found.seen >= 0 and source.seen >= 0:
+        return replace(found, keeps_label=found.seen == source.seen)
+    if found.keeps_label is None or source.keeps_label is None:
+        return replace(found, keeps_label=None)
+    return replace(found, keeps_label=found.keeps_label == source.keeps_label)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from torch import Tensor
 from counterfoil.core.errors import BadData, RunFailed
 from counterfoil.core.records import Arm
 from counterfoil.core.spec import EngineSpec, SearchSpec
-from counterfoil.engine.climb import Assessment, Climb, Rules
+from counterfoil.engine.climb import Assessment, Climb, Rules, as_agreement
 from counterfoil.engine.device import GPU_BATCH, Pending, batch_that_fits, fetch, send
 from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.guidance import GradientAscent, Guidance, RandomLine, RandomSearch, RandomSteps, Rows, StepLength
@@ -66,6 +66,7 @@ class Entry:
     climb: Climb
     start: State  # one row
     lengths: tuple[float, ...] = ()  # of the steps, where they are given
+    source: Assessment | None = None  # of the source image, where an image is accepted if the oracle says the same of it
 
 
 @dataclass
@@ -233,7 +234,8 @@ class Engine:
             for job, clean, row in self._start(batch):
                 opened = in_progress[job.image_id]
                 opened.clean, opened.start = clean, row
-                arms[0].waiting.append(Entry(job, Climb(arms[0].name, arms[0].rules), row))
+                agrees_with = clean if self.search.accept == "agreement" else None
+                arms[0].waiting.append(Entry(job, Climb(arms[0].name, arms[0].rules), row, source=agrees_with))
 
     def _start(self, batch: list[Job]) -> list[tuple[Job, Assessment, State]]:
         """Assessments of clean images, and where their climbs start."""
@@ -278,7 +280,7 @@ class Engine:
             climb.record(first)
         opened = in_progress[job.image_id]
         if climb.ending is None:
-            control.waiting.append(Entry(job, climb, opened.start, lengths))
+            control.waiting.append(Entry(job, climb, opened.start, lengths, entry.source))
         else:
             opened.ended[control.name] = (climb, [])
 
@@ -399,7 +401,8 @@ class _Batch:
         found = result.assessments()
         for index, entry in assessed:
             fresh[index] = entry.climb.queries == 0
-            kept[index] = entry.climb.record(found[index]) or fresh[index]
+            answer = found[index] if entry.source is None else as_agreement(found[index], entry.source)
+            kept[index] = entry.climb.record(answer) or fresh[index]
         fresh, kept = send(torch.stack([fresh, kept]), result.images.device)
         if not self.last.numel():
             self.first = self.last = result.images

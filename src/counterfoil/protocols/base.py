@@ -112,6 +112,10 @@ class Protocol(ABC):
     clean: ClassVar[str] = "accuracy_source"
     """The measure of images that nothing was done to; the order of models by other measures is set against its own."""
 
+    def presets(self) -> Mapping[str, str]:
+        """What the presets of its specification are about, by name."""
+        return {}
+
     # Making images
 
     @abstractmethod
@@ -193,6 +197,10 @@ class Protocol(ABC):
         from counterfoil.metrics.tables import text_of
 
         return text_of(self.tables(results))
+
+    def citation(self, run: Run, results: Mapping[str, Any]) -> str:
+        """Describe a run's set-up and its numbers in one paragraph, to be pasted into a paper; empty where none is written."""
+        return ""
 
     def extent(self, counts: Mapping[str, Any]) -> str:
         """Say in a few words how many images a run has and how many count."""

@@ -32,7 +32,7 @@ from counterfoil.metrics.estimate import (
     few_to_divide_by,
 )
 from counterfoil.metrics.significance import order_agreement
-from counterfoil.protocols.fmr.results import Outcomes, audit, ended_by_oracle, read_outcomes, scores
+from counterfoil.protocols.fmr.results import Outcomes, audit, read_outcomes, scores
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable
 from counterfoil.studies.runs import Runs
 
@@ -60,7 +60,7 @@ def run(runs: Runs) -> Findings:
     loops, fixes, classes, claims = [], [], [], []
     for (oracle, model), outcomes in found.items():
         values = scores(outcomes, seed=seed)
-        ended = ended_by_oracle(made[oracle, model], outcomes.keys)
+        ended = outcomes.stopped
         loops.append(StudyRow((oracle, model), {name: values[name] for name in _SHOWN}))
         bounds = {name: Estimate.from_dict(audit(outcomes, seed=seed)[name]) for name in ("lost", "FMR_lost", "FMR_kept")}
         fixes.append(StudyRow((oracle, model), {"FMR": values["FMR"], **corrected(outcomes, ended, seed=seed), **bounds}))

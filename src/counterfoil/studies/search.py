@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, Model, Sample, provenance_of, to_device
 from counterfoil.parts.labels import Aliases
 from counterfoil.protocols.class_reader import columns_of
-from counterfoil.protocols.fmr.results import Outcomes, read_outcomes, scores
+from counterfoil.protocols.fmr.results import Outcomes, distances, read_outcomes, scores
 from counterfoil.protocols.workspace import Given, open_data
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, difference, positive, within
 from counterfoil.studies.runs import Runs
@@ -91,6 +92,29 @@ def _falls(model: str, by_step: dict[float, Outcomes], *, seed: int) -> Claim:
     return positive(claim, estimate(columns, {"difference": difference}, seed=seed)["difference"])
 
 
+def run_readings(runs: Runs) -> Findings:
+    """Estimate what every reading of a step comes to: its norm, its unit, the space it acts in and its length."""
+    seed, generator = runs.settings.seed, runs.settings.generator
+    rows: list[StudyRow] = []
+    options = runs.options
+    spaces = options["spaces"] or ("",)  # without any, the generator's own
+    for model, space, norm, unit, step in product(runs.models, spaces, options["norms"], options["units"], options["steps"]):
+        own = {"space": space} if space else {}
+        made = runs.make(
+            model,
+            generator=PartSpec(name=generator.name, options={**generator.options, **own}),
+            search={"norm": norm, "unit": unit, "step": step, "budget": int(runs.options["budget"])},
+        )
+        outcomes = read_outcomes(made)
+        found = scores(outcomes, seed=seed)
+        values = {name: found[name] for name in _READ}
+        moved = {"moved, in latent deviations": distances(outcomes)["guided"]}
+        rows.append(StudyRow((model.name, space, norm, unit, f"{step:g}"), {**values, **moved}))
+    about = ("model", "space", "norm", "unit", "step")
+    return Findings((StudyTable(f"Every reading of a step, {runs.options['budget']} at most", about, tuple(rows)),))
+
+
+_READ = ("VR", "VR_first", "PA_reconstruction", "PA", "FMR", "FMR_moved", "FMR_matched", "steps")
 _SHOWN = ("SA", "SA of the start", "VR", "PA", "FMR", "FMR_matched", "steps")
 
 
@@ -169,6 +193,19 @@ def _aligned(clean: Outcomes, other: Outcomes) -> np.ndarray:
 
 
 STUDIES = {
+    "readings": Study(
+        "readings",
+        "Tables 13 and 14, whose steps of 0.1 and 0.001 have no norm, unit or space",
+        run_readings,
+        images=32,
+        options={
+            "spaces": ("before", "code"),
+            "norms": ("sign", "l2", "raw"),
+            "units": ("scale", "absolute"),
+            "steps": (0.001, 0.1),
+            "budget": 50,
+        },
+    ),
     "step-size": Study(
         "step-size",
         "Tables 13 and 14 (steps of 0.1 and 0.001, 50 of them at most)",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.protocols.base import ImageProtocol, Outcome
-from counterfoil.protocols.fmr.spec import FmrSpec
+from counterfoil.protocols.fmr.spec import FmrSpec, presets
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ class Fmr(ImageProtocol):
     ranked = ("FMR_matched", "FMR")
     against_model = True
     decided_by_parts = ("search.step",)
-    clean = "SA"
+
+    def presets(self) -> Mapping[str, str]:
+        """What each preset is about, and what it needs beside a model and data."""
+        return {name: ". ".join(each[key] for key in ("about", "needs") if key in each) for name, each in presets().items()}
 
     def workspace(self, spec: FmrSpec, given: Given | None) -> ClimbingSpace:
         """Build the parts, with the engine that climbs."""
@@ -114,6 +117,12 @@ class Fmr(ImageProtocol):
         accepted = results["counts"]["validated"]
         found = cautions_of(results, classes=len(run.classes)) if accepted else []
         return [each for each in found if model is None or each.kind == "care"]  # the steps were guided against the run's own
+
+    def citation(self, run: Run, results: Mapping[str, Any]) -> str:
+        """Describe set-up and numbers in one paragraph."""
+        from counterfoil.protocols.fmr.citation import citation
+
+        return citation(run, results)
 
     def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
         """Make a page for each run and, of several, a comparison before them."""

@@ -166,9 +166,9 @@ def check(work: ClimbingSpace) -> None:
         bad.append(str(problem))
 
     few = replace(work, dataset=work.dataset.limited(count=TRIED))  # so many chances to have one reconstruction accepted
-    seen = 0
+    seen, search = 0, SearchSpec(budget=0, control="none", accept=spec.search.accept)
     try:
-        for done in few.new_engine(SearchSpec(budget=0, control="none")).run(few.jobs(iter(few.dataset), note)):
+        for done in few.new_engine(search).run(few.jobs(iter(few.dataset), note)):
             seen += 1
             if done.climbs[0].ending != "unvalidated":
                 return

@@ -90,7 +90,9 @@ class FmrPages(ReportPages):
                 f"accepted images. FMR as published: {estimate_text(published, unit=' %')}."
             )
         if unmoved := (results.get("counts") or {}).get("unmoved"):
-            notes.append(f"{counted(unmoved, 'accepted image')} kept no step: what counts there is the reconstruction.")
+            left_out = estimate_in(results, "FMR_moved")
+            text = f" FMR without those whose first step was rejected: {estimate_text(left_out, unit=' %')}." if left_out else ""
+            notes.append(f"{counted(unmoved, 'accepted image')} kept no step: what counts there is the reconstruction.{text}")
         heads = [Column("Accuracy on the accepted images", "text"), Column("per cent", axis=(0, 100))]
         return Table([*heads, Column("loss charged to", "text")], rows, notes=notes)
 
@@ -115,7 +117,7 @@ class FmrPages(ReportPages):
             series = [Series("guided", curve, "guided"), *([Series("random", random, "random", dashed=True)] if random else [])]
             text = "Share of accepted images that the model still gets right after each step, with 95 % intervals."
             yield Section("How fast accuracy falls", [Lines("Accuracy by step", "steps", series, text)])
-        ratios = {name: estimate_in(results, name) for name in ("FMR", "FMR_matched", "FMR_random")}
+        ratios = {name: estimate_in(results, name) for name in ("FMR", "FMR_matched", "FMR_moved", "FMR_random")}
         rows: list[list[Cell]] = [
             [name, each, MEANINGS[name]] for name, each in ratios.items() if each and each.value is not None
         ]

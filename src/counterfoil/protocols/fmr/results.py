@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import LEVEL, Estimate
-from counterfoil.metrics.answers import ABSENT, NO, OPEN, YES, Codes, models_of, read_answers
+from counterfoil.metrics.answers import ABSENT, NO, OPEN, YES, Answers, Codes, models_of, read_answers
 from counterfoil.metrics.estimate import RESAMPLES, Difference, Mean, Ratio, Seed, Share, Statistic, estimate, median
 from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column, class_names
 from counterfoil.metrics.significance import mcnemar, stored_p
@@ -48,6 +48,7 @@ _UNDECIDED = "no image the oracle has decided on"
 _SA = Share("clean_right", "clean", _NONE)
 _PA = Share("made_right", "made", _NONE_ACCEPTED)
 _PA_RANDOM = Share("random_right", "random", _NO_CONTROL)
+_PA_MOVED = Share("moved_right", "moved_asked", "the oracle accepted no image's first step")
 _SA_MATCHED = Share("matched_clean_right", "matched", _NONE_ACCEPTED)
 
 STATISTICS: dict[str, Statistic] = {
@@ -57,6 +58,9 @@ STATISTICS: dict[str, Statistic] = {
     "SA_matched": _SA_MATCHED,
     "FMR_matched": Ratio(Share("matched_made_right", "matched", _NONE_ACCEPTED), _SA_MATCHED, _ALL_WRONG),
     "VR": Share("accepted", "judged", _UNDECIDED),
+    "VR_first": Share("moved", "judged", _UNDECIDED),
+    "PA_moved": _PA_MOVED,
+    "FMR_moved": Ratio(_PA_MOVED, _SA, _ALL_WRONG),
     "PA_reconstruction": Share("reconstruction_right", "reconstruction", _NONE_ACCEPTED),
     "PA_random": _PA_RANDOM,
     "FMR_random": Ratio(_PA_RANDOM, _SA, _ALL_WRONG),
@@ -72,6 +76,9 @@ MEANINGS = {
     "SA_matched": "accuracy on the source images whose made image the oracle accepts",
     "FMR_matched": "PA as a share of SA on the same images",
     "VR": "share of images whose made image the oracle accepts",
+    "VR_first": "the same after the first step, as the paper's validation rate is meant",
+    "PA_moved": "PA without the images whose first step the oracle rejected, which keep their reconstruction",
+    "FMR_moved": "PA_moved as a share of SA",
     "PA_reconstruction": "control: accuracy on the generator's plain reconstruction of the same images",
     "PA_random": "control: accuracy after steps in random directions",
     "FMR_random": "control: PA_random as a share of SA",
@@ -143,6 +150,7 @@ class Outcomes:
     validated: Codes  # whether the oracle accepts; OPEN while it abstains
     made_correct: Codes
     steps: NDArray[np.int64]  # moves kept
+    stopped: NDArray[np.bool_]  # whether a step that the run's own oracle rejected ended the climb
     path_correct: Codes  # (n, budget + 1): right after 0, 1, 2, … steps, the last kept image carried forward
     random_validated: Codes  # the same for the control; ABSENT throughout if it was not run
     random_made_correct: Codes
@@ -181,7 +189,8 @@ def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = No
     guided = arms["guided"].sort_by([("image_id", "ascending")])
     ids = guided["image_id"]
     predictions = read_answers(run, "predictions", model)
-    verdicts = read_answers(run, "verdicts", oracle)
+    agreement = oracle != own_oracle and run.spec.get("search", {}).get("accept") == "agreement"
+    verdicts = read_answers(run, "verdicts", oracle, ("predicted",) if agreement else ())
     if len(ids) and not len(predictions):
         raise BadRun(_nobody(run, "predictions", "model", model))
     if len(ids) and not len(verdicts) and oracle != own_oracle:
@@ -194,7 +203,7 @@ def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = No
         places = np.asarray(pc.fill_null(pc.index_in(images, value_set=trials["image_id"].combine_chunks()), -1), dtype=np.int64)
         made = _in_order(np.asarray(pc.not_equal(trials["ending"], "unvalidated")).astype(np.int8), places)
         keys = pc.binary_join_element_wise(images, name, "#")
-        word = verdicts.codes(keys, "made")
+        word = _agreeing(verdicts, keys, images) if agreement else verdicts.codes(keys, "made")
         if oracle == own_oracle:  # it saw the reconstruction first, and a climb goes on only from what it accepts
             word = np.where(word == ABSENT, verdicts.codes(images, "reconstruction"), word)
             word = np.where(word == ABSENT, YES, word)
@@ -204,6 +213,9 @@ def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = No
         columns[f"{prefix}validated"] = np.where(made == YES, word, made).astype(np.int8)
         columns[f"{prefix}made_correct"] = predictions.codes(keys, "made")
         columns[f"{prefix}steps"] = _in_order(np.asarray(trials["steps"], dtype=np.int64), places)
+        if name == "guided":
+            ended = np.asarray(pc.equal(trials["ending"], "oracle")).astype(np.int8)
+            columns["stopped"] = _in_order(ended, places) == YES
         columns[f"{prefix}path_correct"] = path if model == own_model else path[:, :0]  # only the run's model was followed
     return Outcomes(
         model=model,
@@ -316,6 +328,7 @@ def columns_of(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
     accepted, random_accepted = outcomes.validated == YES, outcomes.random_validated == YES
     clean = outcomes.clean_correct >= NO
     made = accepted & (outcomes.made_correct >= NO)
+    moved = accepted & ~(outcomes.stopped & (outcomes.steps == 0))
     reconstruction = accepted & (outcomes.reconstruction_correct >= NO)
     random = random_accepted & (outcomes.random_made_correct >= NO)
     clean_right, made_right = outcomes.clean_correct == YES, outcomes.made_correct == YES
@@ -326,6 +339,9 @@ def columns_of(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
         "accepted": accepted,
         "made": made,
         "made_right": made & made_right,
+        "moved": moved,
+        "moved_asked": moved & made,
+        "moved_right": moved & made & made_right,
         "matched": made & clean,
         "matched_made_right": made & clean & made_right,
         "matched_clean_right": made & clean & clean_right,
@@ -380,13 +396,13 @@ def distances(outcomes: Outcomes) -> dict[str, Estimate]:
     return found
 
 
-def ended_by_oracle(run: Run, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Whether the oracle's rejection of a step ended the guided climb of each image, in the order of `keys`."""
-    ended: set[int] = set()
-    for batch in run.table("trials", columns=["image_id", "arm", "ending"]):
-        rows = batch.filter(pc.and_(pc.equal(batch.column(1), "guided"), pc.equal(batch.column(2), "oracle")))
-        ended |= {key_of(image_id) for image_id in rows.column(0).to_pylist()}
-    return np.isin(keys, np.array(sorted(ended), dtype=np.uint64))
+def _agreeing(verdicts: Answers, keys: pa.Array, images: pa.Array) -> Codes:
+    """Whether an oracle that was asked later says of the made images what it says of their sources."""
+    made, source = verdicts.codes(keys, "made"), verdicts.codes(images, "clean")
+    seen, wanted = (verdicts.numbers(*which, "predicted") for which in ((keys, "made"), (images, "clean")))
+    decided = np.where((made >= NO) & (source >= NO), made == source, OPEN)
+    agreed = np.where((seen >= 0) & (wanted >= 0), seen == wanted, decided)
+    return np.where(made == ABSENT, ABSENT, agreed).astype(np.int8)
 
 
 def _audit_columns(outcomes: Outcomes) -> dict[str, NDArray[Any]]:

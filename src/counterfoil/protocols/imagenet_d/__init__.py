@@ -35,6 +35,13 @@ class ImagenetD(StagedProtocol):
     ranked = ("accuracy",)
     clean = "accuracy_painted"
 
+    def presets(self) -> Mapping[str, str]:
+        """What each preset is about."""
+        return {
+            "fair": "questions whose choices are shuffled, an answer that means neither counts as wrong",
+            "paper": "questions as the paper's are: the truth first, an answer that means neither is dropped",
+        }
+
     def workspace(self, spec: ImagenetDSpec, given: Given | None) -> PaintingSpace:
         """Build the parts for the classes of the grid, or of the set."""
         from counterfoil.protocols.imagenet_d.sets import PaintingSpace

@@ -30,6 +30,13 @@ class Lance(StagedProtocol):
     ranked = ("drop",)
     clean = "SA"
 
+    def presets(self) -> Mapping[str, str]:
+        """What each preset is about."""
+        return {
+            "paper": "the five factors that the paper describes, and of a sweep's edits that pass the best",
+            "released": "what the released code does: weather too, the last edit that passes, and no chance outside the top five",
+        }
+
     def stages(self, work: Workspace[LanceSpec], tables: Tables) -> Sequence[Stage]:
         """Words, images, answers; captions and edits are files that people may correct between stages."""
         from counterfoil.protocols.lance import answers, captions, pictures, realism
