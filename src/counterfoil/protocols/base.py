@@ -113,7 +113,7 @@ class Protocol(ABC):
     """The measure of images that nothing was done to; the order of models by other measures is set against its own."""
 
     def presets(self) -> Mapping[str, str]:
-        """What the presets of its specification are about, by name."""
+        """Describe the presets of its specification, by name."""
         return {}
 
     # Making images

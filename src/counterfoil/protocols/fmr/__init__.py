@@ -33,7 +33,7 @@ class Fmr(ImageProtocol):
     decided_by_parts = ("search.step",)
 
     def presets(self) -> Mapping[str, str]:
-        """What each preset is about, and what it needs beside a model and data."""
+        """Describe each preset, and what it needs beside a model and data."""
         return {name: ". ".join(each[key] for key in ("about", "needs") if key in each) for name, each in presets().items()}
 
     def workspace(self, spec: FmrSpec, given: Given | None) -> ClimbingSpace:

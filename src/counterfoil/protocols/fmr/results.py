@@ -397,7 +397,7 @@ def distances(outcomes: Outcomes) -> dict[str, Estimate]:
 
 
 def _agreeing(verdicts: Answers, keys: pa.Array, images: pa.Array) -> Codes:
-    """Whether an oracle that was asked later says of the made images what it says of their sources."""
+    """Compare what an oracle that was asked later says of generated images with what it says of their sources."""
     made, source = verdicts.codes(keys, "made"), verdicts.codes(images, "clean")
     seen, wanted = (verdicts.numbers(*which, "predicted") for which in ((keys, "made"), (images, "clean")))
     decided = np.where((made >= NO) & (source >= NO), made == source, OPEN)

@@ -36,7 +36,7 @@ class ImagenetD(StagedProtocol):
     clean = "accuracy_painted"
 
     def presets(self) -> Mapping[str, str]:
-        """What each preset is about."""
+        """Describe each preset."""
         return {
             "fair": "questions whose choices are shuffled, an answer that means neither counts as wrong",
             "paper": "questions as the paper's are: the truth first, an answer that means neither is dropped",

@@ -31,7 +31,7 @@ class Lance(StagedProtocol):
     clean = "SA"
 
     def presets(self) -> Mapping[str, str]:
-        """What each preset is about."""
+        """Describe each preset."""
         return {
             "paper": "the five factors that the paper describes, and of a sweep's edits that pass the best",
             "released": "what the released code does: weather too, the last edit that passes, and no chance outside the top five",
