@@ -68,9 +68,9 @@ def test_known_answers_can_come_from_a_file(folder: Path, tmp_path: Path) -> Non
     ("arguments", "says"),
     [
         (["review", "nothing"], "2: nothing: not a run directory"),
-        (["review", "RUN", "--votes", "0"], "2: 0 votes per image"),
-        (["review", "RUN", "--known-answers", "0.9"], "2: a share of 0.9 known answers"),
-        (["review", "RUN", "--limit", "0"], "2: a review of 0 images"),
+        (["review", "RUN", "--votes", "0"], "2: votes of a review: 0 is out of range; give 1 to 99"),
+        (["review", "RUN", "--known-answers", "0.9"], "2: known answers of a review: 0.9 is out"),
+        (["review", "RUN", "--limit", "0"], "2: limit of a review: 0 is out of range; give 1 or more"),
         (["review", "RUN", "--import", "nothing.json"], "2: nothing.json: cannot be read"),
         (["review", "RUN", "--export", "no/where.json"], "2: no/where.json: tasks cannot be written"),
         (["review", "RUN", "--database", "oracle://x"], "only sqlite"),

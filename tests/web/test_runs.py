@@ -63,7 +63,7 @@ def test_runs_that_cannot_be_read_say_why(here: World) -> None:
         assert listed[name].partition(": ")[2][:30] in front
         assert "This run cannot be read" in _page(here, f"/runs/{name}", 422)
         assert here.owner().get(f"/reports/{name}").status_code in (200, 422)
-    assert "Nothing here" in _page(here, "/runs/not-a-run", 404)
+    assert "Not found" in _page(here, "/runs/not-a-run", 404)
 
 
 def test_a_run_without_accepted_images_or_without_any_says_so(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_report_is_written_again_by_another_version_of_the_program(here: World
     run = here.settings.root / "one"
     before = sites.site_key("report", [run])
     assert sites.site_key("report", [run]) == before
-    monkeypatch.setattr("counterfoil.report.page.program_version", lambda: "99.0")
+    monkeypatch.setattr("counterfoil.web.sites.program_version", lambda: "99.0")
     sites._program.cache_clear()
     assert sites.site_key("report", [run]) != before
     monkeypatch.undo()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import socket
@@ -299,12 +300,12 @@ def test_heads_of_requests_have_a_limit_in_size_and_time(here: World, monkeypatc
                 slow.settimeout(20)
                 slow.sendall(begun)
                 assert _closed(slow)
-        with socket.create_connection(("127.0.0.1", ready[0])) as fair:  # who waits between two requests is served
-            fair.settimeout(20)
-            for _ in range(2):
-                fair.sendall(b"GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                assert fair.recv(65536).startswith(b"HTTP/1.1 200")
-                threading.Event().wait(0.7)
+        fair = http.client.HTTPConnection("127.0.0.1", ready[0], timeout=20)
+        for _ in range(2):  # who waits between two requests is served
+            fair.request("GET", "/static/icon.svg", headers={"host": "localhost"})
+            assert fair.getresponse().read()
+            threading.Event().wait(0.7)
+        fair.close()
     finally:
         done.set()
         thread.join()

@@ -57,20 +57,21 @@ def review(
     """
     require("fastapi", what="counterfoil review")
     from counterfoil.store import open_run
-    from counterfoil.web import serving
+    from counterfoil.web import label_studio, serving
+    from counterfoil.web.access import invite
     from counterfoil.web.review import ReviewPlan
 
     open_run(run)  # says what is wrong with it before anything is written
     settings = serving.settings_for(run, host=host, port=port, database=database, token_file=token_file, https=https)
     wanted = votes if votes is not None else min(VOTES, len(reviewer or ()) or VOTES)
-    session = serving.ReviewSession(
-        settings, ReviewPlan(wanted, known_answers, min_known_correct, control, limit, known), new=new
-    )
+    plan = ReviewPlan(wanted, known_answers, min_known_correct, control, limit, known)
+    session = serving.ReviewSession.of(settings, plan, new=new)
     told: dict[str, Any] = {}
     if take is not None:
         told["votes"] = _take_in(session, take, results)
     if export is not None:
-        count = session.export(export, embed=embed)
+        with session.database.reading() as db:
+            count = label_studio.export_tasks(db, session.review, export, run=session.run.path, embed=embed)
         results.text(f"{count} tasks in {export}, labelling interface in {export.with_suffix('.xml')}")
         told["tasks"] = {"file": str(export), "count": count}
     if verdicts:
@@ -79,7 +80,8 @@ def review(
         told["review"] = _status(session, results)
     if told:
         return results.data(told)
-    tokens = {name: session.invite(name) for name in reviewer or ()}
+    with session.database.writing() as db:
+        tokens = {name: invite(db, session.review, name)[1] for name in reviewer or ()}
 
     def started(address: ServerSettings) -> None:
         results.text(serving.welcome(address), *_notes(session, votes))
@@ -91,7 +93,10 @@ def review(
 
 def _notes(session: ReviewSession, votes: int | None) -> list[str]:
     """Notes on a review before people are asked."""
-    found = session.summary()
+    from counterfoil.web.tally import summarise
+
+    with session.database.reading() as db:
+        found = summarise(db, session.review)
     lines = []
     if not session.is_new and votes not in (None, found.votes_wanted):
         lines.append(f"Note: this review exists and wants {found.votes_wanted} votes per image; --new begins another")
@@ -106,8 +111,10 @@ def _notes(session: ReviewSession, votes: int | None) -> list[str]:
 def _status(session: ReviewSession, results: Results) -> dict[str, Any]:
     """Print how far a review is, and how far people agree."""
     from counterfoil.metrics.tables import estimate_text, tau_text
+    from counterfoil.web.tally import agreements, summarise
 
-    found, agreed = session.summary(), session.agreements()
+    with session.database.reading() as db:
+        found, agreed = summarise(db, session.review), agreements(db, session.review)
     results.text(f"{found.done} of {found.images} images judged: {found.kept} kept, {found.rejected} rejected, {found.tied} tied")
     for name, each in agreed.questions.items():
         results.text(f"{name}: alpha {tau_text(each.alpha)}, agreement {estimate_text(each.raw, unit=' %')}")
@@ -118,8 +125,9 @@ def _publish(session: ReviewSession, results: Results) -> dict[str, Any]:
     """Write the verdicts and print the numbers that follow from them."""
     from counterfoil.cli.results import show
     from counterfoil.store.later import review_lines, review_of
+    from counterfoil.web.tally import publish
 
-    written = session.publish()
+    written = publish(session.database, session.run, session.review)
     results.text(written)
     if not (written.kept or written.rejected):
         return asdict(written)
@@ -129,7 +137,10 @@ def _publish(session: ReviewSession, results: Results) -> dict[str, Any]:
 
 def _take_in(session: ReviewSession, path: Path, results: Results) -> dict[str, Any]:
     """Enter votes, and say what could not be used."""
-    done = session.take_in(path)
+    from counterfoil.web.label_studio import import_votes
+
+    with session.database.writing() as db:
+        done = import_votes(db, session.review, path)
     results.text(f"{done.votes} votes by {len(done.reviewers)} reviewers entered")
     results.text(*(f"left out, {times}: {reason}" for reason, times in done.problems.most_common()))
     return {"votes": done.votes, "reviewers": sorted(done.reviewers), "left out": dict(done.problems)}

@@ -10,14 +10,14 @@ import secrets
 import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Form, HTTPException, Request
 from fastapi.responses import RedirectResponse, Response
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session as Transaction
 
-from counterfoil.core.errors import UsageError
+from counterfoil.core.errors import UsageError, one_line
 from counterfoil.web.database import Database, Invited, Review, now
 from counterfoil.web.pages import page
 
@@ -25,7 +25,6 @@ STATE = ".counterfoil"
 """Folder next to the runs for the database, reports, the owner's token and the secret that signs sessions."""
 
 VARIABLE = "COUNTERFOIL_TOKEN"
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 LONGEST_NAME = 80
 MOST_REVIEWERS = 2000
 UNKNOWN = "This token is not known here. It may have been withdrawn; ask the sender for a new link."
@@ -48,11 +47,11 @@ class ServerSettings:
 
     def __post_init__(self) -> None:
         try:
-            what = "" if self.root.is_dir() else "not a folder" if self.root.exists() else "no such folder"
+            problem = "" if self.root.is_dir() else "not a folder" if self.root.exists() else "no such folder"
         except OSError as error:  # such as a name that is too long
-            what = error.strerror or type(error).__name__
-        if what:
-            raise UsageError(f"{_shortened(self.root)}: {what}; give the folder that holds the runs")
+            problem = error.strerror or type(error).__name__
+        if problem:
+            raise UsageError(f"{one_line(self.root)}: {problem}; give the folder that holds the runs")
         if not self.token and not is_loopback(self.host):
             raise UsageError(f"host {self.host}: others can reach it, so a token is needed; set {VARIABLE} or --token-file")
         if self.token and len(self.token) < 20:
@@ -79,6 +78,11 @@ class ServerSettings:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{'localhost' if self.host in ('0.0.0.0', '::') else host}:{self.port}"
 
+    @property
+    def owner_mark(self) -> str:
+        """The mark of the owner's sessions; another token ends them."""
+        return digest(f"session {self.token}")
+
 
 def is_loopback(host: str) -> bool:
     """Tell whether only this machine can reach a server bound to `host`."""
@@ -91,29 +95,29 @@ def is_loopback(host: str) -> bool:
 def owner_token(state: Path, *, given: Path | None = None) -> str:
     """The owner's token: from a file, from the environment, or made once and kept in the state folder."""
     if given is not None:
-        return _read_token(given)
-    return os.environ.get(VARIABLE, "").strip() or _read_token(state / "token", make=True)
+        return _read_secret(given)
+    return os.environ.get(VARIABLE, "").strip() or _read_secret(state / "token", make=True)
 
 
 def session_secret(state: Path) -> str:
     """The secret that signs sessions: made once, and kept so that a restart ends no session."""
-    return _read_token(state / "session-secret", make=True)
+    return _read_secret(state / "session-secret", make=True)
 
 
-def _read_token(path: Path, *, make: bool = False) -> str:
+def _read_secret(path: Path, *, make: bool = False) -> str:
     try:
         if make and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                 file.write(secrets.token_urlsafe(32) + "\n")
-        token = path.read_text(encoding="utf-8").strip()
+        secret = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         if make:
             raise UsageError(f"{path}: cannot be written or read ({error}); set {VARIABLE}, or free the folder") from None
-        token = ""
-    if not token:
+        secret = ""
+    if not secret:
         raise UsageError(f"{path}: holds no token; write one line of 20 characters or more into it")
-    return token
+    return secret
 
 
 def digest(token: str) -> str:
@@ -121,26 +125,24 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def is_same(token: str, kept: str) -> bool:
-    """Compare a token with a hash, in a time that does not tell how far they agree."""
-    return hmac.compare_digest(digest(token).encode(), kept.encode())
-
-
 def invite(db: Transaction, review: Review, name: str) -> tuple[Invited, str]:
     """A reviewer of that name and the token of their link: a new one, or a new link for one who keeps their votes."""
-    name = clean_name(name)
+    name, secret = clean_name(name), secrets.token_urlsafe(24)
     known = select(Invited).where(Invited.review_id == review.id, Invited.name == name, Invited.is_owner.is_(False))
-    secret = secrets.token_urlsafe(24)
     reviewer = db.scalar(known.limit(1)) or _add_reviewer(db, review, name)
     reviewer.secret, reviewer.revoked = digest(secret), None
     db.flush()
     return reviewer, f"{reviewer.key}.{secret}"
 
 
+def owner_of(db: Transaction, review: Review) -> Invited | None:
+    """The owner as a reviewer, once they have joined."""
+    return db.scalar(select(Invited).where(Invited.review_id == review.id, Invited.is_owner.is_(True)).limit(1))
+
+
 def join(db: Transaction, review: Review) -> Invited:
-    """The owner as a reviewer: the same one each time, from whichever browser, so that they vote on an image once."""
-    known = select(Invited).where(Invited.review_id == review.id, Invited.is_owner.is_(True)).limit(1)
-    return db.scalar(known) or _add_reviewer(db, review, "Owner", is_owner=True)
+    """Make the owner a reviewer: the same one each time, from whichever browser, so that they vote on an image once."""
+    return owner_of(db, review) or _add_reviewer(db, review, "Owner", is_owner=True)
 
 
 def _add_reviewer(db: Transaction, review: Review, name: str, *, is_owner: bool = False) -> Invited:
@@ -177,12 +179,6 @@ class Visitor:
     reviewer: Invited | None = None
 
 
-def settings_of(request: Request) -> ServerSettings:
-    """The settings of the server that a request came to."""
-    found: ServerSettings = request.app.state.settings
-    return found
-
-
 def database_of(request: Request) -> Database:
     """The database of the server that a request came to."""
     found: Database = request.app.state.database
@@ -190,54 +186,35 @@ def database_of(request: Request) -> Database:
 
 
 def visitor_of(request: Request) -> Visitor:
-    """Find the sender of a request by the token in its header or by its session, on every request: revoking works at once."""
-    settings = settings_of(request)
+    """Find the sender of a request by the token in its header or its session, on every request: revoking works at once."""
+    settings: ServerSettings = request.app.state.settings
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
-        return _by_token(database_of(request), settings, token.strip())
-    session: dict[str, Any] = request.session
-    owner = settings.open or session.get("owner") == _owner_mark(settings)
-    key, _, mark = str(session.get("reviewer", "")).partition(".")
-    reviewer = _find(database_of(request), key) if mark else None
-    return Visitor(owner, reviewer if reviewer is not None and mark == _reviewer_mark(reviewer) else None)
+        return _by_token(request, token.strip())
+    owner = settings.open or request.session.get("owner") == settings.owner_mark
+    return Visitor(owner, _reviewer_by(request, str(request.session.get("reviewer", ""))))
 
 
-def _by_token(database: Database, settings: ServerSettings, token: str) -> Visitor:
-    if settings.token and is_same(token, digest(settings.token)):
+def _by_token(request: Request, token: str) -> Visitor:
+    owners = request.app.state.settings.token
+    if owners and hmac.compare_digest(digest(token), digest(owners)):
         return Visitor(owner=True)
-    key, _, secret = token.partition(".")  # the first half finds the row, the second is compared in constant time
-    reviewer = _find(database, key)
-    right = is_same(secret, reviewer.secret if reviewer is not None else digest(""))
-    return Visitor(reviewer=reviewer) if right and reviewer is not None else Visitor()
+    return Visitor(reviewer=_reviewer_by(request, token))
 
 
-def _find(database: Database, key: str) -> Invited | None:
-    if len(key) != 12 or not (key.isascii() and key.isalnum()):
+def _reviewer_by(request: Request, token: str) -> Invited | None:
+    """The reviewer whose link has this token. Its first half finds the row, the second is compared in constant time."""
+    key, _, secret = token.partition(".")
+    if not (key.isascii() and key.isalnum()):
         return None
-    with database.reading() as db:
-        return db.scalar(select(Invited).where(Invited.key == key, Invited.revoked.is_(None)))
-
-
-def _owner_mark(settings: ServerSettings) -> str:
-    """The mark in a session of the owner; another token ends such sessions."""
-    return digest(f"session {settings.token}")[:32]
-
-
-def _reviewer_mark(reviewer: Invited) -> str:
-    """The mark in a session of a reviewer; a new link ends sessions of the old one."""
-    return digest(f"session {reviewer.secret}")[:32]
+    with database_of(request).reading() as db:
+        found = db.scalar(select(Invited).where(Invited.key == key, Invited.revoked.is_(None)))
+    right = hmac.compare_digest(digest(secret), found.secret if found is not None else digest(""))
+    return found if right else None
 
 
 Db = Annotated[Database, Depends(database_of)]
 Who = Annotated[Visitor, Depends(visitor_of)]
-
-
-def start_session(request: Request, *, owner: bool = False, reviewer: Invited | None = None) -> None:
-    """Note in the browser's signed cookie that it belongs to the owner or a reviewer."""
-    if owner:
-        request.session["owner"] = _owner_mark(settings_of(request))
-    if reviewer is not None:
-        request.session["reviewer"] = f"{reviewer.key}.{_reviewer_mark(reviewer)}"
 
 
 def owner(visitor: Who) -> Visitor:
@@ -265,13 +242,15 @@ class Asked:
     me: Invited
 
 
-def reviewer(key: str, database: Db, who: Who) -> Asked:
-    """The review of an address and the reviewer who sends the request, if they were invited to it."""
+def reviewer(request: Request, key: str, database: Db, who: Who) -> Asked:
+    """The review of an address and the reviewer who sends the request: invited to it, or the owner who joined it."""
     with database.reading() as db:
         review = review_of(db, key)
-    if who.reviewer is None or who.reviewer.review_id != review.id:
+        joined = owner_of(db, review) if who.owner and "reviewer" not in request.session else None
+    me = who.reviewer or joined
+    if me is None or me.review_id != review.id:
         raise HTTPException(403 if who.owner else 401, "Reviewing needs an invitation to this review.")
-    return Asked(review, who.reviewer)
+    return Asked(review, me)
 
 
 Owner = Annotated[Visitor, Depends(owner)]
@@ -287,13 +266,14 @@ def enter_page(request: Request, visitor: Who) -> Response:
 @routes.post("/enter")
 def enter(request: Request, database: Db, token: Annotated[str, Form(max_length=200)]) -> Response:
     """Exchange a token for a session."""
-    known = _by_token(database, settings_of(request), token.strip())
+    known = _by_token(request, token.strip())
     if not known.owner and known.reviewer is None:
         return page(request, "enter.html", known, status=401, problem=UNKNOWN)
     request.session.clear()
-    start_session(request, owner=known.owner, reviewer=known.reviewer)
     if known.reviewer is None:
+        request.session["owner"] = request.app.state.settings.owner_mark
         return RedirectResponse("/", status_code=303)
+    request.session["reviewer"] = token.strip()
     with database.reading() as db:
         key = db.get_one(Review, known.reviewer.review_id).key
     return RedirectResponse(f"/review/{key}", status_code=303)
@@ -303,9 +283,4 @@ def enter(request: Request, database: Db, token: Annotated[str, Form(max_length=
 def leave(request: Request) -> Response:
     """End the session."""
     request.session.clear()
-    return RedirectResponse("/" if settings_of(request).open else "/enter", status_code=303)
-
-
-def _shortened(path: Path) -> str:
-    text = str(path)
-    return text if len(text) <= 200 else f"{text[:199]}…"
+    return RedirectResponse("/" if request.app.state.settings.open else "/enter", status_code=303)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,14 +18,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException as BaseHTTPException
 from starlette.middleware.sessions import SessionMiddleware
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from counterfoil.core.errors import BadRun, CounterfoilError, one_line
 from counterfoil.web import access, pages, review_pages, runs, sites
-from counterfoil.web.access import LOOPBACK_NAMES, ServerSettings, Visitor, session_secret
+from counterfoil.web.access import ServerSettings, Visitor, session_secret
 from counterfoil.web.database import Database
 
 LOG = logging.getLogger("counterfoil.web")
@@ -33,6 +37,7 @@ SESSION_SECONDS = 30 * 24 * 3600
 THREADS = 8
 BODY_LIMIT = 64 * 1024  # bytes of a request
 BODY_SECONDS = 30.0  # for each piece of a body
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 TOO_LARGE = f"The request is larger than {BODY_LIMIT} bytes, the most this server takes in."
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -42,18 +47,6 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
-}
-TITLES = {
-    401: "A token, please",
-    403: "Not allowed",
-    404: "Nothing here",
-    405: "Not like that",
-    408: "Too slow",
-    409: "Not now",
-    413: "Too large",
-    422: "That does not fit",
-    500: "Something broke",
-    503: "Not now",
 }
 
 
@@ -74,8 +67,11 @@ def create_app(settings: ServerSettings) -> FastAPI:
     app = FastAPI(title="Counterfoil", openapi_url=None, lifespan=lifespan, redirect_slashes=False)
     app.state.settings, app.state.database, app.state.sites = settings, database, rendered
     app.state.catalogue = runs.Catalogue(settings.root, settings.only)
-    for module in (review_pages, runs, sites, access, pages):
+    for module in (review_pages, runs, sites, access):
         app.include_router(module.routes)
+    packages = [("counterfoil.web", "static"), ("counterfoil.report", "static")]
+    app.mount("/static", StaticFiles(packages=packages))  # type: ignore[arg-type]
+    app.add_route("/favicon.ico", lambda _: RedirectResponse("/static/icon.svg"))  # pages that name no icon, as reports
     _add_handlers(app)
     app.add_middleware(
         SessionMiddleware,
@@ -116,58 +112,40 @@ class Limits:
         async def dressed(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
-                given = {name.lower() for name, _ in message["headers"]}
-                added = {**HEADERS, "cache-control": "no-store"}
-                missing = [(name.encode(), value.encode()) for name, value in added.items() if name.encode() not in given]
-                message["headers"] = [*message["headers"], *missing]
+                status, headers = message["status"], MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("cache-control", "no-cache" if scope["path"].startswith("/static/") else "no-store")
             await send(message)
 
         try:
-            refused = _refusal(scope, local=self._local)
-            if refused is not None:
-                await _refuse(dressed, *refused)
-            else:
-                await self._app(scope, limited, dressed)
+            refused = _refusal(Headers(scope=scope), scope["method"], local=self._local)
+            await (refused(scope, receive, dressed) if refused else self._app(scope, limited, dressed))
         finally:
             # The path alone: queries and headers may hold what does not belong into a log.
             LOG.info("%s %r %d %.0f ms", scope["method"], scope["path"], status, 1000 * (time.perf_counter() - began))
 
 
-def _refusal(scope: Scope, *, local: bool) -> tuple[int, str] | None:
-    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-    host = headers.get(b"host", "")
-    if local and not _is_local(host):
+def _refusal(headers: Headers, method: str, *, local: bool) -> Response | None:
+    host, length = headers.get("host", ""), headers.get("content-length", "0")
+    if local and re.sub(r":\d*$", "", host.lower()) not in LOCAL_NAMES:
         # Without a token, being on this machine is all there is; a page that points its own name here has no business.
-        return 421, "This server answers to localhost only; start it with a token to reach it by another name."
-    if scope["method"] not in ("GET", "HEAD", "OPTIONS") and _is_cross_site(headers, host):
-        return 403, "This request comes from another site."
-    length = headers.get(b"content-length", "0")
-    if not (length.isascii() and length.isdigit()) or len(length) > 9 or int(length) > BODY_LIMIT:
-        return 413, TOO_LARGE
+        return PlainTextResponse("This server answers to localhost only; start it with a token to use another name.", 421)
+    if method not in ("GET", "HEAD", "OPTIONS") and _is_cross_site(headers, host):
+        return PlainTextResponse("This request comes from another site.", 403)
+    if not re.fullmatch("[0-9]{1,9}", length) or int(length) > BODY_LIMIT:
+        return PlainTextResponse(TOO_LARGE, 413)
     return None
 
 
-def _is_local(host: str) -> bool:
-    name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdigit() else host).lower() in LOOPBACK_NAMES
-
-
-def _is_cross_site(headers: dict[bytes, str], host: str) -> bool:
+def _is_cross_site(headers: Headers, host: str) -> bool:
     """Tell whether a browser says that another site's page sent this. Programs that are no browsers say nothing."""
-    origin = headers.get(b"origin")
+    origin = headers.get("origin")
     try:
         foreign = origin is not None and urlsplit(origin).netloc != host
     except ValueError:
         foreign = True
-    return foreign or headers.get(b"sec-fetch-site", "none") not in ("same-origin", "none")
-
-
-async def _refuse(send: Send, status: int, sentence: str) -> None:
-    body = sentence.encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    return foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
 
 
 def _add_handlers(app: FastAPI) -> None:
@@ -219,7 +197,7 @@ def _answer(request: Request, status: int, sentence: str, headers: Any = None) -
         visitor = Visitor()
     if status == 401:
         return pages.page(request, "enter.html", visitor, status=401, problem="")
-    title = TITLES.get(status, "Not possible")
+    title = HTTPStatus(status).phrase.capitalize()
     shown = pages.page(request, "message.html", visitor, status=status, title=title, sentence=sentence)
     shown.headers.update(headers or {})
     return shown

@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from sqlalchemy import BigInteger, Engine, ForeignKey, Index, String, Text, UniqueConstraint, create_engine, event, inspect, text
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Engine, ForeignKey, Index, UniqueConstraint, event, inspect, select, text
 from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -22,7 +23,8 @@ SCHEMA = 2
 """Number of the tables below. A database with another number is refused."""
 
 _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000")
-_WRITES = {"writes": True}
+
+Time = Annotated[int, mapped_column(BigInteger)]
 
 
 def now() -> int:
@@ -33,13 +35,10 @@ def now() -> int:
 class Base(DeclarativeBase):
     """Base of the tables."""
 
+    type_annotation_map: ClassVar = {str: sa.Text}
 
-class SchemaNumber(Base):
-    """One row: the number of the tables."""
 
-    __tablename__ = "counterfoil_schema"
-
-    number: Mapped[int] = mapped_column(primary_key=True)
+NUMBER = sa.Table("counterfoil_schema", Base.metadata, sa.Column("number", sa.Integer, primary_key=True))
 
 
 class Review(Base):
@@ -48,13 +47,13 @@ class Review(Base):
     __tablename__ = "reviews"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    key: Mapped[str] = mapped_column(String(16), unique=True)  # its name in addresses
-    run: Mapped[str] = mapped_column(Text, index=True)  # the run's name: its path under the served folder
+    key: Mapped[str] = mapped_column(unique=True)  # its name in addresses
+    run: Mapped[str] = mapped_column(index=True)  # the run's name: its path under the served folder
     votes_wanted: Mapped[int]
     known_every: Mapped[int]  # one image in so many has a known answer; 0 for none
     min_known_correct: Mapped[float]  # share of known answers a reviewer must get right to count
-    created: Mapped[int] = mapped_column(BigInteger, default=now)
-    published: Mapped[int | None] = mapped_column(BigInteger)  # when its verdicts were last written into the run
+    created: Mapped[Time] = mapped_column(default=now)
+    published: Mapped[Time | None]  # when its verdicts were last written into the run
 
 
 class ReviewItem(Base):
@@ -69,11 +68,11 @@ class ReviewItem(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     review_id: Mapped[int] = mapped_column(ForeignKey("reviews.id", ondelete="CASCADE"))
     position: Mapped[int]  # in the shuffled order of the review
-    trial_id: Mapped[str] = mapped_column(Text)
-    which: Mapped[str] = mapped_column(String(16))  # clean, reconstruction or made
-    file: Mapped[str] = mapped_column(Text)  # relative to the run directory
+    trial_id: Mapped[str]
+    which: Mapped[str]  # clean, reconstruction or made
+    file: Mapped[str]  # relative to the run directory
     label: Mapped[int]  # the class asked about, in the run's classes
-    class_name: Mapped[str] = mapped_column(Text)
+    class_name: Mapped[str]
     expected: Mapped[bool | None]  # of a known answer: whether the class is there
     votes: Mapped[int] = mapped_column(default=0)  # standing votes of reviewers who count
     decided_by_owner: Mapped[bool | None]  # where votes were tied
@@ -86,15 +85,18 @@ class Invited(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     review_id: Mapped[int] = mapped_column(ForeignKey("reviews.id", ondelete="CASCADE"), index=True)
-    key: Mapped[str] = mapped_column(String(16), unique=True)
-    name: Mapped[str] = mapped_column(Text)
+    key: Mapped[str] = mapped_column(unique=True)
+    name: Mapped[str]
     is_owner: Mapped[bool] = mapped_column(default=False)  # the owner of the server, who has no link
-    secret: Mapped[str] = mapped_column(String(64))  # SHA-256 of the link's token; the token itself is not kept
-    created: Mapped[int] = mapped_column(BigInteger, default=now)
-    revoked: Mapped[int | None] = mapped_column(BigInteger)
+    secret: Mapped[str]  # SHA-256 of the link's token; the token itself is not kept
+    created: Mapped[Time] = mapped_column(default=now)
+    revoked: Mapped[Time | None]
     trusted: Mapped[bool] = mapped_column(default=True)  # False with too few known answers right; the votes then do not count
     item_id: Mapped[int | None] = mapped_column(ForeignKey("items.id", ondelete="SET NULL"), index=True)  # on their screen
-    item_since: Mapped[int] = mapped_column(BigInteger, default=0)
+    item_since: Mapped[Time] = mapped_column(default=0)
+
+
+_STANDING = text("withdrawn IS NULL")
 
 
 class CastVote(Base):
@@ -103,14 +105,9 @@ class CastVote(Base):
     __tablename__ = "votes"
     __table_args__ = (
         Index(
-            "one_standing_vote",
-            "reviewer_id",
-            "item_id",
-            unique=True,
-            sqlite_where=text("withdrawn IS NULL"),
-            postgresql_where=text("withdrawn IS NULL"),
+            "one_standing_vote", "reviewer_id", "item_id", unique=True, sqlite_where=_STANDING, postgresql_where=_STANDING
         ),
-    )
+    )  # fmt: skip
 
     id: Mapped[int] = mapped_column(primary_key=True)
     item_id: Mapped[int] = mapped_column(ForeignKey("items.id", ondelete="CASCADE"), index=True)
@@ -119,9 +116,9 @@ class CastVote(Base):
     present: Mapped[bool | None]  # is the class there; None: can't tell
     single: Mapped[bool | None]  # is it the only main object; None: not answered
     usable: Mapped[bool | None]  # is the image usable; None: not answered
-    comment: Mapped[str] = mapped_column(Text, default="")
-    created: Mapped[int] = mapped_column(BigInteger, default=now)
-    withdrawn: Mapped[int | None] = mapped_column(BigInteger)
+    comment: Mapped[str] = mapped_column(default="")
+    created: Mapped[Time] = mapped_column(default=now)
+    withdrawn: Mapped[Time | None]
 
 
 class Database:
@@ -130,9 +127,20 @@ class Database:
     def __init__(self, url: str) -> None:
         """Open the database and make its tables if it has none."""
         self.engine = _open(url)
-        self._writer = self.engine.execution_options(**_WRITES)
+        self._writer = self.engine.execution_options(writes=True)
         self._turn = threading.Lock()
-        self._check_tables()
+        with self._writer.begin() as connection:
+            tables = set(inspect(connection).get_table_names())
+            if not tables & {*Base.metadata.tables}:
+                Base.metadata.create_all(connection)
+                connection.execute(NUMBER.insert().values(number=SCHEMA))
+            found = connection.scalar(select(NUMBER.c.number)) if not tables or NUMBER.name in tables else None
+        if found != SCHEMA:
+            shown = self.engine.url.render_as_string(hide_password=True)
+            raise UsageError(
+                f"database {shown}: made by another version of Counterfoil (its tables have the number {found or 'none'}, "
+                f"this version needs {SCHEMA}); finish its reviews with that version, or give another --database"
+            )
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
@@ -150,22 +158,6 @@ class Database:
         """Close all connections."""
         self.engine.dispose()
 
-    def _check_tables(self) -> None:
-        with self._writer.begin() as connection:
-            tables = set(inspect(connection).get_table_names())
-            if not tables & {*Base.metadata.tables}:
-                Base.metadata.create_all(connection)
-                connection.execute(SchemaNumber.__table__.insert().values(number=SCHEMA))  # type: ignore[attr-defined]
-                return
-            known = SchemaNumber.__tablename__ in tables
-            number = connection.scalar(text(f"SELECT number FROM {SchemaNumber.__tablename__}")) if known else None
-        if number != SCHEMA:
-            shown = self.engine.url.render_as_string(hide_password=True)
-            raise UsageError(
-                f"database {shown}: made by another version of Counterfoil (its tables have the number {number or 'none'}, "
-                f"this version needs {SCHEMA}); finish its reviews with that version, or give another --database"
-            )
-
 
 def _open(url: str) -> Engine:
     try:
@@ -181,7 +173,7 @@ def _open(url: str) -> Engine:
     if kind == "sqlite":
         _make_private(parsed.database, shown)
     try:
-        engine = create_engine(parsed, pool_size=20, max_overflow=20, pool_pre_ping=kind != "sqlite")
+        engine = sa.create_engine(parsed, pool_size=20, max_overflow=20, pool_pre_ping=kind != "sqlite")
         if kind == "sqlite":
             event.listen(engine, "connect", _prepare)
             event.listen(engine, "begin", _begin)

@@ -50,9 +50,8 @@ def export_tasks(db: Transaction, review: Review, path: Path, *, run: Path, embe
     count = 0
     try:
         with path.open("w", encoding="utf-8") as file:
-            for task in _export(db, review, run=run, embed=embed):
-                file.write(("[\n" if not count else ",\n") + json.dumps(task))
-                count += 1
+            for count, task in enumerate(_tasks_of(db, review, run=run, embed=embed), start=1):
+                file.write(("[\n" if count == 1 else ",\n") + json.dumps(task))
             file.write("\n]\n" if count else "[]\n")
         path.with_suffix(".xml").write_text(CONFIG, encoding="utf-8")
     except OSError as error:
@@ -60,49 +59,36 @@ def export_tasks(db: Transaction, review: Review, path: Path, *, run: Path, embe
     return count
 
 
-def _export(db: Transaction, review: Review, *, run: Path, embed: bool) -> Iterator[dict[str, Any]]:
-    given: dict[int, list[tuple[CastVote, Invited]]] = {}
+def _tasks_of(db: Transaction, review: Review, *, run: Path, embed: bool) -> Iterator[dict[str, Any]]:
+    annotations: dict[int, list[dict[str, Any]]] = {}
     query = select(CastVote, Invited).join(Invited, Invited.id == CastVote.reviewer_id)
     for each, reviewer in db.execute(query.where(Invited.review_id == review.id, CastVote.withdrawn.is_(None))):
-        given.setdefault(each.item_id, []).append((each, reviewer))
+        annotations.setdefault(each.item_id, []).append(_annotation(each, reviewer))
     for item in db.scalars(select(ReviewItem).where(ReviewItem.review_id == review.id).order_by(ReviewItem.position)):
+        if embed or not (run / item.file).is_file():  # a packed image has no file to point at
+            image = "data:image/png;base64," + base64.b64encode(image_file(run, item.file).read_bytes()).decode()
+        else:
+            image = f"/data/local-files/?d={quote(f'{review.run}/{item.file}')}"
+        data = {"class": item.class_name, "trial_id": item.trial_id, "picture": item.which, "label": item.label}
         yield {
-            "id": item.id,
-            "data": {
-                "image": _address(review, run, item, embed),
-                "class": item.class_name,
-                "trial_id": item.trial_id,
-                "picture": item.which,
-                "label": item.label,
-            },
-            "annotations": [_annotation(*entry) for entry in given.get(item.id, [])],
-            "predictions": [],
-        }
-
-
-def _address(review: Review, run: Path, item: ReviewItem, embed: bool) -> str:
-    if not embed and (run / item.file).is_file():  # a packed image has no file to point at
-        return f"/data/local-files/?d={quote(f'{review.run}/{item.file}')}"
-    return "data:image/png;base64," + base64.b64encode(image_file(run, item.file).read_bytes()).decode()
+            "id": item.id, "data": {"image": image, **data}, "annotations": annotations.get(item.id, []), "predictions": [],
+        }  # fmt: skip
 
 
 def _annotation(given: CastVote, reviewer: Invited) -> dict[str, Any]:
+    def result(name: str, kind: str, **value: Any) -> dict[str, Any]:
+        return {"id": name, "from_name": name, "to_name": "picture", "type": kind, "value": value}
+
     words = {value: word for word, value in _WORDS.items()}
     answered = [name for name in _QUESTIONS if not given.skipped and (name == "present" or getattr(given, name) is not None)]
-    result = [_result(name, "choices", {"choices": [words[getattr(given, name)]]}) for name in answered]
-    if given.comment:
-        result.append(_result("comment", "textarea", {"text": [given.comment]}))
+    results = [result(name, "choices", choices=[words[getattr(given, name)]]) for name in answered]
     return {
         "id": given.id,
         "completed_by": {"id": reviewer.id, "email": "", "first_name": reviewer.name, "last_name": ""},
         "was_cancelled": given.skipped,
         "created_at": datetime.fromtimestamp(given.created / 1000, UTC).isoformat(),
-        "result": result,
+        "result": results + ([result("comment", "textarea", text=[given.comment])] if given.comment else []),
     }
-
-
-def _result(name: str, kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {"id": name, "from_name": name, "to_name": "picture", "type": kind, "value": dict(value)}
 
 
 @dataclass
@@ -116,14 +102,17 @@ class ImportedVotes:
 
 def import_votes(db: Transaction, review: Review, path: Path) -> ImportedVotes:
     """Enter the annotations of a Label Studio export (JSON) as votes."""
+    content = read_json(path)
+    if not isinstance(content, list):
+        raise BadData(f"{path}: a Label Studio export is a list of tasks, got {type(content).__name__}; export as JSON")
     done = ImportedVotes()
     known = {each.name: each for each in db.scalars(select(Invited).where(Invited.review_id == review.id))}
-    for task in _tasks(path):
-        item = _item(db, review, task)
+    for task in content:
+        item = _item(db, review, _mapping(_mapping(task).get("data")))
         if item is None:
             done.problems["a task about no image of this review"] += 1
             continue
-        for annotation in _annotations(task):
+        for annotation in filter(None, map(_mapping, _list(task.get("annotations")))):
             try:
                 name, answer = clean_name(_author(annotation)), _answer(annotation)
                 if name not in known:
@@ -138,29 +127,14 @@ def import_votes(db: Transaction, review: Review, path: Path) -> ImportedVotes:
     return done
 
 
-def _tasks(path: Path) -> list[Mapping[str, Any]]:
-    content = read_json(path)
-    if not isinstance(content, list):
-        raise BadData(f"{path}: a Label Studio export is a list of tasks, got {type(content).__name__}; export as JSON")
-    return [task if isinstance(task, Mapping) else {} for task in content]
-
-
-def _item(db: Transaction, review: Review, task: Mapping[str, Any]) -> int | None:
-    data = task.get("data")
-    if not isinstance(data, Mapping):
-        return None
+def _item(db: Transaction, review: Review, data: Mapping[str, Any]) -> int | None:
     trial, which, label = data.get("trial_id"), data.get("picture"), data.get("label")
-    if not isinstance(trial, str) or not isinstance(which, str) or type(label) is not int or abs(label) >= 2**31:
+    if not isinstance(trial, str) or not isinstance(which, str) or "\0" in trial + which:
         return None
-    if "\0" in trial + which:
+    if type(label) is not int or abs(label) >= 2**31:
         return None
     query = select(ReviewItem.id).where(ReviewItem.review_id == review.id, ReviewItem.trial_id == trial)
     return db.scalar(query.where(ReviewItem.which == which, ReviewItem.label == label))
-
-
-def _annotations(task: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = task.get("annotations")
-    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
 
 
 def _author(annotation: Mapping[str, Any]) -> str:
@@ -175,9 +149,8 @@ def _answer(annotation: Mapping[str, Any]) -> ImageAnswer:
     if annotation.get("was_cancelled"):
         return ImageAnswer(skipped=True)
     given: dict[str, Any] = {}
-    result = annotation.get("result")
-    for each in result if isinstance(result, list) else ():
-        name, value = (each.get("from_name"), each.get("value")) if isinstance(each, Mapping) else (None, None)
+    for each in map(_mapping, _list(annotation.get("result"))):
+        name, value = each.get("from_name"), each.get("value")
         if not isinstance(value, Mapping):
             continue
         if name in _QUESTIONS:
@@ -190,6 +163,14 @@ def _answer(annotation: Mapping[str, Any]) -> ImageAnswer:
     if "present" not in given:
         raise BadData("an annotation that does not say whether the class is there")
     return ImageAnswer(**given)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _first(texts: Any) -> str:

@@ -1,15 +1,13 @@
-"""Pages from templates, in which everything that comes from a run or a person is escaped; style sheets and scripts."""
+"""Pages from templates, in which everything that comes from a run or a person is escaped."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import lru_cache
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment
 
@@ -19,12 +17,6 @@ from counterfoil.report.templating import templates_of
 if TYPE_CHECKING:
     from counterfoil.web.access import Visitor
 
-STATIC = ("web.css", "web.js", "vote.js", "icon.svg")
-SHARED = ("colours.css",)  # of reports
-_KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
-
-routes = APIRouter(include_in_schema=False)
-
 
 def page(request: Request, template: str, visitor: Visitor, *, status: int = 200, **content: Any) -> Response:
     """A page for a visitor."""
@@ -32,38 +24,9 @@ def page(request: Request, template: str, visitor: Visitor, *, status: int = 200
     return HTMLResponse(text.encode("utf-8", "replace"), status_code=status)
 
 
-@routes.get("/favicon.ico")
-def icon() -> Response:
-    """The icon that browsers ask for on pages that name none, as reports do not."""
-    return static("icon.svg")
-
-
-@routes.get("/static/{name}")
-def static(name: str) -> Response:
-    """A style sheet or script."""
-    if name not in _static():
-        raise HTTPException(404, "There is no such file.")
-    content, kind = _static()[name]
-    return Response(content, media_type=kind, headers={"cache-control": "public, max-age=31536000, immutable"})
-
-
-@lru_cache(maxsize=1)
-def _static() -> Mapping[str, tuple[bytes, str]]:
-    own, reports = (resources.files(package).joinpath("static") for package in ("counterfoil.web", "counterfoil.report"))
-    files = {**{name: own.joinpath(name) for name in STATIC}, **{name: reports.joinpath(name) for name in SHARED}}
-    return {name: (file.read_bytes(), _KINDS[name.rpartition(".")[2]]) for name, file in files.items()}
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    environment = templates_of("counterfoil.web", static=_address)
-    environment.filters.update({"path": _path, "number": number, "count": "{:,}".format, "unit": unit_of})
-    return environment
-
-
-def _address(name: str) -> str:
-    """A static file's address, which changes with its content so that browsers may keep it for long."""
-    return f"/static/{name}?{hashlib.sha256(_static()[name][0]).hexdigest()[:10]}"
+def number(value: float | None, digits: int = 1) -> str:
+    """A number with a fixed number of decimals and a real minus sign, or a dash."""
+    return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
 
 
 def _path(name: str) -> str:
@@ -71,6 +34,9 @@ def _path(name: str) -> str:
     return quote(name.encode("utf-8", "replace"))
 
 
-def number(value: float | None, digits: int = 1) -> str:
-    """A number with a fixed number of decimals and a real minus sign, or a dash."""
-    return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = templates_of("counterfoil.web")
+    filters: dict[str, Callable[..., str]] = {"number": number, "count": "{:,}".format, "unit": unit_of, "path": _path}
+    environment.filters.update(filters)
+    return environment

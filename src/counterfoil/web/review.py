@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import math
 import secrets
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -15,7 +14,7 @@ from sqlalchemy.orm import Session as Transaction
 
 from counterfoil.core.errors import BadData, BadRun, UsageError
 from counterfoil.core.naming import part_name, stable_hash
-from counterfoil.core.records import Trial, Verdict
+from counterfoil.core.records import Picture, Trial, Verdict
 from counterfoil.core.tables import read_table
 from counterfoil.store import Run
 from counterfoil.web.database import CastVote, Invited, Review, ReviewItem, now
@@ -24,7 +23,6 @@ CONTROL = "random"  # the arm that is a control; people judge it only if asked t
 HELD_MS = 180_000  # for so long an image stays with the reviewer who has it on the screen
 KNOWN_TO_TELL = 4  # known answers before a reviewer is measured by them
 _COLUMNS = ("trial_id", "picture", "class", "answer")
-_ANSWERS = {"yes": True, "no": False}
 
 
 @dataclass(frozen=True)
@@ -39,14 +37,12 @@ class ReviewPlan:
     known: Path | None = None  # a CSV file of known answers; by default they are drawn from the run's clean images
 
     def __post_init__(self) -> None:
-        if not 1 <= self.votes <= 99:
-            raise UsageError(f"{self.votes} votes per image make no review; ask for 1 to 99")
-        if not 0 <= self.known_answers <= 0.5:
-            raise UsageError(f"a share of {self.known_answers:g} known answers is out of range; give 0 to 0.5")
-        if not 0 <= self.min_known_correct <= 1:
-            raise UsageError(f"a share of {self.min_known_correct:g} correct known answers is out of range; give 0 to 1")
-        if self.limit is not None and self.limit < 1:
-            raise UsageError(f"a review of {self.limit} images is none; give 1 or more")
+        limits = {"votes": (1, 99), "known_answers": (0, 0.5), "min_known_correct": (0, 1), "limit": (1, math.inf)}
+        for name, (low, high) in limits.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                wanted = f"{low:g} or more" if high == math.inf else f"{low:g} to {high:g}"
+                raise UsageError(f"{name.replace('_', ' ')} of a review: {value:g} is out of range; give {wanted}")
 
 
 def create_review(db: Transaction, run: Run, *, name: str, plan: ReviewPlan) -> Review:
@@ -86,30 +82,26 @@ def known_from_run(run: Run, items: int, plan: ReviewPlan) -> list[dict[str, Any
 
     They are source images or, in a run that painted all of its images, those that were too easy to be kept.
     """
-    saw_it = {key for key, verdict in _last(run.verdicts(part_name(run.spec.get("oracle")))) if _sees_a_class(verdict)}
+    verdicts = run.verdicts(part_name(run.spec.get("oracle")))  # the last on each image holds; an abstention replaces none
+    last: dict[tuple[str, str], Verdict] = {
+        (each.trial_id, each.picture): each for each in verdicts if each.keeps_label is not None
+    }
     count = max(4, math.ceil(items * plan.known_answers / (1 - plan.known_answers)))
     known = (
         (trial, which)
         for trial in run.trials
         if (which := "clean" if trial.clean else "made" if trial.ending == "rejected" and trial.image else "")
-        and (trial.trial_id, which) in saw_it
+        and (verdict := last.get((trial.trial_id, which)))
+        and verdict.keeps_label
+        and verdict.predicted >= 0
     )
     drawn = heapq.nsmallest(count, known, key=lambda pair: stable_hash("sentinel", pair[0].trial_id))
     rows = []
     for number, (trial, which) in enumerate(drawn):
         others = [label for label, name in enumerate(run.classes) if name != run.classes[trial.label]] if number % 2 else []
         asked = others[stable_hash(trial.trial_id) % len(others)] if others else trial.label
-        rows.append({**_row(run, trial, which, asked), "expected": asked == trial.label})
+        rows.append(_row(run, trial, which, asked, asked == trial.label))
     return rows
-
-
-def _last(verdicts: Iterable[Verdict]) -> Iterable[tuple[tuple[str, str], Verdict]]:
-    """The last verdict on each image; an abstention replaces none."""
-    return {(each.trial_id, each.picture): each for each in verdicts if each.keeps_label is not None}.items()
-
-
-def _sees_a_class(verdict: Verdict) -> bool:
-    return bool(verdict.keeps_label) and verdict.predicted >= 0
 
 
 def _known_from_file(run: Run, path: Path) -> list[dict[str, Any]]:
@@ -120,23 +112,22 @@ def _known_from_file(run: Run, path: Path) -> list[dict[str, Any]]:
         trial, which = trials.get(entry["trial_id"]), entry["picture"]
         if trial is None or which not in ("clean", "reconstruction", "made"):
             raise BadData(f"{path}, line {line}: the run has no image {which!r} of {entry['trial_id']!r}")
-        if entry["class"] not in run.classes or entry["answer"] not in _ANSWERS:
+        if entry["class"] not in run.classes or entry["answer"] not in ("yes", "no"):
             raise BadData(f"{path}, line {line}: give one of the run's classes, and yes or no")
-        row = _row(run, trial, which, run.classes.index(entry["class"]))
-        rows.append({**row, "expected": _ANSWERS[entry["answer"]]})
+        rows.append(_row(run, trial, which, run.classes.index(entry["class"]), entry["answer"] == "yes"))
     return rows
 
 
-def _row(run: Run, trial: Trial, which: str, label: int) -> dict[str, Any]:
+def _row(run: Run, trial: Trial, which: str, label: int, expected: bool | None = None) -> dict[str, Any]:
     if not 0 <= label < len(run.classes):
         raise BadRun(f"{trial.trial_id}: its class {label} is none of the run's {len(run.classes)}; the run is damaged")
     return {
         "trial_id": trial.trial_id,
         "which": which,
-        "file": trial.image if which == "made" else getattr(trial, which),
+        "file": trial.shows(cast(Picture, which)),
         "label": label,
         "class_name": run.classes[label],
-        "expected": None,
+        "expected": expected,
         "votes": 0,
     }
 
@@ -172,42 +163,32 @@ class ReviewCounts(NamedTuple):
 def next_item(db: Transaction, review: Review, me: Invited) -> ReviewItem | None:
     """Choose the image to show to a reviewer now, or None when nothing is left, and hold it for them for some minutes."""
     found = None
-    start = stable_hash(me.key) % max(db.scalar(select(func.count()).where(ReviewItem.review_id == review.id)) or 1, 1)
-    if _known_is_due(db, review, me):
-        found = _first_unseen(db, review, me, start, ReviewItem.expected.is_not(None))
+    if review.known_every:  # one image in so many, at a place that reviewers cannot foresee
+        block, place = divmod(_judged_by(db, me.id), review.known_every)
+        if place == stable_hash(f"{me.secret} {block}") % review.known_every:
+            found = _first_unseen(db, review, me, ReviewItem.expected.is_not(None))
     if found is None:
         held = (Invited.item_id == ReviewItem.id, Invited.id != me.id, Invited.item_since > now() - HELD_MS)
         held_by_others = select(func.count()).select_from(Invited).where(*held).scalar_subquery()
         is_open = ReviewItem.expected.is_(None) & ReviewItem.decided_by_owner.is_(None)
         wants_votes = (ReviewItem.votes < review.votes_wanted) & (ReviewItem.votes + held_by_others < review.votes_wanted)
-        found = _first_unseen(db, review, me, start, is_open & wants_votes)
+        found = _first_unseen(db, review, me, is_open & wants_votes)
     show(db, me.id, found)
     return found
 
 
 def show(db: Transaction, reviewer: int, item: ReviewItem | None) -> None:
     """Note which image a reviewer has on the screen."""
-    values = {"item_id": None if item is None else item.id, "item_since": now()}
-    db.execute(update(Invited).where(Invited.id == reviewer).values(values))
+    db.execute(update(Invited).where(Invited.id == reviewer).values(item_id=item.id if item else None, item_since=now()))
 
 
-def _known_is_due(db: Transaction, review: Review, me: Invited) -> bool:
-    """One in every so many images, at a place that reviewers cannot foresee."""
-    if not review.known_every:
-        return False
-    block, place = divmod(_judged_by(db, me.id), review.known_every)
-    return place == stable_hash(f"{me.secret} {block}") % review.known_every
-
-
-def _first_unseen(db: Transaction, review: Review, me: Invited, start: int, which: ColumnElement[bool]) -> ReviewItem | None:
+def _first_unseen(db: Transaction, review: Review, me: Invited, which: ColumnElement[bool]) -> ReviewItem | None:
     """The first item without an answer of this reviewer, from their own starting place on and round again."""
-    seen = select(CastVote.id).where(
-        CastVote.reviewer_id == me.id, CastVote.item_id == ReviewItem.id, CastVote.withdrawn.is_(None)
-    )
-    query = select(ReviewItem).where(ReviewItem.review_id == review.id, which, ~seen.exists())
+    start = stable_hash(me.key) % (db.scalar(select(func.count()).where(ReviewItem.review_id == review.id)) or 1)
+    mine = (CastVote.reviewer_id == me.id, CastVote.item_id == ReviewItem.id, CastVote.withdrawn.is_(None))
+    query = select(ReviewItem).where(ReviewItem.review_id == review.id, which, ~select(CastVote.id).where(*mine).exists())
     for half in (ReviewItem.position >= start, ReviewItem.position < start):
-        found = db.scalar(query.where(half).order_by(ReviewItem.position).limit(1))
-        if found is not None:
+        if found := db.scalar(query.where(half).order_by(ReviewItem.position).limit(1)):
             return found
     return None
 

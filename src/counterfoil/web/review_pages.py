@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session as Transaction
 
-from counterfoil.web.access import Asked, Db, Owner, Reviewer, Visitor, Who, invite, join, review_of, revoke, start_session
-from counterfoil.web.database import CastVote, Database, Invited, Review, ReviewItem
+from counterfoil.web.access import Asked, Db, Owner, Reviewer, Visitor, Who, invite, join, review_of, revoke
+from counterfoil.web.database import CastVote, Database, Invited, ReviewItem
 from counterfoil.web.pages import page
 from counterfoil.web.review import KNOWN_TO_TELL, ImageAnswer, ReviewPlan, counts_of, create_review, next_item, undo, vote
 from counterfoil.web.runs import Runs, blaming, image_file
@@ -30,20 +30,19 @@ class _Closed(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class VoteIn(_Closed):
-    """A reviewer's answer about an image."""
-
-    item: ItemId
-    present: bool | None = Field(description="is the class there; null: can't tell")
-    single: bool | None = Field(None, description="is it the only main object")
-    usable: bool | None = Field(None, description="is the image usable")
-    comment: Text = Field("", max_length=2000)
-
-
 class ItemIn(_Closed):
     """An image of the review."""
 
     item: ItemId
+
+
+class VoteIn(ItemIn):
+    """A reviewer's answer about an image."""
+
+    present: bool | None = Field(description="is the class there; null: can't tell")
+    single: bool | None = Field(None, description="is it the only main object")
+    usable: bool | None = Field(None, description="is the image usable")
+    comment: Text = Field("", max_length=2000)
 
 
 class ItemOut(BaseModel):
@@ -75,7 +74,7 @@ def voting_page(request: Request, asked: Reviewer, visitor: Who) -> Response:
 def next_image(asked: Reviewer, database: Db) -> ReviewTurn:
     """The image to judge now."""
     with database.writing() as db:
-        return _turn(db, asked)
+        return _turn(db, asked, next_item(db, asked.review, asked.me))
 
 
 @routes.post("/review/{key}/votes")
@@ -96,14 +95,11 @@ def skip(passed: ItemIn, asked: Reviewer, database: Db) -> ReviewTurn:
 def take_back(asked: Reviewer, database: Db) -> ReviewTurn:
     """Withdraw the last answer, and see that image again."""
     with database.writing() as db:
-        taken = undo(db, asked.review, asked.me.id)
-        if taken is None:
-            return _turn(db, asked)
-        item, was = taken
-        before = None
-        if not was.skipped:
-            before = VoteIn(item=item.id, present=was.present, single=was.single, usable=was.usable, comment=was.comment)
-        return _turn(db, asked, item).model_copy(update={"answer": before})
+        item, was = undo(db, asked.review, asked.me.id) or (next_item(db, asked.review, asked.me), None)
+        answer = None
+        if item is not None and was is not None and not was.skipped:
+            answer = VoteIn(item=item.id, present=was.present, single=was.single, usable=was.usable, comment=was.comment)
+        return _turn(db, asked, item, answer=answer)
 
 
 @routes.get("/review/{key}/images/{item}", response_class=Response)
@@ -130,17 +126,20 @@ def _was_asked(db: Transaction, reviewer: Invited | None, item: ReviewItem) -> b
 def _enter(database: Database, asked: Asked, item: int, answer: ImageAnswer) -> ReviewTurn:
     with database.writing() as db:
         kept = vote(db, asked.review, asked.me.id, item=item, answer=answer)
-        return _turn(db, asked, note="" if kept else JUDGED_BY_OTHERS)
+        return _turn(db, asked, next_item(db, asked.review, asked.me), note="" if kept else JUDGED_BY_OTHERS)
 
 
-def _turn(db: Transaction, asked: Asked, item: ReviewItem | None = None, *, note: str = "") -> ReviewTurn:
-    found = item if item is not None else next_item(db, asked.review, asked.me)
+def _turn(db: Transaction, asked: Asked, item: ReviewItem | None, **more: Any) -> ReviewTurn:
     address = f"/review/{asked.review.key}/images"
-    shown = None if found is None else ItemOut(id=found.id, class_name=found.class_name, image=f"{address}/{found.id}")
-    return ReviewTurn(item=shown, note=note, **counts_of(db, asked.review, asked.me.id)._asdict())
+    shown = None if item is None else ItemOut(id=item.id, class_name=item.class_name, image=f"{address}/{item.id}")
+    return ReviewTurn(item=shown, **more, **counts_of(db, asked.review, asked.me.id)._asdict())
 
 
-@routes.post("/reviews", response_class=RedirectResponse, status_code=303)
+def _back(address: str) -> Response:
+    return RedirectResponse(address, status_code=303)
+
+
+@routes.post("/reviews", response_class=Response)
 def start_review(
     runs: Runs,
     database: Db,
@@ -155,8 +154,7 @@ def start_review(
     plan = ReviewPlan(votes=votes, known_answers=known / 100, control=control, limit=int(limit) if limit else None)
     opened = runs.open(run)
     with blaming(run), database.writing() as db:
-        key = create_review(db, opened, name=run, plan=plan).key
-    return RedirectResponse(f"/reviews/{key}", status_code=303)
+        return _back(f"/reviews/{create_review(db, opened, name=run, plan=plan).key}")
 
 
 @routes.get("/reviews/{key}", response_class=Response)
@@ -177,22 +175,22 @@ def invite_reviewer(
     return _review_page(request, database, visitor, key, newcomer=invited.name, link=link)
 
 
-@routes.post("/reviews/{key}/reviewers/{who}/revoke", response_class=RedirectResponse, status_code=303)
+@routes.post("/reviews/{key}/reviewers/{who}/revoke", response_class=Response)
 def revoke_reviewer(key: str, who: str, database: Db, _: Owner) -> Response:
     """Withdraw an invitation."""
     with database.writing() as db:
         if not revoke(db, review_of(db, key), who.replace("\0", "")):
             raise HTTPException(404, "There is no such reviewer.")
-    return RedirectResponse(f"/reviews/{key}#reviewers", status_code=303)
+    return _back(f"/reviews/{key}#reviewers")
 
 
-@routes.post("/reviews/{key}/myself", response_class=RedirectResponse, status_code=303)
-def review_myself(request: Request, key: str, database: Db, visitor: Owner) -> Response:
+@routes.post("/reviews/{key}/myself", response_class=Response)
+def review_myself(request: Request, key: str, database: Db, _: Owner) -> Response:
     """Let the owner review too, as a reviewer of their own."""
     with database.writing() as db:
-        me = join(db, review_of(db, key))
-    start_session(request, owner=visitor.owner, reviewer=me)
-    return RedirectResponse(f"/review/{key}", status_code=303)
+        join(db, review_of(db, key))
+    request.session.pop("reviewer", None)
+    return _back(f"/review/{key}")
 
 
 @routes.get("/reviews/{key}/ties", response_class=Response)
@@ -204,17 +202,16 @@ def ties_page(request: Request, key: str, database: Db, visitor: Owner) -> Respo
     return page(request, "ties.html", visitor, review=review, tied=tied[:TIES_SHOWN], more=max(len(tied) - TIES_SHOWN, 0))
 
 
-@routes.post("/reviews/{key}/ties", response_class=RedirectResponse, status_code=303)
+@routes.post("/reviews/{key}/ties", response_class=Response)
 def decide_tie(
     key: str, database: Db, _: Owner, item: Annotated[int, Form(ge=1, lt=2**31)], keep: Annotated[bool, Form()]
 ) -> Response:
     """Decide on one of them."""
     with database.writing() as db:
         mine = (ReviewItem.id == item, ReviewItem.review_id == review_of(db, key).id, ReviewItem.expected.is_(None))
-        if db.scalar(select(ReviewItem.id).where(*mine)) is None:
+        if db.scalar(update(ReviewItem).where(*mine).values(decided_by_owner=keep).returning(ReviewItem.id)) is None:
             raise HTTPException(404, "There is no such image in this review.")
-        db.execute(update(ReviewItem).where(*mine).values(decided_by_owner=keep))
-    return RedirectResponse(f"/reviews/{key}/ties", status_code=303)
+    return _back(f"/reviews/{key}/ties")
 
 
 @routes.post("/reviews/{key}/verdicts", response_class=Response)
@@ -228,7 +225,7 @@ def write_verdicts(request: Request, key: str, runs: Runs, database: Db, visitor
 
 def _review_page(request: Request, database: Database, visitor: Visitor, key: str, **content: str) -> Response:
     with database.reading() as db:
-        review: Review = review_of(db, key)
+        review = review_of(db, key)
         shown: dict[str, Any] = {"review": review, "summary": summarise(db, review), "agreements": agreements(db, review)}
     shown |= {"questions": QUESTIONS, "least": KNOWN_TO_TELL, "newcomer": "", "link": "", "written": ""} | content
     return page(request, "review.html", visitor, **shown)

@@ -21,7 +21,7 @@ from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate
 from counterfoil.protocols.reading import Run, open_run, results_of
 from counterfoil.store import ImageFile, Images, runfile
-from counterfoil.store.chunks import RESULTS, Chunk, Contents, Damaged, manifest_path, numbers, read_chunk
+from counterfoil.store.chunks import RESULTS, manifest_path, numbers
 from counterfoil.store.files import is_locked
 from counterfoil.web.access import Db, Owner
 from counterfoil.web.database import Review
@@ -47,8 +47,7 @@ class Catalogue:
 
     def names(self) -> list[str]:
         """The runs' names: their paths under the folder. Links are not followed."""
-        found = self.only or tuple(self._walk(self.root, "", DEPTH))
-        return sorted(found, key=str.casefold)
+        return sorted(self.only or self._walk(self.root, DEPTH), key=str.casefold)
 
     def folder(self, name: str) -> Path:
         """The folder of a run; NotHere if there is none, or if the name leads elsewhere."""
@@ -66,7 +65,7 @@ class Catalogue:
         """The row of a run in lists; a run that cannot be read says why."""
         try:
             with blaming(name):
-                return _describe(name, Run(self.folder(name)))
+                return _describe(name, self.folder(name))
         except BadRun as error:
             return RunRow(name, problem=self.without_root(error))
 
@@ -74,19 +73,19 @@ class Catalogue:
         """An error's line without the path of the served folder, which is private."""
         return str(error).replace(f"{self.root}{os.sep}", "").replace(str(self.root), ".")
 
-    def _walk(self, folder: Path, prefix: str, depth: int) -> Iterator[str]:
+    def _walk(self, folder: Path, depth: int) -> Iterator[str]:
         try:
             with os.scandir(folder) as entries:
-                folders = sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
+                folders = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
         except OSError:
             return
         for name in folders:
-            if name.startswith(".") or not _is_utf8(name):  # other bytes have no place in an address
+            if name.startswith(".") or name.encode(errors="ignore").decode() != name:  # other bytes have no place in an address
                 continue
             if (folder / name / runfile.NAME).exists():
-                yield prefix + name
+                yield (folder / name).relative_to(self.root).as_posix()
             elif depth:
-                yield from self._walk(folder / name, f"{prefix}{name}/", depth - 1)
+                yield from self._walk(folder / name, depth - 1)
 
 
 @contextmanager
@@ -111,11 +110,10 @@ Runs = Annotated[Catalogue, Depends(catalogue_of)]
 
 def inside(root: Path, name: str) -> Path | None:
     """The file or folder called `name` under `root`; None if there is none, or if the name or a link on the way leads out."""
-    steps = name.split("/")
-    if not name or "\0" in name or "\\" in name or any(step in ("", ".", "..") or step.startswith(".") for step in steps):
+    if "\0" in name or "\\" in name or any(not step or step.startswith(".") for step in name.split("/")):
         return None
     try:
-        path = root.joinpath(*steps)
+        path = root / name
         path.lstat()
         return path if path.resolve().is_relative_to(root.resolve()) else None
     except (OSError, ValueError, RuntimeError):  # missing, too long, not encodable, links in a circle
@@ -124,9 +122,8 @@ def inside(root: Path, name: str) -> Path | None:
 
 def image_file(run: Path, file: str) -> ImageFile:
     """An image of a run directory, or BadRun if it is missing or not in it."""
-    leads_out = (run / file).is_symlink() and inside(run, file) is None
     found = _images(run).at(file)
-    if leads_out or not found.is_file():
+    if ((run / file).is_symlink() and inside(run, file) is None) or not found.is_file():
         raise BadRun(f"{file}: this image is missing from the run directory")
     return found
 
@@ -136,12 +133,10 @@ def _images(run: Path) -> Images:
     return Images(run)
 
 
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+@lru_cache(maxsize=256)
+def _read(path: Path, changed: int) -> Run:
+    """A run whose manifests are read once; `changed` is when its description was written."""
+    return Run(path)
 
 
 @dataclass(frozen=True)
@@ -158,24 +153,30 @@ class RunRow:
     headlines: tuple[str, ...] = ()  # the numbers that the list shows
 
 
-def _describe(name: str, run: Run) -> RunRow:
-    found = progress(run.path)
-    roles = ("model", "data", "generator", "painter", "oracle")
-    named = {role: part_name(run.spec.get(role)) for role in roles}
+def _describe(name: str, path: Path) -> RunRow:
+    found, run = progress(path), Run(path)
+    protocol, spec = protocols.of(run), run.spec
+    named = {role: part_name(spec.get(role)) for role in ("model", "data", "generator", "painter", "oracle")}
     for role, several in (("model", "models"), ("surrogates", "surrogates")):
-        named[role] = named.get(role) or ", ".join(map(part_name, run.spec.get(several) or ()))
-    protocol = protocols.of(run)
-    numbers = estimates(run, run.results or {})
-    headlines = tuple(each for each in protocol.compared if each in numbers)
-    return RunRow(name, "", protocol.name, named, found.state, found.images, numbers, headlines)
+        named[role] = named.get(role) or ", ".join(map(part_name, spec.get(several) or ()))
+    shown = estimates(run, run.results or {})
+    return RunRow(
+        name,
+        "",
+        protocol.name,
+        named,
+        found.state,
+        found.images,
+        shown,
+        tuple(each for each in protocol.compared if each in shown),
+    )
 
 
 def estimates(run: Run, results: Mapping[str, Any]) -> dict[str, Estimate]:
     """The first estimates of a run's results, in the order of its protocol's measures."""
     order = {name: place for place, name in enumerate(protocols.of(run).measures)}
-    found = [(name, entry) for name, entry in results.items() if _is_estimate(entry)]
-    found.sort(key=lambda pair: order.get(pair[0], len(order)))
-    return {name: Estimate.from_dict({"low": None, "high": None, **entry}) for name, entry in found[:SHOWN]}
+    found = sorted((name for name in results if _is_estimate(results[name])), key=lambda name: order.get(name, len(order)))
+    return {name: Estimate.from_dict({"low": None, "high": None, **results[name]}) for name in found[:SHOWN]}
 
 
 def _is_estimate(entry: Any) -> bool:
@@ -223,54 +224,37 @@ class RunProgress:
 
 def progress(path: Path) -> RunProgress:
     """Progress of the run in `path`; BadRun if it cannot be read."""
-    total = runfile.load(path).provenance.get("images")
-    mark = Contents.of(path).mark
-    read = [found for number in numbers(path) if (found := _chunk(path, number)) is not None and found[0].mark == mark]
-    images, accepted, skipped = (sum(getattr(chunk, name) for chunk, _ in read) for name in ("images", "accepted", "skipped"))
-    written = [(when, chunk.images) for chunk, when in read if chunk.images]
+    run = _read(path, (path / runfile.NAME).stat().st_mtime_ns)
     finished, held = (path / RESULTS).exists(), is_locked(path)
     state: State = ("being added to" if held else "finished") if finished else "under way" if held else "stopped"
-    expected = total if isinstance(total, int) else None
-    return RunProgress(state, images, accepted, skipped, expected, _speed(written), _stages(path / "stages"))
+    total = run.provenance.get("images")
+    speed = _speed(path, [chunk.images for chunk in run.chunks()]) if state == "under way" else None
+    return RunProgress(
+        state, **run.counts, expected=total if isinstance(total, int) else None, per_second=speed, stages=_stages(path)
+    )
 
 
-_chunks: dict[Path, tuple[int, Chunk, float]] = {}
-
-
-def _chunk(path: Path, number: int) -> tuple[Chunk, float] | None:
-    """A chunk and when it was written. Manifests never change, so one that was read is not read again."""
-    manifest = manifest_path(path, number)
-    try:
-        status = manifest.stat()
-        known = _chunks.get(manifest)
-        if known is None or known[0] != status.st_mtime_ns:
-            if len(_chunks) > 100_000:
-                _chunks.clear()
-            known = _chunks[manifest] = (status.st_mtime_ns, read_chunk(path, number), status.st_mtime)
-        return known[1], known[2]
-    except (OSError, Damaged):
+def _speed(path: Path, images: list[int]) -> float | None:
+    """Images per second since the first chunk, pauses included; None where there are too few chunks to tell."""
+    there = numbers(path)
+    if len(images) < 2 or len(there) < 2:
         return None
+    seconds = manifest_path(path, there[-1]).stat().st_mtime - manifest_path(path, there[0]).stat().st_mtime
+    return sum(images[1:]) / seconds if seconds > 0 else None
 
 
-def _stages(folder: Path) -> dict[str, int]:
+def _stages(path: Path) -> dict[str, int]:
     """Count the results of each stage, those of the stage in progress included, in the order they were begun."""
     found: dict[str, tuple[int, int]] = {}
-    for path in (*folder.glob("*.jsonl"), *folder.glob("*.parts/*.jsonl")):
-        name = path.parent.stem if path.parent.suffix == ".parts" else path.stem
+    for file in (*path.glob("stages/*.jsonl"), *path.glob("stages/*.parts/*.jsonl")):
+        name = file.parent.stem if file.parent.suffix == ".parts" else file.stem
         try:
-            begun, lines = path.stat().st_mtime_ns, path.read_bytes().count(b"\n") if path.is_file() else 0
+            begun, lines = file.stat().st_mtime_ns, file.read_bytes().count(b"\n") if file.is_file() else 0
         except OSError:  # merged meanwhile
             continue
         first, so_far = found.get(name, (begun, 0))
         found[name] = (min(first, begun), so_far + lines)
     return {name: lines for name, (_, lines) in sorted(found.items(), key=lambda item: item[1][0])}
-
-
-def _speed(written: list[tuple[float, int]]) -> float | None:
-    """Images per second since the first chunk, pauses included."""
-    if len(written) < 2 or written[-1][0] <= written[0][0]:
-        return None
-    return sum(images for _, images in written[1:]) / (written[-1][0] - written[0][0])
 
 
 @routes.get("/", include_in_schema=False)

@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from counterfoil.core.errors import UsageError
 from counterfoil.protocols.reading import Run, open_run
 from counterfoil.store.runfile import NAME
-from counterfoil.web import access, label_studio, tally
 from counterfoil.web.access import STATE, VARIABLE, ServerSettings, is_loopback, owner_token
 from counterfoil.web.app import create_app
 from counterfoil.web.database import Database, Review
@@ -120,44 +119,21 @@ def _listen(settings: ServerSettings) -> socket.socket:
         raise UsageError(f"{where}: cannot listen there ({error.strerror}); choose another --port") from None
 
 
+@dataclass
 class ReviewSession:
     """The review of one run for a command line: the newest one, or a new one."""
 
-    def __init__(self, settings: ServerSettings, plan: ReviewPlan, *, new: bool = False) -> None:
-        self._name = settings.only[0]
-        self.run: Run = open_run(settings.root / self._name)
-        self._database = Database(settings.database_url)
-        with self._database.writing() as db:
-            newest = select(Review).where(Review.run == self._name).order_by(Review.id.desc()).limit(1)
+    run: Run
+    database: Database
+    review: Review
+    is_new: bool
+
+    @classmethod
+    def of(cls, settings: ServerSettings, plan: ReviewPlan, *, new: bool = False) -> ReviewSession:
+        """The review of the one run that the settings name."""
+        (name,) = settings.only
+        run, database = open_run(settings.root / name), Database(settings.database_url)
+        with database.writing() as db:
+            newest = select(Review).where(Review.run == name).order_by(Review.id.desc()).limit(1)
             found = None if new else db.scalar(newest)
-            self.is_new = found is None
-            self.review = found or create_review(db, self.run, name=self._name, plan=plan)
-
-    def invite(self, name: str) -> str:
-        """A token for a reviewer; who was invited before keeps their votes and gets a new one."""
-        with self._database.writing() as db:
-            return access.invite(db, self.review, name)[1]
-
-    def summary(self) -> tally.ReviewSummary:
-        """The review as it stands."""
-        with self._database.reading() as db:
-            return tally.summarise(db, self.review)
-
-    def agreements(self) -> tally.Agreements:
-        """Agreement as it stands."""
-        with self._database.reading() as db:
-            return tally.agreements(db, self.review)
-
-    def publish(self) -> tally.WrittenVerdicts:
-        """Write the verdicts that the votes came to into the run."""
-        return tally.publish(self._database, self.run, self.review)
-
-    def export(self, path: Path, *, embed: bool) -> int:
-        """Write the review as tasks, with the interface to judge them in an XML file of the same name."""
-        with self._database.reading() as db:
-            return label_studio.export_tasks(db, self.review, path, run=self.run.path, embed=embed)
-
-    def take_in(self, path: Path) -> label_studio.ImportedVotes:
-        """Enter votes from a Label Studio export."""
-        with self._database.writing() as db:
-            return label_studio.import_votes(db, self.review, path)
+            return cls(run, database, found or create_review(db, run, name=name, plan=plan), found is None)

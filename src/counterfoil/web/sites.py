@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import FileResponse, RedirectResponse, Response
 
+import counterfoil
 from counterfoil.core.errors import CounterfoilError
-from counterfoil.protocols.reading import Run, open_run, write_board, write_report
+from counterfoil.protocols.reading import Run, open_run, result_files, write_board, write_report
+from counterfoil.report.page import program_version
 from counterfoil.store import runfile
 from counterfoil.store.chunks import CONTENTS, RESULTS, numbers
 from counterfoil.web.access import Owner, Visitor
@@ -51,13 +52,13 @@ class Sites:
         with self._turn:
             if place.is_dir():
                 return place
-            started = self._writing.get(key)
-            if started is None:
+            if key not in self._writing:
                 self._writing[key] = self._worker.submit(self._write, place, make)
-            if started is None or not started.done():
                 return None
-            del self._writing[key]
-        started.result()
+            if not self._writing[key].done():
+                return None
+            done = self._writing.pop(key)
+        done.result()
         return place if place.is_dir() else None
 
     def close(self) -> None:
@@ -71,49 +72,35 @@ class Sites:
             shutil.rmtree(draft, ignore_errors=True)
             make(draft)
             draft.rename(place)
-            self._remove_old()
+            there = [each for each in self.folder.iterdir() if each.is_dir() and each.suffix != ".draft"]
+            for old in sorted(there, key=lambda each: each.stat().st_mtime, reverse=True)[KEPT:]:
+                shutil.rmtree(old, ignore_errors=True)
         except CounterfoilError:
             raise
-        except OSError as error:
-            raise CounterfoilError(f"the page cannot be written ({error.strerror}); free space or check permissions") from error
-        except Exception as error:  # a run from elsewhere may be damaged in any way
+        except Exception as error:  # no space, no permission; or a run from elsewhere that is damaged in any way
             LOG.exception("a page could not be written")
-            raise CounterfoilError(f"the page cannot be written ({type(error).__name__}); a run may be damaged") from error
+            reason = getattr(error, "strerror", None) or f"{type(error).__name__}; a run may be damaged"
+            raise CounterfoilError(f"the page cannot be written ({reason})") from error
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-
-    def _remove_old(self) -> None:
-        there = [each for each in self.folder.iterdir() if each.is_dir() and not each.name.endswith(".draft")]
-        for old in sorted(there, key=lambda each: each.stat().st_mtime, reverse=True)[KEPT:]:
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def site_key(kind: str, runs: Sequence[Path]) -> str:
     """A name for what this program shows of the runs as they are now."""
     seen = hashlib.sha256(f"{kind} {_program()}".encode())
     for run in runs:
-        seen.update(str(run).encode("utf-8", "surrogateescape"))
-        seen.update(repr(numbers(run)).encode())
-        for name in (runfile.NAME, CONTENTS, RESULTS):
-            try:
-                status = (run / name).stat()
-                seen.update(f"{status.st_mtime_ns} {status.st_size}".encode())
-            except OSError:
-                seen.update(b"-")
+        seen.update(f"{run} {numbers(run)}".encode("utf-8", "surrogateescape"))
+        for path in (run / runfile.NAME, run / CONTENTS, run / RESULTS):
+            with suppress(OSError):
+                seen.update(f"{path.name} {path.stat().st_mtime_ns} {path.stat().st_size}".encode())
     return f"{kind}-{seen.hexdigest()[:24]}"
 
 
 @lru_cache(maxsize=1)
 def _program() -> str:
     """The program's version and the state of its files, so that an upgrade or an edit shows no old pages."""
-    from counterfoil.report.page import program_version
-
-    newest = 0
-    with resources.as_file(resources.files("counterfoil")) as root:
-        for path in root.rglob("*"):
-            with suppress(OSError):
-                newest = max(newest, path.stat().st_mtime_ns if path.suffix in (".py", ".html", ".css", ".js") else 0)
-    return f"{program_version()} {newest}"
+    files = (path for path in Path(counterfoil.__file__).parent.rglob("*") if path.suffix in (".py", ".html", ".css", ".js"))
+    return f"{program_version()} {max(path.stat().st_mtime_ns for path in files)}"
 
 
 @routes.get("/reports/{name:path}")
@@ -134,14 +121,10 @@ def compare(request: Request, runs: Runs, visitor: Owner, run: Annotated[list[st
 @routes.get("/board")
 def board(request: Request, runs: Runs, visitor: Owner) -> Response:
     """The leaderboard over all finished runs of the folder."""
-    folders = [folder for folder in map(runs.folder, runs.names()) if _is_finished(folder)]
+    folders = [folder for folder in map(runs.folder, runs.names()) if (folder / RESULTS).is_file()]
     if not folders:
         raise HTTPException(404, "The board has no rows yet: no run of this folder is finished.")
-
-    def make(out: Path) -> None:
-        write_board(_distinct(folders), out)
-
-    return _site(request, visitor, site_key("board", folders), make)
+    return _site(request, visitor, site_key("board", folders), lambda out: write_board(_distinct(folders), out))
 
 
 @routes.get("/sites/{key}/{file:path}")
@@ -162,11 +145,8 @@ def _report(request: Request, folders: list[Path], visitor: Visitor) -> Response
     for folder in folders:
         with blaming(folder.name):
             Run(folder)  # says at once what is wrong with it
-
-    def make(out: Path) -> None:
-        write_report([open_run(folder) for folder in folders], out)
-
-    return _site(request, visitor, site_key("report", folders), make)
+    key = site_key("report", folders)
+    return _site(request, visitor, key, lambda out: write_report([open_run(folder) for folder in folders], out))
 
 
 def _site(request: Request, visitor: Visitor, key: str, make: Make) -> Response:
@@ -182,8 +162,6 @@ def _site(request: Request, visitor: Visitor, key: str, make: Make) -> Response:
 
 def _distinct(folders: list[Path]) -> list[Path]:
     """The runs that can be on a board, each result once: a folder may hold copies, which a board refuses."""
-    from counterfoil.protocols.reading import result_files
-
     chosen: dict[str, Path] = {}
     for folder in folders:
         with suppress(CounterfoilError), blaming(folder.name):
@@ -192,9 +170,3 @@ def _distinct(folders: list[Path]) -> list[Path]:
     if not chosen:
         raise CounterfoilError("none of the finished runs has a result that a board can show")
     return list(dict.fromkeys(chosen.values()))
-
-
-def _is_finished(folder: Path) -> bool:
-    with suppress(CounterfoilError), blaming(folder.name):
-        return Run(folder).results is not None
-    return False

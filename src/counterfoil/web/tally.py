@@ -27,9 +27,7 @@ _CLASS_RESAMPLES = 200  # a thousand classes are as many bootstraps
 
 def keeps(answer: ImageAnswer) -> bool | None:
     """Tell whether the image may stay, by one answer: the class is there, alone, and the image usable. None: can't tell."""
-    if False in (answer.present, answer.single, answer.usable):
-        return False
-    return answer.present
+    return False if False in (answer.present, answer.single, answer.usable) else answer.present
 
 
 Question = Callable[[ImageAnswer], bool | None]
@@ -69,11 +67,11 @@ class Ballot:
             return float(self.item.decided_by_owner)
         return self.decided[True] / max(self.decided.total(), 1)
 
-    @property
-    def present(self) -> bool:
-        """Tell whether most see the class, usable or not."""
+    def verdict(self, oracle: str, keep: bool) -> Verdict:
+        """What people decided, as the verdict of an oracle. An image may be rejected though its class is seen."""
         seen = Counter(answer.present for answer in self.answers)
-        return seen[True] > seen[False]
+        label = self.item.label if keep or seen[True] > seen[False] else -1
+        return Verdict(self.item.trial_id, cast(Picture, self.item.which), oracle, keep, self.score, label)
 
 
 def ballots(db: Transaction, review: Review) -> list[Ballot]:
@@ -117,19 +115,12 @@ def summarise(db: Transaction, review: Review) -> ReviewSummary:
     """The review as it stands."""
     _, done, images = counts_of(db, review)
     outcomes = Counter(ballot.outcome(review.votes_wanted) for ballot in ballots(db, review))
-    can_vote = select(func.count()).where(Invited.review_id == review.id, Invited.revoked.is_(None), Invited.trusted)
+    can_vote = db.scalar(select(func.count()).where(Invited.review_id == review.id, Invited.revoked.is_(None), Invited.trusted))
+    missing = max(review.votes_wanted - (can_vote or 0), 0) if outcomes["open"] else 0
     return ReviewSummary(
-        key=review.key,
-        run=review.run,
-        votes_wanted=review.votes_wanted,
-        images=images,
-        done=done,
-        kept=outcomes["keep"],
-        rejected=outcomes["reject"],
-        tied=outcomes["tie"],
-        published=review.published is not None,
-        reviewers_missing=max(review.votes_wanted - (db.scalar(can_vote) or 0), 0) if outcomes["open"] else 0,
-    )
+        review.key, review.run, review.votes_wanted, images, done, outcomes["keep"], outcomes["reject"], outcomes["tie"],
+        published=review.published is not None, reviewers_missing=missing,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -172,24 +163,20 @@ def agreements(db: Transaction, review: Review) -> Agreements:
     """Agreement of a review as it stands."""
     found = ballots(db, review)
     questions = {name: agreement(_by_image(found, ask), resamples=_RESAMPLES) for name, (_, ask) in QUESTIONS.items()}
-    return Agreements(questions, _by_class(found, review), _by_reviewer(db, review))
+    groups: dict[tuple[str, int], list[Ballot]] = {}
+    for ballot in found:
+        groups.setdefault((ballot.item.class_name, ballot.item.label), []).append(ballot)
+    classes = []
+    for (name, _), group in sorted(groups.items()):
+        outcomes = Counter(ballot.outcome(review.votes_wanted) for ballot in group)
+        agreed = agreement(_by_image(group, keeps), resamples=_CLASS_RESAMPLES)
+        classes.append(ClassAgreement(name, len(group), outcomes["keep"], outcomes["reject"], agreed))
+    return Agreements(questions, classes, _by_reviewer(db, review))
 
 
 def _by_image(found: Iterable[Ballot], question: Question) -> dict[Hashable, list[bool]]:
     """The answers to a question about each image; who could not tell is left out."""
     return {ballot.item.id: [said for each in ballot.answers if (said := question(each)) is not None] for ballot in found}
-
-
-def _by_class(found: Iterable[Ballot], review: Review) -> list[ClassAgreement]:
-    groups: dict[tuple[str, int], list[Ballot]] = {}
-    for ballot in found:
-        groups.setdefault((ballot.item.class_name, ballot.item.label), []).append(ballot)
-    rows = []
-    for (name, _), group in sorted(groups.items()):
-        outcomes = [ballot.outcome(review.votes_wanted) for ballot in group]
-        agreed = agreement(_by_image(group, keeps), resamples=_CLASS_RESAMPLES)
-        rows.append(ClassAgreement(name, len(group), outcomes.count("keep"), outcomes.count("reject"), agreed))
-    return rows
 
 
 def _by_reviewer(db: Transaction, review: Review) -> list[ReviewerRow]:
@@ -250,7 +237,7 @@ def publish(database: Database, run: Run, review: Review) -> WrittenVerdicts:
     name = oracle_name(run)
     decided = [(ballot, outcome == "keep") for ballot, outcome in found if outcome in ("keep", "reject")]
     written = _append(run, name, decided) if decided else []
-    kept = sum(keep for _, keep in written)
+    kept = sum(bool(each.keeps_label) for each in written)
     done = WrittenVerdicts(name, kept, len(written) - kept, len(found) - len(decided), len(decided) - len(written))
     if written:
         write_whole(run.path / REVIEW, (json.dumps(review_summary(review, agreed, done), indent=2) + "\n").encode())
@@ -275,22 +262,14 @@ def review_summary(review: Review, agreed: Agreements, written: WrittenVerdicts)
     }
 
 
-def _append(run: Run, oracle: str, decided: Sequence[tuple[Ballot, bool]]) -> list[tuple[Ballot, bool]]:
+def _append(run: Run, oracle: str, decided: Sequence[tuple[Ballot, bool]]) -> list[Verdict]:
     """Write the verdicts on images that are still those that people judged, and answer which they are."""
-    named = {ballot.item.trial_id for ballot, _ in decided}
     with run.appending() as rows:  # the images stay as they are meanwhile
-        trials = {trial.trial_id: trial for trial in run.trials if trial.trial_id in named}
-
-        def is_same(item: ReviewItem) -> bool:
-            trial = trials.get(item.trial_id)
-            return trial is not None and trial.shows(cast(Picture, item.which)) == item.file
-
-        same = [(ballot, keep) for ballot, keep in decided if is_same(ballot.item)]
-        rows.add(verdicts=[_verdict(ballot, oracle, keep) for ballot, keep in same])
-    return same
-
-
-def _verdict(ballot: Ballot, oracle: str, keep: bool) -> Verdict:
-    item = ballot.item
-    seen = item.label if keep or ballot.present else -1
-    return Verdict(item.trial_id, cast(Picture, item.which), oracle, keep, ballot.score, seen)
+        trials = {trial.trial_id: trial for trial in run.trials}
+        written = []
+        for ballot, keep in decided:
+            trial, verdict = trials.get(ballot.item.trial_id), ballot.verdict(oracle, keep)
+            if trial is not None and trial.shows(verdict.picture) == ballot.item.file:
+                written.append(verdict)
+        rows.add(verdicts=written)
+    return written
