@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint, entry_points
+
 import pytest
 import torch
 
@@ -10,9 +12,10 @@ from counterfoil.core.errors import LabelMismatch
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Generator
 from counterfoil.parts.generators.latent import LatentGenerator
+from counterfoil.protocols import workspace
 from counterfoil.protocols.fmr.climbing import ClimbingSpace, with_step
 from counterfoil.protocols.fmr.spec import FmrSpec
-from counterfoil.protocols.workspace import Given
+from counterfoil.protocols.workspace import Given, code_hash, packages_of
 from counterfoil.testing import pictures
 from tests.fakes import CommandedOracle, TinyAutoencoder, TinyModel
 from tests.worlds import arrays
@@ -73,3 +76,21 @@ def test_a_part_is_cautioned_against_only_where_the_run_has_classes_it_is_not_ma
     assert "made for images of a kind (its author)" in "\n".join(work.introduction())
     told = [each for each in work.cautions() if "images of a kind" in each]
     assert len(told) == bool(caution) and caution in "".join(told)
+
+
+@pytest.mark.parametrize("part", ["model", "data", "inner"])
+def test_the_code_hash_changes_with_the_code_of_every_part(tmp_path, monkeypatch, part: str) -> None:
+    """Of the data's package too, and of one whose part is inside another."""
+    home = tmp_path / "somebodys_parts"
+    home.mkdir()
+    (home / "__init__.py").write_text("one = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = EntryPoint("somebodys", "somebodys_parts:part", f"counterfoil.{'dataset' if part == 'data' else 'model'}s")
+    found = entry_points
+    monkeypatch.setattr(workspace, "entry_points", lambda **asked: [entry] if asked["group"] == entry.group else found(**asked))
+    names = {"model": {"model": "somebodys:x"}, "data": {"data": "somebodys:x"}, "inner": {"model": "ensemble:somebodys:x"}}
+    before = code_hash(packages_of(spec(**names[part])))
+    (home / "deeper").mkdir()
+    (home / "deeper" / "module.py").write_text("two = 2\n")
+    assert code_hash(packages_of(spec(**names[part]))) != before
+    assert code_hash(packages_of(spec())) == code_hash()

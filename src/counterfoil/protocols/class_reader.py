@@ -98,4 +98,4 @@ def columns_of(model: Model, dataset: Dataset, *, name: str) -> list[int]:
 def _by_name(classes: Sequence[str], model: Model) -> list[int] | None:
     keys = {labels.key(name): at for at, name in enumerate(model.classes)}
     found = [keys.get(labels.key(name)) for name in classes]
-    return None if len(keys) != len(classes) or None in found else [at for at in found if at is not None]
+    return None if len(model.classes) != len(classes) or None in found else [at for at in found if at is not None]

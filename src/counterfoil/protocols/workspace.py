@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
+import re
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -164,7 +166,7 @@ class Workspace(Generic[S]):
             **({"cautions": assumed} if (assumed := self._assumed()) else {}),
             **({"class_ids": {name: list(ids) for name, ids in self.class_ids.items()}} if self.class_ids is not None else {}),
             "versions": versions(),
-            "code": code_hash(self._packages()),
+            "code": code_hash({*packages_of(self.spec), *(_package(part) for part in (*self.parts.values(), self.dataset))}),
             **({"functions": own} if own else {}),
             "size": self.size if self._sized else 0,
             "parts": {key: part.provenance() for key, part in self.parts.items() if hasattr(part, "provenance")},
@@ -180,14 +182,6 @@ class Workspace(Generic[S]):
     def _sized(self) -> bool:
         """Tell whether the images of the run have one size."""
         return self.spec.size is not None or self.class_ids is None
-
-    def _packages(self) -> set[str]:
-        """The packages that the parts come from: of the entry point that built one, and of its class."""
-        found = {type(part).__module__.partition(".")[0] for part in self.parts.values()}
-        for key, named, _ in parts_of(self.spec):
-            group, kind = f"counterfoil.{role_of(key)}s", named.name.partition(":")[0]
-            found |= {entry.module.partition(".")[0] for entry in entry_points(group=group, name=kind)}
-        return found
 
     def traits(self) -> Iterator[tuple[str, Trait]]:
         """List what every part gets and assumes, by what the part is called: `model timm:resnet50`."""
@@ -407,10 +401,22 @@ def versions(libraries: Sequence[str] = LIBRARIES) -> dict[str, str]:
     return found
 
 
-def code_hash(packages: Collection[str] = ()) -> str:
-    """One hash over the Python files of this package and of every other one that a part comes from.
+def packages_of(spec: RunSpec) -> set[str]:
+    """Name the packages whose entry points a specification names, for parts and data and for the parts inside those."""
+    named = set(re.findall(r"([\w-]+):", json.dumps(spec.model_dump(mode="json"))))
+    entries = (entry for role in registry.ROLES for entry in entry_points(group=f"counterfoil.{role}s"))
+    protocol = entry_points(group="counterfoil.protocols", name=spec.protocol)
+    return {entry.module.partition(".")[0] for entry in (*protocol, *(each for each in entries if each.name in named))}
 
-    Libraries whose versions are recorded, and what is no package of its own, are left out.
+
+def _package(part: Any) -> str:
+    return type(part).__module__.partition(".")[0]
+
+
+def code_hash(packages: Collection[str] = ()) -> str:
+    """Hash the Python files of this package and of every other one that a part comes from.
+
+    Libraries whose versions are recorded are left out.
     """
     recorded = {top for top, names in packages_distributions().items() if {name.lower() for name in names} & {*LIBRARIES}}
     digest = hashlib.sha256()
@@ -420,6 +426,8 @@ def code_hash(packages: Collection[str] = ()) -> str:
             for path in sorted(Path(folder).rglob("*.py")):
                 digest.update(f"{top}/{path.relative_to(folder).as_posix()}".encode())
                 digest.update(path.read_bytes())
+        if found and not found.submodule_search_locations and str(found.origin).endswith(".py"):
+            digest.update(top.encode() + Path(str(found.origin)).read_bytes())
     return digest.hexdigest()
 
 

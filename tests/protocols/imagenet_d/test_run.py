@@ -18,7 +18,7 @@ from counterfoil.protocols import rescoring
 from counterfoil.protocols.imagenet_d import imagenet_d
 from counterfoil.protocols.imagenet_d.results import BIAS, read_paintings, results
 from counterfoil.store.stages import open_table
-from tests.protocols.imagenet_d.world import THINGS, SquareModel, SquarePainter, _draw, given, spec, values
+from tests.protocols.imagenet_d.world import GRID, PLACES, THINGS, SquareModel, SquarePainter, _draw, given, spec, values
 
 PICTURES = 4 * (4 + 2) * 3
 FOREST_AND_SNOW = 4 * 2 * 3 - 3  # what both surrogates miss, less the bags in the snow, where the oracle sees none
@@ -294,3 +294,27 @@ def test_people_are_asked_about_what_was_kept_and_sentinels_are_what_was_too_eas
     sentinels = known_from_run(run, len(asked), ReviewPlan())
     assert len(sentinels) >= 4 and not {row["trial_id"] for row in sentinels} & kept
     assert {row["expected"] for row in sentinels} == {True, False}
+
+
+class Twins(SquareModel):
+    """Takes every mug in the forest for another class, which is called mug too."""
+
+    aliases = (("n1",), ("n2",), ("n3",), ("n4",), ("n5",))
+
+    def logits(self, images: torch.Tensor) -> torch.Tensor:
+        rows = super().logits(images)[:, : len(THINGS)]
+        forest = (images[:, :, :2, :].mean((2, 3)) - torch.tensor(PLACES["forest"])).abs().amax(1) < 0.1
+        other = torch.where(forest & (rows.argmax(1) == 0), 9.0, 0.0)
+        return torch.cat([rows, other[:, None]], 1)
+
+
+def test_a_mistake_between_two_classes_of_one_name_counts(tmp_path: Path) -> None:
+    ids = dict(zip(THINGS, ("n1", "n2", "n3", "n4"), strict=True))
+    chosen = spec(grid={**GRID, "objects": ids}, models=["fake:twins"])
+    made = protocols.run(
+        chosen, tmp_path / "run", given=given(**{name: Twins(classes=(*THINGS, "mug")) for name in ("a", "b", "twins")})
+    )
+    entry = made.results["models"]["fake:twins"]
+    assert entry["painted"]["value"] == pytest.approx(100 * (PICTURES - 3 - 3) / (PICTURES - 3))
+    assert entry["failure_modes"]["painted"]["mistakes"] == 3
+    assert entry["confusions"] == [{"truth": "mug", "answer": "mug", "times": 3}]

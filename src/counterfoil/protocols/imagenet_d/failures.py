@@ -51,8 +51,10 @@ def failure_modes(paintings: Paintings, model: str, final: Flags, *, seed: tuple
     answers, names = paintings.models[model], paintings.class_names
     rows = np.flatnonzero(paintings.base & answers.known)
     truth = [str(names[at]) for at in rows]
-    # An answer counts by class: another of the several names of the right class is no mistake.
-    said = [right if answers.right[at] else str(answers.named[at]) or ELSE for right, at in zip(truth, rows, strict=True)]
+    # An answer counts by class: another name of the right class is no mistake, and another class of the right name is one.
+    named = [str(answers.named[at]) or ELSE for at in rows]
+    wrong = [f"{name} {ELSE}" if name == right else name for name, right in zip(named, truth, strict=True)]
+    said = [right if answers.right[at] else name for at, right, name in zip(rows, truth, wrong, strict=True)]
     modes, pulls = sort_mistakes(truth, said, list(paintings.kind[rows]), list(paintings.nuisance[rows]))
     kinds = [*sorted(set(paintings.kind) - {""}), OTHER]
     entry: dict[str, Any] = {}
