@@ -37,6 +37,15 @@ def short_name(name: str) -> str:
     return ":".join(PurePath(part).name if _is_path(part) else part for part in name.split(":"))
 
 
+def without_folders(value: Any) -> Any:
+    """A copy of plain values for others to read: strings that name files of this machine lose the folders in them."""
+    if isinstance(value, Mapping):
+        return {key: without_folders(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(each) for each in value]
+    return short_name(value) if isinstance(value, str) and any(map(_is_path, value.split(":"))) else value
+
+
 def _is_path(part: str) -> bool:
     """Tell a local file or folder from a repository such as google/vit-base-patch16-224."""
     return "/" in part.rstrip("/") and (part.startswith(("/", "~", ".")) or PurePath(part).suffix in _FILES)

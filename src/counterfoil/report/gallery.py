@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from counterfoil.core.naming import part_name
+from counterfoil.core.naming import part_name, without_folders
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
 from counterfoil.report.images import ReportImages, TrialImages, trial_images
 from counterfoil.report.page import ImagePair, StoredImage
@@ -347,8 +347,8 @@ def write_gallery(collected: Collected, out: Path, images: ReportImages) -> list
     names = {
         "run": number,
         "label": collected.label,
-        "model": collected.model,
-        "oracle": part_name(run.spec.get("oracle")),
+        "model": without_folders(collected.model),
+        "oracle": without_folders(part_name(run.spec.get("oracle"))),
         "scored": sorted(collected.answers.other_models),
         "classes": list(run.classes),
     }

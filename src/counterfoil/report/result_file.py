@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from counterfoil.core.errors import BadRun, UsageError
-from counterfoil.core.naming import part_name
+from counterfoil.core.naming import part_name, without_folders
 from counterfoil.core.records import Estimate
 from counterfoil.core.tables import read_json
 from counterfoil.metrics.estimate import Difference, Mean, Ratio, Share, Statistic
@@ -247,8 +247,8 @@ def of_run(
         return ResultFile(
             protocol=str(run.spec.get("protocol", "fmr")),
             model=Tested(
-                name=observed.model,
-                options=dict((part or {}).get("options") or {}) if isinstance(part, Mapping) else {},
+                name=without_folders(observed.model),
+                options=without_folders((part or {}).get("options") or {}) if isinstance(part, Mapping) else {},
                 weights=_weights(run) if observed.model == own else None,
             ),
             test=_test(run, against=against, surrogates=surrogates),
@@ -262,7 +262,7 @@ def of_run(
             ranked=[name for name in ranked if name in known],
             shown=[name for name in shown if name in known],
             seed=observed.seed if isinstance(observed.seed, int) else 0,
-            spec=plain(dict(run.spec)),
+            spec=without_folders(plain(dict(run.spec))),
             parameters=_parameters(run.path) if observed.model == own else None,
             caution=_caution(run, observed.model),
             versions={str(key): str(value) for key, value in (run.provenance.get("versions") or {}).items()},
@@ -364,11 +364,11 @@ def _test(run: Run, *, against: str, surrogates: Sequence[str]) -> Test:
     settings = {key: value for key, value in test_settings(run).items() if key not in _NOT_THE_TEST and value is not None}
     names = json.dumps(list(run.classes), ensure_ascii=False).encode("utf-8", "replace")
     return Test(
-        settings=plain(settings),
+        settings=without_folders(plain(settings)),
         classes=len(run.classes),
         classes_sha256=hashlib.sha256(names).hexdigest(),
-        against=against,
-        surrogates=list(surrogates),
+        against=without_folders(against),
+        surrogates=without_folders(surrogates),
     )
 
 

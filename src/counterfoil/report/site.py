@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from counterfoil.core.errors import UsageError
+from counterfoil.core.naming import without_folders
 from counterfoil.core.records import Trial
 from counterfoil.core.tables import escape_formula
 from counterfoil.report import html
@@ -145,7 +146,7 @@ class Site:
         _write_trials(collected, self.out / found[0][0], self.out / found[1][0])
         if collected.results is not None:
             found.append((f"{folder}/results.json", "the numbers of this page"))
-            (self.out / found[-1][0]).write_bytes(canonical(collected.results))
+            (self.out / found[-1][0]).write_bytes(canonical(without_folders(collected.results)))
         found.append((f"{folder}/spec.yaml", "the specification: counterfoil run spec.yaml makes the run again"))
         text = yaml.safe_dump(_plain(collected.run.spec), sort_keys=False, allow_unicode=True)
         (self.out / found[-1][0]).write_text(text, encoding="utf-8")

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from counterfoil import protocols
 from counterfoil.core.errors import BadRun, CounterfoilError
-from counterfoil.core.naming import part_name
+from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Estimate
 from counterfoil.protocols.reading import Run, open_run, results_of
 from counterfoil.store import ImageFile, Images, runfile
@@ -156,9 +156,9 @@ class RunRow:
 def _describe(name: str, path: Path) -> RunRow:
     found, run = progress(path), Run(path)
     protocol, spec = protocols.of(run), run.spec
-    named = {role: part_name(spec.get(role)) for role in ("model", "data", "generator", "painter", "oracle")}
+    named = {role: short_name(part_name(spec.get(role))) for role in ("model", "data", "generator", "painter", "oracle")}
     for role, several in (("model", "models"), ("surrogates", "surrogates")):
-        named[role] = named.get(role) or ", ".join(map(part_name, spec.get(several) or ()))
+        named[role] = named.get(role) or ", ".join(short_name(part_name(each)) for each in spec.get(several) or ())
     shown = estimates(run, run.results or {})
     return RunRow(
         name,
