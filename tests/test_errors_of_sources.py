@@ -15,6 +15,7 @@ from tests import hub
 REPOSITORY = "nobody/nothing"
 ON_THE_HUB = [
     ("model", f"timm:{REPOSITORY}", {}),
+    ("model", "timm:test_vit.r160_in1k", {}),
     ("model", f"hf:{REPOSITORY}", {}),
     ("model", "openclip:ViT-B-32/openai", {"classes": ["boot", "bag"]}),
     ("oracle", f"clip:{REPOSITORY}", {}),
@@ -40,7 +41,7 @@ def test_without_a_network_it_says_which_file_and_where_to_put_it(role, name, op
     said = str(caught.value)
     assert "\n" not in said
     repository = said.partition(":")[0]
-    assert repository == REPOSITORY or name.startswith("openclip:")  # which knows the repository of each of its weights
+    assert repository == REPOSITORY or name.startswith(("openclip:", "timm:test_vit"))  # whose library knows the repository
     assert ".json" in said or ".safetensors" in said  # which file
     assert str(tmp_path / "cache") in said and f"hf download {repository}" in said  # where it goes, and how
 

@@ -47,16 +47,6 @@ def test_patterns_are_written_out(tmp_path: Path, two: str) -> None:
     assert shards(two) == names
     assert shards(str(tmp_path / "photos-00{1,0}.tar")) == names[::-1]
     assert shards(str(tmp_path / "*.tar")) == names
-    with pytest.raises(BadData, match=r"no such file: .*photos-002\.tar"):
-        webdataset(str(tmp_path / "photos-{000..002}.tar"))
-    with pytest.raises(BadData, match="no such file"):
-        webdataset(str(tmp_path / "*.zip"))
-
-
-@pytest.mark.parametrize("pattern", ["x-{0..999999999}.tar", "x" + "{0..9}" * 9 + ".tar", "x-{0..99999999999999999999}.tar"])
-def test_patterns_of_too_many_shards_are_refused(pattern: str) -> None:
-    with pytest.raises(BadData, match="names more than 100,000 shards"):
-        webdataset(pattern)
 
 
 def test_numbers_count_the_names_given(tmp_path: Path) -> None:
@@ -69,8 +59,6 @@ def test_labels_may_be_in_a_json_file(tmp_path: Path) -> None:
     file = shard(tmp_path / "x.tar", {"a.png": png(0), "a.json": texts[0], "b.png": png(1), "b.json": texts[1]})
     assert [sample.label for sample in webdataset(str(file), label="json.species")] == [1, 0]
     assert list(webdataset(str(file), label="json.n").classes) == ["0", "1"]
-    with pytest.raises(BadData, match=r"the label of sample 'a' cannot be read from \.json"):
-        webdataset(str(file), label="json.genus")
 
 
 def test_the_image_is_chosen_by_its_ending(tmp_path: Path) -> None:
@@ -84,35 +72,11 @@ def test_the_image_is_chosen_by_its_ending(tmp_path: Path) -> None:
         "b.cls": b"1",
     }
     file = shard(tmp_path / "x.tar", files)
-    with pytest.raises(BadData, match=r"sample 'a' has several images among .*give image: the ending"):
-        webdataset(str(file))
     data = webdataset(str(file), image="jpg")
     assert [number_of(data.load(sample, 8)) for sample in data] == [5, 6]
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"a.png": png(0)}, r"sample 'a' has no label among \.png; give label"),
-        ({"a.cls": b"0"}, r"sample 'a' has no image among \.cls"),
-        ({"a.png": png(0), "a.cls": b"0", "b.png": png(1), "b.cls": b"0"}, "only one class"),
-        ({"a.pickle": b"x"}, "no image"),
-        ({}, "no images"),
-    ],
-)
-def test_shards_that_are_no_data_set_are_refused(tmp_path: Path, files: Files, message: str) -> None:
-    with pytest.raises(BadData, match=message):
-        webdataset(str(shard(tmp_path / "x.tar", files)))
-
-
-def test_damaged_and_compressed_shards_are_refused(tmp_path: Path, two: str) -> None:
-    (tmp_path / "bad.tar").write_bytes(b"not a tar file" * 100)
-    with pytest.raises(BadData, match=r"bad\.tar: cannot be read as a tar file"):
-        webdataset(str(tmp_path / "bad.tar"))
-    with pytest.raises(BadData, match="gunzip"):
-        webdataset(str(shard(tmp_path / "x.tar.gz", {"a.png": png(0), "a.cls": b"0"})))
-    with pytest.raises(BadData, match="name tar files"):
-        webdataset("")
+def test_a_shard_cut_short_is_noticed(tmp_path: Path, two: str) -> None:
     data = webdataset(two)
     (tmp_path / "photos-001.tar").write_bytes(b"")
     with pytest.raises(BadImage, match="cut short"):
@@ -152,18 +116,6 @@ def test_no_sample_is_lost_without_a_word(tmp_path: Path, damage: Callable[[byte
     with pytest.raises(BadData, match=message) as caught:
         webdataset(str(file))
     assert "\n" not in str(caught.value) and "copy it again" in str(caught.value)
-
-
-def test_names_that_are_not_utf8_and_labels_that_are_no_labels_are_refused(tmp_path: Path) -> None:
-    file = shard(tmp_path / "x.tar", {"a\udcff.png": png(0), "a\udcff.cls": b"0", "b.png": png(1), "b.cls": b"1"})
-    with pytest.raises(BadData, match=r"the name 'x/a\\udcff' is not in UTF-8"):
-        webdataset(str(file))
-    file = shard(tmp_path / "y.tar", {"a.png": png(0), "a.cls": b"0" * 2**21, "b.png": png(1), "b.cls": b"1"})
-    with pytest.raises(BadData, match="the label of sample 'a' is a file of 2097152 bytes"):
-        webdataset(str(file))
-    deep = {"a.png": png(0), "a.json": b"[" * 10_000 + b"]" * 10_000, "b.png": png(1), "b.json": b"{}"}
-    with pytest.raises(BadData, match=r"cannot be read from \.json"):
-        webdataset(str(shard(tmp_path / "z.tar", deep)), label="json.x")
 
 
 def test_provenance_tells_other_shards(tmp_path: Path, two: str) -> None:

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import pytest
 import torch
 
-from counterfoil.core.errors import BadPart, LabelMismatch
 from counterfoil.parts.models.modules import GroupedModel
 from counterfoil.testing import check_model, pictures
 from tests.fakes import TinyModel
@@ -48,12 +46,3 @@ def test_a_subset_of_the_classes_is_a_group_of_one_each() -> None:
     images = pictures(4, 16)
     model = GroupedModel(TinyModel(), {"dog": ["dog"], "bee": ["bee"]})
     assert torch.allclose(model.logits(images), TinyModel().logits(images)[:, [3, 1]], atol=1e-6)
-
-
-def test_wrong_use_is_refused() -> None:
-    with pytest.raises(BadPart, match="others is one of drop, keep, got 'lose'"):
-        GroupedModel(TinyModel(), GROUPS, others="lose")  # type: ignore[arg-type]
-    with pytest.raises(BadPart, match="name a model"):
-        grouped_model("", groups=GROUPS)
-    with pytest.raises(LabelMismatch, match="model python"):
-        grouped_model(f"python:{FAKES}:TinyModel", groups={"a": ["zebra"], "b": ["ant"]})

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from counterfoil.core.errors import BadPart, LabelMismatch
+from counterfoil.core.errors import LabelMismatch
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Oracle
 from counterfoil.parts.models.modules import ModuleModel
@@ -59,10 +59,3 @@ def test_below_its_confidence_it_rejects_or_abstains(
     assert asked == [("model", "lab:colours", {"depth": 3})]
     batch = plain((1, 0, 0), (0.5, 0.45, 0.4))
     assert oracle.bind(["red", "green", "blue"]).judge(batch, torch.tensor([0, 0])).keeps_label.tolist() == expected
-
-
-def test_it_must_be_bound_and_named(model: ModuleModel) -> None:
-    with pytest.raises(BadPart, match="bind it"):
-        ClassifierOracle(model).judge(plain((1, 0, 0)), torch.tensor([0]))
-    with pytest.raises(BadPart, match="name a model"):
-        classifier_oracle("", ClassifierOptions())

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Oracle
 from counterfoil.parts.oracles import ensemble
@@ -101,21 +100,6 @@ def test_members_are_found_by_name_with_their_options(monkeypatch: pytest.Monkey
     members = ["clip:a", {"name": "clip:b", "margin": 0.1}, {"name": "clip:c", "options": {"margin": 0.2}}]
     ensemble.ensemble_oracle("", ensemble.EnsembleOptions(members=members, rule="majority"))
     assert asked == [("oracle", "clip:a", {}), ("oracle", "clip:b", {"margin": 0.1}), ("oracle", "clip:c", {"margin": 0.2})]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"members": [Fixed([[1.0]])]}, "needs two or more members"),
-        ({"members": [Fixed([[1.0]])] * 2, "rule": "loudest"}, "rule: input should be 'unanimous', 'majority' or 'mean'"),
-        ({"members": [Fixed([[1.0]]), Saying([1], [1], [0])], "rule": "mean"}, "Saying gives no probabilities"),
-        ({"members": [Fixed([[1.0]])] * 2, "margin": 0.5}, "belong to the rule mean"),
-        ({"members": [{"margin": 0.5}, "clip:a"]}, "a member is an oracle's name"),
-    ],
-)
-def test_ensembles_that_cannot_work_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises((BadPart, BadSpec), match=message):
-        ensemble_oracle("", **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rule", ["unanimous", "majority", "mean"])

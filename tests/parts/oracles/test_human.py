@@ -2,11 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from counterfoil import protocols
-from counterfoil.core.errors import BadData, BadPart
 from counterfoil.parts import images
 from counterfoil.parts.oracles.ensemble import EnsembleOracle
 from counterfoil.parts.oracles.human import human_oracle
@@ -66,24 +64,3 @@ def test_a_run_with_people_alone_leaves_everything_open(tmp_path: Path) -> None:
     run = protocols.run(spec(data, oracle="human:"), tmp_path / "run", given=Given({"oracle": human_oracle()}))
     assert {verdict.keeps_label for verdict in run.verdicts()} == {None}
     assert all(trial.image for trial in run.trials)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("picture,label\nx,y\n", "has no column 'answer'"),
-        ("picture,label,answer\nx,bag,perhaps\n", "line 2: the answer is yes or no, got 'perhaps'"),
-        ("", "has no column 'picture'"),
-    ],
-)
-def test_files_that_are_no_answers_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(BadData, match=message):
-        human_oracle(str(tmp_path / "a.csv"))
-
-
-def test_a_missing_file_and_a_missing_binding_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadData, match="answers cannot be read"):
-        human_oracle(str(tmp_path / "none.csv"))
-    with pytest.raises(BadPart, match="bind it to class names"):
-        human_oracle().judge(pictures(), LABELS)

@@ -6,9 +6,8 @@ import pytest
 import torch
 import transformers
 
-from counterfoil.core.errors import BadPart, BadSpec, BadWeights
+from counterfoil.core.errors import BadPart
 from counterfoil.testing import check_oracle
-from tests.hub import cached, offline
 from tests.parts.oracles import small_vlm
 from tests.parts.oracles.conftest import CLASSES, pictures, to_batch, vlm_oracle
 
@@ -117,47 +116,8 @@ def test_a_model_without_a_chat_template_gets_its_image_mark_or_a_prompt(tmp_pat
         assert float(score) == pytest.approx(float(expected), abs=1e-5)
 
 
-def test_a_repository_is_found_in_the_cache(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = cached(monkeypatch, tmp_path, folder, "someone/small-llava")
-    batch = to_batch(pictures()[:2])
-    local, hub = (vlm_oracle(each).bind(CLASSES).judge(batch, LABELS[:2]).scores for each in (str(folder), name))
-    assert torch.equal(local, hub)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"mode": "guess"}, "mode: input should be 'yes-no' or 'choice'"),
-        ({"question": "What is it?"}, "has no place for the class; write '{class}'"),
-        ({"mode": "choice", "question": "{class}?"}, "write '{choices}'"),
-        ({"mode": "choice", "choices": 1}, "choices are from 2 to 26"),
-        ({"prompt": "hello"}, "has no place for the question"),
-        ({"dtype": "int4"}, "dtype is one of float32"),
-        ({"sha256": "0" * 64}, "expected 00000000"),
-    ],
-)
-def test_wrong_use_is_refused(folder: Path, options: dict[str, object], message: str) -> None:
-    with pytest.raises((BadPart, BadSpec, BadWeights), match=message):
-        vlm_oracle(str(folder), **options)  # type: ignore[arg-type]
-
-
 def test_answers_that_its_words_cannot_tell_apart_are_refused(tmp_path: Path) -> None:
     few = tuple(word for word in small_vlm.WORDS if word.lower() != "no")
     oracle = vlm_oracle(str(small_vlm.saved(tmp_path, words=few))).bind(CLASSES)
     with pytest.raises(BadPart, match="cannot tell the answer 'no' from the others"):
         oracle.judge(to_batch(pictures()[:1]), LABELS[:1])
-
-
-def test_a_model_that_does_not_answer_questions_is_refused(
-    clip_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(BadPart, match="a clip model is not one that answers questions about images"):
-        vlm_oracle(str(clip_folder))
-    offline(monkeypatch, tmp_path)
-    with pytest.raises(BadWeights, match=r"nobody/nothing: config\.json is not in the cache"):
-        vlm_oracle("nobody/nothing")
-
-
-def test_it_has_to_be_bound(folder: Path) -> None:
-    with pytest.raises(BadPart, match="bind it to class names"):
-        vlm_oracle(str(folder)).judge(to_batch(pictures()[:1]), LABELS[:1])
