@@ -1,4 +1,4 @@
-"""What goes wrong with weights, kind by kind: not to be had without a network, and of another architecture."""
+"""Weights that cannot be had without a network, and weights of another architecture, kind by kind."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
     from counterfoil.parts.generators import style
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(style, "STYLE_SIDE", 64)  # style pictures are looked at in a quarter of the usual size
+    monkeypatch.setattr(style, "STYLE_SIDE", 64)  # style images are looked at in a quarter of the usual size
     with ExitStack() as opened:
         yield opened
 
@@ -104,7 +104,7 @@ def test_the_documentation_has_every_source(role: str) -> None:
 
 
 class Confused:
-    """Breaks the contracts of encoders and chats: what it says of a picture hangs on the pictures beside it."""
+    """Breaks the contracts of encoders and chats: what it says of an image hangs on the images beside it."""
 
     preprocessing, pairwise = None, False
 

@@ -1,4 +1,4 @@
-"""Pictures to read, write and resize."""
+"""Images to read, write and resize."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 
 
 def scene(width: int, height: int, seed: int = 0) -> Image.Image:
-    """A picture with smooth shades, hard edges and a little noise."""
+    """An image with smooth shades, hard edges and a little noise."""
     random = np.random.default_rng(seed)
     coarse = Image.fromarray(random.integers(0, 256, (6, 6, 3), dtype=np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
     draw = ImageDraw.Draw(coarse)
@@ -23,13 +23,13 @@ def scene(width: int, height: int, seed: int = 0) -> Image.Image:
 
 
 def saved(picture: Image.Image, path: Path, **options: object) -> Path:
-    """The picture in a file."""
+    """The image in a file."""
     picture.save(path, **options)
     return path
 
 
 def tensor(picture: Image.Image) -> torch.Tensor:
-    """The picture as the package has it.  # (3, H, W)"""
+    """The image as the package has it.  # (3, H, W)"""
     return torch.from_numpy(np.array(picture)).permute(2, 0, 1).float() / 255
 
 

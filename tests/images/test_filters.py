@@ -49,7 +49,7 @@ def test_what_was_kept_without_gradients_serves_where_they_are_taken() -> None:
 
 
 class Called(TorchDispatchMode):
-    """Notes the names of what is called on whole pictures."""
+    """Notes the names of what is called on whole images."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pictures of every kind become RGB values from 0 to 1, upright and at the size asked for."""
+"""Images of every kind become RGB values from 0 to 1, upright and at the size asked for."""
 
 from __future__ import annotations
 

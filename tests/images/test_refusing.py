@@ -1,4 +1,4 @@
-"""What is no picture, too large or damaged is refused by name, without a warning."""
+"""Files that are no image, too large or damaged are refused by name, without a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures are written without loss, known by their pixels, and held to the one convention."""
+"""Images are written without loss, known by their pixels, and held to the one convention."""
 
 from __future__ import annotations
 

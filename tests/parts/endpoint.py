@@ -25,7 +25,7 @@ that writes to the connection itself."""
 
 @dataclass
 class Endpoint:
-    """What the server was asked, and how it answers."""
+    """The requests a server got, and its answers."""
 
     url: str = ""
     spoil: Spoil = lambda number, answer: answer

@@ -1,4 +1,4 @@
-"""What cannot be made is refused in one line: a table of names, options and files, for models, oracles, encoders and data."""
+"""Refusals of parts in one line: a table of names, options and files, for models, oracles, encoders and data."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ model, oracle, encoder, data = (partial(Row, role) for role in ("model", "oracle
 def write(**files: str | bytes) -> Made:
     """Write files; in their names `__` stands for a dot and `_in_` for a slash."""
 
-    def made(folder: Path) -> None:
+    def save_into(folder: Path) -> None:
         for name, content in files.items():
             path = folder / name.replace("_in_", "/").replace("__", ".")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
-    return made
+    return save_into
 
 
 def npz(**arrays: Any) -> Made:
@@ -71,38 +71,38 @@ def bert(folder: Path) -> None:
     transformers.BertModel(transformers.BertConfig(**small)).save_pretrained(folder)
 
 
-def pickled(save: Made, weights: str, name: str) -> Made:
-    """What `save` writes, with a pickle that runs something in place of its weights."""
+def put_pickle(save: Made, weights: str, name: str) -> Made:
+    """Save the same with a pickle that runs something in place of its weights."""
 
-    def made(folder: Path) -> None:
+    def save_into(folder: Path) -> None:
         save(folder)
         (folder / weights).unlink()
         (folder / name).write_bytes(pickle.dumps({"weight": print}, protocol=2))
 
-    return made
+    return save_into
 
 
-def changed(save: Made, weights: str, change: Callable[[dict[str, torch.Tensor]], Any]) -> Made:
-    """What `save` writes, with its weights changed."""
+def change_weights(save: Made, weights: str, change: Callable[[dict[str, torch.Tensor]], Any]) -> Made:
+    """Save the same with other weights."""
 
-    def made(folder: Path) -> None:
+    def save_into(folder: Path) -> None:
         save(folder)
         state = load_file(folder / weights)
         change(state)
         save_file(state, folder / weights, {"format": "pt"})
 
-    return made
+    return save_into
 
 
-def configured(save: Made, **config: Any) -> Made:
-    """What `save` writes, with some entries of its configuration changed, or taken out if None."""
+def change_config(save: Made, **config: Any) -> Made:
+    """Save the same with other entries in its configuration, or without those that are None."""
 
-    def made(folder: Path) -> None:
+    def save_into(folder: Path) -> None:
         save(folder)
         found = {**json.loads((folder / "config.json").read_text()), **config}
         (folder / "config.json").write_text(json.dumps({key: value for key, value in found.items() if value is not None}))
 
-    return made
+    return save_into
 
 
 def without_classifier(state: dict[str, torch.Tensor]) -> None:
@@ -255,11 +255,11 @@ LIBRARIES = [
     model("timm:{}", BadPart, r"has no config\.json"),
     model("timm:vit_small_patch14_dinov2.lvd142m", BadPart, "has no classifier", {"pretrained": False}),
     model("timm:{}", BadWeights, "SHA-256 is", {"sha256": ZEROS}, save_timm),
-    model("timm:{}", BadPart, "5 outputs without names; give classes", {}, configured(save_timm, label_names=None)),
-    model("timm:{}", BadPart, "2 class names for 5 outputs", {"classes": ["a", "b"]}, configured(save_timm, label_names=None)),
-    model("timm:{}", BadWeights, r"model\.bin: refused, it is a pickle", {}, pickled(save_timm, WEIGHTS, "pytorch_model.bin")),
+    model("timm:{}", BadPart, "5 outputs without names; give classes", {}, change_config(save_timm, label_names=None)),
+    model("timm:{}", BadPart, "2 class names for 5 outputs", {"classes": ["a", "b"]}, change_config(save_timm, label_names=None)),
+    model("timm:{}", BadWeights, r"model\.bin: refused, it is a pickle", {}, put_pickle(save_timm, WEIGHTS, "pytorch_model.bin")),
     model("timm:{}", BadWeights, r"model\.safetensors: the weights are of another architecture", {},
-        changed(save_timm, WEIGHTS, lambda state: state.pop("cls_token"))),
+        change_weights(save_timm, WEIGHTS, lambda state: state.pop("cls_token"))),
     model("timm:test_vit", BadWeights, r"w\.safetensors: .*than VisionTransformer: it lacks cls_token",
         {"weights": "{}/w.safetensors", "classes": ABC}, state_of("test_resnet")),
     model("torchvision:", BadPart, "name a model, as in torchvision:resnet50"),
@@ -273,16 +273,16 @@ LIBRARIES = [
     model("hf:{}", BadPart, "a bert model is not an image classifier", {}, bert),
     model("hf:{}", BadWeights, "SHA-256 is .*, expected 00000000", {"sha256": ZEROS}, save_hf),
     model("hf:{}", BadPart, "5 outputs without names; give classes", {},
-        configured(save_hf, id2label={str(at): f"LABEL_{at}" for at in range(5)})),
+        change_config(save_hf, id2label={str(at): f"LABEL_{at}" for at in range(5)})),
     model("hf:{}", BadPart, "2 class names for 5 outputs", {"classes": ["a", "b"]}, save_hf),
-    model("hf:{}", BadPart, "several labels per image", {}, configured(save_hf, problem_type="multi_label_classification")),
+    model("hf:{}", BadPart, "several labels per image", {}, change_config(save_hf, problem_type="multi_label_classification")),
     model("hf:{}", BadWeights, r"lack classifier\.bias, lack classifier\.weight, so they are not a trained ViTFor", {},
-        changed(save_hf, WEIGHTS, without_classifier)),
+        change_weights(save_hf, WEIGHTS, without_classifier)),
     model("hf:{}", BadWeights, r"the weights have another shape of classifier\.weight \(5×7 for 5×32\)", {},
-        changed(save_hf, WEIGHTS, lambda state: state.update({"classifier.weight": torch.zeros(5, 7)}))),
-    model("hf:{}", BadWeights, "refused, it is a pickle", {}, pickled(save_hf, WEIGHTS, "pytorch_model.bin")),
+        change_weights(save_hf, WEIGHTS, lambda state: state.update({"classifier.weight": torch.zeros(5, 7)}))),
+    model("hf:{}", BadWeights, "refused, it is a pickle", {}, put_pickle(save_hf, WEIGHTS, "pytorch_model.bin")),
     model("hf:{}", BadPart, "'theirs'; it needs code of its own, which is never run", {},
-        configured(save_hf, model_type="theirs", auto_map={"AutoModelForImageClassification": "theirs.Model"})),
+        change_config(save_hf, model_type="theirs", auto_map={"AutoModelForImageClassification": "theirs.Model"})),
     model("hf:{}", BadPart, "has no classes of its own; give classes", {}, save_clip),
     model("hf:{}", BadPart, "'a photo' has no place for the class", {"classes": ABC, "templates": "a photo"}, save_clip),
     model("openclip:{}", BadPart, "has no classes of its own; give classes", {}, save_openclip),
@@ -290,27 +290,27 @@ LIBRARIES = [
     oracle("clip:{}", BadPart, r"has no config\.json"),
     oracle("clip:{}", BadPart, "holds a BertModel", {}, bert),
     oracle("clip:{}", BadPart, "'a photo' has no place for the class", {"templates": ["a photo"]}, save_clip),
-    oracle("clip:{}", BadWeights, "refused, it is a pickle", {}, pickled(save_clip, WEIGHTS, "pytorch_model.bin")),
+    oracle("clip:{}", BadWeights, "refused, it is a pickle", {}, put_pickle(save_clip, WEIGHTS, "pytorch_model.bin")),
     oracle("openclip:", BadPart, "name a model, as in openclip:ViT-B-32/openai"),
     oracle("openclip:ViT-B-23/openai", UnknownName, r"no open_clip model or folder named .* Did you mean 'ViT-B-32'\?"),
     oracle("openclip:ViT-B-32/opnai", UnknownName, "no weights or file 'opnai' for the open_clip model ViT-B-32; there are op"),
     oracle("openclip:{}", BadPart, r"has no open_clip_config\.json", {}, write(w__safetensors="")),
     oracle("openclip:{}", BadWeights, r"open_clip_pytorch_model\.bin: refused, it is a pickle", {},
-        pickled(save_openclip, "open_clip_model.safetensors", "open_clip_pytorch_model.bin")),
+        put_pickle(save_openclip, "open_clip_model.safetensors", "open_clip_pytorch_model.bin")),
     oracle("openclip:{}", BadWeights, r"open_clip_model\.safetensors: the weights are of another architecture", {},
-        changed(save_openclip, "open_clip_model.safetensors", lambda state: state.pop("visual.proj"))),
+        change_weights(save_openclip, "open_clip_model.safetensors", lambda state: state.pop("visual.proj"))),
 ]  # fmt: skip
 PROGRAMS = [
     model("onnx:{}/none.onnx", BadWeights, "no such file"),
     model("onnx:{}/m.onnx", BadWeights, r"m\.onnx: onnxruntime cannot load it", PLAIN, write(m__onnx="not a graph")),
-    model("onnx:{}/m.onnx", BadPart, r"what size of picture it takes; give size, as in --set model\.size=224",
+    model("onnx:{}/m.onnx", BadPart, r"what size of image it takes; give size, as in --set model\.size=224",
         {"classes": NAMES}, unsized_onnx),
     *(
         model("onnx:{}/m.onnx", WRONG, message, {**PLAIN, **options}, onnx)
         for options, message in (
             ({"classes": None}, "4 outputs without names"),
             ({"classes": ["a", "b"]}, "2 class names for 4 outputs"),
-            ({"size": 32}, "takes pictures of 16×16, got size 32"),
+            ({"size": 32}, "takes images of 16×16, got size 32"),
             ({"layout": "NHWC"}, "16 channels in the layout NHWC"),
             ({"channels": "grey"}, "3 channels in the layout NCHW, which is not grey"),
             ({"channels": "cmyk"}, "channels: input should be 'rgb', 'bgr' or 'grey'"),
@@ -386,7 +386,7 @@ ORACLES = [
 ALL = [*FOLDERS, *TABLES, *SHARDS, *ARRAYS, *OTHERS, *LIBRARIES, *PROGRAMS, *ORACLES]
 
 
-def filled(value: Any, folder: Path) -> Any:
+def fill_in(value: Any, folder: Path) -> Any:
     """The value with the folder's name in place of `{}`."""
     return value.replace("{}", str(folder)) if isinstance(value, str) and value.startswith("{}") else value
 
@@ -397,7 +397,7 @@ def test_it_is_refused_in_one_line(row: Row, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "given").mkdir()
     row.made(tmp_path / "given")
     name = row.name.replace("{}", str(tmp_path / "given")).replace("{{", "{").replace("}}", "}")
-    options = {key: filled(value, tmp_path / "given") for key, value in row.options.items()}
+    options = {key: fill_in(value, tmp_path / "given") for key, value in row.options.items()}
     with pytest.raises(row.error, match=row.message) as caught:
         registry.create(row.role, name, options)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 900

@@ -1,4 +1,4 @@
-"""Data sets: the same dozen pictures in every layout that is read."""
+"""Data sets: the same dozen images in every layout that is read."""
 
 from __future__ import annotations
 

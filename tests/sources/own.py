@@ -15,7 +15,7 @@ from tests.worlds import labelled
 
 
 class Bright:
-    """An oracle that believes every label of a picture that is not too dark, and calls it the first class."""
+    """An oracle that believes every label of an image that is not too dark, and calls it the first class."""
 
     def __init__(self, darkest: float = 0.1) -> None:
         self.darkest = darkest
@@ -48,7 +48,7 @@ class Snow:
 
 
 class Fade:
-    """An editor that fades a picture."""
+    """An editor that fades an image."""
 
     size, sweep = None, ("a little", "much")
 
@@ -92,7 +92,7 @@ PARTS = {
     "oracle": Bright, "dataset": photos, "captioner": Shade, "rewriter": Snow, "editor": Fade, "painter": Noise, "encoder": Means,
     "chat": Parrot,
 }  # fmt: skip
-"""What makes a part, by role."""
+"""The maker of a part, by role."""
 
 
 def named(role: str) -> str:

@@ -1,4 +1,4 @@
-"""Which sources there are, and a recipe for each."""
+"""A recipe for each source."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def paint(painter: Painter, prompts: Sequence[str], seeds: Tensor, *, part: str 
 
 
 def painting_fault(image: Tensor, *, flagged: bool | None = None) -> str:
-    """Why a painted image cannot be used, or nothing.  # (3, H, W)"""
+    """The reason why a painted image cannot be used, or nothing.  # (3, H, W)"""
     if flagged:
         return "withheld by the painter's safety filter"
     if not torch.isfinite(image).all():

@@ -1,4 +1,4 @@
-"""Filters that resize pictures, as products with matrices, for a GPU.
+"""Filters that resize images, as products with matrices, for a GPU.
 
 PyTorch's own kernels add up gradients there in whatever order threads come, and say so: the last digit may be another each time.
 """
@@ -13,7 +13,7 @@ from counterfoil.parts.constants import kept
 
 
 def resampled(images: Tensor, size: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
-    """What `functional.interpolate` makes of images, differentiably.  # (N, C, H, W) → (N, C, *size)"""
+    """Resize images as `functional.interpolate` does, differentiably.  # (N, C, H, W) → (N, C, *size)"""
     height, width = images.shape[-2:]
     with torch.autocast(images.device.type, enabled=False):
         if width != size[1]:
@@ -25,6 +25,6 @@ def resampled(images: Tensor, size: tuple[int, int], *, mode: str, antialias: bo
 
 @kept
 def _filter(before: int, after: int, mode: str, antialias: bool, device: torch.device) -> Tensor:
-    """How much of each place goes into each new one: what becomes of pictures that are white at one place each."""
+    """The weight of each place in each new one: images that are white at one place each, resized."""
     places = torch.eye(before, device=device)[None, None]
     return functional.interpolate(places, (after, before), mode=mode, align_corners=False, antialias=antialias)[0, 0]

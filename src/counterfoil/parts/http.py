@@ -25,7 +25,7 @@ _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True)
 class EndpointOptions:
-    """How long to wait for an endpoint, how often to ask, and what to send along.
+    """Time limit, retries and rate of requests to an endpoint, and its headers.
 
     `token_env` names an environment variable with a bearer token. Headers are written into the run's records, so keep
     secrets out of them.

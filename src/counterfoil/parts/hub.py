@@ -62,7 +62,7 @@ def hub_folder(name: str, wanted: Sequence[str], *, revision: str | None = None)
     path = Path(name).expanduser()
     if path.is_file():
         if path.suffix in PICKLES:
-            raise pickled(path, Path(wanted[-1]).name)
+            raise pickle_refusal(path, Path(wanted[-1]).name)
         raise BadWeights(f"{path}: is a file; give the folder that holds {' and '.join(Path(file).name for file in wanted[-2:])}")
     if name and path.is_dir():
         return path
@@ -80,7 +80,7 @@ def locate(place: str, *, sha256: str | None = None) -> Path:
     repository `someone/network`; `https://…/256x256_diffusion.pt` is downloaded once, and only with its SHA-256 given.
     """
     if place.startswith(("https://", "http://")):
-        return _downloaded(place, sha256)
+        return _download(place, sha256)
     path = Path(place).expanduser()
     if not place or not path.is_file():
         owner, _, rest = place.partition("/")
@@ -94,7 +94,7 @@ def locate(place: str, *, sha256: str | None = None) -> Path:
     return path
 
 
-def pickled(path: Path, name: str) -> BadWeights:
+def pickle_refusal(path: Path, name: str) -> BadWeights:
     """The refusal of a pickle, and how to turn it into the file `name`."""
     return BadWeights(
         f"{path}: is a pickle, which can run code when it is read; convert it once where that does no harm: read it with "
@@ -102,7 +102,7 @@ def pickled(path: Path, name: str) -> BadWeights:
     )
 
 
-def _downloaded(url: str, sha256: str | None) -> Path:
+def _download(url: str, sha256: str | None) -> Path:
     if sha256 is None or len(sha256.strip()) != 64:
         raise BadWeights(f"{url}: what comes from a URL is only used with its whole SHA-256; give sha256=")
     sha256 = sha256.strip().lower()

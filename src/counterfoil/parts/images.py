@@ -1,7 +1,7 @@
 """The one image convention: float32, NCHW, RGB, values in [0, 1]; reading, writing and differentiable resizing.
 
-`read` takes the pictures people have: any orientation, colour mode and bit depth, on white where they are transparent,
-the first frame where they move. A picture that cannot be used raises BadImage, which names it. Pictures of more than
+`read` takes the images people have: any orientation, colour mode and bit depth, on white where they are transparent,
+the first frame where they move. An image that cannot be used raises BadImage, which names it. Images of more than
 `MAX_PIXELS` pixels are refused by their header, before anything is decoded.
 """
 
@@ -29,13 +29,13 @@ from counterfoil.parts import filters
 from counterfoil.parts.constants import kept
 
 MAX_PIXELS = 178_956_970
-"""The largest picture read, in pixels: about 179 megapixels, where Pillow too starts to suspect an attack."""
+"""The largest image read, in pixels: about 179 megapixels, where Pillow too starts to suspect an attack."""
 
 EXTENSIONS = frozenset(
     {".avif", ".bmp", ".dib", ".gif", ".jfif", ".jp2", ".jpe", ".jpeg", ".jpg"}
     | {".pbm", ".pgm", ".png", ".pnm", ".ppm", ".qoi", ".tif", ".tiff", ".webp"}
 )
-"""File names that count as pictures, in lower case."""
+"""File names that count as images, in lower case."""
 
 # Only plain raster formats: some of Pillow's others start programs (EPS) or need libraries of their own.
 _FORMATS = ("AVIF", "BMP", "DIB", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "QOI", "TIFF", "WEBP")
@@ -52,7 +52,7 @@ _INTERPOLATIONS = ("bilinear", "bicubic")
 
 
 class Readable(Protocol):
-    """Something with a file's content that need not be a file, such as a picture in a run's pack."""
+    """Something with a file's content that need not be a file, such as an image in a run's pack."""
 
     def read_bytes(self) -> bytes: ...
 
@@ -84,7 +84,7 @@ def read(
     except Image.DecompressionBombError:
         raise _too_large(name) from None
     except UnidentifiedImageError:
-        raise BadImage(f"{name}: not a picture in a format that can be read; convert it to PNG or JPEG") from None
+        raise BadImage(f"{name}: not an image in a format that can be read; convert it to PNG or JPEG") from None
     except FileNotFoundError:
         raise BadImage(f"{name}: no such file") from None
     except MemoryError:
@@ -95,16 +95,16 @@ def read(
 
 
 def to_uint8(image: Tensor) -> NDArray[np.uint8]:
-    """The picture in 8 bits: each value to the nearest of 256 levels, ties to the even one.  # (3, H, W) → (H, W, 3)"""
+    """The image in 8 bits: each value to the nearest of 256 levels, ties to the even one.  # (3, H, W) → (H, W, 3)"""
     if image.ndim != 3 or image.shape[0] != 3:
-        raise BadImage(f"one picture has the shape (3, H, W), got {tuple(image.shape)}")
+        raise BadImage(f"one image has the shape (3, H, W), got {tuple(image.shape)}")
     check(image[None])
     levels = (image.detach().float() * 255).round().clamp(0, 255).to(torch.uint8)
     return np.ascontiguousarray(levels.permute(1, 2, 0).cpu().numpy())
 
 
 def png(image: Tensor) -> bytes:
-    """The picture as a PNG file, lossless once rounded to 8 bits; packed for speed, not for size.  # (3, H, W)"""
+    """The image as a PNG file, lossless once rounded to 8 bits; packed for speed, not for size.  # (3, H, W)"""
     file = io.BytesIO()
     Image.fromarray(to_uint8(image)).save(file, format="PNG", compress_level=1)
     return file.getvalue()
@@ -185,7 +185,7 @@ def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
 
 
 def to_grey(images: Tensor) -> Tensor:
-    """Brightness by ITU-R 601, as every picture library turns colour to grey.  # (N, 3, H, W) → (N, 1, H, W)"""
+    """Brightness by ITU-R 601, as every image library turns colour to grey.  # (N, 3, H, W) → (N, 1, H, W)"""
     return (images * _channels((0.299, 0.587, 0.114), images.device)).sum(dim=1, keepdim=True)
 
 
@@ -222,12 +222,12 @@ def _decode(picture: Image.Image, name: str, size: int | None) -> NDArray[np.uin
     if width * height > MAX_PIXELS:
         raise _too_large(name)
     if picture.format not in _FORMATS:
-        raise BadImage(f"{name}: pictures in {picture.format} format are not read; convert it to PNG or JPEG")
+        raise BadImage(f"{name}: images in {picture.format} format are not read; convert it to PNG or JPEG")
     if size is not None:
         picture.draft(None, (2 * size, 2 * size))  # a JPEG far larger than needed is decoded at a half, quarter or eighth
     colour = _upright(_rgb(picture, name), _orientation(picture))
     if size is not None:
-        # The centre square is cut while resizing, so that a very long picture never becomes a very large one.
+        # The centre square is cut while resizing, so that a very long image never becomes a very large one.
         side = min(colour.size)
         left, top = (colour.width - side) / 2, (colour.height - side) / 2
         box = (left, top, left + side, top + side)
@@ -238,7 +238,7 @@ def _decode(picture: Image.Image, name: str, size: int | None) -> NDArray[np.uin
 def _orientation(picture: Image.Image) -> int:
     try:
         return int(picture.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # a damaged note on how the camera was held is no reason to lose the picture
+    except Exception:  # a damaged note on how the camera was held is no reason to lose the image
         return 1
 
 
@@ -248,7 +248,7 @@ def _upright(picture: Image.Image, orientation: int) -> Image.Image:
 
 
 def _rgb(picture: Image.Image, name: str) -> Image.Image:
-    """The picture in 8-bit RGB: deep greys scaled, transparency on white."""
+    """The image in 8-bit RGB: deep greys scaled, transparency on white."""
     if picture.mode.startswith("I") or picture.mode == "F":
         return Image.fromarray(_eight_bits(np.asarray(picture), name)).convert("RGB")
     if picture.has_transparency_data:
@@ -283,7 +283,7 @@ _quiet_filters = warnings.catch_warnings()
 def _quiet_pillow() -> Iterator[None]:
     """Silence Pillow's warnings; what they warn of is handled here.
 
-    The filters are the whole process's and pictures are read by several threads: the first one in sets them, the last
+    The filters are the whole process's and images are read by several threads: the first one in sets them, the last
     one out restores them.
     """
     global _quiet_users, _quiet_filters

@@ -56,7 +56,7 @@ def match(
     offers the classes.
     """
     exact = {name: [position] for position, name in enumerate(offered)}
-    full, other, parts = _indexed(offered), _indexed_aliases(aliases), _indexed_parts(offered)
+    full, other, parts = _index_names(offered), _index_aliases(aliases), _index_parts(offered)
     found, missing = [], []
     for position, name in enumerate(wanted):
         nicknames = wanted_aliases[position] if wanted_aliases else ()
@@ -64,8 +64,8 @@ def match(
             (exact.get(name) if offered.count(name) == 1 else None)
             or full.get(key(name))
             or other.get(key(name))
-            or _merged(nicknames, full, other)
-            or _merged(split(name), parts, other)
+            or _positions(nicknames, full, other)
+            or _positions(split(name), parts, other)
         )
         if not indices:
             missing.append(name)
@@ -273,14 +273,14 @@ def resolve_groups(
 _Index = Mapping[str, list[int]]
 
 
-def _indexed(names: Iterable[str]) -> _Index:
+def _index_names(names: Iterable[str]) -> _Index:
     index: dict[str, list[int]] = defaultdict(list)
     for position, name in enumerate(names):
         index[key(name)].append(position)
     return index
 
 
-def _indexed_aliases(aliases: Aliases | None) -> _Index:
+def _index_aliases(aliases: Aliases | None) -> _Index:
     index: dict[str, list[int]] = defaultdict(list)
     for position, names in enumerate(aliases or ()):
         for name in {key(name) for name in names}:
@@ -288,11 +288,11 @@ def _indexed_aliases(aliases: Aliases | None) -> _Index:
     return index
 
 
-def _indexed_parts(names: Sequence[str]) -> _Index:
-    return _indexed_aliases([[name, *split(name)] for name in names])
+def _index_parts(names: Sequence[str]) -> _Index:
+    return _index_aliases([[name, *split(name)] for name in names])
 
 
-def _merged(names: Iterable[str], *indices: _Index) -> list[int]:
+def _positions(names: Iterable[str], *indices: _Index) -> list[int]:
     return sorted({position for name in names for index in indices for position in index.get(key(name), ())})
 
 

@@ -153,7 +153,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if not (folder / DIFFUSERS_WEIGHTS).is_file():
         for other in sorted(folder.iterdir()):
             if other.suffix in hub.PICKLES:
-                raise hub.pickled(other, DIFFUSERS_WEIGHTS)
+                raise hub.pickle_refusal(other, DIFFUSERS_WEIGHTS)
         raise BadWeights(f"{folder}: no {DIFFUSERS_WEIGHTS} in it; weights are read from that one file, and from no pickle")
     return Checkpoint(folder, config, folder / DIFFUSERS_WEIGHTS)
 

@@ -95,9 +95,9 @@ def _prepare(role: str, name: str, options: Mapping[str, Any]) -> tuple[Any, tup
     kind, _, rest = name.partition(":")
     rest = name if kind in ("http", "https") else rest  # an address keeps its scheme
     spec = options_class(factory)
-    given = _placed(inspect.signature(spec or factory), options)
+    given = _place_options(inspect.signature(spec or factory), options)
     try:
-        arguments = (rest,) if spec is None else (rest, _built(spec, given))
+        arguments = (rest,) if spec is None else (rest, _build_options(spec, given))
         keywords = given if spec is None else {}
         inspect.signature(factory).bind(*arguments, **keywords)
     except TypeError as error:
@@ -193,7 +193,7 @@ def options_class(factory: Any) -> type[Any] | None:
     return kind if isinstance(kind, type) and is_dataclass(kind) else None
 
 
-def _built(spec: type[Any], given: Mapping[str, Any]) -> Any:
+def _build_options(spec: type[Any], given: Mapping[str, Any]) -> Any:
     """An options dataclass with its values checked against its types."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -276,7 +276,7 @@ def _import(role: str, entry: EntryPoint) -> Any:
         raise BadPart(f"{role} {entry.name!r} {missing(error) or reason}") from error
 
 
-def _placed(signature: inspect.Signature, options: Mapping[str, Any]) -> dict[str, Any]:
+def _place_options(signature: inspect.Signature, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options where the factory takes them.
 
     A part around another, such as `classifier:`, takes the inner part's options under `options`; whatever it does not know

@@ -142,7 +142,7 @@ def loading(what: str | Path, *, repository: str = "", file: str = "", wanted: s
     except Exception as error:  # the libraries' errors have no common base
         if missing(error):
             raise
-        raise _failed(what, error, repository, file, wanted) from None
+        raise _failure(what, error, repository, file, wanted) from None
 
 
 @contextmanager
@@ -182,7 +182,7 @@ def quiet() -> Iterator[None]:
                 library.enable_progress_bar()
 
 
-def _failed(what: str | Path, error: Exception, repository: str, file: str, wanted: str) -> BadWeights:
+def _failure(what: str | Path, error: Exception, repository: str, file: str, wanted: str) -> BadWeights:
     text = one_line(error, 300)
     if isinstance(error, pickle.UnpicklingError) or re.search("weights[_ ]only|TorchScript", text, re.IGNORECASE):
         cause = "a TorchScript program" if "TorchScript" in text else "a pickle that can run code when loaded"

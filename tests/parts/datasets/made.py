@@ -1,4 +1,4 @@
-"""Small pictures for data sets: each of a colour of its own, so that the right one is told from the others."""
+"""Small images for data sets: each of a colour of its own, so that the right one is told from the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def shade(number: int, size: tuple[int, int] = (12, 10)) -> Image.Image:
-    """A plain picture whose red is its number."""
+    """A plain image whose red is its number."""
     return Image.new("RGB", size, (number, 100, 200))
 
 
@@ -35,7 +35,7 @@ def shard(path: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def number_of(image: Tensor) -> int:
-    """The number a picture was made with."""
+    """The number an image was made with."""
     return round(float(image[0].mean()) * 255)
 
 

@@ -50,7 +50,7 @@ def test_hidden_files_other_files_and_empty_folders_are_passed_over(tmp_path: Pa
     fill(
         tmp_path, ["cat/a.png", "dog/b.png", "cat/.hidden.png", ".git/c.png", "__MACOSX/d.png", "cat/.thumbs/e.png", "loose.png"]
     )
-    (tmp_path / "cat" / "notes.txt").write_text("no picture")
+    (tmp_path / "cat" / "notes.txt").write_text("no image")
     (tmp_path / "empty").mkdir()
     data = folder(str(tmp_path))
     assert list(data.classes) == ["cat", "dog"]

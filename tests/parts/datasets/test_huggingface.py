@@ -137,8 +137,8 @@ def test_columns_are_named_where_they_are_not_plain(tmp_path: Path) -> None:
     with pytest.raises(BadData, match="2 columns may be the label; give label: one of photo, label, coarse"):
         hf_dataset(str(tmp_path / "x"))
     assert list(hf_dataset(str(tmp_path / "x"), label="coarse").classes) == ["a", "b"]
-    with pytest.raises(BadData, match="no column 'picture' for image"):
-        hf_dataset(str(tmp_path / "x"), image="picture", label="coarse")
+    with pytest.raises(BadData, match="no column 'photograph' for image"):
+        hf_dataset(str(tmp_path / "x"), image="photograph", label="coarse")
 
 
 def test_rows_without_a_label_or_picture_are_named(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_rows_without_a_label_or_picture_are_named(tmp_path: Path) -> None:
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES)})
     datasets.Dataset.from_dict(broken, features=features).save_to_disk(tmp_path / "broken")
     data = hf_dataset(str(tmp_path / "broken"))
-    with pytest.raises(BadImage, match=r"broken\[00000000\]: not a picture"):
+    with pytest.raises(BadImage, match=r"broken\[00000000\]: not an image"):
         data.load(next(iter(data)), 8)
 
 

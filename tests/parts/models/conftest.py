@@ -1,4 +1,4 @@
-"""Pictures with shades, edges and noise, for comparing preprocessing where no photos are at hand."""
+"""Images with shades, edges and noise, for comparing preprocessing where no photos are at hand."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def scene(seed: int, width: int, height: int) -> Image.Image:
 
 
 def to_batch(picture: Image.Image) -> Tensor:
-    """A picture as the parts exchange it.  # → (1, 3, H, W)"""
+    """An image as the parts exchange it.  # → (1, 3, H, W)"""
     return torch.from_numpy(np.array(picture)).permute(2, 0, 1)[None].float() / 255
 
 
 def shake(module: nn.Module, seed: int = 0) -> nn.Module:
-    """Weights that make the outputs differ from picture to picture, as those of an untrained model hardly do."""
+    """Weights that make the outputs differ from image to image, as those of an untrained model hardly do."""
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in module.named_parameters():

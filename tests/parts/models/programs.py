@@ -29,7 +29,7 @@ class Network(nn.Module):
 
 
 def exported(file: Path, *, rows: int | None = None, **options: Any) -> Path:
-    """Saved by torch.export; with `rows`, for that many pictures only."""
+    """Saved by torch.export; with `rows`, for that many images only."""
     shapes = None if rows else {"inputs": {0: torch.export.Dim.DYNAMIC}}
     program = torch.export.export(Network(**options).eval(), (torch.rand(rows or 2, 3, 16, 16),), dynamic_shapes=shapes)
     torch.export.save(program, file)

@@ -31,7 +31,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return scripted(tmp_path_factory.mktemp("script") / "model.pt")
 
 
-def expected(images: Tensor) -> Tensor:
+def by_network(images: Tensor) -> Tensor:
     with torch.no_grad():
         return Network().eval()(images)
 
@@ -40,7 +40,7 @@ def test_programs_say_what_the_network_says(export: Path, script: Path, tmp_path
     images = pictures(5, 16)
     fixed = exported(tmp_path / "fixed.pt2", rows=3)
     for model in (pt2_model(str(export), **PLAIN), pt2_model(str(fixed), **PLAIN), torchscript_model(str(script), **PLAIN)):
-        assert torch.allclose(model.logits(images), expected(images), atol=1e-5)
+        assert torch.allclose(model.logits(images), by_network(images), atol=1e-5)
         assert model.differentiable
         check_model(model, size=16)
 
@@ -68,7 +68,7 @@ def test_probabilities_and_a_background_class_are_seen_to(tmp_path: Path) -> Non
     file = exported(tmp_path / "m.pt2", softmax=True, background=True)
     images = pictures(4, 16)
     model = pt2_model(str(file), **PLAIN, skip=1)
-    assert torch.allclose(model.logits(images).softmax(dim=1), expected(images).softmax(dim=1), atol=1e-5)
+    assert torch.allclose(model.logits(images).softmax(dim=1), by_network(images).softmax(dim=1), atol=1e-5)
 
 
 def test_two_frozen_programs_are_not_taken_for_one(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_two_frozen_programs_are_not_taken_for_one(tmp_path: Path) -> None:
 
 
 class Trap:
-    """What a pickle that runs something looks like."""
+    """A pickle that runs something."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -92,7 +92,7 @@ class Trap:
         return open, (str(self.mark), "w")
 
 
-def changed(source: Path, target: Path, edit: Callable[[str, bytes], bytes | None], **more: bytes) -> Path:
+def copy_with(source: Path, target: Path, edit: Callable[[str, bytes], bytes | None], **more: bytes) -> Path:
     """An archive with some entries rewritten and others added."""
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
         top = old.namelist()[0].partition("/")[0]
@@ -113,7 +113,7 @@ def with_graph(source: Path, target: Path, edit: Callable[[Any], None]) -> Path:
         edit(graph)
         return json.dumps(graph).encode()
 
-    return changed(source, target, rewrite)
+    return copy_with(source, target, rewrite)
 
 
 def test_a_call_of_anything_but_an_operator_is_refused(export: Path, tmp_path: Path) -> None:
@@ -166,17 +166,17 @@ def test_pickles_inside_an_export_are_refused_and_not_run(export: Path, tmp_path
         return buffer.getvalue() if "sample_inputs" in name else content
 
     with pytest.raises(BadWeights, match=r"bad\.pt2: (refused|cannot be loaded)"):
-        pt2_model(str(changed(export, tmp_path / "bad.pt2", edit)), **PLAIN)
+        pt2_model(str(copy_with(export, tmp_path / "bad.pt2", edit)), **PLAIN)
     trap = {"data/constants/opaque_obj_0": pickle.dumps(Trap(mark))}
     with pytest.raises(BadWeights, match="refused, it holds a pickled object"):
-        pt2_model(str(changed(export, tmp_path / "bad.pt2", lambda name, content: content, **trap)), **PLAIN)
+        pt2_model(str(copy_with(export, tmp_path / "bad.pt2", lambda name, content: content, **trap)), **PLAIN)
     assert not mark.exists()
 
 
 def test_machine_code_is_refused(export: Path, tmp_path: Path) -> None:
     code = {"data/aotinductor/model/run.so": b"\x7fELF"}
     with pytest.raises(BadWeights, match="refused, it holds machine code"):
-        pt2_model(str(changed(export, tmp_path / "bad.pt2", lambda name, content: content, **code)), **PLAIN)
+        pt2_model(str(copy_with(export, tmp_path / "bad.pt2", lambda name, content: content, **code)), **PLAIN)
 
 
 def test_a_script_that_writes_files_is_refused(script: Path, tmp_path: Path) -> None:
@@ -184,4 +184,4 @@ def test_a_script_that_writes_files_is_refused(script: Path, tmp_path: Path) -> 
         return content + b"\n    torch.save(x, 'here')\n" if name.endswith(".py") else content
 
     with pytest.raises(BadWeights, match=r"refused, it holds the operator torch\.save, which touches files"):
-        torchscript_model(str(changed(script, tmp_path / "bad.pt", edit)), **PLAIN)
+        torchscript_model(str(copy_with(script, tmp_path / "bad.pt", edit)), **PLAIN)

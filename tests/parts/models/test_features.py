@@ -1,4 +1,4 @@
-"""Features of pictures from a TorchScript program, such as FID's Inception."""
+"""Features of images from a TorchScript program, such as FID's Inception."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from counterfoil.parts import registry
 
 
 class Corners(nn.Module):
-    """The first and the last pixel of each picture, as the program gets them."""
+    """The first and the last pixel of each image, as the program gets them."""
 
     def forward(self, pictures: Tensor) -> Tensor:
         return torch.stack([pictures[:, :, 0, 0], pictures[:, :, -1, -1]], dim=2)
@@ -33,5 +33,5 @@ def test_pictures_come_in_the_range_that_the_program_wants(program: Path, option
 
 
 def test_it_knows_no_words(program: Path) -> None:
-    with pytest.raises(BadPart, match="pictures only"):
+    with pytest.raises(BadPart, match="images only"):
         registry.create("encoder", f"torchscript:{program}", {}).embed_texts(["a dog"])

@@ -68,15 +68,15 @@ def test_a_crop_of_more_than_everything_is_refused() -> None:
 def test_without_its_crop_an_image_of_the_models_size_reaches_it_untouched() -> None:
     own = Preprocessing(size=(24, 24), resize=(32, 32), resizing="shorter")
     images = torch.rand(2, 3, 24, 24, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(own.cropped("none")(images), images)
-    assert not torch.equal(own.cropped("own")(images), images)
+    assert torch.equal(own.with_crop("none")(images), images)
+    assert not torch.equal(own.with_crop("own")(images), images)
 
 
 @pytest.mark.parametrize(
     ("made", "height", "width", "share"),
     [
         (Preprocessing(size=(224, 224), resize=(256, 256)), 224, 224, 0.875**2),
-        (Preprocessing(size=(224, 224), resize=(256, 256)).cropped("none"), 224, 224, 1.0),
+        (Preprocessing(size=(224, 224), resize=(256, 256)).with_crop("none"), 224, 224, 1.0),
         (Preprocessing(size=(224, 224)), 224, 448, 0.5),
         (Preprocessing(size=(224, 224), resizing="longer"), 224, 448, 1.0),
         (Preprocessing(size=(224, 224), resizing="squash"), 224, 448, 1.0),

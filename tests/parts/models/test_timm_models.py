@@ -32,7 +32,7 @@ def saved(folder: Path, name: str = "test_vit", *, config: dict[str, Any] | None
 
 
 def assert_agrees(model: ModuleModel, pictures: list[Image.Image]) -> None:
-    """Top-1 is that of timm's own transform; logits lie within 5 % of their spread over pictures."""
+    """Top-1 is that of timm's own transform; logits lie within 5 % of their spread over images."""
     settings = resolve_model_data_config(model.module)
     transform = create_transform(**settings)
     with torch.no_grad():
@@ -43,7 +43,7 @@ def assert_agrees(model: ModuleModel, pictures: list[Image.Image]) -> None:
     assert levels <= 1.7  # timm rounds to 8 bits twice while resizing
     assert (ours - own).abs().max() <= 0.05 * own.std(dim=0).max()
     assert torch.equal(ours.argmax(dim=1), own.argmax(dim=1))
-    typical = own.mean(dim=0)  # without what random weights say of every picture, predictions differ and mean more
+    typical = own.mean(dim=0)  # without what random weights say of every image, predictions differ and mean more
     assert torch.equal((ours - typical).argmax(dim=1), (own - typical).argmax(dim=1))
     assert len((own - typical).argmax(dim=1).unique()) > 1
 

@@ -28,12 +28,12 @@ def pictures(count: int = 6, size: int = 48) -> list[Image.Image]:
 
 
 def to_batch(images: Sequence[Image.Image]) -> Tensor:
-    """Pictures as the parts exchange them.  # → (N, 3, H, W)"""
+    """Images as the parts exchange them.  # → (N, 3, H, W)"""
     return torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255 for image in images])
 
 
 def sharpen(model: torch.nn.Module) -> None:
-    """Weights that make embeddings differ from picture to picture and from text to text."""
+    """Weights that make embeddings differ from image to image and from text to text."""
     random = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,1 +1,1 @@
-"""Labelled pictures: folders, tables, shards, arrays and published sets, and subsets of any of them."""
+"""Labelled images: folders, tables, shards, arrays and published sets, and subsets of any of them."""

@@ -77,7 +77,7 @@ def folder(path: str, options: FolderOptions) -> ImageSet:
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """Where the paths begin, what the numbers mean, and how the columns are headed."""
+    """The folder that paths count from, the names of numbers, and the headings of the columns."""
 
     root: str | None = None
     classes: str | Sequence[str] | None = None

@@ -33,7 +33,7 @@ class TableReader:
         """The image, square with side `size` if given; raises BadImage if it can't be used.  # → (3, H, W)"""
         with self._lock:
             cell = self._table[int(sample.image_id)][self._column]
-        return images.read(_encoded(cell, self._roots, sample.source), size, name=sample.source)
+        return images.read(_image_in(cell, self._roots, sample.source), size, name=sample.source)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
@@ -44,7 +44,7 @@ class TableReader:
 
 @dataclass(frozen=True)
 class HfDataOptions:
-    """Which rows and columns of a data set to take, and what the numbers mean."""
+    """The rows and columns to take, and the names of numbers."""
 
     split: str | None = None
     config: str | None = None
@@ -76,7 +76,7 @@ def hf_dataset(name: str, options: HfDataOptions) -> ImageSet:
     if not name:
         raise BadData("hfdata: name a folder or a data set of the hub, as in hfdata:cifar10")
     with _loading(name, library):
-        found = _opened(library, name, options)
+        found = _open(library, name, options)
     columns = _columns(found, options.image, options.label, library, what)
     caption, count = options.caption, options.count
     if caption is not None and caption not in (found.features or {}):
@@ -86,12 +86,12 @@ def hf_dataset(name: str, options: HfDataOptions) -> ImageSet:
     with _loading(name, library):
         if options.streaming:
             key = [name, options.config, options.split, options.revision, count]
-            found = _fetched(library, found, count or 1, _roots(library, name), key=key)
+            found = _fetch(library, found, count or 1, _roots(library, name), key=key)
         elif count:
             found = found.select(range(min(count, len(found))))
         written = _column(found, columns[1])
         captions = [_first_text(cell) for cell in _column(found, caption)] if caption else []
-    numbers, names, aliases = _labelled(written, found.features[columns[1]], options.classes, what)
+    numbers, names, aliases = _label_rows(written, found.features[columns[1]], options.classes, what)
     listed = index([f"{row:08d}" for row in range(len(written))], numbers, what=what, caption=captions)
     mark = {"fingerprint": str(found._fingerprint)} if getattr(found, "_fingerprint", None) else {}
     about = {**origin, **mark, "rows": str(len(written))}
@@ -99,7 +99,7 @@ def hf_dataset(name: str, options: HfDataOptions) -> ImageSet:
     return ImageSet(listed, names, reader, about=lambda: about, aliases=aliases, source=f"{what}[{{id}}]")
 
 
-def _opened(library: Any, name: str, options: HfDataOptions) -> Any:
+def _open(library: Any, name: str, options: HfDataOptions) -> Any:
     folder = local_folder(name)
     if folder and any((folder / file).is_file() for file in ("state.json", "dataset_dict.json")):
         found = library.load_from_disk(str(folder))
@@ -115,7 +115,7 @@ def _opened(library: Any, name: str, options: HfDataOptions) -> Any:
     return found.to_iterable_dataset() if options.streaming and isinstance(found, library.Dataset) else found
 
 
-def _fetched(library: Any, stream: Any, count: int, roots: Sequence[Path], *, key: Sequence[object]) -> Any:
+def _fetch(library: Any, stream: Any, count: int, roots: Sequence[Path], *, key: Sequence[object]) -> Any:
     """The first rows of a stream as a stored table, fetched once: every process, and every later run, reads the same file."""
     from datasets.arrow_writer import ArrowWriter
 
@@ -143,13 +143,13 @@ def _embedded(cell: Any, roots: Sequence[Path]) -> Any:
     if not isinstance(cell, dict) or set(cell) != {"bytes", "path"}:
         return cell
     try:
-        found = _encoded(cell, roots, "a row of the stream")
+        found = _image_in(cell, roots, "a row of the stream")
         return {"bytes": found if isinstance(found, bytes) else read_bytes(found), "path": None}
     except (BadImage, OSError):  # named when it is loaded
         return cell
 
 
-def _encoded(cell: Any, roots: Sequence[Path], name: str) -> bytes | Path:
+def _image_in(cell: Any, roots: Sequence[Path], name: str) -> bytes | Path:
     """The image in a cell that was left undecoded: its bytes, or the file they are in."""
     if isinstance(cell, dict) and cell.get("bytes"):
         return bytes(cell["bytes"])
@@ -161,7 +161,7 @@ def _encoded(cell: Any, roots: Sequence[Path], name: str) -> bytes | Path:
     return path
 
 
-def _labelled(
+def _label_rows(
     written: Sequence[Any], feature: Any, classes: str | Sequence[str] | None, what: str
 ) -> tuple[list[int], Sequence[str], labels.Aliases | None]:
     """The label of each row, the class names, and their aliases."""

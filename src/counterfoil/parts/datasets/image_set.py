@@ -168,7 +168,7 @@ def index(ids: Sequence[str], numbers: Any, *, what: str, **columns: Sequence[st
 
 
 def shares(held: Counter[int], limit: int) -> dict[int, int]:
-    """How many images of each label to take so that `limit` are taken as evenly as can be."""
+    """Share `limit` images among the labels as evenly as can be."""
     taken: dict[int, int] = {}
     left = limit
     # From the smallest class on: whatever a small class cannot give is shared by those that follow.

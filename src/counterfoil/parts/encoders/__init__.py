@@ -1,1 +1,1 @@
-"""Models that embed pictures and words into one space: oracles and zero-shot classifiers are made of them."""
+"""Models that embed images and words into one space: oracles and zero-shot classifiers are made of them."""

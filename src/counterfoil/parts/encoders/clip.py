@@ -79,7 +79,7 @@ class TransformersEncoder(ContrastiveEncoder):
 
     def embed_images(self, images: Tensor) -> Tensor:
         """Embeddings of images.  # (N, 3, H, W) → (N, D)"""
-        return _pooled(self.model.get_image_features(pixel_values=self.preprocessing(images)))
+        return _pool(self.model.get_image_features(pixel_values=self.preprocessing(images)))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Embeddings of texts.  # → (len(texts), D)"""
@@ -88,14 +88,14 @@ class TransformersEncoder(ContrastiveEncoder):
         longest = int(self.model.config.text_config.max_position_embeddings)
         tokens = self.tokenizer(list(texts), padding=padding, truncation=True, max_length=longest, return_tensors="pt")
         accepted = {key: tokens[key].to(self.model.device) for key in ("input_ids", "attention_mask") if key in tokens}
-        return _pooled(self.model.get_text_features(**accepted))
+        return _pool(self.model.get_text_features(**accepted))
 
     def provenance(self) -> dict[str, str]:
         """Library, source and weights."""
         return account_of(self.model, self.name)
 
 
-def _pooled(output: Any) -> Tensor:
+def _pool(output: Any) -> Tensor:
     """The embedding in what `get_…_features` gives: a tensor, or since version 5 an output with one in it."""
     embedding: Tensor = output if isinstance(output, Tensor) else output.pooler_output
     return embedding

@@ -40,7 +40,7 @@ def load(name: str, options: OpenClipEncoderOptions) -> OpenClipEncoder:
         hub.hub_file(repository, ("open_clip_config.json",))
         file = hub.hub_file(repository, ("open_clip_model.safetensors", "open_clip_pytorch_model.bin"))
     else:
-        source, file, settings = _published(name)
+        source, file, settings = _find_published(name)
     if options.sha256 is not None:
         weights.check_hash(file, options.sha256)
     with weights.loading(file):
@@ -70,7 +70,7 @@ class OpenClipEncoder(ContrastiveEncoder):
         return {"library": library, "source": self.name, "weights": weights.fingerprint(self.model)}
 
 
-def _published(name: str) -> tuple[str, Path, dict[str, Any]]:
+def _find_published(name: str) -> tuple[str, Path, dict[str, Any]]:
     """Architecture, weight file and settings of `ARCHITECTURE/WEIGHTS`."""
     import open_clip
 
@@ -98,7 +98,7 @@ def _published(name: str) -> tuple[str, Path, dict[str, Any]]:
 
 
 def _preprocessing(settings: dict[str, Any]) -> Preprocessing:
-    """What open_clip's evaluation transform does."""
+    """The preprocessing of open_clip's evaluation transform."""
     size = settings["size"]
     fill = settings.get("fill_color", 0) / 255
     return Preprocessing(

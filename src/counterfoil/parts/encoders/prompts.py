@@ -1,4 +1,4 @@
-"""Compares pictures with the classes' names in words, by a model that embeds both."""
+"""Compares images with the classes' names in words, by a model that embeds both."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def embed_prompts(encoder: Encoder, classes: Sequence[str], templates: Sequence[
 
 
 def compare(encoder: Encoder, images: Tensor, texts: Tensor) -> Tensor:
-    """Logits of pictures against embedded prompts, differentiable.  # (N, 3, H, W), (K, D) → (N, K)"""
+    """Logits of images against embedded prompts, differentiable.  # (N, 3, H, W), (K, D) → (N, K)"""
     embedded = functional.normalize(encoder.embed_images(images).float(), dim=-1)  # (N, D)
     return encoder.logits(embedded @ texts.T)
 

@@ -1,4 +1,4 @@
-"""Picture features from a TorchScript program, such as the Inception network that FID is defined by."""
+"""Image features from a TorchScript program, such as the Inception network that FID is defined by."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FeatureOptions:
 def load(path: str, options: FeatureOptions) -> ScriptFeatures:
     """Features of a TorchScript program: torchscript:inception.pt.
 
-    It gets pictures of side `size`, values from `shift` to `shift` + `scale`; some exports of FID's Inception want 0 to 255,
+    It gets images of side `size`, values from `shift` to `shift` + `scale`; some exports of FID's Inception want 0 to 255,
     others −1 to 0.9921875, that is scale 1.9921875, shift −1.
 
     Such a file is a program; load only what you trust, and pin it with `sha256`.
@@ -38,7 +38,7 @@ def load(path: str, options: FeatureOptions) -> ScriptFeatures:
 
 
 class ScriptFeatures:
-    """A program that turns pictures into rows of features. It knows no words."""
+    """A program that turns images into rows of features. It knows no words."""
 
     pairwise = False
 
@@ -56,13 +56,13 @@ class ScriptFeatures:
         return self.preprocessing.side
 
     def embed_images(self, pictures: Tensor) -> Tensor:
-        """Features of pictures.  # (N, 3, H, W) → (N, D)"""
+        """Features of images.  # (N, 3, H, W) → (N, D)"""
         resized = images.resize(pictures, (self.options.size, self.options.size), interpolation="bilinear")
         return self._runner(resized * self.options.scale + self.options.shift).flatten(1)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """Refused."""
-        raise BadPart(f"torchscript:{self.name}: gives features of pictures only; choose clip: or openclip: to compare words")
+        raise BadPart(f"torchscript:{self.name}: gives features of images only; choose clip: or openclip: to compare words")
 
     def logits(self, similarity: Tensor) -> Tensor:
         """Similarities as they are.  # (N, K)"""
@@ -78,5 +78,5 @@ class ScriptFeatures:
         return self.preprocessing.describe()
 
     def provenance(self) -> dict[str, str]:
-        """What the program says of itself."""
+        """Library, file and weights of the program."""
         return self._runner.provenance()

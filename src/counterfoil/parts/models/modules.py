@@ -74,7 +74,7 @@ class ModuleModel:
         return self.preprocessing.describe()
 
     def provenance(self) -> dict[str, str]:
-        """Where the weights came from, and a hash of what they are now."""
+        """The source of the weights, and their hash as they are now."""
         return {**self._origin, "weights": weights.fingerprint(self.module)}
 
 
@@ -128,7 +128,7 @@ class ZeroShotModel:
         return self
 
     def describe(self) -> list[Trait]:
-        """What the encoder gets, and the prompts."""
+        """The encoder's preprocessing, and the prompts."""
         return [*describe(self.encoder), Trait("prompts", " | ".join(self.templates))]
 
     def provenance(self) -> dict[str, str]:

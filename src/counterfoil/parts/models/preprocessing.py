@@ -39,13 +39,13 @@ class Preprocessing:
     """
 
     size: tuple[int, int] | None = None  # (height, width) the model sees; None for whatever comes
-    resize: tuple[int, int] | None = None  # what pictures are resized towards before the crop; default `size`
+    resize: tuple[int, int] | None = None  # what images are resized towards before the crop; default `size`
     resizing: Resizing = "shorter"  # which side is brought to `resize`; the rest is cropped or, for `longer`, filled
     interpolation: str = "bilinear"
     antialias: bool = True
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    fill: tuple[float, ...] = (0.0, 0.0, 0.0)  # colour beside pictures that are smaller than `size`
+    fill: tuple[float, ...] = (0.0, 0.0, 0.0)  # colour beside images that are smaller than `size`
     grey: bool = False  # the model takes one channel
     rounding: Callable[[float], int] = round  # where the crop goes if the middle falls between two pixels
     bgr: bool = False  # the model takes blue first; `mean` and `std` are then in that order too
@@ -62,10 +62,10 @@ class Preprocessing:
 
     @property
     def side(self) -> int | None:
-        """Side of the pictures the model sees if they are square; None for any size, or another shape."""
+        """Side of the images the model sees if they are square; None for any size, or another shape."""
         return self.size[0] if self.size is not None and self.size[0] == self.size[1] else None
 
-    def cropped(self, crop: Crop) -> Preprocessing:
+    def with_crop(self, crop: Crop) -> Preprocessing:
         """The same, or with `none` the whole image at the size the model sees: one of that size reaches it untouched."""
         if crop == "own" or self.size is None:
             return self
@@ -75,7 +75,7 @@ class Preprocessing:
         """The share of an image of this size that is left after the crop."""
         if self.size is None:
             return 1.0
-        resized = self._resized(height, width, self.resize or self.size)
+        resized = self._size_before_crop(height, width, self.resize or self.size)
         return math.prod(min(1.0, seen / side) for seen, side in zip(self.size, resized, strict=True))
 
     def describe(self) -> list[Trait]:
@@ -98,7 +98,7 @@ class Preprocessing:
         return [seen, Trait("normalisation", values, decided, caution)]
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Pictures as the model takes them.  # (N, 3, H, W) → (N, 3 or 1, height, width)"""
+        """Images as the model takes them.  # (N, 3, H, W) → (N, 3 or 1, height, width)"""
         if self.grey:
             images = pictures.to_grey(images)
         if self.size is not None:
@@ -112,10 +112,10 @@ class Preprocessing:
 
     def _resize(self, images: Tensor, target: tuple[int, int]) -> Tensor:
         height, width = images.shape[-2:]
-        size = self._resized(height, width, target)
+        size = self._size_before_crop(height, width, target)
         return pictures.resize(images, size, interpolation=self.interpolation, antialias=self.antialias)
 
-    def _resized(self, height: int, width: int, target: tuple[int, int]) -> tuple[int, int]:
+    def _size_before_crop(self, height: int, width: int, target: tuple[int, int]) -> tuple[int, int]:
         """The size of an image before the crop."""
         if self.resizing == "squash":
             return target
@@ -138,7 +138,7 @@ def share_seen(part: Any, height: int, width: int) -> float:
 
 @dataclass(frozen=True)
 class PublishedOptions:
-    """Which weights are loaded into a library's model, the names of its outputs, and whether its crop is taken."""
+    """The weights of a library's model, the names of its outputs, and whether its crop is taken."""
 
     pretrained: bool = True
     weights: str | None = None
@@ -169,9 +169,9 @@ def square(
 
 
 def from_processor(processor: Any, *, what: str) -> Preprocessing:
-    """What an image processor does to a picture. Tried on one: a processor with steps not known here is refused."""
+    """The preprocessing of an image processor. Tried on one image: a processor with other steps is refused."""
     if getattr(processor, "max_num_patches", None):
-        raise BadPart(f"{what}: takes pictures as patches of changing number; choose a variant with a fixed size")
+        raise BadPart(f"{what}: takes images as patches of changing number; choose a variant with a fixed size")
     if type(processor).__name__.startswith("TimmWrapper"):
         raise BadPart(f"{what}: is a model of timm; load it as timm:NAME")
     size, resize, resizing = _processor_sizes(processor, what)
@@ -193,7 +193,7 @@ def from_processor(processor: Any, *, what: str) -> Preprocessing:
 
 
 def _processor_sizes(processor: Any, what: str) -> tuple[tuple[int, int] | None, tuple[int, int] | None, Resizing]:
-    """The size the model sees, the size pictures are resized towards before the crop, and how."""
+    """The size the model sees, the size images are resized towards before the crop, and how."""
     if not getattr(processor, "do_resize", False):
         return None, None, "shorter"
     size = {key: int(value) for key, value in dict(processor.size or {}).items() if value}
@@ -215,7 +215,7 @@ def _processor_sizes(processor: Any, what: str) -> tuple[tuple[int, int] | None,
 
 
 def _crop_share(processor: Any, size: Mapping[str, int]) -> float | None:
-    """The share of the resized picture that is kept, where a processor resizes to more than it is told to."""
+    """The share of the resized image that is kept, where a processor resizes to more than it is told to."""
     name = type(processor).__name__
     if name.startswith("Levit"):
         return 224 / 256 if "shortest_edge" in size else None
@@ -226,7 +226,7 @@ def _crop_share(processor: Any, size: Mapping[str, int]) -> float | None:
 
 
 def _processor_normalisation(processor: Any) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-    """Mean and standard deviation for pictures in [0, 1] that do all of rescaling and normalising at once."""
+    """Mean and standard deviation for images in [0, 1] that do all of rescaling and normalising at once."""
     factor = 255 * float(processor.rescale_factor) if getattr(processor, "do_rescale", True) else 255.0
     offset = 1.0 if getattr(processor, "rescale_offset", False) else 0.0
     normalises = bool(getattr(processor, "do_normalize", False))
@@ -254,12 +254,12 @@ def _filter(processor: Any, what: str) -> str:
 
 
 def _compare(processor: Any, preprocessing: Preprocessing, what: str) -> None:
-    """Raise BadPart unless processor and preprocessing make the same of a small picture, but for rounding."""
+    """Raise BadPart unless processor and preprocessing make the same of a small image, but for rounding."""
     image = _picture()
     try:
         theirs = processor(images=Image.fromarray(pictures.to_uint8(image)), return_tensors="pt")["pixel_values"]
     except Exception as error:
-        raise BadPart(f"{what}: its image processor fails on a picture: {one_line(error)}") from None
+        raise BadPart(f"{what}: its image processor fails on an image: {one_line(error)}") from None
     ours = preprocessing(image[None])
     theirs = torch.as_tensor(theirs).float()
     if theirs.shape != ours.shape:
@@ -277,7 +277,7 @@ def _compare(processor: Any, preprocessing: Preprocessing, what: str) -> None:
 
 
 def _picture() -> Tensor:
-    """A smooth picture that is wider than high, each colour unlike the others.  # → (3, 96, 120)"""
+    """A smooth image that is wider than high, each colour unlike the others.  # → (3, 96, 120)"""
     rows, columns = torch.meshgrid(torch.linspace(0, 1, 96), torch.linspace(0, 1, 120), indexing="ij")
     waves = (0.5 + 0.5 * torch.sin(9 * rows + 2 * columns), columns * (1 - rows), 0.3 + 0.4 * torch.cos(7 * columns))
     return (torch.stack(waves).clamp(0, 1) * 255).round() / 255
@@ -285,7 +285,7 @@ def _picture() -> Tensor:
 
 @dataclass(frozen=True)
 class InputOptions:
-    """What a user says of a program's input. Left out, a value comes from the program or is the usual one.
+    """The format of a program's input. Left out, a value comes from the program or is the usual one.
 
     The program gets (x · scale − mean) / std of pixels x in [0, 1]. With none of the three given, 8-bit inputs get levels
     from 0 to 255 and others are normalised by ImageNet's mean and standard deviation, as most exported classifiers expect.
@@ -310,14 +310,14 @@ class InputOptions:
 
 @dataclass(frozen=True)
 class InputFormat:
-    """Turns pictures into a program's input, differentiably unless it takes whole numbers."""
+    """Turns images into a program's input, differentiably unless it takes whole numbers."""
 
     preprocessing: Preprocessing
     layout: Layout = "NCHW"
     dtype: torch.dtype = torch.float32
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Pictures as the program takes them.  # (N, 3, H, W) → (N, C, h, w) or (N, h, w, C)"""
+        """Images as the program takes them.  # (N, 3, H, W) → (N, C, h, w) or (N, h, w, C)"""
         prepared = self.preprocessing(images)
         if not self.dtype.is_floating_point:
             prepared = prepared.round()
@@ -360,10 +360,10 @@ def _program_size(options: InputOptions, height: int | None, width: int | None, 
     given = options.size
     wanted = (given, given) if isinstance(given, int) else tuple(given) if given is not None else (height, width)
     if len(wanted) != 2 or not all(isinstance(side, int) and side > 0 for side in wanted):
-        raise BadPart(f"{what}: it does not say what size of picture it takes; give size, as in --set model.size=224")
+        raise BadPart(f"{what}: it does not say what size of image it takes; give size, as in --set model.size=224")
     for side, declared in zip(wanted, (height, width), strict=True):
         if declared is not None and side != declared:
-            raise BadPart(f"{what}: takes pictures of {height}×{width}, got size {given}; leave size out")
+            raise BadPart(f"{what}: takes images of {height}×{width}, got size {given}; leave size out")
     return int(wanted[0]), int(wanted[1])  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What an exported program may contain before it is loaded.
+"""Checks of exported programs before they are loaded.
 
 torch's own loaders trust their files. A torch.export archive can hold pickles, compiled machine code, the name of any
 function of torch to call, and expressions that are evaluated as Python; a TorchScript archive holds a program in a
@@ -41,11 +41,11 @@ def check_export(content: bytes, file: Path) -> None:
     for name in archive.namelist():
         inner = name.partition("/")[2]
         if inner.startswith(_COMPILED):
-            raise _refused(file, f"machine code ({inner})", "export the model itself with torch.export.save")
+            raise _refusal(file, f"machine code ({inner})", "export the model itself with torch.export.save")
         if Path(inner).name.startswith(_OBJECTS):
-            raise _refused(file, f"a pickled object ({inner})", "export a model without custom objects")
+            raise _refusal(file, f"a pickled object ({inner})", "export a model without custom objects")
         if inner.endswith(".json"):
-            _check_json(_parsed(archive.read(name), file), file)
+            _check_json(_parse(archive.read(name), file), file)
 
 
 def check_script(content: bytes, file: Path) -> None:
@@ -59,7 +59,7 @@ def check_script(content: bytes, file: Path) -> None:
     for name in names:
         used = re.search(r"torch\.(from_file|save)\(|ops\.aten\.(from_file|save)", archive.read(name).decode("utf-8", "replace"))
         if used:
-            raise _refused(file, f"the operator {used[0].rstrip('(')}, which touches files", "save the model without it")
+            raise _refusal(file, f"the operator {used[0].rstrip('(')}, which touches files", "save the model without it")
 
 
 def _archive(content: bytes, file: Path) -> zipfile.ZipFile:
@@ -68,11 +68,11 @@ def _archive(content: bytes, file: Path) -> zipfile.ZipFile:
     except zipfile.BadZipFile:
         raise BadWeights(f"{file}: not an exported program, it begins with {content[:12]!r}; export the model again") from None
     if len(set(archive.namelist())) < len(archive.namelist()):
-        raise _refused(file, "two entries of one name", "export the model again")  # two readers might read two things
+        raise _refusal(file, "two entries of one name", "export the model again")  # two readers might read two things
     return archive
 
 
-def _parsed(content: bytes, file: Path) -> Any:
+def _parse(content: bytes, file: Path) -> Any:
     try:
         return json.loads(content)
     except ValueError:
@@ -87,20 +87,20 @@ def _check_json(value: Any, file: Path) -> None:
         return
     if not isinstance(value, dict):
         if isinstance(value, str) and "__enum__" in value:
-            raise _refused(file, "an input that is no tensor", "export a model that takes pictures alone")
+            raise _refusal(file, "an input that is no tensor", "export a model that takes images alone")
         return
     for key, entry in value.items():
         if key == "target" and isinstance(entry, str) and (not _OPERATORS.fullmatch(entry) or _FILES.search(entry)):
-            raise _refused(file, f"a call of {entry}", "export a model of ordinary operators")
+            raise _refusal(file, f"a call of {entry}", "export a model of ordinary operators")
         if key == "expr_str" and not _harmless(str(entry)):
-            raise _refused(file, f"the expression {str(entry)[:80]!r}", "export the model again")
+            raise _refusal(file, f"the expression {str(entry)[:80]!r}", "export the model again")
         if key == "path_name" and str(entry).startswith(_OBJECTS):
-            raise _refused(file, f"a pickled object ({entry})", "export a model without custom objects")
+            raise _refusal(file, f"a pickled object ({entry})", "export a model without custom objects")
         _check_json(entry, file)
 
 
 def _harmless(expression: str) -> bool:
-    """Whether a shape expression is arithmetic on symbols and calls of plain names, none of them Python's own."""
+    """Tell whether a shape expression is arithmetic on symbols and calls of plain names, none of them Python's own."""
     try:
         nodes = list(ast.walk(ast.parse(expression, mode="eval")))
     except SyntaxError:
@@ -113,5 +113,5 @@ def _harmless(expression: str) -> bool:
     return True
 
 
-def _refused(file: Path, found: str, instead: str) -> BadWeights:
+def _refusal(file: Path, found: str, instead: str) -> BadWeights:
     return BadWeights(f"{file}: refused, it holds {found}; {instead}")

@@ -114,7 +114,7 @@ class ProgramModel:
         self.inputs = inputs
         self._options = options
         self._what = what
-        outputs = self._tried()
+        outputs = self._try_out()
         self._probabilities = options.scores == "probabilities"
         if options.scores == "auto":  # logits never come to lie in [0, 1] and add up to one
             self._probabilities = bool((outputs >= 0).all() and (outputs.sum(dim=1) - 1).abs().max() < 1e-3)
@@ -172,7 +172,7 @@ class ProgramModel:
         height, width = self.inputs.preprocessing.size or (32, 32)
         return torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(0))
 
-    def _tried(self) -> Tensor:
+    def _try_out(self) -> Tensor:
         """The outputs for two images."""
         with torch.no_grad():
             outputs = self._outputs(self._images()).float()

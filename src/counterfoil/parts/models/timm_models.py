@@ -48,7 +48,7 @@ def timm_model(name: str, options: TimmOptions) -> ModuleModel:
     return ModuleModel(
         module,
         names,
-        preprocessing=_preprocessing(module, f"timm:{name}").cropped(options.crop),
+        preprocessing=_preprocessing(module, f"timm:{name}").with_crop(options.crop),
         aliases=aliases,
         origin={"library": f"timm {timm.__version__}", "source": source},
     )
@@ -144,15 +144,15 @@ def _names(module: nn.Module, given: list[str] | None, what: str) -> tuple[list[
 
 
 def _preprocessing(module: nn.Module, what: str) -> Preprocessing:
-    """What timm's evaluation transform does for this model."""
+    """The preprocessing of timm's evaluation transform for this model."""
     from timm.data.config import resolve_model_data_config
 
     settings = resolve_model_data_config(module)
     configured, height, width = settings["input_size"]
     channels = _channels(module, configured)
     if channels not in (1, 3):
-        raise BadPart(f"{what}: takes {channels} channels; pictures have three, or one when turned grey")
-    mean, std = (_fitted(settings[name], channels) for name in ("mean", "std"))
+        raise BadPart(f"{what}: takes {channels} channels; images have three, or one when turned grey")
+    mean, std = (_fit_channels(settings[name], channels) for name in ("mean", "std"))
     resizing = _RESIZING[settings["crop_mode"]]
     oblong = resizing == "shorter" and height != width  # here timm leaves the filter at its default
     return Preprocessing(
@@ -177,5 +177,5 @@ def _channels(module: nn.Module, configured: int) -> int:
     return int(weight.shape[1]) if weight is not None and weight.ndim == 4 else configured
 
 
-def _fitted(values: Sequence[float], channels: int) -> tuple[float, ...]:
+def _fit_channels(values: Sequence[float], channels: int) -> tuple[float, ...]:
     return tuple(values) if len(values) == channels else (sum(values) / len(values),) * channels

@@ -31,13 +31,13 @@ def torchvision_model(name: str, options: PublishedOptions) -> ModuleModel:
 
     architecture, _, version = name.partition("/")
     builder, published = _find(architecture, version)
-    preprocessing = _preprocessing(published, f"torchvision:{name}").cropped(options.crop)
+    preprocessing = _preprocessing(published, f"torchvision:{name}").with_crop(options.crop)
     categories, aliases = labels.recognise(published.meta["categories"])
     given = None if options.classes is None else labels.read_names(options.classes)
     names, weights = given or categories, options.weights
     if weights is None and options.pretrained:
         labels.check_outputs(names, len(categories), f"torchvision:{name}")
-        module = _published(builder, published, options.sha256)
+        module = _load_published(builder, published, options.sha256)
     else:
         module = builder(num_classes=len(names), **_settings(architecture, published))
     if weights is not None:
@@ -71,7 +71,7 @@ def _find(architecture: str, version: str) -> tuple[Callable[..., nn.Module], An
 
 
 def _settings(architecture: str, published: Any) -> dict[str, Any]:
-    """What the library's builder sets for published weights beside the number of classes."""
+    """Further arguments that the library's builder sets for published weights."""
     if architecture in ("googlenet", "inception_v3"):
         return {"transform_input": True, "aux_logits": True, "init_weights": False}
     if architecture.startswith("vit_"):
@@ -82,7 +82,7 @@ def _settings(architecture: str, published: Any) -> dict[str, Any]:
 
 
 def _preprocessing(published: Any, what: str) -> Preprocessing:
-    """What the weights' own transform does."""
+    """The preprocessing of the weights' own transform."""
     settings = published.transforms()
     if not all(hasattr(settings, name) for name in ("crop_size", "resize_size", "mean", "std", "interpolation")):
         raise BadPart(f"{what}: its transform is {type(settings).__name__}, not that of an image classifier")
@@ -99,7 +99,7 @@ def _preprocessing(published: Any, what: str) -> Preprocessing:
     )
 
 
-def _published(builder: Callable[..., nn.Module], published: Any, sha256: str | None) -> nn.Module:
+def _load_published(builder: Callable[..., nn.Module], published: Any, sha256: str | None) -> nn.Module:
     """The model with published weights, from torch's cache or downloaded into it."""
     name = Path(urlparse(published.url).path).name
     file = Path(torch.hub.get_dir()) / "checkpoints" / name

@@ -58,7 +58,7 @@ def hf_model(name: str, options: HfModelOptions) -> ModuleModel | ZeroShotModel:
     return ModuleModel(
         module,
         names,
-        preprocessing=from_processor(processor, what=source.name).cropped(options.crop),
+        preprocessing=from_processor(processor, what=source.name).with_crop(options.crop),
         aliases=aliases,
         origin={"library": f"transformers {transformers.__version__}", "source": source.place},
     )

@@ -1,1 +1,1 @@
-"""Oracles: they say whether a picture still shows its class."""
+"""Oracles: they say whether an image still shows its class."""

@@ -22,7 +22,7 @@ _YES, _NO = {"1", "yes", "true", "keep", "kept"}, {"0", "no", "false", "reject",
 _COLUMNS = ("picture", "label", "answer")
 
 Answers = Mapping[tuple[str, str], bool]
-"""Whether a picture, by the hash of its pixels, shows a class, by its name as names are compared."""
+"""Yes or no for an image, by the hash of its pixels, and a class, by its name as names are compared."""
 
 
 def human_oracle(answers: str = "") -> HumanOracle:
@@ -50,7 +50,7 @@ class HumanOracle:
         return bound
 
     def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
-        """What people said; -1 where nobody has, with a score of 0.  # (N, 3, H, W), (N,) int64"""
+        """The answers of people; -1 where there is none, with a score of 0.  # (N, 3, H, W), (N,) int64"""
         if not self._classes:
             raise BadPart(UNBOUND)
         answers = [self._answer(image, label) for image, label in zip(images, labels.tolist(), strict=True)]
@@ -58,7 +58,7 @@ class HumanOracle:
         return Verdicts(keeps, (keeps == 1).float(), torch.where(keeps == 1, labels, -1))
 
     def describe(self) -> list[Trait]:
-        """How many answers there are."""
+        """The number of answers."""
         known = f"answers for {len(self._answers)} images and classes" if self._answers else "no answers yet"
         return [Trait("rule", f"people decide; {known}; abstains on all others", "the file" if self._file else "the default")]
 
