@@ -54,6 +54,10 @@ def test_the_papers_preset_names_all_but_model_and_data():
     search = parsed.search
     assert (search.budget, search.step, search.unit, search.norm, search.accept) == (50, 0.001, "absolute", "sign", "label")
     assert (parsed.size, parsed.engine.precision) == (224, "float32")
+    assert parsed.model.options == {"crop": "none"}  # of 224 px shown the model sees all
+    assert protocols.parse({**parsed.model_dump(mode="json"), "model": {"name": "timm:a", "crop": "own"}}).model.options == {
+        "crop": "own"
+    }
 
 
 def test_what_is_given_goes_before_the_preset():

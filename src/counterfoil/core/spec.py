@@ -40,8 +40,8 @@ class PartSpec(Strict):
         return self.name
 
 
-def _part(value: Any) -> Any:
-    """Accepts a bare name, a mapping whose keys beside `name` are the options, or what a run keeps: `name` and `options`."""
+def as_part(value: Any) -> Any:
+    """Accept a bare name, a mapping whose keys beside `name` are the options, or what a run keeps: `name` and `options`."""
     if isinstance(value, str):
         return {"name": value}
     if isinstance(value, Mapping) and set(value) != {"name", "options"}:
@@ -51,14 +51,14 @@ def _part(value: Any) -> Any:
 
 def _data(value: Any) -> Any:
     """Like a part, and a bare path is a folder of images; `photos/` and `./photos` are the folder `photos`."""
-    part = _part(value)
+    part = as_part(value)
     if not isinstance(part, Mapping) or not isinstance(part.get("name"), str):
         return part
     kind, _, place = part["name"].rpartition(":")
     return {**part, "name": f"folder:{Path(place) if place else ''}"} if kind in ("", "folder") else part
 
 
-Part = Annotated[PartSpec, BeforeValidator(_part)]
+Part = Annotated[PartSpec, BeforeValidator(as_part)]
 Data = Annotated[PartSpec, BeforeValidator(_data)]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterfoil.core.errors import BadData, BadImage, BadPart, BadSpec, RunFailed
+from counterfoil.core.errors import BadData, BadImage, BadPart, BadSpec, BadWeights, RunFailed
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
 from counterfoil.core.spec import SearchSpec
 from counterfoil.engine.climb import Assessment, Climb
@@ -23,7 +23,7 @@ from counterfoil.parts.datasets.image_set import TRIED
 from counterfoil.parts.fast.dtypes import check_precision
 from counterfoil.parts.generators.masked import load_mask, mask_generator
 from counterfoil.protocols.base import Outcome, stop_at
-from counterfoil.protocols.fmr.spec import FmrSpec
+from counterfoil.protocols.fmr.spec import FmrSpec, presets
 from counterfoil.protocols.workspace import Given, Source, Workspace, device_of
 from counterfoil.store import image_name
 
@@ -38,7 +38,13 @@ class ClimbingSpace(Workspace[FmrSpec]):
     def of(cls, spec: FmrSpec, given: Given | None = None) -> ClimbingSpace:
         """Build the parts, on a device that can do what is asked."""
         check_precision(spec.engine.precision, device_of(spec.device))
-        found = cls.open(spec, given)
+        try:
+            found = cls.open(spec, given)
+        except BadWeights as error:
+            preset = presets()[spec.preset]
+            if "needs" in preset and spec.generator.name == preset["values"]["generator"]["name"]:
+                raise BadWeights(f"{error}. The preset {spec.preset} {preset['needs'][0].lower()}{preset['needs'][1:]}") from None
+            raise
         check_guidance(spec.search, found.model, name=spec.model.name)
         found.parts["generator"] = with_class_numbers(found.generator, found.dataset, name=spec.generator.name)
         if spec.search.mask is not None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from counterfoil.core.spec import Data, EngineSpec, Part, RunSpec, SearchSpec, from_preset
+from counterfoil.core.spec import Data, EngineSpec, Part, RunSpec, SearchSpec, as_part, from_preset
 from counterfoil.core.tables import parse_yaml, read_text
 
 
@@ -40,6 +40,11 @@ class FmrSpec(RunSpec):
         if not isinstance(values, Mapping):
             return values
         values = from_preset(values, {name: each["values"] for name, each in presets().items()}, usual="default")
+        model = as_part(values.get("model"))
+        if isinstance(model, Mapping) and isinstance(model.get("name"), str):
+            preset = presets().get(str(values.get("preset")), {})
+            own = preset.get("models", {}).get(model["name"].partition(":")[0], {})
+            values["model"] = {**model, "options": {**own, **(model.get("options") or {})}}
         if not str(values.get("device", "")).startswith("cuda"):
             return values
         engine = values.get("engine") or {}
