@@ -258,7 +258,7 @@ def load_tokenizer(folder: Path) -> Any:
 def own_size(pipeline: Any) -> int | None:
     """The side of the images that a pipeline's denoiser was trained on."""
     network = getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
-    side = getattr(getattr(network, "config", None), "sample_size", None)
+    side = getattr(getattr(network, "config", None), "sample_size", None) or getattr(pipeline, "default_sample_size", None)
     return int(side) * int(pipeline.vae_scale_factor) if isinstance(side, int) else None
 
 

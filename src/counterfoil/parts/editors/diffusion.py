@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import pretrained, weights
+from counterfoil.parts.editors.requests import plain_tokens
 from counterfoil.parts.fast import coders, dtypes
 from counterfoil.parts.fast.unets import BY_DEVICE, AcceleratedNetwork
 
@@ -151,11 +152,6 @@ class Diffusion(nn.Module):
         with contextlib.nullcontext() if self._fast is None else self._fast.originals():
             marks = {name: weights.fingerprint(part) for name, part in parts.items()}
         return {**marks, "precision": self.precision or BY_DEVICE}
-
-
-def plain_tokens(tokenizer: Any, text: str) -> list[int]:
-    """The tokens of a text without those for its start and end, however long it is."""
-    return [int(token) for token in tokenizer(text, add_special_tokens=False, truncation=False, verbose=False).input_ids]
 
 
 # Noise levels

@@ -1,54 +1,64 @@
-"""Image-to-image pipelines of diffusers as editors: InstructPix2Pix, which takes instructions, and those that repaint.
+"""Image-to-image pipelines of diffusers as editors: those that repaint, and those that follow instructions.
 
-There is nothing to invert: an inversion holds the image and its seed. A pipeline that takes instructions gets one made
-from the words that changed; any other gets the edited caption.
+A pipeline's arguments say which it is: `strength` is for repainting, `image_guidance_scale` is InstructPix2Pix's, and one that
+takes an image and a prompt alone is an instruction pipeline of today, such as FLUX Kontext, FLUX.2 klein or Qwen-Image-Edit.
+There is nothing to invert: an inversion holds the image and its seed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import torch
+from PIL import Image
 from torch import Tensor
 
-from counterfoil.core.errors import BadPart, BadSpec
-from counterfoil.parts import weights
+from counterfoil.core.errors import BadPart, BadSpec, one_line
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal, Trait
-from counterfoil.parts.editors.diffusion import Precision, plain_tokens
+from counterfoil.parts.editors.diffusion import Precision
 from counterfoil.parts.editors.inversion import check_range
-from counterfoil.parts.editors.requests import answer_rows, caption_fault, image_fault
-from counterfoil.parts.fast import dtypes
-from counterfoil.parts.fast.unets import BY_DEVICE, AcceleratedPipeline
+from counterfoil.parts.editors.requests import RowEditor
+from counterfoil.parts.fast.pipelines import PlacedPipeline
+from counterfoil.parts.images import to_uint8
 from counterfoil.parts.pretrained import DTYPES, INDEX, load_pipeline, open_pipeline, own_size, read_config
 
-STRENGTHS: Final = {"strength": (0.5, 0.6, 0.7, 0.8), "image_guidance_scale": (1.2, 1.5, 1.8)}
-"""Default sweep of pipelines that repaint, and of those that take instructions, by the name of their option."""
+SWEEPS: Final[Mapping[str, tuple[float, ...]]] = {
+    "image_guidance_scale": (1.2, 1.5, 1.8),
+    "strength": (0.5, 0.6, 0.7, 0.8),
+    "seed": (0, 1, 2),
+}
+"""The values that are tried by default, by what they turn; a pipeline sweeps over the first of these that it takes."""
+_FOREIGN: Final = ("mask_image", "control_image", "control_mask", "video", "num_frames")  # arguments of other kinds of pipelines
 _WANTED: Final = "an image-to-image pipeline"
-_MAX_TOKENS: Final = 512  # of pipelines that do not say how many they read
+_DISTILLED_STEPS: Final = 4
 
 
 @dataclass(frozen=True)
 class InstructOptions:
-    """The candidates of an edit, and how the pipeline is called."""
+    """The candidates of an edit, and how the pipeline is called; None leaves what the pipeline has by itself."""
 
     sweep: float | tuple[float, ...] | None = None
-    steps: int = 50
-    guidance: float = 7.5
+    sweep_by: Literal["seed", "guidance"] | None = None
+    steps: int | None = None
+    guidance: float | None = None
     instruction: str | None = None
     size: int | None = None
     precision: Precision | None = None
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        check_range("steps", self.steps, 1, 1000)
-        check_range("guidance", self.guidance, 0, 100)
+        if self.steps is not None:
+            check_range("steps", self.steps, 1, 1000)
+        if self.guidance is not None:
+            check_range("guidance", self.guidance, 0, 100)
         for value in self.values or ():
             check_range("sweep", value, 0, 100)
+        if self.sweep_by == "guidance" and not self.values:
+            raise BadSpec("sweep_by guidance needs the guidances to try, as in sweep=[2.5, 4]")
         try:
             (self.instruction or "").format(caption="", edited="", removed="", added="")
         except (KeyError, IndexError, ValueError):
@@ -60,109 +70,156 @@ class InstructOptions:
         """The values of the sweep; None for the default of the pipeline's kind."""
         return tuple(self.sweep) if isinstance(self.sweep, Sequence) else None if self.sweep is None else (self.sweep,)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The options that go to every call, by the pipeline's names."""
-        return {"num_inference_steps": self.steps, "guidance_scale": self.guidance}
-
 
 def instruct(name: str, options: InstructOptions) -> PipelineEditor:
-    """An image-to-image pipeline of diffusers: instruct:timbrooks/instruct-pix2pix, or a folder.
+    """A pipeline of diffusers that edits an image: instruct:black-forest-labs/FLUX.2-klein-4B, or a folder.
 
-    `sweep` are strengths of repainting, or image guidances of a pipeline that takes instructions. `instruction` is a text
-    with {removed}, {added}, {caption} and {edited}; by default "change … to …", "add …" or "remove …" for pipelines that take
-    instructions and {edited} for the others. `precision` is float32, bfloat16 or float16; by default float32 on a CPU, and on a
-    GPU bfloat16 for denoiser and decoder.
+    `sweep` are the values that are tried: strengths of a pipeline that repaints, image guidances of InstructPix2Pix, seeds of
+    other pipelines that follow instructions; `sweep_by` chooses seed or guidance instead. `instruction` is a text with
+    {removed}, {added}, {caption} and {edited}; by default "change … to …", "add …" or "remove …" where instructions are
+    followed and {edited} elsewhere. `steps`, `guidance` and `size` are the pipeline's own unless given. `precision` is float32,
+    bfloat16 or float16; by default float32 on a CPU, and on a GPU bfloat16 for denoiser and decoder.
     """
+    import diffusers
     from diffusers import AutoPipelineForImage2Image, DiffusionPipeline
 
     folder, _ = open_pipeline(f"instruct:{name}", name, wanted=_WANTED, revision=options.revision)
-    takes_instructions = "Pix2Pix" in str(read_config(folder / INDEX).get("_class_name"))
-    loader = DiffusionPipeline if takes_instructions else AutoPipelineForImage2Image
+    kind = getattr(diffusers, str(read_config(folder / INDEX).get("_class_name")), None)
+    edits = kind is not None and "image" in inspect.signature(kind.__call__).parameters
+    loader = DiffusionPipeline if edits else AutoPipelineForImage2Image
     dtype = DTYPES[options.precision or "float32"]
     return PipelineEditor(load_pipeline(loader, f"instruct:{name}", str(folder), wanted=_WANTED, dtype=dtype), options)
 
 
-class PipelineEditor:
-    """Edits with a pipeline. Each candidate's noise comes from the image's seed; images go through one at a time."""
+class PixelEditor(RowEditor):
+    """An editor that starts from the image itself: an inversion holds the image and its seed. One image at a time."""
 
-    def __init__(self, pipeline: Any, options: InstructOptions | None = None) -> None:
-        known = inspect.signature(pipeline.__call__).parameters
-        option = next((name for name in reversed(STRENGTHS) if name in known), None)
-        if option is None or "image" not in known:
-            raise BadPart(f"a {type(pipeline).__name__} does not edit images; choose an image-to-image pipeline of diffusers")
+    def __init__(self, pipeline: Any, *, size: int | None, precision: str | None) -> None:
+        super().__init__()
         self.pipeline = pipeline
-        self.options = options or InstructOptions()
-        self.strength_option = option
-        self.values = self.options.values or STRENGTHS[option]
-        self.instruction = self.options.instruction or ("" if option == "image_guidance_scale" else "{edited}")
-        self.sweep = tuple(f"{option}={value:g}" for value in self.values)
-        self.size: int | None = self.options.size or own_size(pipeline)
-        self._fast: AcceleratedPipeline | None = None
-        pipeline.set_progress_bar_config(disable=True)
-
-    def to(self, device: str | torch.device) -> PipelineEditor:
-        """The same editor on another device, in the precision that suits it unless another was asked for."""
-        if self._fast is not None:
-            self._fast.undo()
-            self._fast = None
-        dtype = dtypes.dtype_for(self.options.precision, torch.device(device))
-        if self.options.precision is None and dtype != torch.float32:
-            self._fast = AcceleratedPipeline(self.pipeline, dtype, device=torch.device(device))
-        self.pipeline.to(device)
-        return self
-
-    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refusal]:
-        """Images with their seeds; nothing has to be found."""
-        rows = list(zip(images, captions, [int(seed) for seed in seeds], strict=True))
-        return answer_rows(rows, self._image_fault, self._keep, batch=1)
-
-    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[EditResult | Refusal]:
-        """The images repainted, a candidate for every value of the sweep."""
-        return answer_rows(list(zip(inversions, edited, strict=True)), self._edit_fault, self._edit, batch=1)
+        self.placed = PlacedPipeline(pipeline, precision)
+        self.size = size or own_size(pipeline)
+        self._size_given = size is not None
+        # Of several text encoders the last reads the longest texts.
+        tokenizers = [getattr(pipeline, f"tokenizer{end}", None) for end in ("_3", "_2", "")]
+        self.tokenizer = next((each for each in tokenizers if each is not None), None)
+        own = getattr(self.placed.takes.get("max_sequence_length"), "default", None) or self.longest
+        self.longest = min(int(getattr(self.tokenizer, "model_max_length", own)), own)
 
     def describe(self) -> list[Trait]:
         """The size it works at."""
         if self.size is None:
             return [Trait("images", "any size", "the pipeline")]
-        decided = "the options" if self.options.size else "the weights"
+        decided = "the options" if self._size_given else "the weights"
         return [Trait("images", f"{self.size}×{self.size}; larger ones are shrunk to it", decided)]
 
-    def provenance(self) -> dict[str, Any]:
-        """Hashes of the weights and the settings."""
-        networks = {name: part for name, part in self.pipeline.components.items() if isinstance(part, torch.nn.Module)}
-        settings = {"pipeline": type(self.pipeline).__name__, **self.options.settings, "instruction": self.instruction}
-        with contextlib.nullcontext() if self._fast is None else self._fast.originals():
-            hashes = {name: weights.fingerprint(part) for name, part in networks.items()}
-        return {**hashes, "settings": settings, "precision": self.options.precision or BY_DEVICE}
-
-    def _keep(self, some: list[tuple[Tensor, str, int]]) -> list[Inversion | Refusal]:
+    def _invert(self, some: list[tuple[Tensor, str, int]]) -> list[Inversion | Refusal]:
         return [Inversion(caption, {"image": image.float().cpu(), "seed": torch.tensor(seed)}) for image, caption, seed in some]
+
+    def _inversion_fault(self, inversion: Inversion) -> str | None:
+        return None if set(inversion.tensors) == {"image", "seed"} else f"{sorted(inversion.tensors)}, not image and seed"
 
     @torch.no_grad()
     def _edit(self, some: list[tuple[Inversion, str]]) -> list[EditResult | Refusal]:
         ((inversion, edited),) = some
-        image, prompt = inversion.tensors["image"], self._prompt(inversion.caption, edited)
-        made = []
-        for value in self.values:
-            noise = torch.Generator("cpu").manual_seed(int(inversion.tensors["seed"]) % 2**63)
-            options = {**self.options.settings, self.strength_option: value}
-            answer = self.pipeline(prompt=prompt, image=image[None], generator=noise, output_type="pt", **options)
-            if any(getattr(answer, "nsfw_content_detected", None) or ()):
-                return [Refusal("the pipeline's safety filter withheld the edited image")]
-            made.append(torch.as_tensor(answer.images).float().cpu())
-        candidates = torch.cat(made)
-        if not bool(torch.isfinite(candidates).all()):
+        image, seed = inversion.tensors["image"], int(inversion.tensors["seed"])
+        found = self._candidates(image, inversion.caption, edited, seed)
+        if isinstance(found, Refusal):
+            return [found]
+        if not all(bool(torch.isfinite(each).all()) for each in found):
             return [Refusal("the diffusion gave values that are not numbers while redrawing")]
-        return [EditResult(candidates.clamp(0, 1), self._reconstruction(image))]
+        drawn = [_resized(each.float().cpu(), image.shape[-2:]) for each in (*found, self._reconstruct(image))]
+        return [EditResult(torch.stack(drawn[:-1]), drawn[-1])]
 
-    def _reconstruction(self, image: Tensor) -> Tensor:
-        """The image as the pipeline's autoencoder passes it on."""
+    def _candidates(self, image: Tensor, caption: str, edited: str, seed: int) -> list[Tensor] | Refusal:
+        """The edited images, one for each setting of the sweep."""
+        raise NotImplementedError
+
+    def encode(self, image: Tensor) -> Tensor:
+        """The autoencoder's latents of an image, as it gives them."""
         vae = self.pipeline.vae
-        found = vae.encode((image[None] * 2 - 1).to(device=vae.device, dtype=vae.dtype))
-        latents = found.latent_dist.mode() if hasattr(found, "latent_dist") else found.latents
-        decoded: Tensor = vae.decode(latents, return_dict=False)[0][0]
-        return (decoded / 2 + 0.5).clamp(0, 1).float().cpu()
+        pixels = (image[None] * 2 - 1).to(device=vae.device, dtype=vae.dtype)
+        is_video = any(each.dim() == 5 for each in vae.parameters())  # Qwen's autoencoder takes an image as a film of one
+        found = vae.encode(pixels[:, :, None] if is_video else pixels)
+        return found.latent_dist.mode() if hasattr(found, "latent_dist") else found.latents  # type: ignore[no-any-return]
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """The image of latents."""
+        decoded: Tensor = self.pipeline.vae.decode(latents.to(self.pipeline.vae.dtype), return_dict=False)[0][0]
+        return ((decoded[:, 0] if decoded.dim() == 4 else decoded) / 2 + 0.5).clamp(0, 1)
+
+    def _reconstruct(self, image: Tensor) -> Tensor:
+        """The image as the pipeline's autoencoder passes it on."""
+        return self.decode(self.encode(image))
+
+
+def _resized(image: Tensor, shape: Sequence[int]) -> Tensor:
+    """The image at the source's size, if the pipeline has chosen another."""
+    if image.shape[-2:] != torch.Size(shape):
+        image = torch.nn.functional.interpolate(image[None], tuple(shape), mode="bicubic", antialias=True)[0]
+    return image.clamp(0, 1)
+
+
+class PipelineEditor(PixelEditor):
+    """Edits with a pipeline."""
+
+    def __init__(self, pipeline: Any, options: InstructOptions | None = None) -> None:
+        self.options = options or InstructOptions()
+        super().__init__(pipeline, size=self.options.size, precision=self.options.precision)
+        takes, what = self.placed.takes, type(pipeline).__name__
+        if not {"image", "prompt"} <= set(takes) or set(_FOREIGN) & set(takes):
+            raise BadPart(f"a {what} does not edit images; choose an image-to-image pipeline of diffusers")
+        own = next(name for name in SWEEPS if name in takes or name == "seed")
+        self.of_today = own == "seed"
+        # Where guidance_scale has no value by itself, as with Qwen, classifier-free guidance goes by another name.
+        named = getattr(takes.get("guidance_scale"), "default", None) is None and "true_cfg_scale" in takes
+        self.guidance = "true_cfg_scale" if named else "guidance_scale"
+        self.swept = self.guidance if self.options.sweep_by == "guidance" else self.options.sweep_by or own
+        if self.swept not in takes and self.swept != "seed":
+            raise BadPart(f"a {what} has no {self.swept} to sweep over; leave sweep_by out")
+        self.values = self.options.values or SWEEPS[self.swept]
+        self.sweep = tuple(f"{self.swept}={value:g}" for value in self.values)
+        self.instruction = self.options.instruction or ("{edited}" if own == "strength" else "")
+
+    def to(self, device: str | torch.device) -> PipelineEditor:
+        """The same editor on another device, in the precision that suits it unless another was asked for."""
+        self.placed.place(device)
+        return self
+
+    def provenance(self) -> dict[str, Any]:
+        """Hashes of the weights and the settings."""
+        return {**self.placed.provenance(), "settings": {**self._settings(), "instruction": self.instruction}}
+
+    def _settings(self) -> dict[str, Any]:
+        """What goes to every call, by the pipeline's names."""
+        steps, guidance = self.options.steps, self.options.guidance
+        if getattr(self.pipeline.config, "is_distilled", False):  # to a few steps without guidance
+            steps, guidance = steps or _DISTILLED_STEPS, guidance or 1.0
+        wanted = {
+            "num_inference_steps": steps,
+            self.guidance: guidance,
+            "negative_prompt": " " if self.guidance == "true_cfg_scale" else None,
+        }
+        if self.of_today:
+            side = self.size
+            wanted |= {"height": side, "width": side, "max_area": side and side**2, "_auto_resize": False if side else None}
+        return {name: value for name, value in wanted.items() if value is not None and name in self.placed.takes}
+
+    def _candidates(self, image: Tensor, caption: str, edited: str, seed: int) -> list[Tensor] | Refusal:
+        settings, made = {"prompt": self._prompt(caption, edited), **self._settings()}, []
+        given = Image.fromarray(to_uint8(image)) if self.of_today else image[None]
+        for value in self.values:
+            shift = int(value) if self.swept == "seed" else 0
+            swept = {} if self.swept == "seed" else {self.swept: value}
+            noise = torch.Generator("cpu").manual_seed((seed + shift) % 2**63)
+            try:
+                answer = self.placed(image=given, generator=noise, **{**settings, **swept})
+            except ValueError as error:  # of a size that it does not take, for example
+                return Refusal(f"the pipeline: {one_line(error)}")
+            if any(getattr(answer, "nsfw_content_detected", None) or ()):
+                return Refusal("the pipeline's safety filter withheld the edited image")
+            made.append(torch.as_tensor(answer.images)[0])
+        return made
 
     def _prompt(self, caption: str, edited: str) -> str:
         removed, added = difference(caption, edited)
@@ -172,25 +229,8 @@ class PipelineEditor:
             return f"change {removed} to {added}"
         return f"add {added}" if added else f"remove {removed}" if removed else edited
 
-    def _image_fault(self, row: tuple[Tensor, str, int]) -> str | None:
-        image, caption, _ = row
-        side = self.size or (int(image.shape[-1]) if image.dim() == 3 else 0)
-        return image_fault(image, side) or self._caption_fault(caption, "the caption")
-
     def _edit_fault(self, row: tuple[Inversion, str]) -> str | None:
-        inversion, edited = row
-        if set(inversion.tensors) != {"image", "seed"}:
-            return f"the inversion holds {sorted(inversion.tensors)}, not image and seed; invert the image again"
-        return self._caption_fault(edited, "the edited caption") or self._caption_fault(
-            self._prompt(inversion.caption, edited), "the instruction"
-        )
-
-    def _caption_fault(self, text: str, what: str) -> str | None:
-        tokenizer = getattr(self.pipeline, "tokenizer", None)
-        if tokenizer is None:
-            return None if text.split() else f"{what} is empty"
-        longest = min(int(tokenizer.model_max_length), _MAX_TOKENS)
-        return caption_fault(text, lambda part: plain_tokens(tokenizer, part), longest=longest, what=what)
+        return super()._edit_fault(row) or self._text_fault(self._prompt(row[0].caption, row[1]), "the instruction")
 
 
 def difference(caption: str, edited: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -63,34 +63,14 @@ class Walk:
         return mean + deviation * self.noises[owner, step - self.first]
 
 
-class InversionMethod(Protocol):
-    """Inverts a batch of latents, and opens the walk back down from it."""
-
-    @property
-    def by_caption(self) -> bool:
-        """True if the caption stands where guidance has the empty text, so that guiding the source changes nothing."""
-        ...
-
-    def invert(self, setting: Setting, latents: Tensor, captions: Sequence[str], seeds: Sequence[int]) -> dict[str, Tensor]:
-        """Tensors with one row per image.  # latents: (N, C, h, w)"""
-        ...
-
-    def shapes(self, setting: Setting) -> dict[str, tuple[int, ...]]:
-        """The tensors of one image's inversion."""
-        ...
-
-    def walk(self, setting: Setting, found: Mapping[str, Tensor], captions: Sequence[str]) -> Walk:
-        """The walk down from a batch of inversions."""
-        ...
-
-
 @dataclass(frozen=True)
 class Ddim:
     """DDIM inversion alone, guided by the empty text."""
 
-    refinements: int = 0  # of every level
+    by_caption: ClassVar[bool] = False
+    """True if the caption stands where guidance has the empty text, so that guiding the source changes nothing."""
 
-    by_caption = False
+    refinements: int = 0  # of every level
 
     def __post_init__(self) -> None:
         check_range("refinements", self.refinements, 0, 100)
@@ -124,21 +104,19 @@ class Ddim:
         return {"latent": setting.latent}
 
     def walk(self, setting: Setting, found: Mapping[str, Tensor], captions: Sequence[str]) -> Walk:
-        """A DDIM walk, guided by the empty text."""
+        """A DDIM walk, guided by the empty text, by what was fitted for it, or by the caption that stands for it."""
         conditional = setting.diffusion.embed(captions)
-        return Walk(0, found["latent"], conditional, setting.empty(captions), setting.guidance)
+        if self.by_caption:
+            return Walk(0, found["latent"], conditional, conditional, None)
+        empty = found["unconditional"].float() if "unconditional" in found else setting.empty(captions)
+        return Walk(0, found["latent"], conditional, empty, setting.guidance)
 
 
 @dataclass(frozen=True)
 class NegativePrompt(Ddim):
     """DDIM inversion whose caption takes the place of the empty text, so that guidance does not move the source."""
 
-    by_caption = True
-
-    def walk(self, setting: Setting, found: Mapping[str, Tensor], captions: Sequence[str]) -> Walk:
-        """A DDIM walk with the caption on both sides."""
-        conditional = setting.diffusion.embed(captions)
-        return Walk(0, found["latent"], conditional, conditional, None)
+    by_caption: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -179,11 +157,6 @@ class NullText(Ddim):
         """The latents and an embedding per step."""
         width = int(setting.diffusion.unet.config.cross_attention_dim)
         return {**super().shapes(setting), "unconditional": (setting.schedule.steps, setting.diffusion.longest, width)}
-
-    def walk(self, setting: Setting, found: Mapping[str, Tensor], captions: Sequence[str]) -> Walk:
-        """A DDIM walk, guided by the fitted embeddings."""
-        conditional = setting.diffusion.embed(captions)
-        return Walk(0, found["latent"], conditional, found["unconditional"].float(), setting.guidance)
 
     def fit(self, setting: Setting, levels: list[Tensor], *, conditional: Tensor, empty: Tensor) -> Fitted:
         """Fit the embeddings of N images to the levels of their inversion.  # conditional and empty: (N, L, D)"""
@@ -315,7 +288,10 @@ def _noise(seed: int, like: Tensor, count: int) -> Tensor:
     return torch.randn((count, *like.shape), generator=generator).to(like)
 
 
-INVERSIONS: Mapping[str, type[NullText] | type[NegativePrompt] | type[Ddim] | type[EditFriendly]] = {
+InversionMethod = Ddim | EditFriendly
+"""Inverts a batch of latents into tensors with one row per image, and opens the walk back down from them."""
+
+INVERSIONS: Mapping[str, type[Ddim] | type[EditFriendly]] = {
     "null-text": NullText,
     "negative-prompt": NegativePrompt,
     "ddim": Ddim,

@@ -7,6 +7,7 @@ the sources.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from counterfoil.parts.contracts import EditResult, Inversion, Refusal, Trait
 from counterfoil.parts.editors.attention import Control, ControlSettings, align, control_attention, count_steps, make_control
 from counterfoil.parts.editors.diffusion import Diffusion, Precision, Schedule, guide
 from counterfoil.parts.editors.inversion import INVERSIONS, InversionMethod, NullText, Setting, Walk, check_range
-from counterfoil.parts.editors.requests import answer_rows, caption_fault, image_fault
+from counterfoil.parts.editors.requests import RowEditor
 
 BATCH_CPU, BATCH_GPU = 4, 16  # images inverted per batch
 EDITS_GPU, CANDIDATES_GPU = 16, 40  # edits and candidates per batch at most
@@ -137,10 +138,13 @@ def p2p(name: str, options: Options) -> PromptToPrompt:
     return PromptToPrompt(diffusion.accelerate(precision=options.precision, compiled=options.compiled), options)
 
 
-class PromptToPrompt:
+class PromptToPrompt(RowEditor):
     """Edits by prompt-to-prompt over any inversion."""
 
+    by_word = True
+
     def __init__(self, diffusion: Diffusion, options: Options | None = None, *, made_for: str = "") -> None:
+        super().__init__()
         self.diffusion = diffusion
         self.options = options or Options()
         self.method = self.options.method
@@ -148,30 +152,13 @@ class PromptToPrompt:
         self.sweep = self.options.sweep
         self.size: int | None = diffusion.size
         self.made_for = made_for
-        self._batch = self.options.batch
-        self._edits: int | None = None  # per batch, where memory did not suffice for more
-
-    @property
-    def tokenizer(self) -> Any:
-        """The text encoder's tokenizer, for captions that have to fit."""
-        return self.diffusion.tokenizer
+        self.tokenizer = diffusion.tokenizer
+        self.longest = diffusion.longest
 
     def to(self, device: str | torch.device) -> PromptToPrompt:
         """The same editor on another device."""
         self.diffusion.place(device)
         return self
-
-    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refusal]:
-        """One inversion per image, to be kept and used for every edit of it."""
-        rows = list(zip(images, captions, [int(seed) for seed in seeds], strict=True))
-        with self.diffusion.numbers():
-            return answer_rows(rows, self._image_fault, self._invert, batch=self._images_per_batch(), smaller=self._use_batch)
-
-    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[EditResult | Refusal]:
-        """The images redrawn to the edited captions, a candidate for every share of self-attention."""
-        rows = list(zip(inversions, edited, strict=True))
-        with self.diffusion.numbers():
-            return answer_rows(rows, self._edit_fault, self._edit, batch=self._edits_per_batch(), smaller=self._use_edits)
 
     def describe(self) -> list[Trait]:
         """The size it works at, and the inversion."""
@@ -201,7 +188,9 @@ class PromptToPrompt:
         ]
 
     def _edit(self, some: list[tuple[Inversion, str]]) -> list[EditResult | Refusal]:
-        sources, owners = _distinct([inversion for inversion, _ in some])
+        distinct = {id(inversion): inversion for inversion, _ in some}
+        sources, places = list(distinct.values()), list(distinct)
+        owners = [places.index(id(inversion)) for inversion, _ in some]
         found = {
             name: torch.stack([one.tensors[name] for one in sources]).to(self.diffusion.device) for name in sources[0].tensors
         }
@@ -234,47 +223,24 @@ class PromptToPrompt:
             for images, owner, good in zip(drawn, owners, finite.tolist(), strict=True)
         ]
 
-    def _image_fault(self, row: tuple[Tensor, str, int]) -> str | None:
-        image, caption, _ = row
-        return image_fault(image, self.diffusion.size) or self._caption_fault(caption, "the caption")
-
-    def _edit_fault(self, row: tuple[Inversion, str]) -> str | None:
-        inversion, edited = row
+    def _inversion_fault(self, inversion: Inversion) -> str | None:
         found = {name: tuple(tensor.shape) for name, tensor in inversion.tensors.items()}
-        if found != self.method.shapes(self._setting):
-            wanted = f"{self.options.inversion} inversion at {self.options.steps} steps"
-            return f"the inversion holds {found}, which is not what {wanted} leaves; invert the image again"
-        return self._caption_fault(inversion.caption, "the caption") or self._caption_fault(edited, "the edited caption")
+        wanted = f"{self.options.inversion} inversion at {self.options.steps} steps"
+        return None if found == self.method.shapes(self._setting) else f"{found}, which is not what {wanted} leaves"
 
-    def _caption_fault(self, caption: str, what: str) -> str | None:
-        return caption_fault(caption, self.diffusion.tokens, longest=self.diffusion.longest, what=what)
+    def _computing(self) -> AbstractContextManager[None]:
+        return self.diffusion.numbers()
 
     def _images_per_batch(self) -> int:
-        if self._batch is None and self.diffusion.device.type == "cpu" and isinstance(self.method, NullText):
+        on_cpu = self.diffusion.device.type == "cpu"
+        if self.options.batch is None and on_cpu and isinstance(self.method, NullText):
             return 1  # rows end at different times, and a smaller batch may round differently
-        return self._batch or (BATCH_CPU if self.diffusion.device.type == "cpu" else BATCH_GPU)
+        return self.options.batch or (BATCH_CPU if on_cpu else BATCH_GPU)
 
     def _edits_per_batch(self) -> int:
         if self.diffusion.device.type == "cpu":
             return 1  # an edit fills a batch by itself, and images with several edits make no difference to it
-        return self._edits or max(1, min(EDITS_GPU, CANDIDATES_GPU // len(self.sweep)))
-
-    def _use_batch(self, batch: int) -> None:
-        self._batch = batch
-
-    def _use_edits(self, edits: int) -> None:
-        self._edits = edits
-
-
-def _distinct(inversions: Sequence[Inversion]) -> tuple[list[Inversion], list[int]]:
-    """The inversions without repetition, and the place of each row's among them."""
-    places: dict[int, int] = {}
-    sources: list[Inversion] = []
-    for inversion in inversions:
-        if id(inversion) not in places:
-            places[id(inversion)] = len(sources)
-            sources.append(inversion)
-    return sources, [places[id(inversion)] for inversion in inversions]
+        return max(1, min(EDITS_GPU, CANDIDATES_GPU // len(self.sweep)))
 
 
 @torch.no_grad()

@@ -1,11 +1,14 @@
-"""Reject unusable rows, answer the others in batches; inversions as bytes."""
+"""What editors share: unusable rows are refused, the others answered in batches; inversions as bytes."""
 
 from __future__ import annotations
 
 import json
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import load, save
@@ -13,25 +16,95 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadRun, one_line
 from counterfoil.parts.batches import in_batches
-from counterfoil.parts.contracts import Inversion, Refusal
+from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 
 Row = TypeVar("Row")
 Answer = TypeVar("Answer")
 
 
-def answer_rows(
-    rows: Sequence[Row],
-    fault: Callable[[Row], str | None],
-    call: Callable[[list[Row]], Sequence[Answer | Refusal]],
-    *,
-    batch: int,
-    smaller: Callable[[int], None] = lambda batch: None,
-) -> list[Answer | Refusal]:
-    """One answer per row, in order: a refusal for a row with a fault, else the answer of `call`."""
-    faults = [fault(row) for row in rows]
-    usable = [row for row, reason in zip(rows, faults, strict=True) if reason is None]
-    found = iter(in_batches(usable, batch, call, smaller=smaller, what="editor"))
-    return [next(found) if reason is None else Refusal(reason) for reason in faults]
+class RowEditor(ABC):
+    """An editor that answers row by row: those that cannot be used are refused, the others go through in batches."""
+
+    size: int | None
+    tokenizer: Any = None
+    """The text encoder's tokenizer, for captions that have to fit; None where any text does."""
+    longest: int = 512  # tokens of a text, start and end included
+    by_word: bool = False  # whether words have to be read alike on their own
+
+    def __init__(self) -> None:
+        self._most: dict[str, int] = {}  # rows per batch, where memory did not suffice for more
+
+    def invert(self, images: Sequence[Tensor], captions: Sequence[str], seeds: Sequence[int]) -> list[Inversion | Refusal]:
+        """One inversion per image, to be kept and used for every edit of it."""
+        rows = list(zip(images, captions, [int(seed) for seed in seeds], strict=True))
+        with self._computing():
+            return self._answer("invert", rows, self._image_fault, self._invert, self._images_per_batch())
+
+    def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[EditResult | Refusal]:
+        """The images redrawn to the edited captions, a candidate for every setting of the sweep."""
+        rows = list(zip(inversions, edited, strict=True))
+        with self._computing():
+            return self._answer("edit", rows, self._edit_fault, self._edit, self._edits_per_batch())
+
+    @abstractmethod
+    def _invert(self, some: list[tuple[Tensor, str, int]]) -> list[Inversion | Refusal]:
+        """One inversion per image, caption and seed."""
+
+    @abstractmethod
+    def _edit(self, some: list[tuple[Inversion, str]]) -> list[EditResult | Refusal]:
+        """One result per inversion and edited caption."""
+
+    @abstractmethod
+    def _inversion_fault(self, inversion: Inversion) -> str | None:
+        """The reason why this editor cannot use an inversion, or None."""
+
+    def _computing(self) -> AbstractContextManager[None]:
+        """The precision of the networks' products."""
+        return nullcontext()
+
+    def _images_per_batch(self) -> int:
+        return 1
+
+    def _edits_per_batch(self) -> int:
+        return 1
+
+    def _image_fault(self, row: tuple[Tensor, str, int]) -> str | None:
+        image, caption, _ = row
+        side = self.size or (int(image.shape[-1]) if image.dim() == 3 else 0)
+        return image_fault(image, side) or self._text_fault(caption, "the caption")
+
+    def _edit_fault(self, row: tuple[Inversion, str]) -> str | None:
+        inversion, edited = row
+        fault = self._inversion_fault(inversion)
+        if fault is not None:
+            return f"the inversion holds {fault}; invert the image again"
+        return self._text_fault(inversion.caption, "the caption") or self._text_fault(edited, "the edited caption")
+
+    def _text_fault(self, text: str, what: str) -> str | None:
+        if self.tokenizer is None:
+            return None if text.split() else f"{what} is empty"
+        tokens = partial(plain_tokens, self.tokenizer)
+        return caption_fault(text, tokens, longest=self.longest, what=what, by_word=self.by_word)
+
+    def _answer(
+        self,
+        what: str,
+        rows: Sequence[Row],
+        fault: Callable[[Row], str | None],
+        call: Callable[[list[Row]], Sequence[Answer | Refusal]],
+        batch: int,
+    ) -> list[Answer | Refusal]:
+        """One answer per row, in order: a refusal for a row with a fault, else the answer of `call`."""
+        faults = [fault(row) for row in rows]
+        usable = [row for row, reason in zip(rows, faults, strict=True) if reason is None]
+        size, remember = min(batch, self._most.get(what, batch)), partial(self._most.__setitem__, what)
+        found = iter(in_batches(usable, size, call, smaller=remember, what="editor"))
+        return [next(found) if reason is None else Refusal(reason) for reason in faults]
+
+
+def plain_tokens(tokenizer: Any, text: str) -> list[int]:
+    """The tokens of a text without those for its start and end, however long it is."""
+    return [int(token) for token in tokenizer(text, add_special_tokens=False, truncation=False, verbose=False).input_ids]
 
 
 def image_fault(image: Tensor, size: int) -> str | None:
@@ -55,8 +128,11 @@ def image_fault(image: Tensor, size: int) -> str | None:
     return None
 
 
-def caption_fault(caption: str, tokens: Callable[[str], list[int]], *, longest: int, what: str) -> str | None:
-    """The reason why a caption cannot be used, or None; `longest` counts the start and end tokens."""
+def caption_fault(caption: str, tokens: Callable[[str], list[int]], *, longest: int, what: str, by_word: bool) -> str | None:
+    """The reason why a caption cannot be used, or None; `longest` counts the start and end tokens.
+
+    With `by_word`, the tokens of the text have to be those of its words.
+    """
     words = caption.split()
     if not words:
         return f"{what} is empty"
@@ -65,7 +141,7 @@ def caption_fault(caption: str, tokens: Callable[[str], list[int]], *, longest: 
     found = tokens(caption)
     if len(found) + 2 > longest:
         return f"{what} has {len(found) + 2} tokens with start and end, the text encoder reads {longest}: {caption[:40]!r}…"
-    if [token for word in words for token in tokens(word)] != found:
+    if by_word and [token for word in words for token in tokens(word)] != found:
         return f"{what} cannot be cut into words that the tokenizer reads alike on their own: {caption[:60]!r}"
     return None
 

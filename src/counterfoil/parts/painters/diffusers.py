@@ -5,9 +5,7 @@ Stable Diffusion 1, 2, XL and 3, Flux and whatever else diffusers' automatic cla
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,11 +13,9 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts import weights
 from counterfoil.parts.batches import in_batches
 from counterfoil.parts.contracts import Painted, Trait
-from counterfoil.parts.fast import dtypes
-from counterfoil.parts.fast.unets import BY_DEVICE, AcceleratedPipeline
+from counterfoil.parts.fast.pipelines import PlacedPipeline
 from counterfoil.parts.pretrained import DTYPES, load_pipeline, own_size
 
 BATCH_CPU, BATCH_GPU = 1, 16  # images per call; the second is what a stage hands over
@@ -89,33 +85,27 @@ class PipelinePainter:
     def __init__(
         self, pipeline: Any, options: DiffusersOptions | None = None, *, name: str = "pipeline", made_for: str = ""
     ) -> None:
-        self.pipeline = pipeline
         self.options = options or DiffusersOptions()
+        self.pipeline = pipeline
+        self.placed = PlacedPipeline(pipeline, self.options.dtype, compiled=self.options.compiled)
         self.name = name
         self.made_for = made_for
         self._batch = self.options.batch
-        self._fast: AcceleratedPipeline | None = None
-        known = inspect.signature(pipeline.__call__).parameters
-        if "prompt" not in known:
+        if "prompt" not in self.placed.takes:
             raise BadPart(f"diffusers:{name}: a {type(pipeline).__name__} takes no prompt; choose a text-to-image pipeline")
-        unknown = next((key for key in self.options.settings if key not in known), None)
+        unknown = next((key for key in self.options.settings if key not in self.placed.takes), None)
         if unknown is not None:
             raise BadPart(f"diffusers:{name}: a {type(pipeline).__name__} has no {unknown}; leave that option out")
-        pipeline.set_progress_bar_config(disable=True)
 
     @property
     def batch(self) -> int:
         """Images per call of the pipeline."""
-        return self._batch or (BATCH_CPU if self._device.type == "cpu" else BATCH_GPU)
+        return self._batch or (BATCH_CPU if self.placed.device.type == "cpu" else BATCH_GPU)
 
     @property
     def size(self) -> int | None:
         """Side of the images, where options or pipeline say it."""
         return self.options.size or own_size(self.pipeline)
-
-    @property
-    def _device(self) -> torch.device:
-        return torch.device(self.pipeline.device)
 
     def paint(self, prompts: Sequence[str], seeds: Tensor) -> Tensor:
         """One image per prompt.  # (N, 3, H, W)"""
@@ -133,14 +123,7 @@ class PipelinePainter:
 
     def to(self, device: torch.device | str) -> PipelinePainter:
         """The same painter, moved to a device and accelerated there as far as `dtype` and `compiled` allow."""
-        target = torch.device(device)
-        if self._fast is not None:
-            self._fast.undo()
-            self._fast = None
-        dtype = dtypes.dtype_for(self.options.dtype, target)
-        if target.type == "cuda" and dtype != torch.float32:
-            self._fast = AcceleratedPipeline(self.pipeline, dtype, device=target, compiled=self.options.compiled)
-        self.pipeline.to(device)
+        self.placed.place(device)
         return self
 
     def describe(self) -> list[Trait]:
@@ -153,28 +136,15 @@ class PipelinePainter:
 
     def provenance(self) -> dict[str, str]:
         """Library, source, settings and the weights of every network."""
-        import diffusers
-
-        networks = {name: part for name, part in self.pipeline.components.items() if isinstance(part, torch.nn.Module)}
-        with contextlib.nullcontext() if self._fast is None else self._fast.originals():
-            hashes = {f"weights {name}": weights.fingerprint(part) for name, part in sorted(networks.items())}
-        return {
-            "library": f"diffusers {diffusers.__version__}",
-            "source": self.name,
-            "pipeline": type(self.pipeline).__name__,
-            "scheduler": type(self.pipeline.scheduler).__name__,
-            "settings": _join(self.options.settings) or "the pipeline's own",
-            "precision": self.options.dtype or BY_DEVICE,
-            **hashes,
-        }
+        settings = ", ".join(f"{key} {value}" for key, value in sorted(self.options.settings.items()))
+        return {**self.placed.provenance(), "source": self.name, "settings": settings or "the pipeline's own"}
 
     def _call(self, rows: list[tuple[str, int]]) -> list[tuple[Tensor, bool | None]]:
         settings = self.options.settings
         if "negative_prompt" in settings:
             settings["negative_prompt"] = [settings["negative_prompt"]] * len(rows)
         noise = [torch.Generator("cpu").manual_seed(seed) for _, seed in rows]
-        with dtypes.computing("float32" if self.options.dtype == "float32" else "bf16", self._device, low=False):
-            made = self.pipeline(prompt=[prompt for prompt, _ in rows], generator=noise, output_type="pt", **settings)
+        made = self.placed(prompt=[prompt for prompt, _ in rows], generator=noise, **settings)
         flagged = getattr(made, "nsfw_content_detected", None)
         flags = [None] * len(rows) if flagged is None else [bool(flag) for flag in flagged]
         images = torch.as_tensor(made.images).float().clamp(0, 1).cpu()
@@ -182,10 +152,6 @@ class PipelinePainter:
 
     def _use_batch(self, batch: int) -> None:
         self._batch = batch
-
-
-def _join(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in sorted(settings.items()))
 
 
 def _scheduler(name: str, current: Any, what: str) -> Any:
