@@ -32,6 +32,7 @@ FROM_THE_HUB = {
     ("rewriter", "llm"),
     ("editor", "p2p"),
     ("editor", "instruct"),
+    ("editor", "flowedit"),
     ("painter", "diffusers"),
     ("encoder", "clip"),
     ("encoder", "openclip"),

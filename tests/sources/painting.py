@@ -29,6 +29,13 @@ def _instruct(folder: Path, stack: ExitStack) -> Any:
     return f"instruct:{save_pipeline(folder, kind, channels=8)}", {"steps": 2, "sweep": [1.2, 3.0]}
 
 
+def _flowedit(folder: Path, stack: ExitStack) -> Any:
+    from tests.parts.editors.today import sd3
+
+    sd3().save_pretrained(folder)
+    return f"flowedit:{folder}", {"steps": 2, "strength": 1.0, "size": 32}
+
+
 def _diffusers(folder: Path, stack: ExitStack) -> Any:
     return f"diffusers:{save_pipeline(folder)}", {"steps": 2, "size": 16}
 
@@ -36,6 +43,7 @@ def _diffusers(folder: Path, stack: ExitStack) -> Any:
 RECIPES: dict[tuple[str, str], Any] = {
     ("editor", "p2p"): _p2p,
     ("editor", "instruct"): _instruct,
+    ("editor", "flowedit"): _flowedit,
     ("editor", "lab"): lambda folder, stack: ("lab:diffusion", SHORT),
     ("painter", "diffusers"): _diffusers,
     ("painter", "lab"): lambda folder, stack: ("lab:diffusion", {"steps": 2}),
