@@ -1,4 +1,4 @@
-"""How captions are read: which phrase has which role, and what a change of a word would be about."""
+"""Reading captions: the role of each phrase, and the factors that a change of a word may be about."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Flow(Protocol):
     def guidances(self) -> tuple[float, float]: ...  # under the caption and under the edited one
 
     def embed(self, text: str) -> dict[str, Tensor]:
-        """What the network is given for a text."""
+        """The inputs of the network for a text."""
         ...
 
     def velocity(self, latents: Tensor, time: Tensor, texts: dict[str, Tensor], guidance: float) -> Tensor:

@@ -191,7 +191,7 @@ class PipelineEditor(PixelEditor):
         return {**self.placed.provenance(), "settings": {**self._settings(), "instruction": self.instruction}}
 
     def _settings(self) -> dict[str, Any]:
-        """What goes to every call, by the pipeline's names."""
+        """The arguments of every call, by the pipeline's names."""
         steps, guidance = self.options.steps, self.options.guidance
         if getattr(self.pipeline.config, "is_distilled", False):  # to a few steps without guidance
             steps, guidance = steps or _DISTILLED_STEPS, guidance or 1.0

@@ -1,4 +1,4 @@
-"""What editors share: unusable rows are refused, the others answered in batches; inversions as bytes."""
+"""Refuse unusable rows, answer the others in batches; keep inversions as bytes."""
 
 from __future__ import annotations
 

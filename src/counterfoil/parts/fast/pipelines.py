@@ -28,7 +28,7 @@ class PlacedPipeline:
         pipeline.set_progress_bar_config(disable=True)
 
     def __call__(self, **settings: Any) -> Any:
-        """What the pipeline answers; float32 is float32 only where it was asked for."""
+        """Call the pipeline; float32 is float32 only where it was asked for."""
         with dtypes.computing("float32" if self.dtype == "float32" else "bf16", self.device, low=False):
             return self.pipeline(output_type="pt", **settings)
 

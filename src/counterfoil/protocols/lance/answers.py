@@ -65,7 +65,7 @@ class Verdicts(_Shown):
 
 
 class Predictions(_Shown):
-    """What one model says of every image."""
+    """The predictions of one model for every image."""
 
     def __init__(self, space: Workspace[Any], tables: Tables, at: int) -> None:
         super().__init__(space, tables)

@@ -120,7 +120,7 @@ class Edits(Stage):
             yield Item(row.id, {"caption": _text(row, "caption", captions), "class": row["class"]}, about)
 
     def decided_by(self) -> Mapping[str, Any]:
-        """How captions are to be edited, and the checks."""
+        """The settings of rewriting, and the checks."""
         edit = {**self.space.spec.edit.model_dump(mode="json"), "words": self._words, **fingerprint(self._words)}
         return {"edit": edit, "seed": self.space.spec.seed, "version": VERSION}
 
@@ -167,7 +167,7 @@ class Edits(Stage):
 
 
 class Directions(Stage):
-    """How each edit moves its caption in the encoder's space: what class-level biases are clusters of."""
+    """The way each edit moves its caption in the encoder's space; class-level biases are clusters of these."""
 
     name, uses, kept = "directions", ("encoder",), ("direction",)
 

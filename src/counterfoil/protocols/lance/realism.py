@@ -1,4 +1,4 @@
-"""How natural the generated set is: the Fréchet distance of its images, and the perplexity of its captions."""
+"""Realism of the generated set: the Fréchet distance of its images, and the perplexity of its captions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Realism(Stage):
         yield Item("set", {"pictures": content.hexdigest(), "edits": digest(self.tables["edits"].path)})
 
     def decided_by(self) -> Mapping[str, Any]:
-        """What it is measured by."""
+        """The networks that measure it."""
         return {"encoder": self.space.settings("encoder"), **self.space.spec.realism.model_dump(mode="json")}
 
     def work(self, items: Sequence[Item]) -> list[Made]:

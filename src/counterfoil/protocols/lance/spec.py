@@ -16,11 +16,11 @@ PRESETS: Presets = {
     "paper": {"edit": {"factors": list(FACTORS[:5])}, "quality": {"choose": "best"}},
     "released": {"edit": {"factors": list(FACTORS)}, "quality": {"choose": "last"}},
 }
-"""What the paper describes, and what the released code does: weather too, and the last edit of the sweep that passes."""
+"""The paper's description, and the released code: weather too, and the last edit of the sweep that passes."""
 
 
 class EditSpec(Strict):
-    """How captions are rewritten."""
+    """Rewriting of captions."""
 
     factors: tuple[Factor, ...] = Field(
         ("subject", "object", "background", "adjective", "domain"), min_length=1, description="factors of the caption to rewrite"
@@ -58,7 +58,7 @@ class EditSpec(Strict):
 
 
 class QualitySpec(Strict):
-    """What an edited picture must reach, as cosine similarities of the encoder."""
+    """Bars that an edited image must reach, as cosine similarities of the encoder."""
 
     image_image: float = Field(0.7, ge=-1, le=1, description="edited picture to source picture, at least")
     image_text: float = Field(0.2, ge=-1, le=1, description="each picture to its own caption, at least")
@@ -70,7 +70,7 @@ class QualitySpec(Strict):
 
 
 class RealismSpec(Strict):
-    """How it is told whether captions and pictures are natural."""
+    """Networks that measure whether captions and images are natural."""
 
     features: Part | None = Field(None, description="features for the Fréchet distance, as in torchscript:inception.pt")
     language: str | None = Field(None, description="a language model for the perplexity of captions, as in lab:rewriter")
