@@ -128,7 +128,7 @@ class PixelEditor(RowEditor):
             return [found]
         if not all(bool(torch.isfinite(each).all()) for each in found):
             return [Refusal("the diffusion gave values that are not numbers while redrawing")]
-        drawn = [_resized(each.float().cpu(), image.shape[-2:]) for each in (*found, self._reconstruct(image))]
+        drawn = [_fit(each.float().cpu(), image.shape[-2:]) for each in (*found, self._reconstruct(image))]
         return [EditResult(torch.stack(drawn[:-1]), drawn[-1])]
 
     def _candidates(self, image: Tensor, caption: str, edited: str, seed: int) -> list[Tensor] | Refusal:
@@ -153,7 +153,7 @@ class PixelEditor(RowEditor):
         return self.decode(self.encode(image))
 
 
-def _resized(image: Tensor, shape: Sequence[int]) -> Tensor:
+def _fit(image: Tensor, shape: Sequence[int]) -> Tensor:
     """The image at the source's size, if the pipeline has chosen another."""
     if image.shape[-2:] != torch.Size(shape):
         image = torch.nn.functional.interpolate(image[None], tuple(shape), mode="bicubic", antialias=True)[0]
