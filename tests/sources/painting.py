@@ -30,9 +30,9 @@ def _instruct(folder: Path, stack: ExitStack) -> Any:
 
 
 def _flowedit(folder: Path, stack: ExitStack) -> Any:
-    from tests.parts.editors.today import sd3
+    from tests.parts.editors.today import flux_1
 
-    sd3().save_pretrained(folder)
+    flux_1().save_pretrained(folder)
     return f"flowedit:{folder}", {"steps": 2, "strength": 1.0, "size": 32}
 
 
