@@ -1,4 +1,4 @@
-"""What bench/diffusion_speed.py times of painter and editor: ours, and the straightforward way to do the same."""
+"""What bench/diffusion_speed.py times of painter, editor and diffusion generator: ours, and the straightforward way to do it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from bench.plain_diffusion import PlainEditor
+from bench.plain import PlainEditor, climb
+from bench.timing import Watch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench import stable_diffusion as sd
+from bench import setup as sd
+from counterfoil.engine.fast import Acceleration
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 from counterfoil.parts.editors.diffusion import Schedule
 from counterfoil.parts.editors.inversion import NullText, Setting
 from counterfoil.parts.editors.prompt_to_prompt import Options, PromptToPrompt
+from counterfoil.parts.fast import unets
+from counterfoil.parts.fast.compiling import Compiled
+from counterfoil.parts.generators.diffusion import Denoising, DiffusionGenerator, Process, UNetDenoiser
 from counterfoil.parts.painters.diffusers import DiffusersOptions, PipelinePainter
 from counterfoil.testing import pictures
 
@@ -49,7 +54,7 @@ class Scale:
 
 def row(seconds: float, flops: float, count: int, peak: float | None, **more: float) -> Row:
     """The figures of one picture."""
-    found = {"seconds_a_picture": seconds, "pictures_a_second": 1 / seconds, "tflops": flops / seconds / 1e12, "at_a_time": count}
+    found = {"seconds_per_image": seconds, "images_per_second": 1 / seconds, "tflops": flops / seconds / 1e12, "at_a_time": count}
     return {**found, **more, **({"gib": peak} if peak is not None else {})}
 
 
@@ -61,7 +66,7 @@ def fresh(parts: dict[str, Any], kind: torch.dtype = torch.float32) -> dict[str,
 
 def operations(sizes: sd.Sizes) -> dict[str, int]:
     """Operations of one row, by what is called; counted without computing anything."""
-    made = sd.networks(sizes, device="meta")
+    made = sd.stable_diffusion(sizes, device="meta")
     latents = torch.zeros(1, 4, sizes.side, sizes.side, device="meta")
     text = torch.zeros(1, int(made["tokenizer"].model_max_length), sizes.text, device="meta")
 
@@ -93,7 +98,7 @@ class Painting:
     """Text to pictures."""
 
     def __init__(self, scale: Scale, parts: dict[str, Any]) -> None:
-        self.scale, self.parts, self.watch = scale, parts, sd.Watch(scale.device)
+        self.scale, self.parts, self.watch = scale, parts, Watch(scale.device)
         each = operations(scale.sizes)
         self.flops = 2 * scale.steps * each["call"] + each["decode"]
 
@@ -128,7 +133,7 @@ class Editing:
     """A picture inverted, and redrawn for every edit and candidate."""
 
     def __init__(self, scale: Scale, parts: dict[str, Any]) -> None:
-        self.scale, self.parts, self.watch = scale, parts, sd.Watch(scale.device)
+        self.scale, self.parts, self.watch = scale, parts, Watch(scale.device)
         self.each = operations(scale.sizes)
         self.options = Options(steps=scale.steps, inner_steps=INNER)
         self.method = NullText(inner_steps=INNER, tolerance=0.0, slack=0.0)
@@ -231,3 +236,128 @@ def _embedded(parts: dict[str, Any], text: str) -> Tensor:
     with torch.no_grad():
         found: Tensor = parts["text_encoder"](tokens.to(parts["text_encoder"].device))[0]
     return found
+
+
+LEVELS = 10
+
+
+class Generating:
+    """Guided denoising of pictures: noised, and pushed up a loss on their way down ten levels."""
+
+    def __init__(self, scale: Scale) -> None:
+        self.scale, self.watch = scale, Watch(scale.device)
+        self.network = self._network(scale.device)
+        still = self._network("meta")
+        blank, time = torch.zeros(1, 3, scale.side, scale.side, device="meta"), torch.zeros(1, device="meta")
+
+        def pushed() -> None:
+            leaf = blank.clone().requires_grad_()
+            still(leaf, time).sample.sum().backward()
+
+        plain = counted(lambda: still(blank, time))
+        # At each level a call with its gradient and one for every level left; between levels one that steps down.
+        self.flops = LEVELS * counted(pushed) + (LEVELS * (LEVELS - 1) // 2 + LEVELS - 1) * plain
+
+    def straightforward(self, batch: int) -> Row:
+        """A loop over the network and its scheduler, in float32 as torch computes it unless told otherwise."""
+        from diffusers import DDIMScheduler
+
+        scheduler, network = DDIMScheduler(), copy.deepcopy(self.network)
+        some = pictures(batch, self.scale.side).to(self.scale.device)
+
+        def work(levels: int) -> None:
+            climb(network, scheduler, some, top=self._top(), levels=levels, loss=self._loss, length=0.01)
+
+        work(2)
+        seconds, peak = self.watch(lambda: work(LEVELS))
+        return row(seconds / batch, self.flops, batch, peak)
+
+    def generator(self, *, compiled: bool) -> Row:
+        """Ours, in the number format and with the compiler that the engine gives it on a GPU."""
+        device, count = torch.device(self.scale.device), self.scale.drawn
+        how = Acceleration("bf16")
+        network = copy.deepcopy(self.network)
+        if device.type == "cuda":
+            network = network.to(memory_format=torch.channels_last)
+        generator = DiffusionGenerator(UNetDenoiser(network, Process(self._kept())), Denoising(steps=LEVELS)).to(device)
+        render = Compiled(generator.render, name="the generator") if compiled else generator.render
+        some, labels = pictures(count, self.scale.side).to(device), torch.zeros(count, dtype=torch.long, device=device)
+
+        def work(levels: int) -> None:
+            with how.computing(device, low=False):
+                state = generator.start(some, labels, torch.arange(count, device=device))
+            for _ in range(levels):
+                with how.computing(device):
+                    leaf = state["noisy"].detach().requires_grad_()
+                    (slope,) = torch.autograd.grad(self._loss(render({**state, "noisy": leaf})), leaf)
+                    state = generator.step(state, 0.01 * slope.sign())
+
+        warm, _ = self.watch(lambda: work(2))
+        seconds, peak = self.watch(lambda: work(LEVELS))
+        return row(seconds / count, self.flops, count, peak, warm_up_seconds=warm)
+
+    def _loss(self, images: Tensor) -> Tensor:
+        return (images * torch.linspace(-1, 1, self.scale.side, device=images.device)).sum()
+
+    def _network(self, device: str) -> Any:
+        from diffusers import UNet2DModel
+
+        full = self.scale.side == 256
+        widths, attended = ((128, 128, 256, 256, 512, 512), 4) if full else ((16, 32), 1)
+        down = ["AttnDownBlock2D" if level == attended else "DownBlock2D" for level in range(len(widths))]
+        torch.manual_seed(0)
+        with torch.device(device):
+            made = UNet2DModel(
+                sample_size=self.scale.side,
+                block_out_channels=widths,
+                layers_per_block=2,
+                down_block_types=tuple(down),
+                up_block_types=tuple(name.replace("Down", "Up") for name in reversed(down)),
+                norm_num_groups=32 if full else 8,
+            )
+        return made.eval().requires_grad_(False)
+
+    def _kept(self) -> Tensor:
+        from diffusers import DDIMScheduler
+
+        kept: Tensor = DDIMScheduler().alphas_cumprod
+        return kept
+
+    def _top(self) -> int:
+        return int(((1 - self._kept()).sqrt() - Denoising.strength).abs().argmin())
+
+
+def fused_agreement(unet: nn.Module, *, device: str) -> dict[str, float]:
+    """Fused in float32, and plain and fused in bf16, each against the network as it is; without TF32."""
+    config: Any = unet.config
+    chance = torch.Generator().manual_seed(0)
+    latents = torch.randn(2, config.in_channels, config.sample_size, config.sample_size, generator=chance).to(device)
+    words = torch.randn(2, 8, config.cross_attention_dim, generator=chance).to(device)
+    with Acceleration().computing(torch.device(device)):
+        exact = _answer(unet, latents, words)
+        found: dict[str, float] = {}
+        for name, dtype, fused in (
+            ("float32 fused", torch.float32, True),
+            ("bf16 plain", torch.bfloat16, False),
+            ("bf16 fused", torch.bfloat16, True),
+        ):
+            network = nn.Module.to(copy.deepcopy(unet), dtype=dtype).eval()
+            replaced = unets.fuse(network) if fused else []
+            both = _answer(network, latents.to(dtype), words.to(dtype))
+            found |= {f"{name} {what}": apart(*pair) for what, *pair in zip(("answers", "gradients"), both, exact, strict=True)}
+            unets.unfuse(replaced)
+    return found
+
+
+def _answer(network: nn.Module, latents: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.no_grad():
+        answer = network(latents, 500, encoder_hidden_states=words, return_dict=False)[0]
+    leaf = latents.clone().requires_grad_()
+    with torch.enable_grad():
+        loss = network(leaf, 500, encoder_hidden_states=words, return_dict=False)[0].float().square().sum()
+    return answer, torch.autograd.grad(loss, leaf)[0]
+
+
+def apart(found: Tensor, wanted: Tensor) -> float:
+    """The distance relative to the size of what is wanted."""
+    return float((found.float() - wanted.float()).norm() / wanted.float().norm())

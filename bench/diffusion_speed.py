@@ -1,10 +1,10 @@
-"""Pictures a second of the painter, the editor and the diffusion generator against straightforward ways, in one run.
+"""Images per second of the painter, the editor and the diffusion generator against straightforward ways, in one run.
 
     python -m bench.diffusion_speed [--device cuda] [--rows "painter; editor"] [--profile] [--tiny] [--keep NAME]
 
 Painter and editor: Stable Diffusion 1.4's architecture at 512 pixels, 50 DDIM steps, guidance 7.5. Generator: the UNet2DModel of
 DDPM at 256 pixels, ten levels of guided denoising, the loss a weighted sum of the pixels. All weights are random. Straightforward
-are the pipeline call of diffusers, and loops over its modules written from the papers (bench/plain_diffusion.py).
+are the pipeline call of diffusers, and loops over its modules written from the papers (bench/plain.py).
 
 Editing a picture is null-text inversion, without early stop, and five edits with a sweep of five, as LANCE has them by default.
 Steps that cost the same are not all made: the fitting is timed for the first few of the 50, the inversion of the straightforward
@@ -25,26 +25,25 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from bench.card import matmul_limit
-from bench.diffusion_agreement import agreement
-from bench.diffusion_generating import Generating
-from bench.diffusion_rows import Editing, Painting, Row, Scale
+from bench.diffusion_rows import Editing, Generating, Painting, Row, Scale, fused_agreement
 from bench.results import add_keep, command, keep
+from bench.timing import matmul_limit
 
-from bench import stable_diffusion as sd
+from bench import setup as sd
 
 FULL_SIZE = "Painter and editor: Stable Diffusion 1.4's architecture at 512 px, 50 steps; generator: DDPM's at 256 px, ten levels"
+COVERS = ["src/counterfoil/parts/fast", "src/counterfoil/parts/editors", "src/counterfoil/parts/painters"]
 ANSWERS = "answers: the fused UNet from its own, relative"
 ON_REQUEST = ("generator: ours, compiled",)
 
 
 def rows_of(scale: Scale) -> dict[str, Callable[[], Any]]:
     """What can be timed, by name. Networks are made when the first of their rows is."""
-    half, single, parts = torch.bfloat16, torch.float32, Lazily(lambda: sd.networks(scale.sizes, device=scale.device))
+    half, single, parts = torch.bfloat16, torch.float32, Lazily(lambda: sd.stable_diffusion(scale.sizes, device=scale.device))
     painting, editing = Lazily(lambda: Painting(scale, parts())), Lazily(lambda: Editing(scale, parts()))
     generating = Lazily(lambda: Generating(scale))
     return {
-        ANSWERS: lambda: agreement(parts()["unet"], device=scale.device),
+        ANSWERS: lambda: fused_agreement(parts()["unet"], device=scale.device),
         "painter: diffusers' call, one prompt, float32": lambda: painting().straightforward(1, single),
         "painter: diffusers' call, one prompt, bfloat16": lambda: painting().straightforward(1, half),
         f"painter: diffusers' call, {scale.loop} prompts, bfloat16": lambda: painting().straightforward(scale.loop, half),
@@ -92,9 +91,9 @@ def compared(rows: dict[str, Row], known: Iterable[str], limit: float) -> dict[s
     first: dict[str, float] = {}
     for name in [name for name in known if name in rows]:
         row = rows[name]
-        if "seconds_a_picture" in row:
-            seconds = first.setdefault(name.partition(":")[0], row["seconds_a_picture"])
-            row = {**row, "of_the_limit": row["tflops"] / limit, "times": seconds / row["seconds_a_picture"]}
+        if "seconds_per_image" in row:
+            seconds = first.setdefault(name.partition(":")[0], row["seconds_per_image"])
+            row = {**row, "of_the_limit": row["tflops"] / limit, "times": seconds / row["seconds_per_image"]}
         found[name] = row
     return found
 
@@ -142,7 +141,14 @@ def main() -> None:
             details["fused_differs_by"] = rows[name]
         if asked.keep:
             listed = [{"what": row, **found} for row, found in so_far.items() if row != ANSWERS]
-            keep(asked.keep, listed, command=command("bench.diffusion_speed"), about=about(limit, asked), details=details)
+            keep(
+                asked.keep,
+                listed,
+                command=command("bench.diffusion_speed"),
+                about=about(limit, asked),
+                details=details,
+                covers=COVERS,
+            )
 
 
 def about(limit: float, asked: argparse.Namespace) -> str:

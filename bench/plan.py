@@ -94,8 +94,8 @@ def room() -> tuple[list[dict[str, Any]], str]:
 
 def _climbing() -> Pace:
     """The whole run with its control arm where that was measured on a GPU; else the engine alone, without control and store."""
-    alone = _best("fmr_speed", "seconds_an_image", lambda row: str(row["what"]).startswith("engine"))
-    whole = _best("fmr_whole", "seconds an image", lambda row: row["what"] == "whole run" and row["control"])
+    alone = _best("fmr_speed", "seconds_per_image", lambda row: str(row["what"]).startswith("engine"))
+    whole = _best("fmr_whole", "seconds per image", lambda row: row["what"] == "whole run" and row["control"] == "path")
     if alone and whole:
         return Pace(whole[0], alone[1], "fmr_whole, control arm and store included; warming up as in fmr_speed")
     if alone:
@@ -108,13 +108,14 @@ def _stored() -> tuple[float | None, str]:
     content = read("fmr_whole")
     rows = content["rows"] if content and "gpu" in content["hardware"] else []
     whole = next(
-        (float(row["MB stored an image"]) * 1e6 for row in rows if row.get("control") and "MB stored an image" in row), None
+        (float(row["MB stored per image"]) * 1e6 for row in rows if row.get("control") == "path" and "MB stored an image" in row),
+        None,
     )
     return (whole, "fmr_whole") if whole else (_measured("scale_pictures", "bytes on the disk an image"), "scale_pictures")
 
 
 def _diffusion(name: str) -> Pace | None:
-    found = _best("diffusion_speed", "seconds_a_picture", lambda row: str(row["what"]).startswith(name))
+    found = _best("diffusion_speed", "seconds_per_image", lambda row: str(row["what"]).startswith(name))
     return Pace(*found, "diffusion_speed") if found else None
 
 

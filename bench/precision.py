@@ -42,6 +42,7 @@ from counterfoil.engine.scheduler import CPU_BATCH, Engine, Job, SearchResult
 from counterfoil.protocols.fmr.climbing import ClimbingSpace
 from counterfoil.protocols.fmr.spec import FmrSpec
 
+COVERS = ["src/counterfoil/engine", "src/counterfoil/parts/fast"]
 FLOAT32 = "float32"
 OTHER_TILES = "other tiles"
 BF16 = "all bf16 against all float32"
@@ -263,7 +264,13 @@ def main() -> None:
         rows.append(row)  # in the place of the same for fewer images
         rows.sort(key=lambda each: pairs.index((each["generator"], each["model"])))
         if asked.keep:
-            keep(asked.keep, rows, command=command("bench.precision"), about=about)
+            keep(
+                asked.keep,
+                rows,
+                command=command("bench.precision"),
+                about=about,
+                covers=["src/counterfoil/engine", "src/counterfoil/parts/fast"],
+            )
     worst = max((abs(row[key]) for row in rows for key in row if key.endswith("off by")), default=0.0)
     print(f"largest difference of FMR or VR from float32 in any row: {worst:.2f} points")
     if far := too_far(rows):

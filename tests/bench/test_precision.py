@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 import pytest
-from bench.agreement import apart
 from bench.precision import BF16, Outcome, agreement, compared, difference, intervals, numbers, too_far
+from bench.reproducibility import apart
 
 EXACT = {str(at): Outcome(known=at % 10 != 0, validated=at % 20 != 1, right=at % 4 == 0, steps=3) for at in range(400)}
 

@@ -63,16 +63,18 @@ def test_a_plan_follows_from_seconds_and_price(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_plan_takes_the_best_row_of_the_engine_until_a_whole_run_was_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = [
-        {"what": "loop", "seconds_an_image": 0.01},
-        {"what": "engine a", "seconds_an_image": 0.2},
-        {"what": "engine b", "seconds_an_image": 0.1, "warm_up_seconds": 60.0},
+        {"what": "loop", "seconds_per_image": 0.01},
+        {"what": "engine a", "seconds_per_image": 0.2},
+        {"what": "engine b", "seconds_per_image": 0.1, "warm_up_seconds": 60.0},
     ]
     found = {**SIMULATED, "fmr_speed": kept(engine, gpu=["H200"])}
     monkeypatch.setattr(plan, "read", found.get)
     rows, about = plan.plan(None, 1.0)
     assert about.startswith("FMR: 0.1 seconds an image and GPU, 60 to warm up (fmr_speed, the engine alone, neither control arm")
     assert rows[2]["images/s"] == 2560 and rows[2]["of the driver's rate, %"] == 50.0 and rows[2]["MB/s to store"] == 1024.0
-    whole = [{"what": "whole run", "control": control, "seconds an image": 0.1 + control} for control in (False, True)]
+    whole = [
+        {"what": "whole run", "control": control, "seconds per image": 0.1 + (control == "path")} for control in ("none", "path")
+    ]
     found["fmr_whole"] = kept(whole, gpu=["H200"])
     assert plan.plan(None, 1.0)[1].startswith(
         "FMR: 1.1 seconds an image and GPU, 60 to warm up (fmr_whole, control arm and store"
@@ -83,10 +85,10 @@ def test_a_plan_takes_the_best_row_of_the_engine_until_a_whole_run_was_timed(mon
 
 def test_edits_and_paintings_are_planned_from_their_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     speeds = [
-        {"what": "editor: one at a time", "seconds_a_picture": 100.0},
-        {"what": "editor: ours", "seconds_a_picture": 8.0},
-        {"what": "painter: ours", "seconds_a_picture": 0.25},
-        {"what": "painter: ours, compiled", "seconds_a_picture": 0.2},
+        {"what": "editor: one at a time", "seconds_per_image": 100.0},
+        {"what": "editor: ours", "seconds_per_image": 8.0},
+        {"what": "painter: ours", "seconds_per_image": 0.25},
+        {"what": "painter: ours, compiled", "seconds_per_image": 0.2},
     ]
     monkeypatch.setattr(plan, "read", {"diffusion_speed": kept(speeds, gpu=["H200"])}.get)
     rows, _ = plan.plan(0.1, None)

@@ -1,6 +1,6 @@
-"""Editing and guided denoising written straight from the papers over modules of diffusers: what ours is held against.
+"""Algorithm 1, editing and guided denoising written straight from the papers: what ours is compared with.
 
-One picture and one edit at a time; the modules run as they come, in the format they are given in.
+The modules run as they come, in the dtype they are given in.
 """
 
 from __future__ import annotations
@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from bench.setup import Parts
 from torch import Tensor
-from torch.nn import functional
+
+from counterfoil.core.spec import SearchSpec
+from counterfoil.engine.guidance import StepLength
+from counterfoil.engine.scheduler import Job
+from counterfoil.engine.step import RoundTo8Bits
+from counterfoil.parts.contracts import State
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ class PlainEditor:
                 told = self._noise(latents, time, caption)
             for _ in range(inner):
                 reached = self._guided_step(latents, time, bare=self._noise(latents, time, empty), told=told)
-                loss = functional.mse_loss(reached.float(), goal.float())
+                loss = F.mse_loss(reached.float(), goal.float())
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
@@ -97,7 +104,7 @@ class PlainControl:
             maps = torch.cat([maps[:3], maps[2:3]])
             mixed = maps @ value
         else:
-            mixed = functional.scaled_dot_product_attention(query, key, value, scale=attn.scale)
+            mixed = F.scaled_dot_product_attention(query, key, value, scale=attn.scale)
         out: Tensor = attn.to_out[1](attn.to_out[0](mixed.transpose(1, 2).flatten(2)))
         return out
 
@@ -136,3 +143,35 @@ def climb(
             if level + 1 < levels:
                 noisy = down(*look(noisy, time), times[level + 1])
     return finished.detach()
+
+
+def loop(given: Parts, work: list[Job], search: SearchSpec, *, batch: int, device: str) -> int:
+    """Algorithm 1 as one would write it down, `batch` images at a time until the last of them has ended. The steps kept."""
+    length = StepLength(search.step or given.generator.step_size, search.norm, search.unit)
+    kept = 0
+    for at in range(0, len(work), batch):
+        some = work[at : at + batch]
+        labels, seeds = torch.tensor([[job.label, job.seed] for job in some], device=device).T
+        with torch.no_grad():
+            state = given.generator.start(torch.stack([job.image for job in some]).to(device), labels, seeds)
+        alive = torch.ones(len(some), dtype=torch.bool, device=device)
+        for _ in range(search.budget):
+            state, accepted = iteration(given, state, labels, length)
+            alive &= accepted
+            if not (left := int(alive.sum())):
+                break
+            kept += left
+    return kept
+
+
+def iteration(given: Parts, state: State, labels: Tensor, length: StepLength) -> tuple[State, Tensor]:
+    """One step of that loop: where it leads, and which of the pictures are still seen as their class.  # (N,) of bool"""
+    model, generator, oracle = given.model, given.generator, given.oracle
+    leaf = state[generator.moving].detach().requires_grad_()
+    pictures = RoundTo8Bits.apply(generator.render({**state, generator.moving: leaf}))
+    loss = F.cross_entropy(model.logits(pictures), labels, reduction="sum")
+    gradient = torch.autograd.grad(loss, leaf)[0]
+    with torch.no_grad():
+        state = generator.step(state, length.scale_to_step(gradient, state["scale"]))
+        pictures = RoundTo8Bits.apply(generator.render(state))
+        return state, oracle.judge(pictures, labels).keeps_label != 0

@@ -1,4 +1,4 @@
-"""What a graphics card does with its time: waiting for it, what its products reach, and which kernels it runs."""
+"""Times of work on a device, its peak memory, what its matrix products reach, and which kernels it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from counterfoil.engine.device import synchronize
 
 KINDS = {  # by what a kernel's name contains, the first that fits
     "norm and SiLU (own kernels)": (
-        "moments_kernel", "join_kernel", "apply_kernel", "slopes_kernel", "back_kernel", "coefficients_kernel",
+        "moments_kernel", "apply_kernel", "gradient_sums_kernel", "back_kernel", "coefficients_kernel", "correction_kernel",
     ),
     "nearest codes": ("candidates_kernel", "split_kernel", "nearest_kernel"),
     "convolutions": ("fprop", "dgrad", "wgrad", "conv", "implicit"),
@@ -55,7 +55,7 @@ def matmul_limit(device: str) -> float:
 
 
 def profile(work: Callable[[], object], *, steps: int) -> dict[str, Any]:
-    """Milliseconds a step by kind of kernel; the rest of the step the card waits."""
+    """Milliseconds a step by kind of kernel; the rest of the step the GPU waits."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiling
 
@@ -74,12 +74,28 @@ def profile(work: Callable[[], object], *, steps: int) -> dict[str, Any]:
         entry[1] += event.count / steps
         kernels.append((took, round(event.count / steps), event.key[:110]))
     busy = sum(entry[0] for entry in rows.values())
-    print(
-        f"\n  a step of a tile: {wall * 1e3 / steps:.1f} ms by the clock, {busy:.1f} ms of kernels (start of the images included)"
-    )
+    print(f"\n  a step of a batch: {wall * 1e3 / steps:.1f} ms by the clock, {busy:.1f} ms of kernels (start included)")
     for kind, (took, count) in sorted(rows.items(), key=lambda row: -row[1][0]):
         print(f"  {kind:<30} {took:8.2f} ms {count:8.1f} kernels  {100 * took / busy:5.1f} %")
     print("  the longest:")
     for took, count, name in sorted(kernels, reverse=True)[:25]:
         print(f"  {took:8.2f} ms {count:5d}  {name}")
     return {"wall_ms": wall * 1e3 / steps, "kernels_ms": busy, "kinds": {kind: entry[0] for kind, entry in rows.items()}}
+
+
+class Watch:
+    """Times work on the device and notes the memory it took."""
+
+    def __init__(self, device: str) -> None:
+        self.cuda = torch.device(device).type == "cuda"
+
+    def __call__(self, work: Callable[[], object]) -> tuple[float, float | None]:
+        """Seconds, and peak memory in GiB where the device says it."""
+        if self.cuda:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+        began = time.perf_counter()
+        work()
+        if self.cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - began, torch.cuda.max_memory_allocated() / 2**30 if self.cuda else None
