@@ -3,7 +3,7 @@
     python -m bench.coverage [--repetitions 2000] [--processes 2] [--population NAME …] [--images 50 5000]
 
 Every repetition draws source images for two models, hands them to the estimates that the product itself uses, and looks
-whether the intervals hold the true values. It prints Markdown tables; docs/intervals.md keeps those of a full run. Where an
+whether the intervals hold the true values. It prints Markdown tables; bench/results/intervals.json keeps a full run. Where an
 outcome is rare, bench/reference.py says what textbook intervals reach.
 """
 

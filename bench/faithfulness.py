@@ -4,7 +4,7 @@
 
 Scenes with known attributes are inverted under their true caption; one factor at a time gets another value, the picture is
 edited, the best of the sweep that passes quality control is kept if the oracle still sees the garment. The attribute checker,
-which took no part, then reads every attribute off the kept pictures; docs/editing.md says what counts as kept. Shares are of
+which took no part, then reads every attribute off the kept pictures. Shares are of
 accepted edits, with Wilson's 95 % interval. Beside them: how near a plain reconstruction comes to what the autoencoder alone
 leaves of a picture.
 

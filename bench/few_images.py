@@ -4,7 +4,7 @@
 
 Ten images can come out in 3,003 ways: each is right or wrong before, and turned away, right or wrong after. Each way is handed
 to the estimates that the product itself uses, so nothing hangs on which images were drawn. It prints Markdown tables;
-docs/intervals.md keeps them. The command fails if an interval holds the truth in less than 93 of 100 cases.
+docs/concepts/statistics.md keeps them. The command fails if an interval holds the truth in less than 93 of 100 cases.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@
 3. The oracle accepts at least 85 % of the plain reconstructions.
 
 Exit code 1 if one of these does not hold in a setting. Settings are chosen on the `tune` garments, which no reported number
-uses; there the verdicts are only printed. The table at the end is the one in docs/instrument.md; `--keep NAME` keeps its rows.
+uses; there the verdicts are only printed. `--keep NAME` keeps the rows
+of the table at the end.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ The base is lab:rewriter, which knows full sentences of the lab's grammar: "a ph
 are about shorter captions, "a picture of a dress on a beach", which it has never met: it fills in what they leave out, and so
 changes more than it was asked to. Pairs come from the lexicon rewriter; no caption is both trained on and tried. A proposal
 is valid when the checker finds that it changes the asked factor and nothing else; duplicates count as invalid. Prints a
-Markdown table; docs/rewriters.md keeps the one of a full run.
+Markdown table; docs/howto/rewriters.md keeps the one of a full run.
 """
 
 from __future__ import annotations

@@ -8,19 +8,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import reference
+import generate
 
 project = "Counterfoil"
 author = "The Counterfoil maintainers"
 version = release = version_of("counterfoil")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-exclude_patterns = ["_build", "images"]
+exclude_patterns = ["_build", "images", "jupyter_execute"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 nb_execution_mode = "force"
 nb_execution_timeout = 300
+nb_execution_in_temp = True
 nb_execution_raise_on_error = True
+nb_output_stderr = "remove"
 suppress_warnings = ["misc.highlighting_failure"]
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
@@ -36,4 +38,4 @@ html_theme_options = {
     "footer_end": [],
 }
 
-reference.write(Path(__file__).parent / "reference")
+generate.write(Path(__file__).parent / "generated")

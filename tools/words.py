@@ -2,6 +2,7 @@
 
 A rule has an allowance: the number of lines that may still break it. More lines than that fail the check. `--lower` sets every
 allowance to today's count where that is smaller, and never raises one. `--show ID` lists the lines behind a rule's count.
+`--pages` counts the words of each page of the documentation, without code; limits on them are in words.toml too.
 """
 
 from __future__ import annotations
@@ -69,13 +70,36 @@ def count(rules: list[dict[str, str]]) -> dict[str, list[str]]:
     return found
 
 
+def pages() -> dict[str, int]:
+    """Count the words of each page of the documentation, generated ones included if they are there; code does not count."""
+    found = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
+    return {path.relative_to(ROOT).as_posix(): len(FENCE.sub("", path.read_text()).replace("|", " ").split()) for path in found}
+
+
+def too_long(limits: dict[str, int]) -> list[str]:
+    """Name the limits on the documentation that are exceeded."""
+    if not limits:
+        return []
+    words = pages()
+    hand = sorted(count for page, count in words.items() if "/generated/" not in page)
+    sizes = {"words_by_hand": sum(hand), "words": sum(words.values()), "median_page": hand[len(hand) // 2]}
+    return [f"docs: {name} {sizes[name]:,}, {limit:,} allowed" for name, limit in limits.items() if sizes[name] > limit]
+
+
 def main() -> None:
     """Compare the counts with the allowances, lower these, or list the places of one rule."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--lower", action="store_true", help="set allowances to today's counts where those are smaller")
     parser.add_argument("--show", metavar="ID", help="list the places that break a rule")
+    parser.add_argument("--pages", action="store_true", help="count the words of each page of the documentation")
     options = parser.parse_args()
-    rules = tomllib.loads(RULES.read_text())["rule"]
+    settings = tomllib.loads(RULES.read_text())
+    if options.pages:
+        for page, words in pages().items():
+            print(f"{words:7,}  {page}")
+        print(f"{sum(pages().values()):7,}  together")
+        return
+    rules = settings["rule"]
     found = count(rules)
     if options.show:
         print("\n".join(found[options.show]))
@@ -90,8 +114,10 @@ def main() -> None:
     for rule in over:
         n, allowed = len(found[rule["id"]]), rule["allowed"]
         print(f"{rule['id']}: {n} places, {allowed} allowed; write {rule['use']}; tools/words.py --show {rule['id']}")
+    long = too_long(settings.get("docs", {}))
+    print(*long, sep="\n", end="\n" if long else "")
     print(f"words: {sum(map(len, found.values()))} places, {sum(rule['allowed'] for rule in rules)} allowed")
-    sys.exit(bool(over))
+    sys.exit(bool(over or long))
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def _garments() -> str:
     left_out = 100 * (every - kept) / every
     return (
         f"Garments are those of Fashion-MNIST's training split (MIT licence), {kept:,} of {every:,}: the {left_out:.0f} % that "
-        "are small, patterned or untypical of their class are left out, by the rule in docs/lab.md."
+        "are small, patterned or untypical of their class are left out, by the rule in docs/concepts/the-lab.md."
     )
 
 

@@ -6,24 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.page import page
 
 from bench import plan, results
 
 
-def test_a_page_is_made_of_what_was_kept(tmp_path: Path) -> None:
-    rows = [{"way": "one", "images/s": 1.25, "as_fast": True}, {"way": "two | three", "images/s": 12345.6}]
-    results.keep("speed", rows, command="python -m bench.speed", about="Two ways.", details={"profile": [1]}, folder=tmp_path)
-    text = page(tmp_path)
-    assert "| way | images/s | as fast |" in text and "| one | 1.25 | yes |\n| two \\| three | 12,346 |  |" in text
-    assert "`python -m bench.speed`, 20" in text and "python 3." in text
-    (tmp_path / "loose.json").write_text('{"about": "", "rows": {"engine": {"seconds": 0.5}}}')
-    with pytest.raises(SystemExit, match=r"loose\.json: no command, date, hardware, versions"):
-        page(tmp_path)
-
-
-def test_everything_that_was_kept_says_how_it_came_about() -> None:
-    assert page().count("\n## ") == page().count("\n`python -m bench.")
+def test_a_result_names_commit_and_code_and_is_older_once_that_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine" / "step.py").write_text("1")
+    results.keep("speed", [{"s": 1.25}], command="python -m bench.speed", about="One.", covers=["engine"], folder=tmp_path)
+    found = results.read("speed", folder=tmp_path) or {}
+    assert {"about", "command", "date", "commit", "covers", "code", "hardware", "versions", "rows"} <= found.keys()
+    assert found["code"] == results.code(["engine"])
+    (tmp_path / "engine" / "step.py").write_text("2")
+    assert found["code"] != results.code(["engine"])
 
 
 def test_a_command_names_no_folder_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,3 +133,11 @@ def test_only_a_process_of_our_own_keeps_freed_memory(monkeypatch: pytest.Monkey
     assert asked == []
     process.keep_freed_memory()
     assert len(asked) == 2
+
+
+def test_a_notebook_keeps_its_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "Console", lambda stderr: Console(file=io.StringIO(), force_jupyter=True))
+    monkeypatch.setattr("rich.jupyter.display", lambda segments, text: None)
+    before = sys.stdout, sys.stderr
+    with progress.watching("run"):
+        assert (sys.stdout, sys.stderr) == before

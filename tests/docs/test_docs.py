@@ -1,7 +1,9 @@
-"""What the documentation names is there: options of commands, files behind links, pages of the site."""
+"""The documentation names what is there: options of commands, files behind links, pages of the site; results become tables."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
@@ -12,9 +14,10 @@ from counterfoil.cli import app as cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
-    *sorted(path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "reference"} & set(path.parts)),
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "generated"} & set(path.parts)),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "lab/README.md")),
 ]
+GENERATED = {"commands", "settings", "parts", "api", "lab", "statistics", "speed", "measurements"}
 BLOCK = re.compile(r"^```(?:sh|bash|console)?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`(counterfoil [^`]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -50,7 +53,8 @@ def test_commands_and_options_exist(page: Path) -> None:
 def test_links_lead_to_files(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     for target in LINK.findall(text):
-        if "://" not in target and not target.startswith("mailto:"):
+        generated = "generated/" in target and Path(target).stem in GENERATED
+        if "://" not in target and not target.startswith("mailto:") and not generated:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
@@ -66,6 +70,32 @@ def test_every_page_is_reached_from_the_index() -> None:
             for line in block.splitlines():
                 name = re.sub(r"^.*<(.*)>$", r"\1", line.strip())
                 if name and not name.startswith(":"):
-                    waiting += sorted(page.parent.glob(f"{name}.md"))
-    docs = {path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "reference"} & set(path.parts)}
+                    waiting.append((page.parent / f"{name}.md").resolve())
+    docs = {path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "generated"} & set(path.parts)}
     assert docs <= reached, sorted(path.name for path in docs - reached)
+
+
+def test_a_result_becomes_a_table_that_says_whether_it_is_old(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec and spec.loader
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    rows = [
+        {"way": way, "FMR": at + 36.94, "FMR low": 32.38, "FMR high": 41.88, "seed": 0}
+        for at, way in enumerate(("a", "b", "c|d"))
+    ]
+    content = {
+        "about": "Three.",
+        "command": "python -m bench.x",
+        "date": "2026-11-19",
+        "covers": ["bench/results.py"],
+        "rows": rows,
+    }
+    content |= {"hardware": {"processor": "CPU", "cores": 2}, "versions": {}, "code": generate.code(["bench/results.py"])}
+    (tmp_path / "lab_x.json").write_text(json.dumps(content))
+    page = "\n".join(dict(generate.results(tmp_path))["lab"])
+    assert "In every row: seed 0." in page
+    assert "| a | 36.94 (32.38 to 41.88) |" in page and "| c\\|d | 38.94" in page
+    assert "Older" not in page
+    (tmp_path / "lab_x.json").write_text(json.dumps({**content, "code": "another"}))
+    assert "**Older than the present code.**" in "\n".join(dict(generate.results(tmp_path))["lab"])

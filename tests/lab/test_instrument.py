@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
 import pytest
 from bench.instrument import verdicts
 
-from bench import instrument
+from bench import instrument, results
 from counterfoil import protocols
 from counterfoil.core.records import Estimate
 
-PAGE = Path(__file__).parents[2] / "docs" / "instrument.md"
-NUMBER = re.compile(r"([\d.]+)(?: \(([\d.]+) to ([\d.]+)\))?")
 Scores = dict[str, dict[str, Estimate]]
 
 
@@ -80,35 +77,15 @@ def test_the_command_fails_with_a_reading_except_where_a_setting_is_chosen(
     assert "| generator | step | seed | model |" in printed and "| lab:kl | 0.03 | 0 | lab:diverse |" in printed
 
 
-def test_the_readings_on_the_page_hold() -> None:
-    tables = readings(PAGE.read_text(encoding="utf-8"))
-    assert len(tables) == 4 + 4 + 8
-    for where, scores in tables:
-        assert next(reversed(scores)) == "lab:diverse" and failures(scores) == [], where
-
-
-def readings(text: str) -> list[tuple[str, Scores]]:
-    """The models of each setting in the page's tables, up to `lab:diverse`, which ends one."""
-    head: list[str] = []
-    found: list[tuple[str, Scores]] = []
+@pytest.mark.parametrize("name", ["instrument", "instrument_background", "instrument_colour", "instrument_cpu"])
+def test_results_kept_meet_every_demand(name: str) -> None:
     scores: Scores = {}
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if line.startswith("| generator"):
-            head = cells
-        elif line.startswith("| lab:"):
-            row = dict(zip(head, cells, strict=True))
-            scores[row["model"]] = {key: estimate(row[shown]) for key, shown in instrument.SHOWN.items() if shown in row}
-            if row["model"] == "lab:diverse":
-                found.append((f"{row['generator']}, seed {row['seed']}", scores))
-                scores = {}
-    return found
-
-
-def estimate(cell: str) -> Estimate:
-    """A cell of the page."""
-    value, low, high = (None if each is None else float(each) for each in NUMBER.fullmatch(cell).groups())  # type: ignore[union-attr]
-    return Estimate(value, low, high, 0)
+    for row in (results.read(name) or {})["rows"]:
+        ends = ("", " low", " high", " n")
+        scores[row["model"]] = {key: Estimate(*(row[f"{key}{end}"] for end in ends)) for key in instrument.SHOWN}
+        if row["model"] == "lab:diverse":  # the last of a setting
+            assert failures(scores) == [], row
+            scores = {}
 
 
 def kept(model: str, folder: Path) -> Estimate:

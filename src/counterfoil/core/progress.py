@@ -84,7 +84,8 @@ def display(title: str, console: Console | None = None) -> Iterator[Show]:
     columns = (
         TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.fields[text]}"), TimeElapsedColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as bars:
+    redirect = not console.is_jupyter  # a kernel flushes these streams as it shows a bar, which would flush them again
+    with Progress(*columns, console=console, transient=True, redirect_stdout=redirect, redirect_stderr=redirect) as bars:
         bar = bars.add_task(printable(title), total=None, text="loading")
 
         def show(title: str, text: str, completed: int, total: int | None) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from counterfoil.engine.step import Step
 
-GPU_BATCH = 128  # rows of a call: what docs/speed.md was measured with
+GPU_BATCH = 128  # rows of a call: what docs/concepts/speed.md was measured with
 SHARE = 0.7  # of the free memory that is planned with; the other arm and the graph's own pool need some
 TRIED = (4, 8)  # images of the two trials
 

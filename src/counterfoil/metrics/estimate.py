@@ -1,7 +1,7 @@
 """Estimates with intervals, from a bootstrap clustered by source image.
 
 A statistic is a function of sums over clusters, and all statistics of one call see the same resamples: the interval of a
-ratio is that of the ratio, its two sides drawn together. docs/intervals.md says how often the intervals hold the truth.
+ratio is that of the ratio, its two sides drawn together. docs/concepts/statistics.md says how often the intervals hold the truth.
 
 Resampling is a Bayesian bootstrap (Rubin 1981): instead of being drawn a whole number of times, each cluster gets a random
 exponential weight. Clusters with equal rows get their weights together, as one gamma variate, which is the same thing and

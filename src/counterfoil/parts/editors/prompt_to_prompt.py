@@ -132,7 +132,7 @@ def p2p(name: str, options: Options) -> PromptToPrompt:
     `inversion` is null-text, negative-prompt, ddim or edit-friendly; the other defaults are those of LANCE. Every share of
     the steps in `self_replace` makes a candidate, with a `guidance` of its own if as many are given. `word_map` is refine or
     replace; `blend` above 0 confines the change to where the changed words are attended to, or with `blend_by` difference to
-    where source and edit differ in the denoiser's output. docs/editing.md explains each.
+    where source and edit differ in the denoiser's output. docs/howto/editors.md explains each.
     """
     diffusion = Diffusion.load(f"p2p:{name}", name, revision=options.revision)
     return PromptToPrompt(diffusion.accelerate(precision=options.precision, compiled=options.compiled), options)

@@ -121,7 +121,7 @@ def load(name: str) -> Lexicon:
         return found
     path = Path(name).expanduser()
     if not path.is_file():
-        raise BadPart(f"lexicon:{name}: no such word lists; name {', '.join(sorted(known))} or a YAML file (docs/rewriters.md)")
+        raise BadPart(f"lexicon:{name}: no such word lists; name {', '.join(sorted(known))} or a YAML file (howto/rewriters)")
     return parse(read_text(path), name=name)
 
 
@@ -144,7 +144,7 @@ def parse(text: str, *, name: str) -> Lexicon:
     """The lexicon written in YAML, each section checked."""
     sections = parse_yaml(text, what=name)
     if not isinstance(sections, dict):
-        raise BadPart(f"{name}: word lists are a mapping of sections, got {type(sections).__name__}; docs/rewriters.md shows one")
+        raise BadPart(f"{name}: word lists are a mapping of sections, got {type(sections).__name__}; howto/rewriters shows one")
     known = [each.name for each in fields(Lexicon) if each.name != "name"]
     unknown = sorted(map(str, set(sections) - set(known)))
     if unknown:

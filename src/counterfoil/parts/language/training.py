@@ -55,7 +55,7 @@ def read_pairs(path: Path) -> list[Pair]:
     try:
         lines = enumerate(read_text(path).splitlines(), 1)
     except BadData as error:
-        raise BadData(f"{error}; give a JSON Lines file of pairs (docs/rewriters.md)") from None
+        raise BadData(f"{error}; give a JSON Lines file of pairs (docs/howto/rewriters.md)") from None
     pairs = [_pair(line, f"{path}, line {number}") for number, line in lines if line.strip()]
     if not pairs:
         raise BadData(f"{path}: holds no pairs; write one per line, with {', '.join(FIELDS)}")

@@ -1,4 +1,4 @@
-"""A classifier behind an HTTP endpoint. docs/http-model.md has the contract."""
+"""A classifier behind an HTTP endpoint. docs/reference/http-endpoints.md has the contract."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HttpModelOptions(EndpointOptions):
 
 
 def http_model(address: str, options: HttpModelOptions) -> HttpModel:
-    """A model behind an HTTP endpoint, as a black box: http://host:8000/predict, by the contract in docs/http-model.md.
+    """A model behind an HTTP endpoint, as a black box: http://host:8000/predict: reference/http-endpoints has its contract.
 
     Images are sent as PNG, `batch` at a time, and scores come back. An endpoint that fails is asked `retries` more times,
     `backoff` seconds later and then twice as long each time; then the run pauses, and the same command resumes it. `rate`

@@ -1,4 +1,4 @@
-"""A painter behind an HTTP endpoint. docs/imagenet-d.md has the contract."""
+"""A painter behind an HTTP endpoint. docs/reference/http-endpoints.md has the contract."""
 
 from __future__ import annotations
 
