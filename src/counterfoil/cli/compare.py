@@ -24,9 +24,6 @@ from counterfoil.metrics.slices import slices as find_slices
 from counterfoil.metrics.slices import table_of as slice_table
 from counterfoil.metrics.tables import Table, as_csv, as_data, as_latex, as_markdown, as_text, tau_text
 from counterfoil.protocols.base import Protocol
-from counterfoil.protocols.fmr.transfer import MEANINGS as CELLS
-from counterfoil.protocols.fmr.transfer import tables_of as transfer_tables
-from counterfoil.protocols.fmr.transfer import transfer_of
 from counterfoil.protocols.reading import measures_of, protocol_of, scoreboard_of
 from counterfoil.store import Run, open_run
 
@@ -59,7 +56,7 @@ def compare(
     files of predictions (CSV, Parquet, JSONL, JSON) are compared like runs.
 
     \b
-    counterfoil compare runs/fmr-resnet50 runs/fmr-convnext
+    counterfoil compare runs/resnet50 runs/convnext
     counterfoil compare resnet50.csv convnext.csv
     """
     if form not in FORMS:
@@ -84,7 +81,7 @@ def compare(
         protocol, known = protocol_of(opened), measures_of(opened)
         measures = [find_measure(name, known) for name in metric or protocol.compared if metric or name in known]
         if transfer:
-            return write(_transfer(opened, [each.name for each in measures] if metric else ["FMR"]))
+            return write(protocol.transfer(opened, [each.name for each in measures] if metric else []))
         ranked = measures if metric else [known[name] for name in protocol.ranked if name in known][:1]
         contenders, clean = _contenders(protocol, opened, scored=scored), protocol.measures[protocol.clean]
         if not by and not slices:
@@ -150,14 +147,6 @@ def _slice_tables(
             table = slice_table(find_slices(whole, measure, by=groups, pairs=len(groups) > 1), measure)
             found.append(replace(table, title=f"{name}, {table.title}"))
     return found
-
-
-def _transfer(runs: Sequence[Run], names: list[str]) -> list[Table]:
-    """Images made against one model, scored on the others."""
-    unknown = [name for name in names if name not in CELLS]
-    if unknown:
-        raise UsageError(f"--transfer: a cell has no {unknown[0]}; it has {', '.join(CELLS)}")
-    return list(transfer_tables(transfer_of(runs), [*names, "harm"]))
 
 
 def _orders(protocol: Protocol, runs: Sequence[Run], measures: Sequence[Measure]) -> list[str]:

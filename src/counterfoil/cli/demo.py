@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from counterfoil import protocols
 from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
 
 
 def demo(
-    protocol: Annotated[str, typer.Option(help="fmr, lance, imagenet-d or all.")] = "fmr",
+    protocol: Annotated[str, typer.Option(help="A protocol that has a demo, or all.")] = protocols.USUAL,
     images: Annotated[
         int | None,
         typer.Option(help="Images per protocol: tested, edited or painted; by default as many as take minutes.", min=1),

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from scipy.stats import wilcoxon
 from torch import Tensor
 
+from counterfoil import protocols
 from counterfoil.core.errors import BadData, BadImage, BadSpec
 from counterfoil.core.naming import image_seed
 from counterfoil.core.records import Estimate
@@ -23,8 +24,7 @@ from counterfoil.parts import calls, registry
 from counterfoil.parts.contracts import Generator, Model, Oracle, to_device
 from counterfoil.parts.datasets.image_set import ImageSet
 from counterfoil.protocols.class_reader import columns_of
-from counterfoil.protocols.fmr.climbing import ClimbingSpace
-from counterfoil.protocols.workspace import Given, device_of, open_data
+from counterfoil.protocols.workspace import Given, Workspace, device_of, open_data
 
 TEMPERATURES = torch.logspace(-2.5, 1.5, 49)
 Severity = Literal["mistake", "caution"]
@@ -53,7 +53,7 @@ class SetUp:
     columns: list[int]  # the model's output for each of the data's classes
     size: int | None
     oracle: Oracle | None = None
-    assembly: ClimbingSpace | None = None  # of a protocol with a generator
+    assembly: Workspace[Any] | None = None  # of a protocol with a generator
 
     @property
     def generator(self) -> Generator | None:
@@ -64,7 +64,7 @@ class SetUp:
 def set_ups(spec: Any, given: Given | None = None) -> list[SetUp]:
     """The models of a specification, each with the parts that judge or change its images."""
     if hasattr(spec, "generator"):
-        parts = ClimbingSpace.of(spec, given)
+        parts = protocols.get(spec.protocol).workspace(spec, given)
         return [SetUp(spec, spec.model.name, parts.model, parts.dataset, parts.columns, parts.size, parts.oracle, parts)]
     if getattr(spec, "data", None) is None:
         raise BadSpec(f"{spec.protocol}: the doctor needs labelled images to try the models on; name some with --data")
@@ -107,7 +107,7 @@ class FewImages:
         return FewImages(self.images[which], self.labels[which], self.truth[which], self.seeds[which], self.unreadable)
 
 
-def read_few(setup: SetUp | ClimbingSpace, count: int) -> FewImages:
+def read_few(setup: SetUp | Workspace[Any], count: int) -> FewImages:
     """Read up to `count` images, taken evenly over the data."""
     images, labels, seeds, bad = [], [], [], []
     spec = setup.spec

@@ -22,8 +22,7 @@ from counterfoil.doctor.sample import FewImages, read_few
 from counterfoil.engine.device import synchronize
 from counterfoil.engine.scheduler import Engine, Job
 from counterfoil.engine.step import RoundTo8Bits
-from counterfoil.protocols.fmr.climbing import ClimbingSpace
-from counterfoil.protocols.workspace import Given
+from counterfoil.protocols.workspace import Given, Workspace
 
 IMAGES = 32  # timed on a CPU unless others are asked for
 STAGED_IMAGES = 8
@@ -79,7 +78,7 @@ def enough(engine: Engine) -> int:
 def _time_climbs(spec: Any, images: int | None) -> Timing:
     """The engine as a run uses it, each part alone, and a small run for what happens around the engine."""
     clock = _Clock()
-    assembly = ClimbingSpace.of(spec)
+    assembly = protocols.get(spec.protocol).workspace(spec)
     engine = assembly.new_engine()
     once = {"loading": clock.lap()}
 
@@ -159,7 +158,7 @@ def _time_stages(spec: Any, images: int) -> Timing:
     return Timing(spec.protocol, there, seconds, shares, once={"loading": loading, "storing and statistics": rest})
 
 
-def measure(assembly: ClimbingSpace, few: FewImages, *, steps: bool, engine: Engine | None = None) -> PartSpeed:
+def measure(assembly: Workspace[Any], few: FewImages, *, steps: bool, engine: Engine | None = None) -> PartSpeed:
     """The parts' speed on one batch of an engine, after a first call that warms them up; that of a guided step if asked.
 
     They compute as the engine has them compute, but for compiler and graphs, which take their time before the first step.
@@ -211,7 +210,7 @@ def _measure(engine: Engine, some: FewImages, *, steps: bool) -> PartSpeed:
     )
 
 
-def cost_rows(assembly: ClimbingSpace, few: FewImages, *, steps: bool) -> dict[str, str]:
+def cost_rows(assembly: Workspace[Any], few: FewImages, *, steps: bool) -> dict[str, str]:
     """The parts' speed, the memory they take, and the longest that computing can take."""
     found = measure(assembly, few, steps=steps)
     rows = {"model": _ms(found.model), "oracle": _ms(found.oracle), "rendering": _ms(found.rendering)}
@@ -223,7 +222,7 @@ def cost_rows(assembly: ClimbingSpace, few: FewImages, *, steps: bool) -> dict[s
     return rows
 
 
-def _longest(assembly: ClimbingSpace, speed: PartSpeed) -> float:
+def _longest(assembly: Workspace[Any], speed: PartSpeed) -> float:
     """Seconds that the parts compute at most in the whole run; climbs that the oracle ends early take less."""
     calls = protocols.get(assembly.spec.protocol).cost(assembly.spec, len(assembly.dataset))
     gradients = calls["of these with a gradient"] if speed.step else 0

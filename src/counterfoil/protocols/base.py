@@ -109,6 +109,8 @@ class Protocol(ABC):
     """The measures that a board ranks models by; the first orders its rows."""
     against_model: ClassVar[bool] = False
     """Whether images are made against the run's own model, so that it has no part in a set of them."""
+    placed: ClassVar[bool] = True
+    """Whether all parts are on the device from the beginning; else each is on the CPU until it works."""
     clean: ClassVar[str] = "accuracy_source"
     """The measure of images that nothing was done to; the order of models by other measures is set against its own."""
 
@@ -131,6 +133,12 @@ class Protocol(ABC):
         tell: Tell = lambda line: None,
     ) -> Run:
         """Run a specification into the directory `out`, or resume it; with `stage`, only as far as that one."""
+
+    def workspace(self, spec: Any, given: Given | None = None) -> Workspace[Any]:
+        """Build the parts of a run."""
+        from counterfoil.protocols.workspace import Workspace
+
+        return Workspace.open(spec, given, place=self.placed)
 
     def images(self, spec: Any) -> int:
         """Count the images that a run is about."""
@@ -181,6 +189,10 @@ class Protocol(ABC):
     def remarks(self, runs: Sequence[Run], models: Mapping[str, str]) -> list[str]:
         """Say what a reader must know before a comparison; `models` are the models' names by what they are called there."""
         return []
+
+    def transfer(self, runs: Sequence[Run], names: Sequence[str]) -> list[Table]:
+        """Set images that were made against each model beside all models that were scored on them, one table per number."""
+        raise UsageError(f"--transfer: the protocol {self.name} makes no images against a model; compare its runs without it")
 
     def unfair(self, run: Run, model: str, measures: Sequence[str]) -> str:
         """Say why a model cannot be judged by these measures of a run; empty where it can."""
@@ -237,12 +249,6 @@ class ImageProtocol(Protocol):
 
         return open_data(spec, given)
 
-    def workspace(self, spec: Any, given: Given | None) -> Workspace[Any]:
-        """Build the parts of a run."""
-        from counterfoil.protocols.workspace import Workspace
-
-        return Workspace.open(spec, given)
-
     def check(self, work: Any) -> None:
         """Try the parts on a few images before anything is written."""
 
@@ -260,17 +266,13 @@ class ImageProtocol(Protocol):
 class StagedProtocol(Protocol):
     """Goes from table to table; people may correct tables in between."""
 
+    placed = False
+
     def run(self, spec: Any, out: Path, **options: Any) -> Run:
         """Run a specification into the directory `out`, or resume it; with `stage`, only as far as that one."""
         from counterfoil.protocols.running import run_staged
 
         return run_staged(self, spec, out, **options)
-
-    def workspace(self, spec: Any, given: Given | None) -> Workspace[Any]:
-        """Build the parts of a run; they stay on the CPU until their stage."""
-        from counterfoil.protocols.workspace import Workspace
-
-        return Workspace.open(spec, given, place=False)
 
     @abstractmethod
     def stages(self, work: Any, tables: Tables) -> Sequence[Stage]:

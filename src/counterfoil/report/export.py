@@ -176,7 +176,7 @@ def describe(run: Run, images: Sequence[ExportedImage], *, name: str, licence: s
     ]
     arms = sorted({image.trial.arm for image in images})
     against = [part_name(run.spec.get("model"))] if "guided" in arms else []  # guided steps lead to this model's mistakes
-    protocol = str(run.spec.get("protocol", "fmr"))
+    protocol = run.protocol
     return About(
         name=name,
         licence=licence or UNSTATED,

@@ -245,7 +245,7 @@ def of_run(
     part = run.spec.get("model") if observed.model == own else None
     try:
         return ResultFile(
-            protocol=str(run.spec.get("protocol", "fmr")),
+            protocol=run.protocol,
             model=Tested(
                 name=without_folders(observed.model),
                 options=without_folders((part or {}).get("options") or {}) if isinstance(part, Mapping) else {},

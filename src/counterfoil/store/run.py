@@ -52,6 +52,11 @@ class Run:
         return f"Run({str(self.path)!r})"
 
     @property
+    def protocol(self) -> str:
+        """The name of the protocol that it was made by."""
+        return str(self.spec.get("protocol", ""))
+
+    @property
     def results(self) -> dict[str, Any] | None:
         """Content of `results.json`, or None while the run is not finished."""
         path = self.path / RESULTS

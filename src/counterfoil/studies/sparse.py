@@ -9,20 +9,21 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from counterfoil import protocols
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec, default_folder
 from counterfoil.engine.device import synchronize
 from counterfoil.engine.scheduler import Engine, Job, SearchResult
 from counterfoil.parts.generators.masked import Mask, MaskedGenerator, save_mask
-from counterfoil.protocols.fmr.climbing import ClimbingSpace
 from counterfoil.protocols.fmr.results import Outcomes, read_outcomes, scores
+from counterfoil.protocols.workspace import Workspace
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, difference, within, world
 from counterfoil.studies.runs import Runs
 from counterfoil.studies.sparse_fit import CellSettings, Fitted, Settings, fit, fit_cells
@@ -73,19 +74,23 @@ def _fitted(runs: Runs, model: PartSpec) -> tuple[Fitted, Path]:
     count = int(options["fitting_images"])
     spec = runs.spec(model, data=_fitting_data(runs, count), images=count)
     with runs.counting(f"latents of {model.name}", count) as watch:
-        assembly = ClimbingSpace.of(spec)
+        assembly = _space(spec)
         fitted = _by_class(runs, assembly, watch) if question == "class" else _by_change(runs, assembly, watch)
     # Named by what it keeps: runs are found again by their specification, and that names the mask by its file.
     return fitted, save_mask(fitted.mask, runs.folder / "masks" / f"{default_folder(spec).name}-{fitted.mask.sha256[:8]}")
 
 
-def _by_class(runs: Runs, assembly: ClimbingSpace, watch: Callable[[int], None]) -> Fitted:
+def _space(spec: Any) -> Workspace[Any]:
+    return protocols.get(spec.protocol).workspace(spec)
+
+
+def _by_class(runs: Runs, assembly: Workspace[Any], watch: Callable[[int], None]) -> Fitted:
     latents, labels = labelled(assembly, watch=watch)
     window, halo = float(runs.options["window"]), int(runs.options["halo"])
     return fit_cells(latents, labels, CellSettings(window=window, halo=halo, seed=runs.settings.seed))
 
 
-def _by_change(runs: Runs, assembly: ClimbingSpace, watch: Callable[[int], None]) -> Fitted:
+def _by_change(runs: Runs, assembly: Workspace[Any], watch: Callable[[int], None]) -> Fitted:
     options = runs.options
     original, perturbed = pairs(assembly, compared=options["compared"], watch=watch)
     settings = Settings(
@@ -109,8 +114,8 @@ def _costs(runs: Runs, model: PartSpec, file: Path) -> tuple[str, dict[str, Esti
     """The window in words, and what a climb costs with the mask in per cent of what it costs without."""
     on_gpu = runs.settings.device.startswith("cuda")
     count = _TIMED_ON_A_GPU if on_gpu else _TIMED
-    whole = ClimbingSpace.of(runs.spec(model, images=count))
-    masked = ClimbingSpace.of(runs.spec(model, images=count, search={"mask": str(file)}))
+    whole = _space(runs.spec(model, images=count))
+    masked = _space(runs.spec(model, images=count, search={"mask": str(file)}))
     generator = masked.generator
     assert isinstance(generator, MaskedGenerator)
     jobs = list(whole.jobs(iter(whole.dataset), lambda sample, problem: None))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadData
 from counterfoil.parts.generators.latent import LatentGenerator, QuantisedAutoencoder
-from counterfoil.protocols.fmr.climbing import ClimbingSpace
+from counterfoil.protocols.workspace import Workspace
 
 Compared = Literal["published", "codes"]
 """`published`: the encoder's outputs against quantised codes, as the paper says; then a regression may well tell a rounded
@@ -22,7 +22,7 @@ BATCH = 32
 
 
 @torch.no_grad()
-def labelled(assembly: ClimbingSpace, *, watch: Callable[[int], None] = lambda more: None) -> tuple[Tensor, Tensor]:
+def labelled(assembly: Workspace[Any], *, watch: Callable[[int], None] = lambda more: None) -> tuple[Tensor, Tensor]:
     """The moving tensor of every image, and the classes.  # (n, …), (n,)"""
     generator, found, labels = assembly.generator, [], []
     jobs = assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)
@@ -39,7 +39,7 @@ def labelled(assembly: ClimbingSpace, *, watch: Callable[[int], None] = lambda m
 
 
 def pairs(
-    assembly: ClimbingSpace, *, compared: Compared = "published", watch: Callable[[int], None] = lambda more: None
+    assembly: Workspace[Any], *, compared: Compared = "published", watch: Callable[[int], None] = lambda more: None
 ) -> tuple[Tensor, Tensor]:
     """The latents of the images whose climb took a step: original, and where the guided climb ended.  # (n, …) twice"""
     generator = assembly.generator

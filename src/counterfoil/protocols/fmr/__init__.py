@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterfoil.core.errors import UsageError
 from counterfoil.protocols.base import ImageProtocol, Outcome
 from counterfoil.protocols.fmr.spec import FmrSpec, presets
 from counterfoil.store import Run
@@ -31,12 +32,13 @@ class Fmr(ImageProtocol):
     ranked = ("FMR_matched", "FMR")
     against_model = True
     decided_by_parts = ("search.step",)
+    clean = "SA"
 
     def presets(self) -> Mapping[str, str]:
         """Describe each preset, and what it needs beside a model and data."""
         return {name: ". ".join(each[key] for key in ("about", "needs") if key in each) for name, each in presets().items()}
 
-    def workspace(self, spec: FmrSpec, given: Given | None) -> ClimbingSpace:
+    def workspace(self, spec: FmrSpec, given: Given | None = None) -> ClimbingSpace:
         """Build the parts, with the engine that climbs."""
         from counterfoil.protocols.fmr.climbing import ClimbingSpace
 
@@ -98,6 +100,14 @@ class Fmr(ImageProtocol):
         from counterfoil.protocols.fmr.results import observe
 
         return observe(run, model=model, oracle=oracle)
+
+    def transfer(self, runs: Sequence[Run], names: Sequence[str]) -> list[Table]:
+        """Set images that were made against each model beside all models that were scored on them, one table per number."""
+        from counterfoil.protocols.fmr import transfer
+
+        if unknown := [name for name in names if name not in transfer.MEANINGS]:
+            raise UsageError(f"--transfer: a cell has no {unknown[0]}; it has {', '.join(transfer.MEANINGS)}")
+        return list(transfer.tables_of(transfer.transfer_of(runs), [*(names or ["FMR"]), "harm"]))
 
     def tables(self, results: Mapping[str, Any]) -> list[Table]:
         """Put results into tables."""

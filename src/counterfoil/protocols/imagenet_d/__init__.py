@@ -42,7 +42,7 @@ class ImagenetD(StagedProtocol):
             "paper": "questions as the paper's are: the truth first, an answer that means neither is dropped",
         }
 
-    def workspace(self, spec: ImagenetDSpec, given: Given | None) -> PaintingSpace:
+    def workspace(self, spec: ImagenetDSpec, given: Given | None = None) -> PaintingSpace:
         """Build the parts for the classes of the grid, or of the set."""
         from counterfoil.protocols.imagenet_d.sets import PaintingSpace
 
@@ -53,15 +53,15 @@ class ImagenetD(StagedProtocol):
         from counterfoil.protocols.imagenet_d import stages as steps
 
         painted = work.grid is not None
-        first = [steps.Prompts, steps.Paintings] if painted else [steps.Taken]
+        first = [steps.Prompts, steps.PaintedImages] if painted else [steps.Taken]
         asked: list[type[Stage]] = [steps.Objects] if "oracle" in work.parts else []
         if painted:
-            asked += [*([steps.Embeddings] if "encoder" in work.parts else []), steps.Mined]
+            asked += [*([steps.Embeddings] if "encoder" in work.parts else []), steps.MinedImages]
         return [
             *(each(work, tables) for each in first),
             *(steps.ModelPredictions(work, tables, at) for at in range(len(work.readers))),
             *(each(work, tables) for each in asked),
-            *(steps.Answers(work, tables, chat.name) for chat in work.spec.chats),
+            *(steps.ChatAnswers(work, tables, chat.name) for chat in work.spec.chats),
         ]
 
     def outcomes(self, work: PaintingSpace, tables: Tables, done: Container[str]) -> Iterator[Outcome]:

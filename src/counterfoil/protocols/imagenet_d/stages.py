@@ -57,7 +57,7 @@ class Prompts(ImagenetDStage):
         return [Made({"prompt": item.inputs["prompt"]}) for item in items]
 
 
-class Paintings(ImagenetDStage):
+class PaintedImages(ImagenetDStage):
     """An image for every prompt, or why there is none that can be used."""
 
     name, uses, kept = "paintings", ("painter",), ("image",)
@@ -190,7 +190,7 @@ class Embeddings(_Painted):
         return [Made({"hash": code}) for code in self.space.in_batches(self.images(items), embed)]
 
 
-class Mined(ImagenetDStage):
+class MinedImages(ImagenetDStage):
     """The images that are kept, and why the others are not."""
 
     name, at_once = "mined", _AT_ONCE
@@ -218,7 +218,7 @@ class Mined(ImagenetDStage):
         return [turned_away(check, reason) if check else Made({}) for check, reason in checks]
 
 
-class Answers(ImagenetDStage):
+class ChatAnswers(ImagenetDStage):
     """What a vision-language model answers about the images that were kept: the truth or the hardest wrong name."""
 
     parallel = True

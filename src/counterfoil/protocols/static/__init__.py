@@ -30,7 +30,7 @@ class Static(ImageProtocol):
     compared = held = ranked = ("accuracy",)
     clean = "accuracy"
 
-    def workspace(self, spec: StaticSpec, given: Given | None) -> Workspace[Any]:
+    def workspace(self, spec: StaticSpec, given: Given | None = None) -> Workspace[Any]:
         """Build the model for the classes of the set, each of which may stand for several of its own."""
         from counterfoil.protocols.static.space import StaticSpace
 
