@@ -1,7 +1,7 @@
 """Measure what workers of Ray add, and check that nothing is lost when they are killed.
 
     python -m bench.ray [--images 160] [--workers 1 2] [--keep NAME]
-    python -m bench.ray --chaos 180 [--every 4] [--images 600] [--keep NAME]
+    python -m bench.ray --chaos 180 [--protocol lance] [--every 4] [--images 600] [--keep NAME]
     python -m bench.ray --straggler [--images 120] [--keep NAME]
 
 The first form runs the same images of the lab with one worker and with two, each with one thread, and compares images per
@@ -35,6 +35,7 @@ from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.protocols.base import Progress
 from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.ray.execution import Execution
+from counterfoil_lab.demo import LANCE
 
 LEAST = 1.7  # times one worker that two should give on two cores
 LAB = {"model": "lab:narrow", "data": "lab:wardrobe", "generator": "lab:vqgan", "oracle": "lab:clip"}
@@ -77,9 +78,9 @@ def compare(images: int, workers: list[int], budget: int, folder: Path) -> list[
     return rows
 
 
-def chaos(images: int, seconds: float, every: float, budget: int, folder: Path) -> list[dict[str, Any]]:
+def chaos(spec: Any, seconds: float, every: float, folder: Path) -> list[dict[str, Any]]:
     """Kill a worker every few seconds until the time is up, then let the run end; compare it with one that was left alone."""
-    spec = protocols.parse({**LAB, "limit": images, "search": {"budget": budget}, "engine": {"chunk_images": 8}})
+    images = spec.limit
     over, killed, luck = threading.Event(), [], random.Random(0)
 
     def kill() -> None:
@@ -98,11 +99,12 @@ def chaos(images: int, seconds: float, every: float, budget: int, folder: Path) 
     over.set()
     killer.join()
     whole = protocols.run(spec, folder / "whole")
-    ids = [trial.image_id for trial in disturbed.trials if trial.arm == "guided"]
+    ids = [trial.trial_id for trial in disturbed.trials]
+    wanted = {trial.trial_id for trial in whole.trials}
     return [
         {
-            "images": images, "kills": len(killed), "every s": every, "seconds": round(took, 1),
-            "lost": images - len(set(ids)), "twice": len(ids) - len(set(ids)),
+            "protocol": spec.protocol, "images": images, "kills": len(killed), "every s": every, "seconds": round(took, 1),
+            "lost": len(wanted - set(ids)), "twice": len(ids) - len(set(ids)),
             "given up": sum("ended its worker" in line for line in told),
             "same bytes as undisturbed": content(disturbed) == content(whole),
         }
@@ -153,7 +155,11 @@ def _ended(spec: FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple[float
 def _workers() -> list[psutil.Process]:
     """Processes of the workers that have built their parts; Ray names them by what they do."""
     titles = {each: _title(each) for each in psutil.Process().children(recursive=True)}
-    return [each for each, title in titles.items() if "ImageWorker" in title and not title.endswith((".build", ".__init__"))]
+    return [
+        each
+        for each, title in titles.items()
+        if ("ImageWorker" in title or "StageWorker" in title) and not title.endswith((".build", ".__init__"))
+    ]
 
 
 def _title(process: psutil.Process) -> str:
@@ -169,6 +175,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--budget", type=int, default=10)
     parser.add_argument("--chaos", type=float, metavar="SECONDS", help="kill workers for this long")
+    parser.add_argument("--protocol", choices=("fmr", "lance"), default="fmr", help="of the run whose workers are killed")
     parser.add_argument("--every", type=float, default=4.0, help="seconds between two kills")
     parser.add_argument("--straggler", action="store_true", help="slow one of two workers down")
     add_keep(parser)
@@ -177,7 +184,9 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="ray-bench-"))
     try:
         if given.chaos:
-            rows = chaos(given.images, given.chaos, given.every, given.budget, folder)
+            fmr = {**LAB, "search": {"budget": given.budget}, "engine": {"chunk_images": 8}}
+            spec = protocols.parse({**(fmr if given.protocol == "fmr" else LANCE), "limit": given.images})
+            rows = chaos(spec, given.chaos, given.every, folder)
             about = "The lab through two workers of Ray, one of which is killed every few seconds."
             held = not any(row["lost"] or row["twice"] for row in rows) and rows[0]["same bytes as undisturbed"]
         elif given.straggler:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from counterfoil import store
+from counterfoil import protocols, store
 from counterfoil.core.errors import CounterfoilError, UsageError
 from counterfoil.studies import published
 from counterfoil.studies.published import same_words
@@ -21,7 +21,7 @@ def rows(number: int) -> list[dict]:
 
 
 def test_all_fifteen_tables_are_there_and_rectangular() -> None:
-    assert published.names() == [f"fmr/{number}" for number in range(1, 16)]
+    assert published.names() == [*(f"fmr/{number}" for number in range(1, 16)), "imagenet-d/0"]
     for table in map(published.load, published.names()):
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert table.labels
@@ -81,7 +81,7 @@ def test_every_value_for_the_cifar_model_is_named_where_one_of_them_stands() -> 
 
 
 def test_no_such_table() -> None:
-    with pytest.raises(UsageError, match="there are fmr/1 to fmr/15"):
+    with pytest.raises(UsageError, match="no such table"):
         published.load("fmr/16")
 
 
@@ -166,7 +166,7 @@ def test_tables_by_class_and_by_scored_model(tmp_path: Path) -> None:
 
 def test_wrong_use(tmp_path: Path) -> None:
     assert call("study", "fmr/16") == (2, call("study", "fmr/16")[1])
-    assert "there are fmr/1 to fmr/15" in call("study", "fmr/16")[1]
+    assert "no such table" in call("study", "fmr/16")[1]
     code, complaint = call("study", "fmr/12", stored(tmp_path / "a"))
     assert (code, "leave the runs out" in complaint) == (2, True)
     assert call("study", "fmr/1", tmp_path / "nowhere")[0] == 2
@@ -239,3 +239,14 @@ def test_a_file_that_is_no_table_is_one_line(tmp_path: Path, content: str) -> No
     with pytest.raises(CounterfoilError) as caught:
         published.load(str(tmp_path / "t.yaml"))
     assert "\n" not in str(caught.value)
+
+
+def test_runs_of_other_protocols_stand_beside_their_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = published.load("imagenet-d/0")
+    assert published.names()[-1] == "imagenet-d/0" and "Table" not in next(published.print_table(table))
+    numbers = {"drop": {"value": 50.0, "low": 40.0, "high": 60.0, "n": 30}, "counts": {"images": 30}}
+    with store.write(tmp_path, {"protocol": "imagenet-d", "models": [{"name": "timm:vit_l_16"}]}, ["a"], {}) as writer:
+        writer.finish(numbers)
+    monkeypatch.setattr(type(protocols.get("imagenet-d")), "results", lambda self, run, **who: numbers)
+    text = "\n".join(published.print_table(table, list(published.rows_of(store.open_run(tmp_path), table))))
+    assert "59.40" in text and "50.0 (40.0 to 60.0)" in text and "30 images" in text

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
+from counterfoil import protocols
 from counterfoil.core.errors import BadSpec, UsageError
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import Data, Part, Strict, part
 from counterfoil.core.tables import parse_yaml, read_text
-from counterfoil.metrics.answers import models_of
 from counterfoil.metrics.significance import kendall
 from counterfoil.metrics.tables import estimate_text
-from counterfoil.protocols.fmr.results import Outcomes, read_outcomes, scores
+from counterfoil.protocols.reading import results_of
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 Cell = str | float
 PAPERS = Path(__file__).parent / "papers"
-KINDS = ("models", "generators", "transfer", "classes")
 
 _SAME_PARTS = {
     "oracle": ("clip-vit-base-patch32", "vit-b-32/openai", "vit-b-32-quickgelu/openai"),
@@ -68,7 +67,7 @@ class PaperTable(Strict):
     """One published table."""
 
     title: str
-    kind: Literal["models", "generators", "transfer", "classes", "facts"]
+    kind: Literal["models", "generators", "transfer", "classes", "factors", "facts"]
     """What a row is about; `facts` if no run has such rows."""
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -114,7 +113,7 @@ def load(name: str) -> PaperTable:
     paper, _, number = name.partition("/")
     folder = PAPERS / paper
     if not (folder / "paper.yaml").is_file() or not number.isdecimal() or int(number) not in _numbers(paper):
-        raise UsageError(f"{name}: no such table; there are {names()[0]} to {names()[-1]}")
+        raise UsageError(f"{name}: no such table; 'counterfoil study' lists those that there are")
     about = parse_yaml(read_text(folder / "paper.yaml"), what=paper)
     return _parse(folder / f"table{int(number):02d}.yaml", {"number": int(number), **about})
 
@@ -133,7 +132,7 @@ def _parse(path: Path, about: Mapping[str, Any]) -> PaperTable:
 
 
 @dataclass(frozen=True)
-class RunRow:
+class MeasuredRow:
     """One row of a run: what it is about, its values, what differs, and the published labels a user gave it."""
 
     labels: Mapping[str, str]
@@ -142,34 +141,31 @@ class RunRow:
     named: Mapping[str, str]
 
 
-def rows_of(run: Run, table: PaperTable, published: Mapping[str, str] | str = "") -> Iterator[RunRow]:
+def rows_of(run: Run, table: PaperTable, published: Mapping[str, str] | str = "") -> Iterator[MeasuredRow]:
     """Yield the rows that a run has for a table of this kind.
 
     `published` gives the published names of models, by their names here; a plain name is that of the run's own model.
     """
-    own = part_name(run.spec.get("model"))
+    protocol, own = protocols.of(run), part_name(run.spec.get("model"))
     common = {"data": part_name(run.spec.get("data")), "generator": part_name(run.spec.get("generator"))}
     differs = tuple(_departures(run, table))
     known = {own: published} if isinstance(published, str) and published else dict(published or {})
-    for name in models_of(run) if table.kind == "transfer" else [own]:
-        outcomes = read_outcomes(run, model=name)
-        for group, some in _groups(outcomes, table):
-            labels = {**common, "made against": own, "model": name, "class": group}
+    for name in protocol.models(run, scored=table.kind == "transfer"):
+        results = results_of(run, model=None if name == own else name)
+        groups = results.get({"classes": "per_class", "factors": "factors"}.get(table.kind, ""), {})
+        for group, entry in (*groups.items(), ("all", results)):
+            labels = {**common, "made against": own, "model": name, "class": group, "factor": group}
             named = {column: known[labels[column]] for column in ("made against", "model") if labels[column] in known}
-            yield RunRow(labels, scores(some, seed=int(run.spec.get("seed", 0))), differs, named)
-
-
-def _groups(outcomes: Outcomes, table: PaperTable) -> Iterator[tuple[str, Outcomes]]:
-    if table.kind == "classes":
-        for label, name in outcomes.class_names.items():
-            yield name, outcomes.take(outcomes.label == label)
-    yield "all", outcomes
+            values = {
+                key: Estimate.from_dict(each) for key, each in entry.items() if isinstance(each, Mapping) and "value" in each
+            }
+            yield MeasuredRow(labels, values, differs, named)
 
 
 def _departures(run: Run, table: PaperTable) -> Iterator[str]:
     """Yield each departure from the published set-up; the data is left to the row, as tables have several."""
     setup = table.setup
-    for role in ("oracle", "generator"):
+    for role in sorted(setup.keys() & _SAME_PARTS.keys(), reverse=True):
         name = part_name(run.spec.get(role))
         if (role, table.kind) != ("generator", "generators") and not any(each in name.lower() for each in _SAME_PARTS[role]):
             yield f"{role} {name} (published: {setup.get(role, 'not stated')})"
@@ -204,7 +200,7 @@ Line = tuple[list[str], list[str], list[str], str]
 """Labels of a row, published values, our values, and the marks of what differs."""
 
 
-def print_table(table: PaperTable, ours: Sequence[RunRow] = ()) -> Iterator[str]:
+def print_table(table: PaperTable, ours: Sequence[MeasuredRow] = ()) -> Iterator[str]:
     """Yield the published rows, and next to each the row of ours with the same labels; what differs is lettered below."""
     yield f"Table {table.number}: {table.title}" if table.number else table.title
     if table.authors:
@@ -218,10 +214,10 @@ def print_table(table: PaperTable, ours: Sequence[RunRow] = ()) -> Iterator[str]
     yield from _below(table, marks)
 
 
-def _placed(table: PaperTable, ours: Sequence[RunRow]) -> tuple[dict[int, RunRow], list[RunRow]]:
+def _placed(table: PaperTable, ours: Sequence[MeasuredRow]) -> tuple[dict[int, MeasuredRow], list[MeasuredRow]]:
     """Find the published row of each of ours; the rest, and a second one for the same place, follow below."""
-    placed: dict[int, RunRow] = {}
-    other: list[RunRow] = []
+    placed: dict[int, MeasuredRow] = {}
+    other: list[MeasuredRow] = []
     published = list(dict.fromkeys(str(table.row(place).get("model", "")) for place in range(len(table.rows))))
     for row in ours:
         if (meant := row.named.get("model", published[0])).lower() not in map(str.lower, published):
@@ -236,8 +232,8 @@ def _placed(table: PaperTable, ours: Sequence[RunRow]) -> tuple[dict[int, RunRow
     return placed, other
 
 
-def _matches(published: dict[str, Cell], row: RunRow) -> bool:
-    for column in ("model", "made against", "generator", "class"):
+def _matches(published: dict[str, Cell], row: MeasuredRow) -> bool:
+    for column in ("model", "made against", "generator", "class", "factor"):
         wanted = str(published.get(column, ""))
         if column in row.named and column in published:
             if wanted.lower() != row.named[column].lower():
@@ -247,14 +243,15 @@ def _matches(published: dict[str, Cell], row: RunRow) -> bool:
     return True
 
 
-def _line(table: PaperTable, place: int | None, row: RunRow | None, marks: dict[str, str]) -> Line:
+def _line(table: PaperTable, place: int | None, row: MeasuredRow | None, marks: dict[str, str]) -> Line:
     published = {} if place is None else table.row(place)
     about = [str(published[column]) if published else (row.labels[column] if row else "") for column in table.labels]
     values = ["–" if place is None else _published(table, place, column) for column in table.numbers]
     if row is None:
         return about, values, [""] * len(table.numbers), ""
     found = ["–" if (each := row.values.get(column)) is None else estimate_text(each) for column in table.numbers]
-    differs = [f"data {row.labels['data']}, {row.values['SA'].n} images (published: {published.get('data', 'none such')})"]
+    images = max((each.n for each in row.values.values()), default=0)
+    differs = [f"data {row.labels['data']}, {images} images (published: {published.get('data', 'none such')})"]
     for column in ("model", "made against") if published else ():
         if column in published and not same_words(str(published[column]), row.labels[column]):
             differs.append(f"{column} {row.labels[column]} (published: {published[column]})")
@@ -334,9 +331,9 @@ def with_parts(table: PaperTable, assignments: Sequence[str]) -> PaperTable:
         raise UsageError(f"--set {'.'.join(map(str, first['loc'][1:]))}: {first['msg'].lower()}") from None
 
 
-def run_table(table: PaperTable, base: StudySettings, runs: Runs) -> tuple[list[RunRow], list[str]]:
+def run_table(table: PaperTable, base: StudySettings, runs: Runs) -> tuple[list[MeasuredRow], list[str]]:
     """Run the rows whose parts are all given; return them, and a line about each of the others."""
-    rows: list[RunRow] = []
+    rows: list[MeasuredRow] = []
     missing: list[str] = []
     for label, setup in table.run.items():
         shared = {"data": setup.data, "generator": setup.generator, "oracle": setup.oracle}
