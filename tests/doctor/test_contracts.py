@@ -16,6 +16,7 @@ from counterfoil.cli.app import app
 from counterfoil.core.errors import BadSpec
 from counterfoil.doctor import Diagnosis, examine, set_ups
 from counterfoil.parts.contracts import Verdicts
+from counterfoil.parts.models.preprocessing import Preprocessing
 from counterfoil.protocols.workspace import Given
 from tests.fakes import TinyModel
 from tests.worlds import FAKES, arrays, spec, values
@@ -170,3 +171,11 @@ main()
 def test_to_predict_a_run_it_has_to_be_timed(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["doctor", "--predict", "10"])
     assert "needs --time" in str(refused.exception)
+
+
+def test_the_share_of_an_image_that_parts_see_is_shown(tmp_path: Path) -> None:
+    class Cropping(TinyModel):
+        preprocessing = Preprocessing(size=(14, 14), resize=(16, 16))
+
+    rows = diagnosed(tmp_path, model=Cropping()).sections[0].rows
+    assert rows["share of an image seen"] == "model 77%, oracle 100%"

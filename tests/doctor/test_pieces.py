@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 import torch
 import yaml
-from scipy.ndimage import gaussian_filter
 from typer.testing import CliRunner
 
 from counterfoil.core.errors import RunFailed
-from counterfoil.doctor.gradients import psnr, ssim
+from counterfoil.doctor.gradients import psnr
 from counterfoil.doctor.outputs import softmax_kind
 from counterfoil.doctor.sample import calibrated, compare
 from counterfoil.doctor.timing import duration
-from counterfoil.testing import pictures
 from tests.worlds import FAKES, arrays, spec, values
 
 
@@ -24,29 +21,6 @@ def test_psnr_of_a_known_difference():
     black = torch.zeros(2, 3, 16, 16)
     assert psnr(black, black + 0.1).tolist() == pytest.approx([20.0, 20.0], abs=1e-3)
     assert psnr(black, black).tolist() == [100.0, 100.0]
-
-
-def test_ssim_agrees_with_a_plain_computation():
-    first = pictures(3, 40)
-    second = (first + 0.1 * torch.randn(first.shape, generator=torch.Generator().manual_seed(0))).clamp(0, 1)
-    expected = [
-        np.mean([plain_ssim(x, y) for x, y in zip(one, other, strict=True)])
-        for one, other in zip(first.numpy(), second.numpy(), strict=True)
-    ]
-    assert ssim(first, second).tolist() == pytest.approx(expected, abs=1e-4)
-    assert ssim(first, first).tolist() == pytest.approx([1.0] * 3, abs=1e-5)
-
-
-def plain_ssim(x: np.ndarray, y: np.ndarray) -> float:
-    """Of one channel, with scipy's Gaussian filter; only where the window lies inside."""
-
-    def blur(values: np.ndarray) -> np.ndarray:
-        return gaussian_filter(values.astype(float), 1.5, truncate=3.5)
-
-    mean_x, mean_y = blur(x), blur(y)
-    var_x, var_y, both = blur(x * x) - mean_x**2, blur(y * y) - mean_y**2, blur(x * y) - mean_x * mean_y
-    top = (2 * mean_x * mean_y + 1e-4) * (2 * both + 9e-4)
-    return float((top / ((mean_x**2 + mean_y**2 + 1e-4) * (var_x + var_y + 9e-4)))[5:-5, 5:-5].mean())
 
 
 def test_softened_scores_are_recognised_and_logits_are_not():

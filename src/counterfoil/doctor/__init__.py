@@ -15,6 +15,7 @@ from counterfoil.doctor import gradients, outputs, timing
 from counterfoil.doctor.inputs import check_inputs
 from counterfoil.doctor.sample import FewImages, Finding, SetUp, ask_in_batches, percent, read_few, set_ups, share, verdicts
 from counterfoil.parts import calls
+from counterfoil.parts.models.preprocessing import share_seen
 
 __all__ = ["IMAGES", "Diagnosis", "Finding", "Section", "SetUp", "examine", "set_ups"]
 
@@ -84,7 +85,9 @@ def examine(
         found.add("", {}, [_broken_model(str(error), classes)])
         return found
     if not bool(torch.isfinite(logits).all()):
-        found.add("", {}, [_not_finite(logits)])
+        evidence = f"{int((~torch.isfinite(logits)).any(1).sum())} of {len(logits)} images"
+        remedy = "check its weights, its normalisation and the precision"
+        found.add("", {}, [Finding("not finite", "the model's logits are not finite", evidence, remedy)])
         return found
     right = logits.argmax(1) == few.truth
     watch("asking the oracle")
@@ -150,8 +153,7 @@ def _accuracy(setup: SetUp, few: FewImages, right: Tensor) -> tuple[dict[str, st
         return rows, None, [Finding("oracle", "the oracle does not answer as it should", str(error), "see the message")]
     agrees = share(given[given >= 0] == 1)
     rows["oracle agrees with the labels"] = percent(agrees)
-    abstains = int((given < 0).sum())
-    if abstains:
+    if abstains := int((given < 0).sum()):
         rows["oracle abstains"] = f"on {abstains} of {len(few)}"
     return rows, agrees, []
 
@@ -159,39 +161,29 @@ def _accuracy(setup: SetUp, few: FewImages, right: Tensor) -> tuple[dict[str, st
 def _labels(setup: SetUp, few: FewImages) -> dict[str, str]:
     data, model = setup.dataset.classes, setup.model.classes
     seen = sorted(set(few.labels.tolist()))
-    ends = dict.fromkeys(seen[:1] + seen[-1:])
-    pairs = [f"{data[label]} → {model[setup.columns[label]]} [{setup.columns[label]}]" for label in ends]
+    pairs = [f"{data[label]} → {model[setup.columns[label]]} [{setup.columns[label]}]" for label in {seen[0]: 0, seen[-1]: 0}]
+    height, width = few.images.shape[-2:]
+    parts = {"model": setup.model, **({"oracle": setup.oracle} if setup.oracle is not None else {})}
+    shares = {role: share_seen(part, height, width) for role, part in parts.items()}
     return {
-        "images tried": f"{len(few)} of {len(setup.dataset)}, {len(seen)} of {len(data)} classes, side {few.images.shape[-1]}",
+        "images tried": f"{len(few)} of {len(setup.dataset)}, {len(seen)} of {len(data)} classes, side {width}",
         "unreadable": str(len(few.unreadable)) + (f", the first: {few.unreadable[0]}" if few.unreadable else ""),
         "labels matched": f"all {len(data)} among the model's {len(model)} outputs",
         "such as": "; ".join(pairs),
+        "share of an image seen": ", ".join(f"{role} {seen:.0%}" for role, seen in shares.items()),
     }
 
 
 def _data(few: FewImages) -> list[Finding]:
     found = []
-    if few.unreadable:
-        tried = len(few) + len(few.unreadable)
-        found.append(
-            Finding(
-                "images",
-                f"{len(few.unreadable)} of the {tried} images tried cannot be read, and a run skips such images",
-                few.unreadable[0],
-                "repair or remove them, or have a run stop at the first (--strict)",
-                severity="mistake" if len(few.unreadable) > len(few) else "caution",
-            )
-        )
+    if bad := len(few.unreadable):
+        says = f"{bad} of the {len(few) + bad} images tried cannot be read, and a run skips such images"
+        remedy = "repair or remove them, or have a run stop at the first (--strict)"
+        found.append(Finding("images", says, few.unreadable[0], remedy, severity="mistake" if bad > len(few) else "caution"))
     if len(few) < FEW:
-        found.append(
-            Finding(
-                "few images",
-                f"so few images ({len(few)}) say little: mistakes that cost a few points go unseen",
-                f"n = {len(few)}",
-                f"examine {FEW} or more (--images)",
-                severity="caution",
-            )
-        )
+        says = f"so few images ({len(few)}) say little: mistakes that cost a few points go unseen"
+        remedy = f"examine {FEW} or more (--images)"
+        found.append(Finding("few images", says, f"n = {len(few)}", remedy, severity="caution"))
     return found
 
 
@@ -215,17 +207,6 @@ def _blame(model: Estimate, oracle: Estimate, known: list[Finding]) -> list[Find
 
 def _broken_model(error: str, names: int) -> Finding:
     if f"{names + 1})" in error:
-        says = f"the model has {names + 1} outputs for {names} names"
         remedy = "one of them is a background class, usually the first: leave it out (skip: 1)"
-        return Finding("number of outputs", says, error, remedy)
+        return Finding("number of outputs", f"the model has {names + 1} outputs for {names} names", error, remedy)
     return Finding("contract", "the model does not answer as it should", error, "see the message")
-
-
-def _not_finite(logits: Tensor) -> Finding:
-    bad = int((~torch.isfinite(logits)).any(1).sum())
-    return Finding(
-        "not finite",
-        "the model's logits are not finite",
-        f"{bad} of {len(logits)} images",
-        "check its weights, its normalisation and the precision",
-    )

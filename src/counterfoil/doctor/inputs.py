@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
+from functools import partial
+from itertools import permutations
 from typing import Any
 
 import torch
@@ -25,29 +27,22 @@ def preprocessing_of(model: Any) -> Preprocessing | None:
         return found
     if isinstance(model, nn.Module):  # copies of modules share their parts, so that none could be exchanged in one alone
         return None
-    for name in _HOLDERS:
-        held = getattr(model, name, None)
-        inner = preprocessing_of(held) if held is not None else None
-        if inner is not None:
-            return inner
-    return None
+    held = (preprocessing_of(inner) for name in _HOLDERS if (inner := getattr(model, name, None)) is not None)
+    return next(filter(None, held), None)
 
 
 def with_preprocessing(model: Any, wanted: Preprocessing) -> Any:
     """A copy of the model that prepares images in another way; its weights are shared."""
     if isinstance(getattr(model, "preprocessing", None), Preprocessing):
-        if hasattr(model, "__dataclass_fields__"):
-            return replace(model, preprocessing=wanted)
-        changed = copy(model)
-        changed.preprocessing = wanted
-        return changed
-    for name in _HOLDERS:
-        held = getattr(model, name, None)
-        if held is not None and preprocessing_of(held) is not None:
-            changed = copy(model)
-            setattr(changed, name, with_preprocessing(held, wanted))
-            return changed
-    raise TypeError(f"{type(model).__name__} shows no preprocessing")
+        name, value = "preprocessing", wanted
+    else:
+        name = next(each for each in _HOLDERS if preprocessing_of(getattr(model, each, None)) is not None)
+        value = with_preprocessing(getattr(model, name), wanted)
+    if is_dataclass(model):
+        return replace(model, **{name: value})  # type: ignore[type-var]
+    changed = copy(model)
+    setattr(changed, name, value)
+    return changed
 
 
 def prepare_otherwise(change: Callable[[Preprocessing], Preprocessing]) -> Callable[[Model, Tensor], Tensor]:
@@ -81,6 +76,11 @@ class Normalisation:
     std: tuple[float, float, float]
     bgr: bool = False
 
+    @property
+    def levels(self) -> bool:
+        """Tell whether the network gets levels from 0 to 255."""
+        return max(self.std) < 0.02
+
 
 NORMALISATIONS = (
     Normalisation("none, pixels in [0, 1] (the network may normalise by itself)", (0.0,) * 3, (1.0,) * 3),
@@ -92,7 +92,27 @@ NORMALISATIONS = (
         "levels from 0 to 255 in BGR minus ImageNet's mean (Caffe)", (0.4078, 0.4578, 0.4850), (1 / 255,) * 3, bgr=True
     ),
 )
-_PLAIN = NORMALISATIONS[0]
+UPRIGHT = "turn the images upright where they are read"
+ORDERS: tuple[tuple[str, str, str, Callable[[Tensor], Tensor]], ...] = (
+    (
+        "channel order", "red and blue are swapped (BGR)",
+        "swap the channels once: channels: bgr for a program in a file, or where the images are read",
+        lambda images: images.flip(1),
+    ),
+    ("orientation", "images are upside down", UPRIGHT, lambda images: images.flip(2)),
+    (
+        "orientation", "height and width are transposed",
+        "transpose once: check the order of height and width where arrays are read, and the layout (NCHW, NHWC)",
+        lambda images: images.transpose(2, 3),
+    ),
+    ("orientation", "images lie on their side", UPRIGHT, lambda images: images.transpose(2, 3).flip(2, 3)),
+    (
+        "inverted images", "black and white are exchanged", "invert the images where they are read",
+        lambda images: 1 - images,
+    ),
+)  # fmt: skip
+"""By kind: what is wrong with the images, what to do, and the images with that undone."""
+
 REACH = 2.5  # how many times larger or smaller a network's true side is taken to be at most
 SIDES = (28, 32, 48, 64, 96, 128, 160, 192, 224, 240, 256, 260, 288, 299, 320, 384)
 
@@ -100,7 +120,7 @@ SIDES = (28, 32, 48, 64, 96, 128, 160, 192, 224, 240, 256, 260, 288, 299, 320, 3
 def mistakes_of(model: Model) -> list[Mistake]:
     """Every change worth trying on this model."""
     shown = preprocessing_of(model)
-    found = list(_images())
+    found = [Mistake(kind, says, remedy, _on_images(change)) for kind, says, remedy, change in ORDERS]
     if shown is None or shown.mean is None:  # it normalises out of sight, if at all
         found += _renormalise_unseen(shown)
     if shown is not None:
@@ -109,137 +129,70 @@ def mistakes_of(model: Model) -> list[Mistake]:
     return found
 
 
-def _images() -> Iterator[Mistake]:
-    upright = "turn the images upright where they are read"
-    yield Mistake(
-        "channel order",
-        "red and blue are swapped (BGR)",
-        "swap the channels once: channels: bgr for a program in a file, or where the images are read",
-        lambda model, images: model.logits(images.flip(1)),
-    )
-    yield Mistake(
-        "orientation", "images are upside down", upright, lambda model, images: model.logits(images.flip(2).contiguous())
-    )
-    yield Mistake(
-        "orientation",
-        "height and width are transposed",
-        "transpose once: check the order of height and width where arrays are read, and the layout (NCHW, NHWC)",
-        lambda model, images: model.logits(images.transpose(2, 3).contiguous()),
-    )
-    yield Mistake(
-        "orientation",
-        "images lie on their side",
-        upright,
-        lambda model, images: model.logits(images.transpose(2, 3).flip(2, 3).contiguous()),
-    )
-    yield Mistake(
-        "inverted images",
-        "black and white are exchanged",
-        "invert the images where they are read",
-        lambda model, images: model.logits(1 - images),
-    )
+def _on_images(change: Callable[[Tensor], Tensor]) -> Callable[[Model, Tensor], Tensor]:
+    return lambda model, images: model.logits(change(images).contiguous())
 
 
 def _renormalise(shown: Preprocessing) -> Iterator[Mistake]:
     """The normalisation that is shown, exchanged for each of the usual ones."""
     for way in NORMALISATIONS:
-        if shown.grey or _same(shown, way):
-            continue
-
-        def change(was: Preprocessing, way: Normalisation = way) -> Preprocessing:
-            return replace(was, mean=way.mean, std=way.std, bgr=was.bgr or way.bgr)
-
-        yield _normalisation(way, prepare_otherwise(change), levels=shown.std is not None and max(shown.std) < 0.02)
+        if not shown.grey and not _same(shown, way):
+            change = partial(replace, mean=way.mean, std=way.std, bgr=shown.bgr or way.bgr)
+            yield _normalisation(way, prepare_otherwise(change), levels=shown.std is not None and max(shown.std) < 0.02)
 
 
 def _renormalise_unseen(shown: Preprocessing | None) -> Iterator[Mistake]:
     """A model that may normalise out of sight: undo one usual way and do another, for each pair of them."""
     ways = [way for way in NORMALISATIONS if not way.bgr and "CLIP" not in way.name]  # CLIP's is nearly ImageNet's
-    for was in ways:
-        for way in ways:
-            if was is way or (was is _PLAIN and shown is not None):  # that one is tried by name
-                continue
+    for was, way in permutations(ways, 2):
+        if was is ways[0] and shown is not None:  # that one is tried by name
+            continue
 
-            def undone(model: Model, images: Tensor, was: Normalisation = was, way: Normalisation = way) -> Tensor:
-                wanted = (images - _column(way.mean, images)) / _column(way.std, images)
-                return model.logits(wanted * _column(was.std, images) + _column(was.mean, images))
+        def change(images: Tensor, was: Normalisation = was, way: Normalisation = way) -> Tensor:
+            mean, std, old_mean, old_std = (
+                images.new_tensor(each)[:, None, None] for each in (way.mean, way.std, was.mean, was.std)
+            )
+            return (images - mean) / std * old_std + old_mean
 
-            yield _normalisation(way, undone, instead_of=was)
+        yield _normalisation(way, _on_images(change), levels=was.levels, beside=f", where it now gets: {was.name}")
 
 
 def _normalisation(
-    way: Normalisation,
-    undone: Callable[[Model, Tensor], Tensor],
-    *,
-    instead_of: Normalisation | None = None,
-    levels: bool = False,
+    way: Normalisation, undone: Callable[[Model, Tensor], Tensor], *, levels: bool = False, beside: str = ""
 ) -> Mistake:
-    levels = levels or max(way.std) < 0.02 or (instead_of is not None and max(instead_of.std) < 0.02)
-    beside = f", where it now gets: {instead_of.name}" if instead_of is not None else ""
-    return Mistake(
-        "input range" if levels else "normalisation",
-        f"the network expects {way.name}{beside}",
-        f"give mean {_few(way.mean)} and std {_few(way.std)} for pixels in [0, 1]" + (", channels: bgr" if way.bgr else ""),
-        undone,
-    )
+    remedy = f"give mean {_few(way.mean)} and std {_few(way.std)} for pixels in [0, 1]" + (", channels: bgr" if way.bgr else "")
+    kind = "input range" if levels or way.levels else "normalisation"
+    return Mistake(kind, f"the network expects {way.name}{beside}", remedy, undone)
 
 
 def _resize(shown: Preprocessing) -> Iterator[Mistake]:
     """The size, crop and filter that are shown, exchanged for usual ones."""
-    if shown.side is None:
+    if shown.side is None or shown.size is None:
         return
-    side = shown.side
-    for other in SIDES:
-        if other != side and side / REACH <= other <= side * REACH:
-            yield _geometry(
-                f"the network expects images of {other} pixels, not {side}",
-                f"give size: {other}",
-                _at_side(other),
-            )
+
+    def tried(says: str, remedy: str, **changes: Any) -> Mistake:
+        return Mistake("size or crop", says, remedy, prepare_otherwise(partial(replace, **changes)))
+
+    side, (height, width) = shown.side, shown.resize or shown.size
+    for other in (each for each in SIDES if each != side and side / REACH <= each <= side * REACH):
+        resize = round(other * height / side), round(other * width / side)
+        says = f"the network expects images of {other} pixels, not {side}"
+        yield tried(says, f"give size: {other}", size=(other, other), resize=resize)
     if shown.resize is not None and shown.resize != shown.size:
-        yield _geometry("images are cropped too much", "give crop: 1.0", lambda was: replace(was, resize=None))
-    for crop in (0.875,):
-        towards = int(side / crop)
-        if shown.resize != (towards, towards):
-            yield _geometry(
-                f"images are cropped too {'much' if (shown.resize or (side, side))[0] > towards else 'little'}",
-                f"give crop: {crop}",
-                _resize_to(towards),
-            )
+        yield tried("images are cropped too much", "give crop: 1.0", resize=None)
+    towards = int(side / 0.875)
+    if shown.resize != (towards, towards):
+        much = "much" if height > towards else "little"
+        yield tried(f"images are cropped too {much}", "give crop: 0.875", resize=(towards, towards))
     other_filter = "bicubic" if shown.interpolation == "bilinear" else "bilinear"
-    yield _geometry(
-        f"images are resized by another filter than {shown.interpolation}",
-        f"give interpolation: {other_filter}",
-        lambda was: replace(was, interpolation=other_filter, antialias=True),
-    )
-
-
-def _geometry(says: str, remedy: str, change: Callable[[Preprocessing], Preprocessing]) -> Mistake:
-    return Mistake("size or crop", says, remedy, prepare_otherwise(change))
-
-
-def _at_side(side: int) -> Callable[[Preprocessing], Preprocessing]:
-    return lambda was: replace(was, size=(side, side), resize=_scale(was, side))
-
-
-def _resize_to(side: int) -> Callable[[Preprocessing], Preprocessing]:
-    return lambda was: replace(was, resize=(side, side))
-
-
-def _scale(was: Preprocessing, side: int) -> tuple[int, int]:
-    assert was.size is not None
-    height, width = was.resize or was.size
-    return round(side * height / was.size[0]), round(side * width / was.size[1])
+    says = f"images are resized by another filter than {shown.interpolation}"
+    yield tried(says, f"give interpolation: {other_filter}", interpolation=other_filter, antialias=True)
 
 
 def _same(shown: Preprocessing, way: Normalisation) -> bool:
     mean, std = shown.mean or (0.0,) * 3, shown.std or (1.0,) * 3
     near = all(abs(a - b) < 0.01 * c for a, b, c in zip(mean, way.mean, way.std, strict=True))
     return near and all(abs(a / b - 1) < 0.02 for a, b in zip(std, way.std, strict=True)) and shown.bgr == way.bgr
-
-
-def _column(values: tuple[float, float, float], images: Tensor) -> Tensor:
-    return torch.tensor(values, dtype=images.dtype, device=images.device)[:, None, None]
 
 
 def _few(values: tuple[float, float, float]) -> str:
@@ -258,11 +211,15 @@ Watch = Callable[[int, int], None]
 def check_inputs(model: Model, few: FewImages, logits: Tensor, *, watch: Watch = lambda done, total: None) -> list[Finding]:
     """At most one finding: the change that helps the model most, with every other change that passes the same tests."""
     tried = mistakes_of(model)
-    chosen = torch.arange(len(few)) % 3 == 0  # they choose; the others confirm
-    chosen = chosen.to(logits.device)
+    chosen = (torch.arange(len(few)) % 3 == 0).to(logits.device)  # they choose; the others confirm
     screening, rest = few.rows(chosen), few.rows(~chosen)
     if len(rest) < 8:
         return []
+
+    def confirm(numbers: Iterable[int]) -> list[tuple[Evidence, Mistake]]:
+        answers = [(tried[number], _ask(tried[number], model, rest.images)) for number in numbers]
+        return [(compare(logits[~chosen], after, rest.truth), each) for each, after in answers if after is not None]
+
     asked = calibrated(logits[chosen], screening.truth).mean().item()
     promising: dict[str, list[tuple[float, int]]] = {}  # by mistake, so that ten sizes do not crowd out one normalisation
     for number, mistake in enumerate(tried):
@@ -272,18 +229,12 @@ def check_inputs(model: Model, few: FewImages, logits: Tensor, *, watch: Watch =
         if loss < asked:
             promising.setdefault(mistake.kind, []).append((loss, number))
     watch(len(tried), len(tried))
-
-    def confirm(numbers: list[int]) -> list[tuple[Evidence, Mistake]]:
-        answers = [(tried[number], _ask(tried[number], model, rest.images)) for number in numbers]
-        return [(compare(logits[~chosen], after, rest.truth), each) for each, after in answers if after is not None]
-
-    ranked = sorted((sorted(each) for each in promising.values()), key=lambda each: each[0])
-    confirmed = confirm([each[0][1] for each in ranked[:LOOKED_AT]])
-    helps = [pair for pair in confirmed if is_convincing(pair[0], looked_at=LOOKED_AT)]
-    if not helps:
+    ranked = sorted(sorted(each) for each in promising.values())[:LOOKED_AT]
+    confirmed = confirm(each[0][1] for each in ranked)
+    if not any(is_convincing(found, looked_at=LOOKED_AT) for found, _ in confirmed):
         return _caution(confirmed)
-    others = confirm([number for each in ranked[:LOOKED_AT] for _, number in each[1:]])
-    helps += [pair for pair in others if is_convincing(pair[0], looked_at=LOOKED_AT)]
+    confirmed += confirm(number for each in ranked for _, number in each[1:])
+    helps = [pair for pair in confirmed if is_convincing(pair[0], looked_at=LOOKED_AT)]
     helps.sort(key=lambda pair: pair[0].loss[1] * HANDICAP.get(pair[1].kind, 1.0))
     (evidence, mistake), *more = helps
     also = "".join(f"; also passes: {each.says} ({found})" for found, each in more)
@@ -307,16 +258,10 @@ def _caution(confirmed: list[tuple[Evidence, Mistake]]) -> list[Finding]:
     found = [pair for pair in confirmed if _eases(pair[0], LOOKED_AT) and pair[0].accuracy[1] >= pair[0].accuracy[0]]
     if not found:
         return []
-    listed = "; ".join(f"{mistake.says}: {evidence}" for evidence, mistake in found)
-    return [
-        Finding(
-            "inputs",
-            "the loss falls when images reach the model in another way, and accuracy does not rise beyond chance",
-            listed,
-            "nothing, if images are prepared as they were in training; with more images (--images) the doctor can tell",
-            severity="caution",
-        )
-    ]
+    says = "the loss falls when images reach the model in another way, and accuracy does not rise beyond chance"
+    evidence = "; ".join(f"{mistake.says}: {evidence}" for evidence, mistake in found)
+    remedy = "nothing, if images are prepared as they were in training; with more images (--images) the doctor can tell"
+    return [Finding("inputs", says, evidence, remedy, severity="caution")]
 
 
 def _ask(mistake: Mistake, model: Model, images: Tensor) -> Tensor | None:

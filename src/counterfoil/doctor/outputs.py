@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -25,15 +27,10 @@ def check_scores(logits: Tensor) -> list[Finding]:
     if kind is None:
         return []
     spread = (logits.max(1).values - logits.min(1).values).max().item()
-    return [
-        Finding(
-            "double softmax",
-            f"the model gives {kind}, where logits are wanted, so that a softmax is applied twice",
-            f"undoing a softmax leaves numbers in [0, 1] that add up to 1 in every row; the scores of a image never differ by "
-            f"more than {spread:.2g}, so the loss hardly moves",
-            "leave out the network's last softmax, or take the logarithm of its probabilities (scores: probabilities)",
-        )
-    ]
+    says = f"the model gives {kind}, where logits are wanted, so that a softmax is applied twice"
+    evidence = "undoing a softmax leaves numbers in [0, 1] that add up to 1 in every row; the scores of an image never differ by"
+    remedy = "leave out the network's last softmax, or take the logarithm of its probabilities (scores: probabilities)"
+    return [Finding("double softmax", says, f"{evidence} more than {spread:.2g}, so the loss hardly moves", remedy)]
 
 
 def softmax_kind(logits: Tensor) -> str | None:
@@ -67,76 +64,54 @@ def check_order(few: FewImages, logits: Tensor, classes: Sequence[str]) -> list[
 
 
 def _orders(classes: Sequence[str]) -> list[tuple[str, str, Callable[[Tensor], Tensor]]]:
+    """The usual wrong orders: what to say, what to do, and the output that each class has in that order."""
     count = len(classes)
     background = f" ({count} outputs: one may be a background class)" if count in (1001, 11, 101) else ""
+    by_one = "class names are off by one: each output belongs to the name"
+    leave = "leave the first output out (skip: 1), or put a name for it before the others"
+    remove = "a name stands before the first class that has no output; remove it from the list of classes"
     orders: list[tuple[str, str, Callable[[Tensor], Tensor]]] = [
-        (
-            f"class names are off by one: each output belongs to the name before it{background}",
-            "leave the first output out (skip: 1), or put a name for it before the others",
-            lambda truth: truth + 1,
-        ),
-        (
-            f"class names are off by one: each output belongs to the name after it{background}",
-            "a name stands before the first class that has no output; remove it from the list of classes",
-            lambda truth: truth - 1,
-        ),
+        (f"{by_one} before it{background}", leave, lambda truth: truth + 1),
+        (f"{by_one} after it{background}", remove, lambda truth: truth - 1),
         ("outputs are in the reverse order of the names", "reverse the list of classes", lambda truth: count - 1 - truth),
     ]
-    by_text = sorted(range(count), key=str)
-    by_name = sorted(range(count), key=lambda number: classes[number].casefold())
     for says, order in (
-        ("outputs are in the order of class numbers sorted as text (0, 1, 10, 100, …)", by_text),
-        ("outputs are in alphabetical order, the names are not", by_name),
+        ("outputs are in the order of class numbers sorted as text (0, 1, 10, 100, …)", sorted(range(count), key=str)),
+        ("outputs are in alphabetical order, the names are not", sorted(range(count), key=lambda at: classes[at].casefold())),
     ):
         if order != list(range(count)):
-            place = torch.empty(count, dtype=torch.long)
-            place[torch.tensor(order)] = torch.arange(count)  # the output at which each class stands
-            orders.append((says, "list the classes in the order of the outputs", _through(place)))
+            place = torch.tensor(order).argsort()  # the output at which each class stands
+            orders.append((says, "list the classes in the order of the outputs", partial(_look_up, place)))
     return orders
 
 
-def _through(place: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda truth: place.to(truth.device)[truth]
+def _look_up(place: Tensor, truth: Tensor) -> Tensor:
+    return place.to(truth.device)[truth]
 
 
 def _find_order(few: FewImages, logits: Tensor, classes: Sequence[str]) -> list[Finding]:
     """An order found on half of the images of each class and confirmed on the other half."""
-    labels = few.labels.tolist()
-    turn = dict.fromkeys(set(labels), 0)
-    first = []
-    for label in labels:
-        first.append(turn[label] % 2 == 0)
-        turn[label] += 1
-    learn, confirm = torch.tensor(first), ~torch.tensor(first)
-    shared = {label for label, times in turn.items() if times >= 2}
-    confirm &= torch.tensor([label in shared for label in labels])
+    truths, turn = few.truth.tolist(), Counter[int]()
+    learn = []
+    for truth in truths:
+        learn.append(turn[truth] % 2 == 0)
+        turn[truth] += 1
+    confirm = torch.tensor([not learned and turn[truth] >= 2 for truth, learned in zip(truths, learn, strict=True)])
     if confirm.sum() < 8:
         return []
-    chances = logits.softmax(1).cpu()
-    known = sorted(set(few.truth.tolist()))
-    table = np.zeros((len(known), logits.shape[1]))
-    for row, chance, used in zip(few.truth.tolist(), chances.numpy(), learn.tolist(), strict=True):
-        if used:
-            table[known.index(row)] += chance
+    chances, known = logits.softmax(1).cpu().numpy(), sorted(turn)
+    table = np.stack([chances[[at for at, each in enumerate(truths) if each == truth and learn[at]]].sum(0) for truth in known])
     rows, columns = linear_sum_assignment(table, maximize=True)
     place = {known[row]: int(column) for row, column in zip(rows, columns, strict=True)}
-    confirm = confirm.to(logits.device)
-    meant = torch.tensor([place[truth] for truth in few.truth.tolist()], device=logits.device)
+    confirm, meant = confirm.to(logits.device), torch.tensor([place[truth] for truth in truths], device=logits.device)
     evidence = compare(logits[confirm], logits[confirm], few.truth[confirm], meant[confirm])
     moved = [truth for truth, column in place.items() if truth != column]
     if len(moved) < 2 or not is_convincing(evidence) or evidence.accuracy[1] - evidence.accuracy[0] < 0.1:
         return []
-    example = moved[0]
-    return [
-        Finding(
-            "class order",
-            f"outputs are in another order than the names: what is called {classes[example]!r} comes out at "
-            f"{classes[place[example]]!r}",
-            f"with the order that half of the images suggest ({len(moved)} of {len(place)} classes elsewhere), the other "
-            f"half: {evidence}",
-            "list the classes in the order of the outputs; training folders are usually numbered in alphabetical order",
-        )
-    ]
+    names = f"what is called {classes[moved[0]]!r} comes out at {classes[place[moved[0]]]!r}"
+    half = f"with the order that half of the images suggest ({len(moved)} of {len(place)} classes elsewhere), the other half"
+    remedy = "list the classes in the order of the outputs; training folders are usually numbered in alphabetical order"
+    return [Finding("class order", f"outputs are in another order than the names: {names}", f"{half}: {evidence}", remedy)]
 
 
 def check_meaning(few: FewImages, logits: Tensor) -> list[Finding]:
@@ -145,19 +120,15 @@ def check_meaning(few: FewImages, logits: Tensor) -> list[Finding]:
     sure = logits.softmax(1).max(1).values.mean().item()
     if not (sure >= SURE and right < 0.2 * sure and len(few) >= 16):
         return []
-    return [
-        Finding(
-            "class order",
-            "outputs are in another order than the names, or the labels of the data are",
-            f"the model is sure of itself (mean confidence {sure:.0%}) and right on {right:.1%} of {len(few)} images; "
-            "a network that sees badly is unsure",
-            "compare the list of classes with the one the network was trained with",
-        )
-    ]
+    says = "outputs are in another order than the names, or the labels of the data are"
+    evidence = f"the model is sure of itself (mean confidence {sure:.0%}) and right on {right:.1%} of {len(few)} images"
+    remedy = "compare the list of classes with the one the network was trained with"
+    return [Finding("class order", says, f"{evidence}; a network that sees badly is unsure", remedy)]
 
 
 TOLERANCE = 0.01  # of the spread of the logits; kernels that round differently stay far below it
 _EVALUATION = "put the network into evaluation mode: module.eval(), and training=self.training in functional dropout"
+_NO_COPY = "replace in-place operations on the input, such as sub_ or data.zero_(), by ones that make a new tensor"
 
 
 def check_repeatable(model: Model, few: FewImages) -> list[Finding]:
@@ -165,8 +136,9 @@ def check_repeatable(model: Model, few: FewImages) -> list[Finding]:
     images = few.images[:8].clone()
     with torch.no_grad():
         model.logits(images)
-        if not torch.equal(images, few.images[:8]):
-            return [_overwrites(float((images - few.images[:8]).abs().max()))]
+        if changed := float((images - few.images[:8]).abs().max()):
+            says = "the model writes into the images it is given; a run hands it copies, other callers may not"
+            return [Finding("overwritten input", says, f"pixel values changed by up to {changed:.3g}", _NO_COPY)]
         first, again = model.logits(images).float(), model.logits(images).float()
         alone = torch.cat([model.logits(images[row : row + 1]).float() for row in range(min(4, len(images)))])
     spread = first.std().clamp_min(1e-9)
@@ -175,49 +147,18 @@ def check_repeatable(model: Model, few: FewImages) -> list[Finding]:
     layers = _in_training(model)
     which = f" ({layers})" if layers else ""
     if noise > TOLERANCE:
-        return [
-            Finding(
-                "training mode",
-                "the model answers differently each time it is asked: dropout or another random layer is at work",
-                f"the same {len(images)} images asked twice: logits differ by {noise:.1%} of their spread{which}",
-                _EVALUATION,
-            )
-        ]
+        says = "the model answers differently each time it is asked: dropout or another random layer is at work"
+        evidence = f"the same {len(images)} images asked twice: logits differ by {noise:.1%} of their spread{which}"
+        return [Finding("training mode", says, evidence, _EVALUATION)]
     if company > TOLERANCE:
-        return [
-            Finding(
-                "training mode",
-                "an image's logits depend on the other images of its batch: batch normalisation uses the batch's own statistics",
-                f"the same image alone and among {len(images)}: logits differ by {company:.1%} of their spread{which}",
-                _EVALUATION,
-            )
-        ]
-    if layers:
-        return [
-            Finding(
-                "training mode", "layers are in training mode, without effect so far", layers, _EVALUATION, severity="caution"
-            )
-        ]
-    return []
-
-
-def _overwrites(most: float) -> Finding:
-    return Finding(
-        "overwritten input",
-        "the model writes into the images it is given; a run hands it copies, other callers may not",
-        f"pixel values changed by up to {most:.3g}",
-        "replace in-place operations on the input, such as sub_ or data.zero_(), by ones that make a new tensor",
-    )
+        says = "an image's logits depend on the other images of its batch: batch normalisation uses the batch's own statistics"
+        evidence = f"the same image alone and among {len(images)}: logits differ by {company:.1%} of their spread{which}"
+        return [Finding("training mode", says, evidence, _EVALUATION)]
+    says = "layers are in training mode, without effect so far"
+    return [Finding("training mode", says, layers, _EVALUATION, severity="caution")] if layers else []
 
 
 def _in_training(model: Model) -> str:
-    kinds: dict[str, int] = {}
-    for root in modules_of(model):
-        for module in root.modules():
-            if module.training and _trains(module):
-                kinds[type(module).__name__] = kinds.get(type(module).__name__, 0) + 1
+    layers = (module for root in modules_of(model) for module in root.modules() if isinstance(module, _BatchNorm | _DropoutNd))
+    kinds = Counter(type(module).__name__ for module in layers if module.training)
     return ", ".join(f"{count} × {kind} in training mode" for kind, count in kinds.items())
-
-
-def _trains(module: nn.Module) -> bool:
-    return isinstance(module, _BatchNorm | _DropoutNd)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import comb
 from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.stats import wilcoxon
+from scipy.stats import binomtest, wilcoxon
 from torch import Tensor
 
 from counterfoil import protocols
@@ -106,6 +105,11 @@ class FewImages:
         """Some of them."""
         return FewImages(self.images[which], self.labels[which], self.truth[which], self.seeds[which], self.unreadable)
 
+    def batches(self) -> Iterator[FewImages]:
+        """All of them, a few at a time."""
+        rows = _rows_of(self.images)
+        return (self.rows(slice(at, at + rows)) for at in range(0, len(self), rows))
+
 
 def read_few(setup: SetUp | Workspace[Any], count: int) -> FewImages:
     """Read up to `count` images, taken evenly over the data."""
@@ -130,18 +134,21 @@ def read_few(setup: SetUp | Workspace[Any], count: int) -> FewImages:
 
 def ask_in_batches(answer: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
     """The answers about many images, asked for a few at a time, without gradients."""
-    rows = CPU_BATCH if images.device.type == "cpu" else 64
     with torch.no_grad():
-        return torch.cat([answer(part).float() for part in images.split(rows)])
+        return torch.cat([answer(part).float() for part in images.split(_rows_of(images))])
 
 
 def verdicts(oracle: Oracle, images: Tensor, labels: Tensor, classes: int) -> Tensor:
     """The oracle's verdicts on many images: 1 accepted, 0 rejected, -1 abstains.  # → (N,)"""
-    rows = CPU_BATCH if images.device.type == "cpu" else 64
     with torch.no_grad():
-        parts = zip(images.split(rows), labels.split(rows), strict=True)
+        parts = zip(images.split(_rows_of(images)), labels.split(_rows_of(images)), strict=True)
         given = [each for some, truth in parts for each in calls.judge(oracle, some.clone(), truth, classes, part="the oracle")]
     return torch.tensor([-1 if keeps is None else int(keeps) for keeps, _, _ in given], dtype=torch.int8, device=images.device)
+
+
+def _rows_of(images: Tensor) -> int:
+    """Images of a batch."""
+    return CPU_BATCH if images.device.type == "cpu" else 64
 
 
 def share(right: Tensor) -> Estimate:
@@ -177,7 +184,7 @@ class Evidence:
     def chance_of_gain(self) -> float:
         """The probability of gaining so many images, or more, where each that changes is as likely to be lost (McNemar)."""
         changed = self.gained + self.lost
-        return float(sum(comb(changed, each) for each in range(self.gained, changed + 1)) * 0.5**changed)
+        return float(binomtest(self.gained, changed, alternative="greater").pvalue) if changed else 1.0
 
     @property
     def relief(self) -> float:
@@ -185,17 +192,9 @@ class Evidence:
         return 1 - self.loss[1] / max(self.loss[0], 1e-9)
 
     def __str__(self) -> str:
-        before, after = self.accuracy
-        return (
-            f"accuracy {before:.1%} → {after:.1%}, calibrated loss {self.loss[0]:.2f} → {self.loss[1]:.2f} "
-            f"on {self.images} images, {p_is(self.p_value)}"
-        )
-
-
-def calibrated(logits: Tensor, truth: Tensor) -> Tensor:
-    """The loss of each image at the temperature with the lowest mean.  # (N, K), (N,) → (N,)"""
-    losses = _by_temperature(logits, truth)
-    return losses[losses.mean(1).argmin()]
+        (before, after), (loss, now) = self.accuracy, self.loss
+        text = f"accuracy {before:.1%} → {after:.1%}, calibrated loss {loss:.2f} → {now:.2f}"
+        return f"{text} on {self.images} images, {p_is(self.p_value)}"
 
 
 def compare(before: Tensor, after: Tensor, truth: Tensor, truth_after: Tensor | None = None) -> Evidence:
@@ -207,11 +206,21 @@ def compare(before: Tensor, after: Tensor, truth: Tensor, truth_after: Tensor | 
     common = (first + second).mean(1).argmin()
     each = first[first.mean(1).argmin()] - second[second.mean(1).argmin()]
     p_value = min(1.0, 2 * min(_falls(each), _falls(first[common] - second[common])))
-    best = (float(first.mean(1).min()), float(second.mean(1).min()))
     right, right_after = before.argmax(1) == truth, after.argmax(1) == meant
-    accuracy = float(right.float().mean()), float(right_after.float().mean())
-    gained, lost = int((right_after & ~right).sum()), int((right & ~right_after).sum())
-    return Evidence(accuracy, best, p_value, len(truth), gained, lost)
+    return Evidence(
+        accuracy=(float(right.float().mean()), float(right_after.float().mean())),
+        loss=(float(first.mean(1).min()), float(second.mean(1).min())),
+        p_value=p_value,
+        images=len(truth),
+        gained=int((right_after & ~right).sum()),
+        lost=int((right & ~right_after).sum()),
+    )
+
+
+def calibrated(logits: Tensor, truth: Tensor) -> Tensor:
+    """The loss of each image at the temperature with the lowest mean.  # (N, K), (N,) → (N,)"""
+    losses = _by_temperature(logits, truth)
+    return losses[losses.mean(1).argmin()]
 
 
 def _falls(differences: Tensor) -> float:

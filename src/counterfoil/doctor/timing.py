@@ -20,7 +20,7 @@ from counterfoil.core.errors import BadData, RunFailed
 from counterfoil.core.spec import RunSpec
 from counterfoil.doctor.sample import FewImages, read_few
 from counterfoil.engine.device import synchronize
-from counterfoil.engine.scheduler import Engine, Job
+from counterfoil.engine.scheduler import Engine
 from counterfoil.engine.step import RoundTo8Bits
 from counterfoil.protocols.workspace import Given, Workspace
 
@@ -77,43 +77,40 @@ def enough(engine: Engine) -> int:
 
 def _time_climbs(spec: Any, images: int | None) -> Timing:
     """The engine as a run uses it, each part alone, and a small run for what happens around the engine."""
-    clock = _Clock()
+    lap = _stopwatch()
     assembly = protocols.get(spec.protocol).workspace(spec)
     engine = assembly.new_engine()
-    once = {"loading": clock.lap()}
+    once = {"loading": lap()}
 
-    def read(count: int) -> list[Job]:
+    def climb(count: int) -> tuple[list[Any], float]:
+        """The climbs of so many images, and the seconds that computing took."""
         jobs = list(assembly.jobs(iter(assembly.dataset.limited(count=count)), lambda sample, problem: None))
         if not jobs:
             raise BadData(f"{spec.data.name}: none of {count} images can be read")
-        return jobs
+        lap()
+        finished = list(engine.run(jobs))
+        synchronize(spec.device)
+        return finished, lap()
 
-    warm = read(min(images or engine.batch_size, engine.batch_size))
-    clock.lap()
-    for _ in engine.run(warm):  # on a GPU this also finds out how many slots fit, and compiles
-        pass
-    synchronize(spec.device)
-    warming = clock.lap()
-    jobs = read(images or enough(engine))
-    clock.lap()
-    finished = list(engine.run(jobs))
-    synchronize(spec.device)
-    seconds = clock.lap() / len(jobs)
+    warm, warming = climb(min(images or engine.batch_size, engine.batch_size))  # on a GPU this sizes and compiles
+    finished, whole = climb(images or enough(engine))
+    count, seconds = len(finished), whole / len(finished)
     once["sizing and compiling"] = max(warming - seconds * len(warm), 0.0)
     given = {"model": assembly.model, "generator": assembly.generator, "oracle": assembly.oracle, "dataset": assembly.dataset}
-    starting, around = _around(spec, len(jobs), Given(given), seconds)
+    starting, around = _around(spec, count, Given(given), seconds)
     once["starting, storing and statistics"] = max(starting - once["sizing and compiling"], 0.0)
-    alone = measure(assembly, read_few(assembly, min(len(jobs), engine.batch_size)), steps=engine.needs_gradient, engine=engine)
-    guided = sum(one.climbs[0].queries for one in finished) / len(jobs)
-    others = sum(climb.queries for one in finished for climb in one.climbs[1:]) / len(jobs)
+    alone = measure(assembly, read_few(assembly, min(count, engine.batch_size)), steps=engine.needs_gradient, engine=engine)
+    guided = sum(one.climbs[0].queries for one in finished) / count
+    every = guided + sum(climb.queries for one in finished for climb in one.climbs[1:]) / count
     steps = guided if alone.step else 0.0
-    shares = [
-        TimeShare("a guided step: render, ask the model, gradient", steps, steps * alone.step),
-        TimeShare("render without a gradient", guided + others - steps, (guided + others - steps) * alone.rendering),
-        TimeShare("ask the model without a gradient", 1 + guided + others - steps, (1 + guided + others - steps) * alone.model),
-        TimeShare("ask the oracle", 1 + guided + others, (1 + guided + others) * alone.oracle),
-    ]
-    return Timing(spec.protocol, len(jobs), seconds, shares, engine.slots, once, around)
+    times = {
+        "a guided step: render, ask the model, gradient": (steps, alone.step),
+        "render without a gradient": (every - steps, alone.rendering),
+        "ask the model without a gradient": (1 + every - steps, alone.model),
+        "ask the oracle": (1 + every, alone.oracle),
+    }
+    shares = [TimeShare(name, calls, calls * each) for name, (calls, each) in times.items()]
+    return Timing(spec.protocol, count, seconds, shares, engine.slots, once, around)
 
 
 def _around(spec: Any, images: int, given: Given, computing: float) -> tuple[float, float]:
@@ -128,10 +125,10 @@ def _around(spec: Any, images: int, given: Given, computing: float) -> tuple[flo
 
 def _run_whole(spec: Any, images: int, given: Given) -> float:
     """Seconds of a run over a few images with parts that are loaded, in a folder that is thrown away."""
-    clock = _Clock()
+    lap = _stopwatch()
     with tempfile.TemporaryDirectory(prefix="counterfoil-timing-") as folder:
         protocols.run(spec.model_copy(update={"limit": images}), Path(folder) / "run", given=given)
-    return clock.lap()
+    return lap()
 
 
 def _time_stages(spec: Any, images: int) -> Timing:
@@ -197,10 +194,10 @@ def _measure(engine: Engine, some: FewImages, *, steps: bool) -> PartSpeed:
 
         once()
         synchronize(engine.device)
-        clock = _Clock()
+        lap = _stopwatch()
         once()
         synchronize(engine.device)
-        return clock.lap() / len(some)
+        return lap() / len(some)
 
     return PartSpeed(
         model=seconds(lambda: model.logits(some.images)),
@@ -213,9 +210,8 @@ def _measure(engine: Engine, some: FewImages, *, steps: bool) -> PartSpeed:
 def cost_rows(assembly: Workspace[Any], few: FewImages, *, steps: bool) -> dict[str, str]:
     """The parts' speed, the memory they take, and the longest that computing can take."""
     found = measure(assembly, few, steps=steps)
-    rows = {"model": _ms(found.model), "oracle": _ms(found.oracle), "rendering": _ms(found.rendering)}
-    if found.step:
-        rows["one guided step"] = f"{_ms(found.step)}, gradient included"
+    speeds = {"model": found.model, "oracle": found.oracle, "rendering": found.rendering, "one guided step": found.step}
+    rows = {name: f"{1000 * seconds:.1f} ms per image" for name, seconds in speeds.items() if seconds}
     rows["peak memory"] = _peak_memory(assembly.spec.device)
     longest = duration(_longest(assembly, found))
     rows["computing, at most"] = f"{longest} for {len(assembly.dataset)} images; --time measures whole runs, loading included"
@@ -229,10 +225,6 @@ def _longest(assembly: Workspace[Any], speed: PartSpeed) -> float:
     asked = max(calls["model calls, at most"] - gradients, 0) * speed.model
     rendered = max(calls["images rendered, at most"] - gradients, 0) * speed.rendering
     return asked + rendered + gradients * speed.step + calls["oracle verdicts, at most"] * speed.oracle
-
-
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:.1f} ms per image"
 
 
 def _peak_memory(device: str) -> str:
@@ -251,13 +243,13 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} seconds"
 
 
-class _Clock:
-    """Seconds since it was made, or since its last lap."""
+def _stopwatch() -> Callable[[], float]:
+    """A function that answers the seconds since it was called last, or made."""
+    before = time.perf_counter()
 
-    def __init__(self) -> None:
-        self._began = time.perf_counter()
+    def lap() -> float:
+        nonlocal before
+        last, before = before, time.perf_counter()
+        return before - last
 
-    def lap(self) -> float:
-        """Seconds since the last lap."""
-        before, self._began = self._began, time.perf_counter()
-        return self._began - before
+    return lap
