@@ -46,7 +46,7 @@ bench: $(VENV)/installed-tests
 	$(BIN)/python -m bench.review_load
 
 coverage: $(VENV)/installed-tests
-	$(BIN)/python -m bench.coverage
+	$(BIN)/python -m bench.intervals populations
 
 studies: $(VENV)/installed
 	$(BIN)/counterfoil study all

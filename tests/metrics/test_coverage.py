@@ -1,4 +1,4 @@
-"""Intervals hold the truth about as often as they say, and p-values are uniform: bench/coverage.py at a reduced size."""
+"""Intervals hold the truth about as often as they say, and p-values are uniform: bench/intervals.py at a reduced size."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
-from bench import coverage, coverage_others, reference
+from bench import intervals
 from counterfoil.metrics.estimate import Resamples, Sums, estimate
+from counterfoil.protocols.fmr import results as fmr
+from counterfoil.protocols.imagenet_d import results as imagenet_d
 from counterfoil.protocols.lance import results as lance
 
 REPETITIONS = 300
@@ -19,8 +21,8 @@ TALLIES: dict[tuple[str, int], object] = {}
 
 def tallied(name: str, images: int):
     if (name, images) not in TALLIES:
-        population = next(each for each in coverage.POPULATIONS if each.name == name)
-        TALLIES[name, images] = coverage.tally(population, images, repetitions=REPETITIONS, resamples=600)
+        population = next(each for each in intervals.POPULATIONS if each.name == name)
+        TALLIES[name, images] = intervals.tally(population, images, repetitions=REPETITIONS, resamples=600)
     return TALLIES[name, images]
 
 
@@ -28,7 +30,7 @@ def tallied(name: str, images: int):
 def test_intervals_hold_the_truth_about_as_often_as_they_say(name: str, images: int) -> None:
     """93 to 97 per cent, give or take three standard errors of so few repetitions; in the mean, far closer."""
     found = tallied(name, images)
-    each = {statistic: found.coverage(statistic) for statistic in coverage.STATISTICS}
+    each = {statistic: found.coverage(statistic) for statistic in intervals.STATISTICS}
     give = 300 * np.sqrt(0.95 * 0.05 / REPETITIONS)
     assert all(93 - give <= value <= 97 + give for value in each.values()), each
     assert 94 <= np.mean(list(each.values())) <= 97, each
@@ -37,7 +39,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(name: str, images: 
 @pytest.mark.parametrize(("name", "images"), CHOSEN)
 def test_p_values_are_uniform_where_nothing_differs(name: str, images: int) -> None:
     found = tallied(name, images)
-    assert set(found.p_values) == {"sign flip" if "edits" in name else "McNemar", *coverage.RESAMPLED}
+    assert set(found.p_values) == {"sign flip" if "edits" in name else "McNemar", *intervals.RESAMPLED}
     for test in found.p_values:
         assert found.distance(test) <= found.farthest, (test, found.distance(test))
 
@@ -65,16 +67,16 @@ def test_the_check_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without made-up images and with a bootstrap blind to few clusters, intervals fall short, and the tally shows it."""
     monkeypatch.setattr(Resamples, "_pads", lambda self, statistic: {})
     monkeypatch.setattr(Resamples, "_freedom", lambda self, statistic: 1e9)
-    population = next(each for each in coverage.POPULATIONS if each.name == "hardly any loss")
-    found = coverage.tally(population, 50, repetitions=100, resamples=400)
+    population = next(each for each in intervals.POPULATIONS if each.name == "hardly any loss")
+    found = intervals.tally(population, 50, repetitions=100, resamples=400)
     assert found.coverage("FMR_matched") < 85
 
 
 def test_a_populations_truth_is_what_its_images_come_to() -> None:
-    for population in coverage.POPULATIONS:
+    for population in intervals.POPULATIONS:
         columns = population.draw(100_000, np.random.default_rng(0))
         sums = Sums({name: values.sum(keepdims=True).astype(float) for name, values in columns.items()})
-        for name, statistic in coverage.STATISTICS.items():
+        for name, statistic in intervals.STATISTICS.items():
             assert float(statistic.of(sums)[0]) == pytest.approx(population.truth()[name], abs=1.0), (population.name, name)
 
 
@@ -87,31 +89,38 @@ def test_p_values_that_are_too_small_are_noticed() -> None:
 def test_references_agree_with_scipy_and_with_counting() -> None:
     right = np.arange(21)
     for name, method in (("wilson", "wilson"), ("clopper_pearson", "exact")):
-        low, high = getattr(reference, name)(right, 20)
+        low, high = getattr(intervals, name)(right, 20)
         known = [binomtest(int(each), 20).proportion_ci(0.95, method=method) for each in right]
         assert np.allclose(low, [each.low for each in known]) and np.allclose(high, [each.high for each in known])
     inside = [each.low <= 0.1 and each.high >= 0.1 for each in known]
-    assert reference.share_coverage(0.1, 20, reference.clopper_pearson) == pytest.approx(
+    assert intervals.share_coverage(0.1, 20, intervals.clopper_pearson) == pytest.approx(
         100 * binom.pmf(right, 20, 0.1)[inside].sum()
     )
-    assert reference.mcnemar_coverage(0.02, 50) > 99.9  # five images that differ never reject, and one is expected
-    assert 94 < reference.tango_coverage(0.2, 0.1, 200) < 96
+    assert intervals.mcnemar_coverage(0.02, 50) > 99.9  # five images that differ never reject, and one is expected
+    assert 94 < intervals.tango_coverage(0.2, 0.1, 200) < 96
 
 
 def test_rare_outcomes_are_held_to_what_textbook_intervals_reach() -> None:
-    population = next(each for each in coverage.POPULATIONS if each.name == "hardly any loss")
+    population = next(each for each in intervals.POPULATIONS if each.name == "hardly any loss")
     known = population.references(50)
     assert known["drop_matched"]["score (Tango)"] > 99  # two images that differ are expected: no interval can be just right
-    found = coverage.Tally(
-        population, 50, 2000, dict.fromkeys(coverage.STATISTICS, 3.0), dict.fromkeys(coverage.STATISTICS, 0.0), {}
+    found = intervals.Tally(
+        population, 50, 2000, dict.fromkeys(intervals.STATISTICS, 3.0), dict.fromkeys(intervals.STATISTICS, 0.0), {}
     )
     assert found.bounds("SA") == (93, pytest.approx(max(known["SA"].values()) + 1))
     assert found.misses() == []
-    assert len(replace(found, below=dict.fromkeys(coverage.STATISTICS, 8.0)).misses()) == len(coverage.STATISTICS)
+    assert len(replace(found, below=dict.fromkeys(intervals.STATISTICS, 8.0)).misses()) == len(intervals.STATISTICS)
 
 
-@pytest.mark.parametrize("world", coverage_others.WORLDS)
+def test_every_statistic_that_is_printed_with_an_interval_is_in_the_benchmark() -> None:
+    found = {name for world in intervals.WORLDS.values() for name in world(np.random.default_rng(0), 60, 0)}
+    named = {*fmr.STATISTICS, *(f"audit {name}" for name in fmr.AUDIT_MEANINGS), *lance.STATISTICS, *imagenet_d._ORDER}
+    assert named <= found and {"painted", "mined", "lead", "harm", "alpha", "perplexity"} <= found
+    assert {*intervals.NAMES} >= {*fmr.MEASURES} - {*fmr.STATISTICS}  # drops, and differences of two models
+
+
+@pytest.mark.parametrize("world", intervals.WORLDS)
 def test_every_other_printed_interval_holds_the_truth_about_as_often_as_it_says(world: str) -> None:
-    found = coverage_others.tally(world, 60, repetitions=60)
+    found = intervals.world_tally(world, 60, repetitions=60)
     assert len(found) >= 4 and all(number >= 50 for _, _, number in found.values())
     assert all(share >= 83 for share, _, _ in found.values()), found  # of 60 repetitions, four standard errors below 95

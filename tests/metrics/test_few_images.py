@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bench import few_images
+from bench import intervals
 from counterfoil.core.records import Estimate
 from counterfoil.metrics import estimate as estimates
 from counterfoil.metrics.comparison import lines
@@ -86,9 +86,9 @@ def test_a_ratio_without_an_interval_is_told_and_passes_no_gate() -> None:
 
 
 def test_every_outcome_of_six_images_weighed_by_its_chance() -> None:
-    found = few_images.table(6)
+    found = intervals.few_table(6)
     for model in ("usual", "accurate", "nearly all lost"):
-        for name in few_images.NAMES:
+        for name in intervals.RATIOS:
             assert found[model][name].coverage >= 95, (model, name)
         assert all(found[model][name].highest < 350 for name in RATIOS)
     assert found["usual"]["drop"].given == pytest.approx(100, abs=0.1)
@@ -98,11 +98,11 @@ def test_every_outcome_of_six_images_weighed_by_its_chance() -> None:
 def test_without_the_rule_intervals_reach_into_the_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimates, "FEWEST", 1)
     way = np.array([0, 0, 1, 1, 0, 0])  # two images: one right before and after, one wrong and turned away
-    assert few_images.estimates(way, seed=0)["FMR"].high > 1000
+    assert intervals.estimates(way, seed=0)["FMR"].high > 1000
 
 
 def test_ways_and_their_chances_are_all_there() -> None:
-    every = few_images.ways(4)
+    every = intervals.ways(4)
     assert len(every) == len({tuple(way) for way in every.tolist()}) == 126 and (every.sum(axis=1) == 4).all()
-    for model in few_images.MODELS.values():
-        assert few_images.chances(model, every).sum() == pytest.approx(1)
+    for model in intervals.MODELS_OF_FEW.values():
+        assert intervals.chances(model, every).sum() == pytest.approx(1)
