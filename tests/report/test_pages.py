@@ -14,7 +14,7 @@ from counterfoil.metrics.tables import Column, Link, Mark, Table
 from counterfoil.protocols.fmr.cautions import cautions_of
 from counterfoil.protocols.reading import open_run, write_report
 from counterfoil.report import html
-from counterfoil.report.page import Lines, Page, Section, Series
+from counterfoil.report.page import Lines, Page, PageSection, Series
 from counterfoil.store import Run
 from tests.cli.stored import stored
 from tests.protocols.imagenet_d import world as squares
@@ -180,7 +180,7 @@ def test_a_line_chart_says_its_ends_in_words() -> None:
 def test_a_page_puts_no_more_than_six_pairs_and_key_numbers_first() -> None:
     table = Table([Column("a")], [[1]] * 7)
     with pytest.raises(ValueError, match="at most 6 pairs"):
-        Page("t", "e", "h", key_numbers=table, sections=[Section("s", [])])
+        Page("t", "e", "h", key_numbers=table, sections=[PageSection("s", [])])
 
 
 def test_a_narrow_cell_without_an_interval_keeps_the_reason_in_its_title() -> None:

@@ -21,8 +21,8 @@ from counterfoil.metrics.slices import slices
 from counterfoil.metrics.slices import table_of as slice_table
 from counterfoil.metrics.tables import Cell, Column, Link, Table, Value, counted, estimate_in, estimate_text, minus
 from counterfoil.protocols.base import Protocol
-from counterfoil.report.gallery import Collected, Entry, mark, pair_of, strongest
-from counterfoil.report.page import KEY_NUMBERS, STRIP, Block, Caution, Fold, ImagePair, ImagePairs, Page, Section
+from counterfoil.report.gallery import Collected, GalleryEntry, mark, pair_of, strongest
+from counterfoil.report.page import KEY_NUMBERS, STRIP, Block, Caution, Fold, ImagePair, ImagePairs, Page, PageSection
 from counterfoil.report.provenance import about_images, about_parts, how_it_was_made, together
 from counterfoil.report.site import Site
 from counterfoil.store import Run
@@ -95,13 +95,13 @@ class ReportPages:
         """What to know of the run, whether it has a result or not."""
         return []
 
-    def sections(self, view: Collected, results: Mapping[str, Any]) -> Iterator[Section]:
+    def sections(self, view: Collected, results: Mapping[str, Any]) -> Iterator[PageSection]:
         """The protocol's sections, in their order."""
         if where := self.where_it_fails(view):
-            yield Section("Where it fails", where)
-        yield Section("All numbers", list(self.protocol.tables(results)))
+            yield PageSection("Where it fails", where)
+        yield PageSection("All numbers", list(self.protocol.tables(results)))
 
-    def pair(self, view: Collected, entry: Entry) -> ImagePair:
+    def pair(self, view: Collected, entry: GalleryEntry) -> ImagePair:
         """One image of the gallery as a pair."""
         return pair_of(view, entry, self.site.images)
 
@@ -115,7 +115,7 @@ class ReportPages:
         names = [name for name in self.protocol.compared if name in known]
         return [(Column(f"{name},{unit_of(name)}"), estimate_in(view.results, name)) for name in names]
 
-    def compared(self, finished: Sequence[Collected]) -> Iterator[Section]:
+    def compared(self, finished: Sequence[Collected]) -> Iterator[PageSection]:
         """Further sections of a comparison."""
         yield from ()
 
@@ -183,7 +183,7 @@ class ReportPages:
             blocks.append(ImagePairs([self.pair(view, entry) for entry in some], title=each.name, text=text))
         return blocks
 
-    def last(self, every: Sequence[Collected]) -> list[Section]:
+    def last(self, every: Sequence[Collected]) -> list[PageSection]:
         """What stands below the gallery: images that could not be used, how the run was made, downloads."""
         own = list({view.run.path: self.shown_in_gallery(view) for view in every}.values())
         skipped: list[list[Cell]] = [
@@ -192,14 +192,14 @@ class ReportPages:
             for trial in view.skipped
         ]
         columns = [Column(head, "text") for head in ("run", "image", "class", "reason")]
-        found = [Section("Images that could not be used", [Table(columns, skipped, filter_rows=True)])] if skipped else []
+        found = [PageSection("Images that could not be used", [Table(columns, skipped, filter_rows=True)])] if skipped else []
         made: list[Block] = [self.how] if self.how else []
         files: list[Block] = []
         for view in own:
             facts = how_it_was_made(view.run, self.protocol.spec)
             made += facts if len(own) == 1 else [Fold(view.label, facts)]
             files += [*([view.label] if len(own) > 1 else []), self.site.downloads(view, stages=self.stages)]
-        return [*found, Section("How it was made", made), Section("Downloads", files)]
+        return [*found, PageSection("How it was made", made), PageSection("Downloads", files)]
 
     def comparison(self, name: str, pages: Sequence[Page]) -> Page:
         """The page that compares all views."""
@@ -207,9 +207,9 @@ class ReportPages:
         ranking, why = self.ranking(finished)
         address = {view.label: page.name for view, page in zip(self.views, pages, strict=True)}
         cautions = [(view.label, view.run, list(page.cautions)) for view, page in zip(self.views, pages, strict=True)]
-        sections = [Section("Models side by side", [self._side_by_side(finished, ranking, address)])] if finished else []
+        sections = [PageSection("Models side by side", [self._side_by_side(finished, ranking, address)])] if finished else []
         if len(self.views) > 1 and finished:
-            sections.append(Section("Models by tests", [replace(self.scoreboard(finished).table(), title="")]))
+            sections.append(PageSection("Models by tests", [replace(self.scoreboard(finished).table(), title="")]))
         own = list({view.run.path: self.shown_in_gallery(view) for view in self.views}.values())
         return Page(
             name=name,
@@ -283,7 +283,7 @@ class ReportPages:
 
     def _same_image(self) -> list[ImagePair]:
         """One image for all models: the one that fools most of them. Nothing where they have none in common."""
-        by_image: dict[str, dict[str, tuple[Collected, Entry]]] = {}
+        by_image: dict[str, dict[str, tuple[Collected, GalleryEntry]]] = {}
         for view in self.views:
             for each in view.shown:
                 if each.trial.arm != "random" and each.trial.image and "made" in each.said.model:

@@ -138,7 +138,7 @@ def _overview(runs: Sequence[store.Run], firsts: Sequence[Page], protocols_given
         pairs=[replace(pair, key="") for first in firsts for pair in first.pairs[: page.STRIP // len(firsts)]],  # no gallery here
         key_numbers=Table([Column("protocol", "text"), Column("", "text", wide=True)], ways),
         cautions=[*stops, *([page.Caution("care", text)] if number else [])],
-        sections=[page.Section("Models by tests", [replace(found.table(), title="")])],
+        sections=[page.PageSection("Models by tests", [replace(found.table(), title="")])],
     )
 
 

@@ -22,7 +22,7 @@ from counterfoil.metrics.slices import slices
 from counterfoil.metrics.slices import table_of as slice_table
 from counterfoil.metrics.tables import Cell, Column, Link, Table, counted
 from counterfoil.report import html
-from counterfoil.report.page import Block, Code, Fold, Page, Section
+from counterfoil.report.page import Block, Code, Fold, Page, PageSection
 from counterfoil.report.provenance import text
 from counterfoil.report.result_file import ResultFile, read, schema
 from counterfoil.report.site import copy_static, take_over, writing
@@ -101,7 +101,7 @@ def board_page(every: Sequence[ResultFile], reports: Mapping[str, str], *, title
     heads = _headings(groups)
     weights = _weights_of_others(every)
     sections = [_by_tests(groups, heads)] if len(groups) > 1 else []
-    sections += [Section(heads[group[0].test.identity], _blocks(group, reports, weights)) for group in groups]
+    sections += [PageSection(heads[group[0].test.identity], _blocks(group, reports, weights)) for group in groups]
     steps = (
         "Test your model with the settings of one of the tables; every result file holds its specification.",
         "counterfoil export RUN --format result -o result.json writes its result file.",
@@ -113,11 +113,11 @@ def board_page(every: Sequence[ResultFile], reports: Mapping[str, str], *, title
         eyebrow=f"{counted(len(every), 'result')} in {counted(len(groups), 'test')}",
         headline=title,
         lead=["How well classifiers do on images made to mislead them, in which an oracle or people still see the class."],
-        sections=[*sections, Section("How to hand in a result", list(steps))],
+        sections=[*sections, PageSection("How to hand in a result", list(steps))],
     )
 
 
-def _by_tests(groups: Sequence[Sequence[ResultFile]], heads: Mapping[str, str]) -> Section:
+def _by_tests(groups: Sequence[Sequence[ResultFile]], heads: Mapping[str, str]) -> PageSection:
     """All models by all tests, each by the numbers that rank it; a set says nothing of the models that it was made against."""
     found = []
     for group in groups:
@@ -127,7 +127,7 @@ def _by_tests(groups: Sequence[Sequence[ResultFile]], heads: Mapping[str, str]) 
                 found.append((test, label, each.observations()))
     table = scoreboard(found).table()
     left_out = ["Results of surrogates are left out."] if any(each.surrogate for group in groups for each in group) else []
-    return Section("Models by tests", [replace(table, title="", notes=[*table.notes, *left_out])])
+    return PageSection("Models by tests", [replace(table, title="", notes=[*table.notes, *left_out])])
 
 
 def _slices(named: Mapping[str, ResultFile]) -> list[Block]:

@@ -166,7 +166,7 @@ def choose(run: Run) -> list[ExportedImage]:
 
 
 def describe(run: Run, images: Sequence[ExportedImage], *, name: str, licence: str | None, note: str = "") -> About:
-    """Gather what the set's files say of it. Files are named without the folders they lie in on this machine."""
+    """Gather what the set's files say of it. Downloads are named without the folders they lie in on this machine."""
     ids: Mapping[str, Sequence[str]] = run.provenance.get("class_ids") or {}
     folders, used = folders_of(run.classes), {image.trial.label for image in images}
     classes = [

@@ -159,7 +159,7 @@ class OwnAnswers:
 
 
 @dataclass(frozen=True)
-class Entry:
+class GalleryEntry:
     """One trial of the gallery with all that is known of it."""
 
     key: str  # unique in the report, and part of an address
@@ -187,7 +187,7 @@ class Collected:
     model: str  # whose answers outcomes are of
     results: Mapping[str, Any] | None
     answers: OwnAnswers
-    shown: tuple[Entry, ...]
+    shown: tuple[GalleryEntry, ...]
     images: int  # complete by now, skipped ones included
     expected: int | None  # how many there will be when the run is finished
     tally: Mapping[str, Mapping[str, int]]  # arm → outcome → trials
@@ -217,7 +217,7 @@ class Collected:
         """Whether the gallery shows some of the images only."""
         return len({each.trial.image_id for each in self.shown}) < self.images - self.skipped_count
 
-    def belongs(self, entry: Entry, where: Sequence[tuple[str, str]]) -> bool:
+    def belongs(self, entry: GalleryEntry, where: Sequence[tuple[str, str]]) -> bool:
         """Whether an image is of a slice: of all these groups, as `class` and `boot`."""
         trial = entry.trial
         both = f"{trial.factor} {trial.value}".strip()
@@ -294,7 +294,7 @@ def _choose(ids: set[str], pictures: int, mistakes: Mapping[str, float]) -> set[
     return chosen | set(rest)
 
 
-def _shown(run: Run, answers: OwnAnswers, *, chosen: set[str], number: int) -> tuple[Entry, ...]:
+def _shown(run: Run, answers: OwnAnswers, *, chosen: set[str], number: int) -> tuple[GalleryEntry, ...]:
     others = _others(run, answers, chosen)
     shown = []
     for trial in run.trials:
@@ -302,7 +302,7 @@ def _shown(run: Run, answers: OwnAnswers, *, chosen: set[str], number: int) -> t
             said = answers.of(trial)
             key = f"{number}-{mark(trial.image_id)}-{mark(trial.variant)[:6] if trial.variant else trial.arm}"
             later = tuple(each for picture in PICTURES for each in others.get(_key(trial.trial_id, picture), {}).values())
-            shown.append(Entry(key, trial, said, said.outcome(trial), later))
+            shown.append(GalleryEntry(key, trial, said, said.outcome(trial), later))
     return tuple(sorted(shown, key=lambda each: (_natural(each.trial.image_id), each.trial.arm, _natural(each.trial.variant))))
 
 
@@ -372,7 +372,7 @@ def _script(path: Path, call: str, data: Any) -> None:
     path.write_text(f"counterfoil.{call}({text});\n", encoding="ascii")
 
 
-def _entry(shown: Entry, pictures: TrialImages) -> dict[str, Any]:
+def _entry(shown: GalleryEntry, pictures: TrialImages) -> dict[str, Any]:
     trial, said = shown.trial, shown.said
     named = {"clean": trial.clean, "reconstruction": trial.reconstruction, "made": trial.image}
     found: dict[str, StoredImage | None] = {name: getattr(pictures, name) for name in asdict(pictures)}
@@ -394,7 +394,7 @@ def _entry(shown: Entry, pictures: TrialImages) -> dict[str, Any]:
     }
 
 
-def _history(shown: Entry) -> dict[str, Any]:
+def _history(shown: GalleryEntry) -> dict[str, Any]:
     trial = shown.trial
     return {
         "queries": trial.queries,
@@ -429,7 +429,7 @@ def _short(value: float) -> float | None:
     return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
-def pair_of(collected: Collected, entry: Entry, images: ReportImages, *, note: str = "") -> ImagePair:
+def pair_of(collected: Collected, entry: GalleryEntry, images: ReportImages, *, note: str = "") -> ImagePair:
     """One trial as a pair: its source, or what it was redrawn to, and what was made of it."""
     trial, answer = entry.trial, entry.said.model.get("made")
     return ImagePair(
@@ -444,11 +444,11 @@ def pair_of(collected: Collected, entry: Entry, images: ReportImages, *, note: s
     )
 
 
-def strongest(entries: Sequence[Entry], most: int) -> list[Entry]:
+def strongest(entries: Sequence[GalleryEntry], most: int) -> list[GalleryEntry]:
     """The most confident mistakes that the made image caused, one per class first."""
     wrong = [each for each in entries if each.outcome == "fooled" and each.trial.arm != "random" and "made" in each.said.model]
     wrong.sort(key=lambda each: (-each.said.model["made"].confidence, each.key))
-    first: dict[int, Entry] = {}
+    first: dict[int, GalleryEntry] = {}
     for each in wrong:
         first.setdefault(each.trial.label, each)
     ordered = [*first.values(), *(each for each in wrong if first[each.trial.label] is not each)]

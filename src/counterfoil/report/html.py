@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, Value, cell_text, minus
-from counterfoil.report.page import Code, Files, Fold, ImagePairs, Lines, Page, Series, program_version
+from counterfoil.report.page import Code, Downloads, Fold, ImagePairs, Lines, Page, Series, program_version
 
 COLOURS = ("guided", "random", "clean", "plain", "series-5", "series-6", "series-7", "series-8")
 SORTABLE = 6  # rows from which a table sorts by its headings
@@ -46,7 +46,7 @@ def environment() -> Environment:
 
 def kind_of(block: object) -> str:
     """The kind of a block, for the template."""
-    kinds = {str: "text", Table: "table", Lines: "lines", ImagePairs: "pairs", Fold: "fold", Code: "code", Files: "files"}
+    kinds = {str: "text", Table: "table", Lines: "lines", ImagePairs: "pairs", Fold: "fold", Code: "code", Downloads: "files"}
     return next(name for kind, name in kinds.items() if isinstance(block, kind))
 
 

@@ -90,17 +90,17 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Files:
+class Downloads:
     """Files to download: their addresses, and what they hold."""
 
     files: Sequence[tuple[str, str]]
 
 
-Block = str | Table | Lines | ImagePairs | Fold | Code | Files
+Block = str | Table | Lines | ImagePairs | Fold | Code | Downloads
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of a page under a heading."""
 
     title: str
@@ -131,9 +131,9 @@ class Page:
     key_numbers: Table | None = None
     lead: Sequence[str] = ()
     cautions: Sequence[Caution] = ()
-    sections: Sequence[Section] = field(default_factory=tuple)
+    sections: Sequence[PageSection] = field(default_factory=tuple)
     gallery: Gallery | None = None
-    last: Sequence[Section] = field(default_factory=tuple)  # below the gallery
+    last: Sequence[PageSection] = field(default_factory=tuple)  # below the gallery
 
     def __post_init__(self) -> None:
         if len(self.pairs) > STRIP or (self.key_numbers and len(self.key_numbers.rows) > KEY_NUMBERS):

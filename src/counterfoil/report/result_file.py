@@ -98,7 +98,7 @@ class Formula(_Strict):
         return Ratio(above, below)
 
 
-class Described(_Strict):
+class DescribedMeasure(_Strict):
     """One measure: its formula, what it says, and its value."""
 
     formula: Formula
@@ -163,7 +163,7 @@ class ResultFile(_Strict):
     columns: dict[Name, Letters | list[float]]
     groups: dict[Name, Grouping] = Field(default_factory=dict, description="class, factor … of each row, for slices")
     clusters: list[int] = Field(default_factory=list, description="rows with equal numbers are not independent; empty: all are")
-    measures: dict[Name, Described] = Field(description="the first of `ranked` orders the table")
+    measures: dict[Name, DescribedMeasure] = Field(description="the first of `ranked` orders the table")
     ranked: list[Name] = Field(min_length=1)
     shown: list[Name] = Field(default_factory=list)
     seed: int = Field(ge=0, description="of the bootstrap")
@@ -233,7 +233,7 @@ def of_run(
     known = {name: each for name, each in measures.items() if observed.has(each)}
     needed = {column for each in known.values() for term in each.statistic.terms for column in (term.part, term.whole)}
     found = {
-        name: Described(
+        name: DescribedMeasure(
             formula=Formula.describe(each.statistic),
             meaning=each.meaning,
             higher_is_better=each.higher_is_better,

@@ -34,7 +34,7 @@ from counterfoil.core.tables import escape_formula
 from counterfoil.report import html
 from counterfoil.report.gallery import ARMS, ENDINGS, OUTCOMES, WORDED, Collected, collect, path_answers, write_gallery
 from counterfoil.report.images import GAIN, ReportImages
-from counterfoil.report.page import Files, Gallery, Page, program_version
+from counterfoil.report.page import Downloads, Gallery, Page, program_version
 from counterfoil.report.provenance import labels
 from counterfoil.store import Run
 from counterfoil.store.files import canonical
@@ -83,7 +83,7 @@ class Site:
     _numbers: dict[Path, int] = field(default_factory=dict)
     _pages: int = 0
     _scripts: dict[int, list[str]] = field(default_factory=dict)
-    _downloads: dict[int, Files] = field(default_factory=dict)
+    _downloads: dict[int, Downloads] = field(default_factory=dict)
 
     def collect(self, run: Run, *, label: str, model: str | None = None) -> Collected:
         """Read a run, once; outcomes are those of `model`, by default the run's own."""
@@ -135,7 +135,7 @@ class Site:
             arms=arms,
         )
 
-    def downloads(self, collected: Collected, *, stages: Sequence[tuple[str, str]] = ()) -> Files:
+    def downloads(self, collected: Collected, *, stages: Sequence[tuple[str, str]] = ()) -> Downloads:
         """Write what a reader takes along, once: trials, numbers, specification, and stage tables that people may read."""
         if collected.number in self._downloads:
             return self._downloads[collected.number]
@@ -155,7 +155,7 @@ class Site:
             if source.is_file():
                 found.append((f"{folder}/{stage}.jsonl", what))
                 (self.out / found[-1][0]).write_bytes(source.read_bytes())
-        self._downloads[collected.number] = Files(found)
+        self._downloads[collected.number] = Downloads(found)
         return self._downloads[collected.number]
 
 

@@ -24,7 +24,7 @@ from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, DISTANCES, MEANING
 from counterfoil.protocols.fmr.transfer import transfer_of
 from counterfoil.protocols.pages import ReportPages, estimates, numbers_table
 from counterfoil.report.gallery import OUTCOMES, Collected
-from counterfoil.report.page import Block, Caution, Fold, Lines, Section, Series
+from counterfoil.report.page import Block, Caution, Fold, Lines, PageSection, Series
 from counterfoil.report.provenance import about_parts
 from counterfoil.store.later import asked_of
 
@@ -108,33 +108,35 @@ class FmrPages(ReportPages):
         """Images that are missing, and whether the run was resumed."""
         return [Caution("note", text) for text in about_records(view, missing)]
 
-    def sections(self, view: Collected, results: Mapping[str, Any]) -> Iterator[Section]:
+    def sections(self, view: Collected, results: Mapping[str, Any]) -> Iterator[PageSection]:
         """Where it fails, how fast, against which controls, and what the oracle may hide."""
         if results.get("per_class"):
-            yield Section("Where it fails", [*self._lowest(results), *self.where_it_fails(view), self._by_class(view, results)])
+            yield PageSection(
+                "Where it fails", [*self._lowest(results), *self.where_it_fails(view), self._by_class(view, results)]
+            )
         if curve := curve_of(results, "guided"):
             random = curve_of(results, "random")
             series = [Series("guided", curve, "guided"), *([Series("random", random, "random", dashed=True)] if random else [])]
             text = "Share of accepted images that the model still gets right after each step, with 95 % intervals."
-            yield Section("How fast accuracy falls", [Lines("Accuracy by step", "steps", series, text)])
+            yield PageSection("How fast accuracy falls", [Lines("Accuracy by step", "steps", series, text)])
         ratios = {name: estimate_in(results, name) for name in ("FMR", "FMR_matched", "FMR_moved", "FMR_random")}
         rows: list[list[Cell]] = [
             [name, each, MEANINGS[name]] for name, each in ratios.items() if each and each.value is not None
         ]
         if rows:
             columns = [Column("FMR", "text"), Column("per cent", axis=(0, 100)), Column("", "text", wide=True)]
-            yield Section("FMR and its control", [Table(columns, rows, notes=[against_random(results)])])
+            yield PageSection("FMR and its control", [Table(columns, rows, notes=[against_random(results)])])
         if distance := [*_medians([view]), *self._distances([view])]:
-            yield Section("How far images moved", distance)
+            yield PageSection("How far images moved", distance)
         if audit := _audit(results):
-            yield Section("The oracle under audit", audit)
+            yield PageSection("The oracle under audit", audit)
         if later := _later(view):
-            yield Section("Other models and oracles on the same images", later)
+            yield PageSection("Other models and oracles on the same images", later)
         if transfer := _transfer([view]):
-            yield Section("Transfer", transfer)
+            yield PageSection("Transfer", transfer)
         if view.images:
-            yield Section("What became of the images", [_tally(view)])
-        yield Section("All numbers", tables(results))
+            yield PageSection("What became of the images", [_tally(view)])
+        yield PageSection("All numbers", tables(results))
 
     def side_by_side(self, view: Collected) -> Sequence[tuple[Column, Cell]]:
         """The numbers of the published tables, with their controls."""
@@ -144,23 +146,23 @@ class FmrPages(ReportPages):
         ]
         return [*numbers, (Column("accepted"), f"{view.validated:,} of {view.images:,}")]
 
-    def compared(self, finished: Sequence[Collected]) -> Iterator[Section]:
+    def compared(self, finished: Sequence[Collected]) -> Iterator[PageSection]:
         """Accuracy by step and class, distances, transfer and the oracle, for all runs."""
         curves = [(view.label, curve_of(view.results or {}, "guided")) for view in finished[:CURVES]]
         if series := [Series(label, points, "") for label, points in curves if points]:
-            yield Section("How fast accuracy falls", [Lines("Accuracy by step", "steps", series)])
+            yield PageSection("How fast accuracy falls", [Lines("Accuracy by step", "steps", series)])
         if rates := _rates(finished):
-            yield Section("Where they fail", [rates])
+            yield PageSection("Where they fail", [rates])
         if distance := [*_medians(finished), *self._distances(finished)]:
-            yield Section("How far images moved", distance)
+            yield PageSection("How far images moved", distance)
         if transfer := _transfer(finished):
-            yield Section("Transfer", transfer)
+            yield PageSection("Transfer", transfer)
         audits: list[list[Cell]] = [
             [view.label, *estimates((view.results or {}).get("audit") or {}, list(AUDIT))] for view in finished
         ]
         if audits:
             columns = [Column("run", "text"), *(Column(f"{title}, %") for title in AUDIT.values())]
-            yield Section("The oracle under audit", [Table(columns, audits)])
+            yield PageSection("The oracle under audit", [Table(columns, audits)])
 
     def about_all(self, finished: Sequence[Collected]) -> list[Caution]:
         """Several generators measure several things."""

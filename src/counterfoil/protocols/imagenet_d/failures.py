@@ -24,7 +24,7 @@ from scipy.stats import hypergeom
 
 from counterfoil.metrics.estimate import Share, estimate
 from counterfoil.metrics.significance import holm, stored_p
-from counterfoil.protocols.imagenet_d.results import ELSE, Flags, Paintings
+from counterfoil.protocols.imagenet_d.results import ELSE, Flags, PaintedSet
 
 OTHER = "other"
 LEVEL = 0.01
@@ -46,7 +46,7 @@ class Pull:
     p: float  # corrected for all pairs of the kind
 
 
-def failure_modes(paintings: Paintings, model: str, final: Flags, *, seed: tuple[int, ...] = (0,)) -> dict[str, Any]:
+def failure_modes(paintings: PaintedSet, model: str, final: Flags, *, seed: tuple[int, ...] = (0,)) -> dict[str, Any]:
     """Count the mistakes that follow the nuisance, on what was painted and on what was kept, and name the strongest pulls."""
     answers, names = paintings.models[model], paintings.class_names
     rows = np.flatnonzero(paintings.base & answers.known)

@@ -12,8 +12,8 @@ from counterfoil.metrics.comparison import Ranking
 from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, counted, estimate_in, minus, p_is
 from counterfoil.protocols.imagenet_d.results import FIXED_MODELS, in_order, tested
 from counterfoil.protocols.pages import ReportPages, estimates
-from counterfoil.report.gallery import Collected, Entry
-from counterfoil.report.page import KEY_NUMBERS, Block, Fold, ImagePair, Lines, Section, Series
+from counterfoil.report.gallery import Collected, GalleryEntry
+from counterfoil.report.page import KEY_NUMBERS, Block, Fold, ImagePair, Lines, PageSection, Series
 from counterfoil.store import Run
 
 ON_SETS = (("painted, %", "accuracy_painted"), ("mined, %", "accuracy"), ("drop, points", "drop"))
@@ -211,17 +211,17 @@ class ImagenetDPages(ReportPages):
         count = int(results["counts"]["validated"])
         return count, f"{counted(count, 'image is', 'images are')} in the set"
 
-    def sections(self, view: Collected, results: Mapping[str, Any]) -> Iterator[Section]:
+    def sections(self, view: Collected, results: Mapping[str, Any]) -> Iterator[PageSection]:
         """Nuisances, slices and pulls; models; surrogates; what mistakes follow; two-choice questions."""
         where: list[Block] = [kinds(results)] if kind_names(results) else []
         where += self.where_it_fails(view)
         if (pulls := _pulls(results)).rows:
             where += ["A nuisance pulls a model if its images are taken for one answer, whatever the object.", pulls]
         if where:
-            yield Section("Where it fails", where)
-        yield Section("Models", [models(results)])
+            yield PageSection("Where it fails", where)
+        yield PageSection("Models", [models(results)])
         if (chosen := leave_one_out(results)).rows:
-            yield Section("Leave one surrogate out", [chosen])
+            yield PageSection("Leave one surrogate out", [chosen])
         points = [
             (float(each["surrogates"]), found)
             for each in results.get("by_number") or []
@@ -230,14 +230,14 @@ class ImagenetDPages(ReportPages):
         if len(points) > 1:
             text = "Mean accuracy of the models that took no part, on what so many surrogates all miss."
             chart = Lines("Accuracy by the number of surrogates", "surrogates", [Series("took no part", points)], text)
-            yield Section("How many surrogates", [chart, by_number(results)])
+            yield PageSection("How many surrogates", [chart, by_number(results)])
         if (modes := failures(results)).rows:
-            yield Section("What mistakes follow", [modes, *_confusions(results)])
+            yield PageSection("What mistakes follow", [modes, *_confusions(results)])
         if (order := orders(results)).rows:
-            yield Section("Two-choice questions", [_unread(view.run), order])
-        yield Section("What became of the images", [funnel(results)])
+            yield PageSection("Two-choice questions", [_unread(view.run), order])
+        yield PageSection("What became of the images", [funnel(results)])
 
-    def pair(self, view: Collected, entry: Entry) -> ImagePair:
+    def pair(self, view: Collected, entry: GalleryEntry) -> ImagePair:
         """A painted image with its nuisance."""
         about = " ".join(filter(None, (entry.trial.factor, entry.trial.value)))
         return replace(super().pair(view, entry), note=about)
@@ -269,7 +269,7 @@ class ImagenetDPages(ReportPages):
         numbers = [(Column(name), estimate_in(results, key)) for name, key in ON_SETS]
         return [(Column("images"), int(results["counts"]["validated"])), *numbers]
 
-    def compared(self, finished: Sequence[Collected]) -> Iterator[Section]:
+    def compared(self, finished: Sequence[Collected]) -> Iterator[PageSection]:
         """Every model on every set."""
         rows: list[list[Cell]] = []
         for view in finished:
@@ -284,7 +284,7 @@ class ImagenetDPages(ReportPages):
                 )
         heads = [Column("set", "text"), Column("model", "text"), Column("role", "text")]
         columns = [*heads, Column("painted, %"), Column("mined, %"), Column("drop, points", sign=True), Column("top-5, %")]
-        yield Section("Models on each set", [Table(columns, rows)])
+        yield PageSection("Models on each set", [Table(columns, rows)])
 
 
 def _accuracies(finished: Sequence[Collected]) -> list[tuple[str, Estimate]]:

@@ -79,7 +79,7 @@ class ModelAnswers:
 
 
 @dataclass(frozen=True)
-class Paintings:
+class PaintedSet:
     """The usable images of a run, in the order they were made."""
 
     classes: tuple[str, ...]
@@ -145,7 +145,7 @@ def mining_of(run: Run) -> MiningSpec:
     return MiningSpec(**(run.spec.get("mining") or {}))
 
 
-def read_paintings(run: Run, *, oracle: str | None = None) -> Paintings:
+def read_paintings(run: Run, *, oracle: str | None = None) -> PaintedSet:
     """Read a run; `oracle` decides whether the object is there, by default the run's own.
 
     People are asked about what was kept alone: on the others the run's own oracle decides.
@@ -174,7 +174,7 @@ def read_paintings(run: Run, *, oracle: str | None = None) -> Paintings:
         sees = np.where(sees == OPEN, verdicts.get(own, nothing), sees)
     table = open_table(run.path / "stages", "embeddings" if run.spec.get("encoder") else "paintings")
     codes = {row.id: row.values.get("hash") for row in table}
-    return Paintings(
+    return PaintedSet(
         classes=tuple(run.classes),
         ids=tuple(trial.image_id for trial in rows),
         label=np.array([trial.label for trial in rows], dtype=np.int64),
@@ -277,7 +277,7 @@ def results(run: Run, seed: int = 0, *, model: str | None = None, oracle: str | 
     return found
 
 
-def columns_of(paintings: Paintings, names: Sequence[str], chosen: Flags) -> dict[str, NDArray[Any]]:
+def columns_of(paintings: PaintedSet, names: Sequence[str], chosen: Flags) -> dict[str, NDArray[Any]]:
     """One row per image: whether the models were asked about it, on what was painted and on what was chosen of it, and which
     share of them is right."""
     known = np.logical_and.reduce([paintings.models[name].known for name in names])
@@ -287,7 +287,7 @@ def columns_of(paintings: Paintings, names: Sequence[str], chosen: Flags) -> dic
     return {"painted": painted, "painted_right": painted * right, "mined": mined, "mined_right": mined * right}
 
 
-def compared(paintings: Paintings, names: Sequence[str], chosen: Flags, *, seed: int | tuple[int, ...]) -> dict[str, Any]:
+def compared(paintings: PaintedSet, names: Sequence[str], chosen: Flags, *, seed: int | tuple[int, ...]) -> dict[str, Any]:
     """Mean accuracy of models on what was painted and on what was chosen of it, and whether it is lower there."""
     drawn = Resamples(columns_of(paintings, names, chosen), clusters=paintings.clusters, seed=seed)
     drop = estimate_one(drawn, DROP)
@@ -306,7 +306,7 @@ def correct(entries: Sequence[dict[str, Any]]) -> None:
         entry["p_adjusted"] = adjusted
 
 
-def counts(paintings: Paintings) -> dict[str, Any]:
+def counts(paintings: PaintedSet) -> dict[str, Any]:
     """Count images by what became of them."""
     people = paintings.people[paintings.kept]
     return {
@@ -388,7 +388,7 @@ def _distinct(classes: Sequence[str]) -> NDArray[np.object_]:
     return np.array(list(class_names(classes, np.arange(len(classes))).values()), dtype=object)
 
 
-def _undecided(paintings: Paintings, oracle: str) -> Undecided:
+def _undecided(paintings: PaintedSet, oracle: str) -> Undecided:
     """Of the kept images: once people have looked at any, what they have not come to; else what the oracle leaves open."""
     people, sees = paintings.people[paintings.kept], paintings.sees[paintings.kept]
     if (paintings.people >= 0).any():
@@ -422,7 +422,9 @@ def _models(run: Run, trials: Sequence[str]) -> dict[str, ModelAnswers]:
     return found
 
 
-def _model(paintings: Paintings, name: str, role: str, final: Flags, *, seed: tuple[int, ...], mined_set: bool) -> dict[str, Any]:
+def _model(
+    paintings: PaintedSet, name: str, role: str, final: Flags, *, seed: tuple[int, ...], mined_set: bool
+) -> dict[str, Any]:
     answers = paintings.models[name]
     entry: dict[str, Any] = {"role": role, **compared(paintings, [name], final, seed=seed)}
     if not mined_set:
@@ -440,7 +442,7 @@ def _model(paintings: Paintings, name: str, role: str, final: Flags, *, seed: tu
     return entry
 
 
-def _by_kind(paintings: Paintings, answers: ModelAnswers, final: Flags, seed: tuple[int, ...]) -> dict[str, Any]:
+def _by_kind(paintings: PaintedSet, answers: ModelAnswers, final: Flags, seed: tuple[int, ...]) -> dict[str, Any]:
     entry = {}
     for place, kind in enumerate(sorted(set(paintings.kind) - {""})):
         found: dict[str, Estimate] = {}
@@ -453,14 +455,14 @@ def _by_kind(paintings: Paintings, answers: ModelAnswers, final: Flags, seed: tu
     return entry
 
 
-def _top5(paintings: Paintings, answers: ModelAnswers, final: Flags, seed: tuple[int, ...]) -> dict[str, Any]:
+def _top5(paintings: PaintedSet, answers: ModelAnswers, final: Flags, seed: tuple[int, ...]) -> dict[str, Any]:
     asked = final & paintings.base & answers.known & (answers.rank > 0)
     columns = {"asked": asked, "right": asked & (answers.rank <= 5)}
     share = Share("right", "asked", "the places of the right answer were not noted")
     return estimate(columns, {"top5": share}, seed=(*seed, 5), clusters=paintings.clusters)["top5"].to_dict()
 
 
-def _confusions(paintings: Paintings, name: str, final: Flags) -> list[dict[str, Any]]:
+def _confusions(paintings: PaintedSet, name: str, final: Flags) -> list[dict[str, Any]]:
     answers, truth = paintings.models[name], paintings.class_names
     rows = np.flatnonzero(final & paintings.base & answers.known & ~answers.right)
     pairs = Counter((truth[at], str(answers.named[at]) or ELSE) for at in rows)

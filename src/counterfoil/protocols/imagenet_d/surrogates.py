@@ -18,7 +18,7 @@ import numpy as np
 from counterfoil.core.spec import MiningSpec
 from counterfoil.metrics.estimate import Floats, Mean, Resamples, Share, Sums, estimate_one
 from counterfoil.metrics.mining import Candidate, Look, Miner
-from counterfoil.protocols.imagenet_d.results import Flags, Paintings, compared, correct
+from counterfoil.protocols.imagenet_d.results import Flags, PaintedSet, compared, correct
 
 _SUBSETS = 64  # of one size at most; of more, some are drawn
 
@@ -60,7 +60,7 @@ class Average:
         return type(self)(tuple(each.prefixed(prefix) for each in self.shares))
 
 
-def miner_of(paintings: Paintings, mining: MiningSpec, surrogates: Sequence[str], *, seed: int) -> Miner:
+def miner_of(paintings: PaintedSet, mining: MiningSpec, surrogates: Sequence[str], *, seed: int) -> Miner:
     """The run's mining rules over its images, ready to be asked about any of the surrogates."""
     candidates = []
     for at, image_id in enumerate(paintings.ids):
@@ -77,7 +77,7 @@ def miner_of(paintings: Paintings, mining: MiningSpec, surrogates: Sequence[str]
 
 
 def leave_one_out(
-    paintings: Paintings, mining: MiningSpec, surrogates: Sequence[str], unseen: Sequence[str], *, seed: int
+    paintings: PaintedSet, mining: MiningSpec, surrogates: Sequence[str], unseen: Sequence[str], *, seed: int
 ) -> list[dict[str, Any]]:
     """For each surrogate, its accuracy on what the others would have kept; and that of the models that took no part."""
     rows: list[dict[str, Any]] = []
@@ -95,7 +95,7 @@ def leave_one_out(
 
 
 def by_number(
-    paintings: Paintings, mining: MiningSpec, surrogates: Sequence[str], unseen: Sequence[str], *, seed: int
+    paintings: PaintedSet, mining: MiningSpec, surrogates: Sequence[str], unseen: Sequence[str], *, seed: int
 ) -> list[dict[str, Any]]:
     """Mean accuracy of the models that took no part, on what 0, 1, 2, … surrogates would have kept, over sets of that many."""
     points: list[dict[str, Any]] = []

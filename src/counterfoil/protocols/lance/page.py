@@ -16,8 +16,8 @@ from counterfoil.protocols.lance.quality import CHECKS
 from counterfoil.protocols.lance.results import MEANINGS, lance_results
 from counterfoil.protocols.lance.spec import FACTORS
 from counterfoil.protocols.pages import ReportPages, estimates, numbers_table
-from counterfoil.report.gallery import Collected, Entry
-from counterfoil.report.page import Block, Caution, Fold, ImagePair, ImagePairs, Section
+from counterfoil.report.gallery import Collected, GalleryEntry
+from counterfoil.report.page import Block, Caution, Fold, ImagePair, ImagePairs, PageSection
 from counterfoil.report.provenance import about_images, about_parts
 from counterfoil.store import Run
 
@@ -180,19 +180,19 @@ class LancePages(ReportPages):
             found.append(Caution("care", f"Inverting and redrawing alone cost {cost}: that part of every drop is the editor's."))
         return found
 
-    def sections(self, view: Collected, results: Mapping[str, Any]) -> Iterator[Section]:
+    def sections(self, view: Collected, results: Mapping[str, Any]) -> Iterator[PageSection]:
         """Factors, slices and groups of edits; classes; what was rejected."""
-        yield Section("Where it fails", [_factors_drawn(results), *self.where_it_fails(view), *self._groups(view, results)])
+        yield PageSection("Where it fails", [_factors_drawn(results), *self.where_it_fails(view), *self._groups(view, results)])
         if classes := _classes(results):
-            yield Section("By class", [classes])
+            yield PageSection("By class", [classes])
         why: list[list[Cell]] = [
             [entry["stage"], check, times, REASONS.get(check) or CHECKS.get(check, "")]
             for entry in results["funnel"]
             for check, times in entry["turned_away"].items()
         ]
         columns = [Column("stage", "text"), Column("check", "text"), Column("rejected"), Column("", "text", wide=True)]
-        yield Section("What was rejected, and why", [funnel(results), Table(columns, why), naturalness(results)])
-        yield Section("All numbers", [numbers_table(results, MEANINGS), factors(results)])
+        yield PageSection("What was rejected, and why", [funnel(results), Table(columns, why), naturalness(results)])
+        yield PageSection("All numbers", [numbers_table(results, MEANINGS), factors(results)])
 
     def side_by_side(self, view: Collected) -> Sequence[tuple[Column, Cell]]:
         """Accuracy on the sources, and the drop, also by factor."""
@@ -208,7 +208,7 @@ class LancePages(ReportPages):
         ]
         return [*numbers, *by_factor, (Column("edits"), results["drop"]["n"])]
 
-    def pair(self, view: Collected, entry: Entry) -> ImagePair:
+    def pair(self, view: Collected, entry: GalleryEntry) -> ImagePair:
         """An edit with its factor, and its caption before and after."""
         words = parted(entry.trial.caption, entry.trial.prompt)
         return replace(super().pair(view, entry), words=words, note=entry.trial.factor)

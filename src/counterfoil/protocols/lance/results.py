@@ -123,7 +123,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Sources:
+class SourceRows:
     """One row per readable source image."""
 
     ids: list[str]
@@ -133,7 +133,7 @@ class Sources:
     skipped: int
 
 
-def read_pairs(run: Run, *, model: str | None = None, oracle: str | None = None) -> tuple[Sources, Pairs]:
+def read_pairs(run: Run, *, model: str | None = None, oracle: str | None = None) -> tuple[SourceRows, Pairs]:
     """Read the sources and pairs of a run for a model and an oracle; by default those it was made with."""
     own_oracle = part_name(run.spec.get("oracle"))
     model, oracle = model or part_name(run.spec.get("model")), oracle or own_oracle
@@ -172,7 +172,7 @@ def read_pairs(run: Run, *, model: str | None = None, oracle: str | None = None)
     )
     ids = list(sources)
     clean = predictions.codes(ids, "clean"), verdicts.codes(ids, "clean")
-    return Sources(ids, np.array(list(sources.values()), dtype=np.int64), *clean, skipped), pairs
+    return SourceRows(ids, np.array(list(sources.values()), dtype=np.int64), *clean, skipped), pairs
 
 
 def observe(run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
@@ -322,7 +322,7 @@ def _of_factors(pairs: Pairs) -> tuple[list[str], dict[str, NDArray[Any]]]:
     return present, columns
 
 
-def _columns_of_sources(sources: Sources) -> dict[str, NDArray[Any]]:
+def _columns_of_sources(sources: SourceRows) -> dict[str, NDArray[Any]]:
     """One row per source image: whether the model was asked about it, and is right."""
     return {"asked": sources.clean_correct >= NO, "right": sources.clean_correct == YES}
 
@@ -332,7 +332,7 @@ def _columns_of_verdicts(pairs: Pairs) -> dict[str, NDArray[Any]]:
     return {"judged": pairs.accepted >= NO, "accepted": pairs.accepted == YES}
 
 
-def _overall(sources: Sources, pairs: Pairs, seed: int) -> dict[str, Any]:
+def _overall(sources: SourceRows, pairs: Pairs, seed: int) -> dict[str, Any]:
     counted = pairs.take(pairs.counted)
     clean = estimate(_columns_of_sources(sources), {"SA": STATISTICS["SA"]}, seed=seed)
     of_pairs = {name: each for name, each in STATISTICS.items() if name not in ("SA", "VR")}
@@ -354,7 +354,7 @@ def _set(run: Run, pairs: Pairs) -> dict[str, Any]:
     return found
 
 
-def _counts(sources: Sources, pairs: Pairs) -> dict[str, Any]:
+def _counts(sources: SourceRows, pairs: Pairs) -> dict[str, Any]:
     return {
         "images": len(sources.ids) + sources.skipped,
         "readable": len(sources.ids),
@@ -368,7 +368,7 @@ def _counts(sources: Sources, pairs: Pairs) -> dict[str, Any]:
     }
 
 
-def _oracle_accuracy(sources: Sources, seed: int) -> dict[str, Any]:
+def _oracle_accuracy(sources: SourceRows, seed: int) -> dict[str, Any]:
     columns = {"asked": sources.oracle_clean >= NO, "right": sources.oracle_clean == YES}
     share = {"clean": Share("right", "asked", "the oracle was not asked about source images")}
     return estimate(columns, share, seed=(seed, 3))["clean"].to_dict()
