@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.config import JsonDict
 
 from counterfoil.core.errors import BadData, BadSpec, one_line
 from counterfoil.core.tables import parse_yaml, read_text
@@ -69,14 +70,26 @@ def _short(value: Any) -> Any:
     return "bf16" if value == "bfloat16" else value
 
 
+SAME: JsonDict = {"changes_numbers": False}
+"""On a field that lays out the work, or ends it, and changes no number: a resumed run may give it anew."""
+
+
 class EngineSpec(Strict):
     """How the work is laid out on the machine. On a CPU in float32 none of this changes a number."""
 
     slots: int | None = Field(
-        None, ge=1, le=MOST_IMAGES, description="images in progress at a time; default 32 on a CPU, two batches on a GPU"
+        None,
+        ge=1,
+        le=MOST_IMAGES,
+        description="images in progress at a time; default 32 on a CPU, two batches on a GPU",
+        json_schema_extra=SAME,
     )
     batch_size: int | None = Field(
-        None, ge=1, le=MOST_IMAGES, description="images in one call of a part; default 8 on a CPU, what fits on a GPU"
+        None,
+        ge=1,
+        le=MOST_IMAGES,
+        description="images in one call of a part; default 8 on a CPU, what fits on a GPU",
+        json_schema_extra=SAME,
     )
     precision: Annotated[Precision, BeforeValidator(_short)] = Field(
         "float32",
@@ -88,22 +101,32 @@ class EngineSpec(Strict):
         ge=1,
         le=MOST_IMAGES,
         description="images in one part of the store: what a kill can lose at most, beside those under way",
+        json_schema_extra=SAME,
     )
 
 
 class StagesSpec(Strict):
     """How the work of a staged protocol is laid out on the machine. On a CPU in float32 none of this changes a number."""
 
-    batch: int = Field(16, ge=1, le=MOST_IMAGES, description="items handed to a stage at a time: what a kill can lose at most")
-    tile: int | None = Field(
-        None, ge=1, le=MOST_IMAGES, description="pictures in one call of a part; default 8 on a CPU, 32 on a GPU"
+    batch: int = Field(
+        16,
+        ge=1,
+        le=MOST_IMAGES,
+        description="items handed to a stage at a time: what a kill can lose at most",
+        json_schema_extra=SAME,
     )
-    workers: int = Field(1, ge=1, le=64, description="threads for stages that wait for others, such as a remote rewriter")
-    chunk_images: int = Field(64, ge=1, le=MOST_IMAGES, description="images in one part of the store")
+    tile: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_IMAGES,
+        description="pictures in one call of a part; default 8 on a CPU, 32 on a GPU",
+        json_schema_extra=SAME,
+    )
+    workers: int = Field(
+        1, ge=1, le=64, description="threads for stages that wait for others, such as a remote rewriter", json_schema_extra=SAME
+    )
+    chunk_images: int = Field(64, ge=1, le=MOST_IMAGES, description="images in one part of the store", json_schema_extra=SAME)
 
-
-FREE = ("device", "strict", *(f"engine.{name}" for name in ("slots", "batch_size", "tile", "chunk_images", "batch", "workers")))
-"""Keys of a specification that lay out the work, or end it, and change no number. A resumed run may give them anew."""
 
 FILLED_IN = ("search.step",)
 """Keys that assembling a run fills in where they are not given: a run that leaves them open agrees with any stored value."""
@@ -130,8 +153,8 @@ class RunSpec(Strict):
     size: int | None = Field(None, ge=8, le=4096, description="side of the pictures; default what the parts work at")
     limit: int | None = Field(None, ge=1, description="images at most, taken evenly over the data")
     seed: int = Field(0, ge=0, lt=2**31)
-    device: str = "cpu"
-    strict: bool = Field(False, description="stop at the first unreadable picture instead of skipping it")
+    device: str = Field("cpu", json_schema_extra=SAME)
+    strict: bool = Field(False, description="stop at the first unreadable picture instead of skipping it", json_schema_extra=SAME)
     force: bool = Field(False, description="let an oracle that shares weights with the model judge it all the same")
 
     @property
@@ -150,11 +173,29 @@ class BatchSpec(Strict):
     """How the work of a protocol that makes images in one step is laid out. On a CPU none of this changes a number."""
 
     batch_size: int | None = Field(
-        None, ge=1, le=MOST_IMAGES, description="images in one call of a part; default 8 on a CPU, 32 on a GPU"
+        None,
+        ge=1,
+        le=MOST_IMAGES,
+        description="images in one call of a part; default 8 on a CPU, 32 on a GPU",
+        json_schema_extra=SAME,
     )
     chunk_images: int = Field(
-        64, ge=1, le=MOST_IMAGES, description="images in one part of the store: what a kill can lose at most"
+        64,
+        ge=1,
+        le=MOST_IMAGES,
+        description="images in one part of the store: what a kill can lose at most",
+        json_schema_extra=SAME,
     )
+
+
+def _free(kind: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    return (prefix + name for name, each in kind.model_fields.items() if each.json_schema_extra == SAME)
+
+
+FREE = tuple(
+    dict.fromkeys([*_free(RunSpec), *(key for kind in (EngineSpec, StagesSpec, BatchSpec) for key in _free(kind, "engine."))])
+)
+"""Keys of a specification whose fields say that they change no number."""
 
 
 class PlainSpec(RunSpec):
