@@ -26,6 +26,7 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+from bench.results import add_keep, command, keep
 from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.special import betaincinv, gammaln, ndtri
@@ -135,6 +136,7 @@ def _tango(b: NDArray[np.int64], c: NDArray[np.int64], n: int, difference: float
 
 # Populations: two models, source images with one or several edits
 
+COVERS = ("src/counterfoil/metrics/estimate.py",)
 LOW, HIGH = 93, 97
 FEW = 100  # images in which an outcome can be rare
 NAMES = ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched")
@@ -297,6 +299,10 @@ class Tally:
         """Per cent of intervals that hold the truth."""
         return 100 - self.below[name] - self.above[name]
 
+    def rounded(self) -> dict[str, float]:
+        """The coverage of every statistic, to one decimal."""
+        return {name: round(self.coverage(name), 1) for name in STATISTICS}
+
     def misses(self) -> list[str]:
         """What is not as it should be: coverage out of bounds, p-values that are not uniform."""
         found = [
@@ -349,7 +355,7 @@ def tally(population: Population, images: int, *, repetitions: int, seed: int = 
                 continue
             if name in p_values:
                 p_values[name].append(drawn.p_value(statistic))
-            if found.low is None or found.high is None:  # a ratio of few images: no interval to judge, see few_images.py
+            if found.low is None or found.high is None:  # a ratio of few images: no interval to judge, see `few`
                 continue
             below[name] += 100 * (found.high < truth[name] - 1e-9) / repetitions
             above[name] += 100 * (found.low > truth[name] + 1e-9) / repetitions
@@ -659,21 +665,37 @@ def _populations(options: argparse.Namespace) -> list[str]:
         print("The same with the exact coverage of textbook intervals\n", *reference_table(few), "", sep="\n")
     print("P-values where the models are equal, in per cent\n", *p_value_table(tallies), sep="\n")
     print(f"\nuniform ones are farther than {tallies[0].farthest:.3f} away once in ten thousand times")
+    if options.keep:
+        for end, some in (("", usual), ("_rare", rare)):
+            rows = [
+                {
+                    "images": each.images,
+                    "population": each.population.name,
+                    **{name: round(each.coverage(name), 1) for name in STATISTICS},
+                }
+                for each in some
+            ]
+            about = f"How often 95 % intervals hold the truth, in per cent, over {times}; Δ is one model less another, paired."
+            keep(options.keep + end, rows, command=command("bench.intervals"), about=about, covers=COVERS)
     worked = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"{time.monotonic() - began:.0f} s with {options.processes} processes, {worked.ru_utime:.0f} s of processor time")
     return [f"{each.population.name}, {each.images}: {miss}" for each in tallies for miss in each.misses()]
 
 
 def _others(options: argparse.Namespace) -> list[str]:
-    repetitions, began, missed = options.repetitions or 1000, time.monotonic(), []
+    repetitions, began, missed, rows = options.repetitions or 1000, time.monotonic(), [], []
     print("| images | statistic | coverage, % | mean width |\n|--:|---|--:|--:|")
     for images in options.images or (60, 300):
         for world in WORLDS:
             for name, (share, width, _) in world_tally(world, images, repetitions=repetitions).items():
                 print(f"| {images} | {name} | {share:.1f} | {width:.1f} |", flush=True)
+                rows.append({"images": images, "statistic": name, "coverage, %": round(share, 1), "mean width": round(width, 1)})
                 if share < LEAST - 300 * np.sqrt(0.95 * 0.05 / repetitions):
                     missed.append(f"{name}, {images}: {share:.1f}")
     print(f"\n{repetitions} repetitions, {time.monotonic() - began:.0f} s")
+    if options.keep:
+        about = f"Coverage and width of every other interval that is printed, over {repetitions} repetitions."
+        keep(options.keep, rows, command=command("bench.intervals"), about=about, covers=COVERS)
     return missed
 
 
@@ -699,6 +721,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--population", nargs="*")
     parser.add_argument("--images", type=int, nargs="*")
+    add_keep(parser)
     options = parser.parse_args()
     if missed := parts[options.part](options):
         sys.exit("not as it should be: " + "; ".join(missed))
