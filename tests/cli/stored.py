@@ -16,6 +16,7 @@ from counterfoil.protocols.fmr.results import fmr_results
 from tests.metrics.test_fmr import CLASSES, image
 
 SPEC: dict[str, Any] = {
+    "protocol": "fmr",
     "model": {"name": "lab:narrow"},
     "data": {"name": "lab:wardrobe"},
     "generator": {"name": "lab:vqgan"},
