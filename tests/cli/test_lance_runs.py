@@ -45,7 +45,7 @@ def test_dry_run_prints_the_specification_and_the_cost():
         "run", "--protocol", "lance", *parts, "--encoder", "lab:clip", "--oracle", "lab:clip", "--limit", "10", "--dry-run",
         "--set", "per_factor={adjective: 3}",
     ).output  # fmt: skip
-    assert "preset: paper" in said and "directional: 0.2" in said
+    assert "preset: default" in said and "directional: 0.2" in said
     assert "edits, at most" in said and "70" in said
 
 

@@ -10,7 +10,7 @@ import re
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, version
@@ -37,6 +37,7 @@ from counterfoil.store.files import key_of
 S = TypeVar("S", bound=RunSpec)
 
 LIBRARIES = ("counterfoil", "torch", "torchvision", "timm", "transformers", "diffusers", "open_clip_torch", "numpy", "pillow")
+SIZED = 8  # images whose own size is looked at
 READ_AHEAD = 64  # images read before they are asked for
 MAKERS = ("generator", "editor", "painter")
 """The roles whose parts make images, and so decide their size."""
@@ -209,8 +210,25 @@ class Workspace(Generic[S]):
         return [*self._assumed(), *([self.caution] if self.caution else [])]
 
     def _assumed(self) -> list[str]:
-        told = ((name, caution_for(trait, self.names)) for name, trait in self.traits())
-        return [f"{name}: {caution}" for name, caution in told if caution]
+        told = [(name, caution_for(trait, self.names)) for name, trait in self.traits()]
+        return [*(f"{name}: {caution}" for name, caution in told if caution), *self._shrinking()]
+
+    def _shrinking(self) -> Iterator[str]:
+        """Warn where images are made smaller than both the data's own and what a model takes, and nobody asked for it."""
+        key = next((key for key in MAKERS if getattr(self.parts.get(key), "size", None)), None)
+        if key is None or self.dataset is None or self.spec.size:
+            return
+        sides = []
+        for sample in islice(self.dataset, SIZED):
+            with suppress(BadImage):
+                sides.append(min(self.dataset.load(sample, None).shape[-2:]))
+        own = sorted(sides)[len(sides) // 2] if sides else 0
+        for named, reader in self.readers:
+            taken = getattr(reader.model, "size", None) or own
+            if self.size < min(own, taken):
+                shrunk = f"images of {own}×{own} (the median of {len(sides)}) are shrunk to {self.size}×{self.size}"
+                less = f"model {named.name} sees less than the {taken}×{taken} it takes"
+                yield f"{key} {getattr(self.spec, key).name}: {shrunk}, and {less}"
 
     def settings(self, key: str) -> dict[str, Any]:
         """What decides the answers of a part, for the keys of stages.

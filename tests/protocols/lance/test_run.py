@@ -17,6 +17,7 @@ from counterfoil.parts.contracts import Caption, Proposals
 from counterfoil.parts.datasets.tars import TarOptions, webdataset
 from counterfoil.protocols import rescoring
 from counterfoil.protocols.lance.results import lance_results
+from counterfoil.protocols.workspace import Workspace
 from tests.parts.datasets.made import shard
 from tests.protocols.lance import world
 
@@ -274,10 +275,15 @@ def test_presets_fill_what_is_not_given():
     assert "weather" in released.edit.factors and released.quality.choose == "last"
     paper = world.spec(edit={}, quality={})
     assert "weather" not in paper.edit.factors and paper.quality.choose == "best"
+    whole = protocols.parse({"protocol": "lance", "preset": "paper", "model": "timm:resnet50", "data": "folder:photos"})
+    assert whole.editor.name == "p2p:CompVis/stable-diffusion-v1-4" and whole.edit == paper.edit
+    mine = {"protocol": "lance", "preset": "today", "model": "timm:resnet50", "data": "folder:photos", "rewriter": "lexicon:"}
+    today = protocols.parse(mine)
+    assert today.rewriter.name == "lexicon:" and today.editor.options == {"size": 512, "precision": "bfloat16"}
     assert (paper.quality.image_image, paper.quality.image_text, paper.quality.directional) == (0.7, 0.2, 0.2)
 
 
-@pytest.mark.parametrize(("preset", "moved"), [("paper", 40), ("released", 50)])
+@pytest.mark.parametrize(("preset", "moved"), [("default", 40), ("released", 50)])
 def test_a_class_outside_the_first_five_answers_has_no_chance_in_the_released_code(tmp_path, preset, moved):
     run = protocols.run(world.spec(limit=4, preset=preset), tmp_path / "run", given=world.given())
     said = {"clean": (0.5, 5), "made": (0.1, 6)}
@@ -289,6 +295,38 @@ def test_a_class_outside_the_first_five_answers_has_no_chance_in_the_released_co
         ]
     )
     assert lance_results(run, model="six")["sensitivity"]["value"] == pytest.approx(moved)
+
+
+def test_images_larger_than_the_editor_are_warned_of_by_their_own_size():
+    class Wide(world.Leaning):
+        size = 2 * world.SIDE
+
+    class Large(world.Pets):
+        def load(self, sample, size):
+            return images.resize(world.draw(sample.caption)[None], 3 * world.SIDE)[0]
+
+    def cautions(**parts):
+        return [each for each in Workspace.open(world.spec(), world.given(**parts)).cautions() if "shrunk" in each]
+
+    assert cautions() == cautions(model=Wide()) == cautions(dataset=Large()) == []
+    (told,) = cautions(dataset=Large(), model=Wide())
+    side = world.SIDE
+    assert f"images of {3 * side}×{3 * side} (the median of 8) are shrunk to {side}×{side}" in told
+
+
+def test_the_check_by_similarity_to_the_class_can_be_switched_off(tmp_path):
+    edit = {"factors": ["subject", "background"], "per_factor": 2}
+    strict = protocols.run(
+        world.spec(limit=4, edit={**edit, "class_similarity": 0.01}), tmp_path / "strict", given=world.given(), stage="edits"
+    )
+    free = protocols.run(
+        world.spec(limit=4, edit={**edit, "class_similarity": None}), tmp_path / "free", given=world.given(), stage="edits"
+    )
+    reasons = [
+        [json.loads(line).get("check") for line in (run.path / "stages" / "edits.jsonl").read_text().splitlines()]
+        for run in (strict, free)
+    ]
+    assert "class-similar" in reasons[0] and "class-similar" not in reasons[1]
 
 
 def test_strict_can_be_taken_back_but_not_taken_up_over_what_was_left_out(tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.protocols.base import Outcome, StagedProtocol
-from counterfoil.protocols.lance.spec import LanceSpec
+from counterfoil.protocols.lance.spec import LanceSpec, presets
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
@@ -31,11 +31,8 @@ class Lance(StagedProtocol):
     clean = "SA"
 
     def presets(self) -> Mapping[str, str]:
-        """Describe each preset."""
-        return {
-            "paper": "the five factors that the paper describes, and of a sweep's edits that pass the best",
-            "released": "what the released code does: weather too, the last edit that passes, and no chance outside the top five",
-        }
+        """Describe each preset, and what it needs beside a model and data."""
+        return {name: ". ".join(each[key] for key in ("about", "needs") if key in each) for name, each in presets().items()}
 
     def stages(self, work: Workspace[LanceSpec], tables: Tables) -> Sequence[Stage]:
         """Words, images, answers; captions and edits are files that people may correct between stages."""

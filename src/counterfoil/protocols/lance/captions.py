@@ -101,10 +101,11 @@ class Edits(Stage):
     @cached_property
     def checker(self) -> EditChecker:
         """The checks that every proposal must pass."""
+        bar = self.space.spec.edit.class_similarity
         return EditChecker.build(
             self._words,
-            encoder=self.space.encoder,
-            threshold=self.space.spec.edit.class_similarity,
+            encoder=self.space.encoder if bar is not None else None,
+            threshold=bar or 0.0,
             tokenizer=getattr(self.space.editor, "tokenizer", None),
         )
 

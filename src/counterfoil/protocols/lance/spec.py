@@ -1,22 +1,28 @@
-"""The specification of a LANCE run, with its two presets."""
+"""The specification of a LANCE run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from counterfoil.core.spec import Data, Part, PartSpec, Presets, StagedSpec, Strict, from_preset
+from counterfoil.core.spec import Data, Part, PartSpec, StagedSpec, Strict, from_preset
+from counterfoil.core.tables import parse_yaml, read_text
 
 Factor = Literal["subject", "object", "background", "adjective", "domain", "weather"]
 FACTORS: tuple[str, ...] = get_args(Factor)
 MOST = 50  # edits of a factor
 
-PRESETS: Presets = {
-    "paper": {"edit": {"factors": list(FACTORS[:5])}, "quality": {"choose": "best"}},
-    "released": {"edit": {"factors": list(FACTORS)}, "quality": {"choose": "last"}},
-}
-"""The paper's description, and the released code: weather too, and the last edit of the sweep that passes."""
+
+@cache
+def presets() -> Mapping[str, Mapping[str, Any]]:
+    """Read what each preset is about, what it needs beside a model and data, and its values."""
+    path = Path(__file__).with_name("presets.yaml")
+    found: Mapping[str, Mapping[str, Any]] = parse_yaml(read_text(path), what=path.name)
+    return found
 
 
 class EditSpec(Strict):
@@ -31,8 +37,11 @@ class EditSpec(Strict):
     words: str | None = Field(
         None, description="word lists to check edits by: english, wardrobe or a file; default the rewriter's"
     )
-    class_similarity: float = Field(
-        0.5, gt=0, le=1, description="an edit is dropped if the words it takes out are this similar to the class name"
+    class_similarity: float | None = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="drop an edit if the words it takes out are this similar to the class name; null: never",
     )
 
     @field_validator("per_factor", mode="before")
@@ -80,7 +89,9 @@ class LanceSpec(StagedSpec):
     """Caption, rewrite one factor, edit the picture to match, keep what passes and still shows the class."""
 
     protocol: Literal["lance"] = "lance"
-    preset: Literal["paper", "released"] = Field("paper", description="what keys that are not given come to")
+    preset: Literal["default", "paper", "released", "today"] = Field(
+        "default", description="what keys that are not given come to"
+    )
     model: Part
     others: tuple[Part, ...] = Field((), description="more models to test on the same pictures")
     data: Data
@@ -96,7 +107,8 @@ class LanceSpec(StagedSpec):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, values: Any) -> Any:
-        return from_preset(values, PRESETS, usual="paper") if isinstance(values, dict) else values
+        named = {name: each["values"] for name, each in presets().items()}
+        return from_preset(values, named, usual="default") if isinstance(values, dict) else values
 
     @property
     def subject(self) -> str:
