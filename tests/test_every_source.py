@@ -128,7 +128,7 @@ class Confused:
         return [f"a bag, one of {len(images)}" for _ in images]
 
 
-@pytest.mark.parametrize(("role", "says"), [("encoder", "rows independently"), ("chat", "own picture and question alone")])
+@pytest.mark.parametrize(("role", "says"), [("encoder", "rows independently"), ("chat", "own image and question alone")])
 def test_the_checks_of_encoders_and_chats_can_fail(role: str, says: str) -> None:
     with pytest.raises(AssertionError, match=says):
         CHECKS[role](Confused())

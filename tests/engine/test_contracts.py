@@ -175,3 +175,17 @@ def test_steps_run_in_the_precision_of_the_run():
     low = engine(Noting(TinyAutoencoder()), CommandedOracle(), SEARCH, acceleration=Acceleration(precision="bf16"))
     list(low.run(jobs(2)))
     assert seen == {("render", True), ("step", True)}
+
+
+class ByItsPlace(TinyModel):
+    """Rounds otherwise in every row of a batch, as a batched product may."""
+
+    def logits(self, images):
+        return super().logits(images) + 1e-7 * torch.arange(len(images))[:, None]
+
+
+def test_exact_checks_allow_no_rounding_that_depends_on_the_batch():
+    check_model(TinyModel(), exact=True)
+    check_model(ByItsPlace())
+    with pytest.raises(AssertionError, match="logits treat rows independently"):
+        check_model(ByItsPlace(), exact=True)

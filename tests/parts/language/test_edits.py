@@ -183,7 +183,7 @@ class Forgetful:
 
 
 def test_the_checks_can_fail() -> None:
-    with pytest.raises(AssertionError, match="own picture alone"):
+    with pytest.raises(AssertionError, match="own image alone"):
         check_captioner(Forgetful())
     with pytest.raises(AssertionError, match="own request alone"):
         check_rewriter(Forgetful())
