@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 BASELINE := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 OPENBLAS_CORETYPE=Nehalem
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 OPENBLAS_CORETYPE=Haswell
 
-.PHONY: demo test rounding wheels docs lint house bench coverage studies instrument constraints clean
+.PHONY: demo test rounding wheels docs lint house bench coverage studies lab-check constraints clean
 
 demo: $(VENV)/installed
 	$(BIN)/counterfoil demo
@@ -51,8 +51,8 @@ coverage: $(VENV)/installed-tests
 studies: $(VENV)/installed
 	$(BIN)/counterfoil study all
 
-instrument: $(VENV)/installed-tests
-	$(BIN)/python -m bench.instrument
+lab-check: $(VENV)/installed-tests
+	$(BIN)/python -m bench.lab_fmr
 
 constraints: $(VENV)/installed-tests
 	$(BIN)/pip freeze --exclude-editable | grep -v ' @ ' > constraints.txt

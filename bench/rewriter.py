@@ -1,12 +1,11 @@
 """How often a rewriter's proposals are valid edits, before and after `counterfoil train-rewriter`, on held-out captions.
 
-    python -m bench.rewriter [--captions 240] [--tried 60] [--epochs 4] [--device cpu]
+    python -m bench.rewriter [--captions 240] [--tried 60] [--epochs 4] [--device cpu] [--keep NAME]
 
 The base is lab:rewriter, which knows full sentences of the lab's grammar: "a photo of a red wool dress on a beach". The pairs
-are about shorter captions, "a picture of a dress on a beach", which it has never met: it fills in what they leave out, and so
+are about shorter captions, "a picture of a dress on a beach", which it never saw: it fills in what they leave out, and so
 changes more than it was asked to. Pairs come from the lexicon rewriter; no caption is both trained on and tried. A proposal
-is valid when the checker finds that it changes the asked factor and nothing else; duplicates count as invalid. Prints a
-Markdown table; docs/howto/rewriters.md keeps the one of a full run.
+is valid when the checker finds that it changes the asked factor and nothing else; duplicates count as invalid.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 import torch
+from bench.results import add_keep, command, keep
 
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Rewriter, RewriteRequest
@@ -62,20 +62,17 @@ def lexicon_pairs(captions: Sequence[str], checker: EditChecker, seed: int) -> I
 
 
 def answers(rewriter: Rewriter, checker: EditChecker, captions: Sequence[str]) -> dict[str, list[CheckedProposals]]:
-    """What becomes of the rewriter's proposals, by factor."""
+    """Check the rewriter's proposals, by factor."""
     requests = [RewriteRequest(caption, factor, 7) for factor in FACTORS for caption in captions]
     found = check_proposals(rewriter, checker, requests, [""] * len(requests))
     return {factor: [one for request, one in zip(requests, found, strict=True) if request.factor == factor] for factor in FACTORS}
 
 
-def row(name: str, before: Sequence[CheckedProposals], after: Sequence[CheckedProposals]) -> str:
-    """A line of the table: valid shares with their intervals and n."""
-    cells = []
-    for some in (before, after):
-        valid = [True for one in some for _ in one.edits] + [False for one in some for _ in one.rejections]
-        reading = share(name, torch.tensor(valid))
-        cells.append(f"{reading.value:.1f} % ({reading.low:.1f} to {reading.high:.1f}; n = {reading.n})")
-    return f"| {name} | {cells[0]} | {cells[1]} |"
+def valid(found: Sequence[CheckedProposals]) -> str:
+    """Return the share of valid proposals with its interval and n."""
+    right = [True for one in found for _ in one.edits] + [False for one in found for _ in one.rejections]
+    one = share("valid", torch.tensor(right))
+    return f"{one.value:.1f} % ({one.low:.1f} to {one.high:.1f}; n = {one.n})"
 
 
 def main() -> None:
@@ -86,6 +83,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=4.0)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--device", default="cpu")
+    add_keep(parser)
     given = parser.parse_args()
     checker = EditChecker.build("wardrobe")
     everything = short_captions(given.captions + given.tried, seed=0)
@@ -105,10 +103,13 @@ def main() -> None:
     print(
         f"{len(pairs)} pairs from {len(learned)} captions, {done.steps} steps in {seconds:.0f} s; tried on {len(tried)} others.\n"
     )
-    print("| factor | lab:rewriter | with the adapter |\n|---|---|---|")
-    for factor in FACTORS:
-        print(row(factor, before[factor], after[factor]))
-    print(row("all", list(chain(*before.values())), list(chain(*after.values()))))
+    found = {factor: (before[factor], after[factor]) for factor in FACTORS}
+    found["all"] = (list(chain(*before.values())), list(chain(*after.values())))
+    rows = [{"factor": name, "lab:rewriter": valid(one), "with the adapter": valid(two)} for name, (one, two) in found.items()]
+    print(*rows, sep="\n")
+    if given.keep:
+        about = f"Valid proposals before and after training an adapter on {len(pairs)} pairs, on {len(tried)} other captions."
+        keep(given.keep, rows, command=command("bench.rewriter"), about=about, covers=["src/counterfoil/parts/language"])
     for name, found in (("lab:rewriter", before), ("with the adapter", after)):
         reasons = Counter(reject.reason for some in found.values() for one in some for reject in one.rejections)
         print(f"\nrejected, {name}: {', '.join(f'{reason} {count}' for reason, count in reasons.most_common()) or 'none'}")

@@ -34,7 +34,7 @@ RESULTS = {  # page: title, introduction, names of results
     "lab": (
         "Does it find planted flaws?",
         "In the lab it is known what a model has learned. An instrument is trusted once it reads known weights right.",
-        ["lab_*", "instrument*", "faithfulness*", "edit_*"],
+        ["lab_*"],
     ),
     "statistics": (
         "Statistics",
