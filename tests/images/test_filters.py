@@ -11,9 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from counterfoil.parts import filters
-from counterfoil.parts.filters import resampled
-from counterfoil.parts.images import resize
+from counterfoil.parts import images
+from counterfoil.parts.images import resize, resize_by_products
 
 
 def gradient(pictures: Tensor, wanted: Tensor) -> Tensor:
@@ -27,7 +26,7 @@ def gradient(pictures: Tensor, wanted: Tensor) -> Tensor:
 def test_products_are_what_interpolation_makes(size: tuple[int, int], mode: str, antialias: bool) -> None:
     pictures = torch.rand(2, 3, 40, 33, generator=torch.Generator().manual_seed(0)).requires_grad_()
     exact = functional.interpolate(pictures, size, mode=mode, align_corners=False, antialias=antialias)
-    found = resampled(pictures, size, mode=mode, antialias=antialias)
+    found = resize_by_products(pictures, size, mode=mode, antialias=antialias)
     assert found.shape == exact.shape
     assert torch.allclose(found, exact, atol=2e-6)
     assert torch.allclose(gradient(pictures, found), gradient(pictures, exact), atol=2e-5)
@@ -35,16 +34,16 @@ def test_products_are_what_interpolation_makes(size: tuple[int, int], mode: str,
 
 def test_a_picture_is_not_rounded_where_networks_compute_in_half_precision() -> None:
     pictures = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    exact = resampled(pictures, (24, 24), mode="bicubic", antialias=True)
+    exact = resize_by_products(pictures, (24, 24), mode="bicubic", antialias=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(resampled(pictures, (24, 24), mode="bicubic", antialias=True), exact)
+        assert torch.equal(resize_by_products(pictures, (24, 24), mode="bicubic", antialias=True), exact)
 
 
 def test_what_was_kept_without_gradients_serves_where_they_are_taken() -> None:
     with torch.inference_mode():
-        resampled(torch.rand(1, 3, 21, 21), (13, 13), mode="bicubic", antialias=True)
+        resize_by_products(torch.rand(1, 3, 21, 21), (13, 13), mode="bicubic", antialias=True)
     pictures = torch.rand(1, 3, 21, 21, requires_grad=True)
-    resampled(pictures, (13, 13), mode="bicubic", antialias=True).sum().backward()
+    resize_by_products(pictures, (13, 13), mode="bicubic", antialias=True).sum().backward()
     assert pictures.grad is not None and pictures.grad.sum() == pytest.approx(3 * 13 * 13, rel=1e-4)
 
 
@@ -63,7 +62,7 @@ class Called(TorchDispatchMode):
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_on_a_card_no_kernel_whose_gradient_has_no_order_touches_pictures(interpolation: str, monkeypatch) -> None:
-    monkeypatch.setattr(filters, "_filter", filters._filter.__wrapped__)  # nothing that is not there is to be kept
+    monkeypatch.setattr(images, "_filter", images._filter.__wrapped__)  # nothing that is not there is to be kept
     with FakeTensorMode(), Called() as called:
         assert resize(torch.empty(2, 3, 256, 256, device="cuda"), 224, interpolation=interpolation).shape == (2, 3, 224, 224)
     assert called.names and not [name for name in called.names if "upsample" in name]

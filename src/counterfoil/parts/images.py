@@ -13,8 +13,9 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVarTuple
 
 import numpy as np
 import torch
@@ -25,8 +26,6 @@ from torch.nn import functional
 
 from counterfoil.core.errors import BadImage, BadPart, one_line
 from counterfoil.core.tables import open_regular
-from counterfoil.parts import filters
-from counterfoil.parts.constants import kept
 
 MAX_PIXELS = 178_956_970
 """The largest image read, in pixels: about 179 megapixels, where Pillow too starts to suspect an attack."""
@@ -49,6 +48,31 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }  # by EXIF orientation
 _INTERPOLATIONS = ("bilinear", "bicubic")
+
+
+Given = TypeVarTuple("Given")
+
+
+def _keep(make: Callable[[*Given], Tensor]) -> Callable[[*Given], Tensor]:
+    """The same function, which makes a tensor once. The compiler, which looks through a cache, gets it anew."""
+
+    @lru_cache(maxsize=64)
+    def once(*given: *Given) -> Tensor:
+        with torch.inference_mode(False), torch.no_grad():  # it may later be needed where gradients are taken
+            return make(*given)
+
+    @wraps(make)
+    def get(*given: *Given) -> Tensor:
+        return make(*given) if torch.compiler.is_compiling() else once(*given)
+
+    return get
+
+
+@_keep
+def _filter(before: int, after: int, mode: str, antialias: bool, device: torch.device) -> Tensor:
+    """The weight of each place in each new one: images that are white at one place each, resized."""
+    places = torch.eye(before, device=device)[None, None]
+    return functional.interpolate(places, (after, before), mode=mode, align_corners=False, antialias=antialias)[0, 0]
 
 
 class Readable(Protocol):
@@ -152,9 +176,23 @@ def resize(images: Tensor, size: int | tuple[int, int], *, interpolation: str = 
 
 
 def _resampled(images: Tensor, size: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
-    if images.is_cuda:
-        return filters.resampled(images, size, mode=mode, antialias=antialias)
-    return functional.interpolate(images, size, mode=mode, align_corners=False, antialias=antialias)
+    if not images.is_cuda:
+        return functional.interpolate(images, size, mode=mode, align_corners=False, antialias=antialias)
+    return resize_by_products(images, size, mode=mode, antialias=antialias)
+
+
+def resize_by_products(images: Tensor, size: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
+    """Resize images as `functional.interpolate` does, by products with matrices.  # (N, C, H, W) → (N, C, *size)
+
+    PyTorch's own kernels add up gradients on a GPU in whatever order threads come: the last digit may be another each time.
+    """
+    height, width = images.shape[-2:]
+    with torch.autocast(images.device.type, enabled=False):
+        if width != size[1]:
+            images = images @ _filter(width, size[1], mode, antialias, images.device).mT
+        if height != size[0]:
+            images = _filter(height, size[0], mode, antialias, images.device) @ images
+    return images
 
 
 def centre_crop(
@@ -189,7 +227,7 @@ def to_grey(images: Tensor) -> Tensor:
     return (images * _channels((0.299, 0.587, 0.114), images.device)).sum(dim=1, keepdim=True)
 
 
-@kept
+@_keep
 def _channels(values: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=torch.float32, device=device)[:, None, None]  # (C, 1, 1)
 

@@ -16,7 +16,6 @@ and `counterfoil run --generator brightness:` finds it. The object is called as 
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -26,13 +25,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from counterfoil.core.errors import BadPart, BadSpec, CounterfoilError, UnknownName, missing, one_line
+from counterfoil.core.errors import BadPart, BadSpec, CounterfoilError, UnknownName, did_you_mean, missing, one_line
 
 ROLES = ("model", "generator", "oracle", "dataset", "captioner", "rewriter", "editor", "painter", "encoder", "chat")
 FILES = {".py": "python:{}:FUNCTION", ".onnx": "onnx:{}", ".pt2": "pt2:{}", ".pt": "torchscript:{}", ".csv": "csv:{}"}
@@ -58,41 +57,33 @@ def listed(role: str) -> list[ListedPart]:
 
 def create(role: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
     """The part called `name`, built with `options`."""
+    call, own = _prepare(role, name, options or {})
     try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise BadSpec(f"{role} {name!a}: the name is not in UTF-8; rename the file or folder") from None
-    kind, colon, rest = name.partition(":")
-    if colon and kind == "python" and role in ROLES:
-        return adapt(role, call(rest, dict(options or {})), what=f"python:{rest}")
-    factory, arguments, keywords = _prepare(role, name, options or {})
-    try:
-        return factory(*arguments, **keywords)
+        made = call()
     except CounterfoilError:
         raise
     except (Exception, SystemExit) as error:
         problem = missing(error) or f"could not be loaded: {type(error).__name__}: {one_line(error, 300)}"
         raise BadPart(f"{role} {name!r} {problem}") from error
+    return adapt(role, made, what=name) if own else made
 
 
 def check_options(role: str, name: str, options: Mapping[str, Any] | None = None) -> None:
     """Refuse a name or options that `create` would refuse, without building the part."""
+    _prepare(role, name, options or {})
+
+
+def _prepare(role: str, name: str, options: Mapping[str, Any]) -> tuple[Callable[[], Any], bool]:
+    """The call that makes a part, with arguments that fit, and whether it is of a user's own function."""
     try:
         name.encode()
     except UnicodeEncodeError:
         raise BadSpec(f"{role} {name!a}: the name is not in UTF-8; rename the file or folder") from None
     kind, colon, rest = name.partition(":")
     if colon and kind == "python" and role in ROLES:
-        _check_arguments(rest, import_function(rest), options or {})
-    else:
-        _prepare(role, name, options or {})
-
-
-def _prepare(role: str, name: str, options: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """A part's factory with its arguments, checked against its signature."""
+        return prepare_call(rest, options), True
     # Look up first, load second, so that an error inside a plug-in is never read as an unknown name.
     factory = _import(role, _find(role, name))
-    kind, _, rest = name.partition(":")
     rest = name if kind in ("http", "https") else rest  # an address keeps its scheme
     spec = options_class(factory)
     given = _place_options(inspect.signature(spec or factory), options)
@@ -104,7 +95,7 @@ def _prepare(role: str, name: str, options: Mapping[str, Any]) -> tuple[Any, tup
         raise BadSpec(f"{role} {name!r}: {error}; {_options_of(spec or factory, skip=spec is None)}") from None
     except ValueError as error:
         raise BadSpec(f"{role} {name!r}: {error}") from None
-    return factory, arguments, keywords
+    return partial(factory, *arguments, **keywords), False
 
 
 def adapt(role: str, made: Any, *, what: str, classes: Any = None) -> Any:
@@ -131,25 +122,25 @@ def adapt(role: str, made: Any, *, what: str, classes: Any = None) -> Any:
     return made
 
 
-def call(place: str, options: dict[str, Any]) -> Any:
-    """The result of the function at `package.module:function` or `file.py:function`, called with `options`."""
-    factory = import_function(place)
-    _check_arguments(place, factory, options)
+def prepare_call(place: str, options: Mapping[str, Any]) -> Callable[[], Any]:
+    """The call of the function at `package.module:function` or `file.py:function` with `options`, which have to fit."""
+    function = import_function(place)
     try:
-        return factory(**options)
-    except CounterfoilError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise BadPart(f"python:{place}: the function failed with {type(error).__name__}: {one_line(error)}") from error
-
-
-def _check_arguments(place: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    try:
-        inspect.signature(factory).bind(**options)
+        inspect.signature(function).bind(**options)
     except TypeError as error:
-        raise BadSpec(f"python:{place}: {error}; {_options_of(factory)}") from None
+        raise BadSpec(f"python:{place}: {error}; {_options_of(function)}") from None
     except ValueError:  # made in C: it has no signature
         pass
+
+    def call() -> Any:
+        try:
+            return function(**options)
+        except CounterfoilError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise BadPart(f"python:{place}: the function failed with {type(error).__name__}: {one_line(error)}") from error
+
+    return call
 
 
 def import_function(place: str) -> Callable[..., Any]:
@@ -174,11 +165,6 @@ def function_hashes(spec: Any) -> dict[str, str]:
 
     files = {place: _file(place.rpartition(":")[0]) for place in _places(spec)}
     return {place: file_sha256(file) for place, file in files.items() if file is not None and file.is_file()}
-
-
-def factory(role: str, kind: str) -> Any:
-    """The object behind a kind of part, imported."""
-    return _import(role, _find(role, f"{kind}:"))
 
 
 def options_class(factory: Any) -> type[Any] | None:
@@ -232,9 +218,8 @@ def _find(role: str, name: str) -> EntryPoint:
     kind, colon, _ = name.partition(":")
     if kind in kinds:
         return kinds[kind]
-    near = difflib.get_close_matches(kind, [*kinds, "python"], n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    if not colon and (Path(name).suffix in FILES or not near):
+    hint = did_you_mean(kind, [*kinds, "python"])
+    if not colon and (Path(name).suffix in FILES or not hint):
         # By its ending if it is a file, else by the example most people need.
         example = FILES.get(Path(name).suffix, "timm:{}" if role == "model" else "")
         known = example.partition(":")[0] in {*kinds, "python"}

@@ -33,7 +33,7 @@ def load(path: str, options: FeatureOptions) -> ScriptFeatures:
 
     Such a file is a program; load only what you trust, and pin it with `sha256`.
     """
-    runner = ScriptRunner.open(path, options.sha256, what=f"torchscript:{path}")
+    runner = ScriptRunner(path, options.sha256, what=f"torchscript:{path}")
     return ScriptFeatures(runner, options, name=path)
 
 

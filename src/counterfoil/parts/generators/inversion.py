@@ -21,7 +21,7 @@ from counterfoil.parts import weights
 from counterfoil.parts.contracts import Generator, State, provenance_of, to_device
 from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.latent import Autoencoder, LatentGenerator, latent_state, straight_through
-from counterfoil.parts.registry import call
+from counterfoil.parts.registry import prepare_call
 
 
 @runtime_checkable
@@ -201,7 +201,7 @@ def gan(
     latents; `anchor` holds latents near the middle of a normal prior.
     """
     inversion = InversionSettings(steps=steps, learning_rate=learning_rate, candidates=candidates, anchor=anchor)
-    made = call(place, dict(options or {}))
+    made = prepare_call(place, options or {})()
     if not isinstance(made, LatentModule):
         raise BadPart(f"gan:{place}: gives a {type(made).__name__} without latent_shape and decode; both are needed")
     return InvertedGenerator(made, inversion, provenance=_provenance_of(place, made))

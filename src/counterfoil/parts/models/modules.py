@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -185,8 +185,6 @@ class GroupedModel:
         others: Others = "drop",
         name: str = "model",
     ) -> None:
-        if others not in get_args(Others):
-            raise BadPart(f"grouped: others is one of {', '.join(get_args(Others))}, got {others!r}")
         self.model = model
         self.name = name
         self.aliases: labels.Aliases | None = None  # the names of a group's members are no names of the group

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from PIL import Image
@@ -156,8 +156,7 @@ def square(
     crop: float = 1.0,
 ) -> Preprocessing:
     """The usual case: resize the shorter side to `size / crop`, keep the centre square of side `size`, normalise."""
-    if not 0 < crop <= 1:
-        raise BadPart(f"preprocessing: crop is the share of the side that is kept, above 0 and up to 1, got {crop}")
+    _check_crop(crop)
     return Preprocessing(
         size=(size, size) if size else None,
         resize=(int(size / crop), int(size / crop)) if size else None,
@@ -166,6 +165,11 @@ def square(
         std=tuple(std) if std is not None else None,
         grey=mean is not None and len(mean) == 1,
     )
+
+
+def _check_crop(crop: float) -> None:
+    if not 0 < crop <= 1:
+        raise BadPart(f"preprocessing: crop is the share of the side that is kept, above 0 and up to 1, got {crop}")
 
 
 def from_processor(processor: Any, *, what: str) -> Preprocessing:
@@ -301,11 +305,9 @@ class InputOptions:
     interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
-        for name, value, kinds in (("channels", self.channels, Channels), ("layout", self.layout, Layout)):
-            if value is not None and value not in get_args(kinds):
-                raise BadPart(f"model: {name} is one of {', '.join(get_args(kinds))}, got {value!r}")
         if self.scale is not None and not self.scale > 0:
             raise BadPart(f"model: scale is a positive factor, such as 255, got {self.scale}")
+        _check_crop(self.crop)
 
 
 @dataclass(frozen=True)
@@ -339,13 +341,11 @@ def input_format(
         raise BadPart(f"{what}: its input has {count} channels in the layout {layout}, which is not {channels}")
     size = _program_size(options, height, width, what)
     mean, std = _program_normalisation(options, channels, dtype)
-    preprocessing = square(size[0], interpolation=options.interpolation, crop=options.crop)
-    towards = (int(size[0] / options.crop), int(size[1] / options.crop))
     given = any(value is not None for value in (options.mean, options.std, options.scale))
-    preprocessing = replace(
-        preprocessing,
+    preprocessing = Preprocessing(
         size=size,
-        resize=towards,
+        resize=(int(size[0] / options.crop), int(size[1] / options.crop)),
+        interpolation=options.interpolation,
         mean=mean,
         std=std,
         grey=channels == "grey",

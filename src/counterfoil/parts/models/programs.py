@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -71,8 +71,7 @@ def torchscript_model(path: str, options: ProgramOptions) -> ProgramModel:
     refused; load only what you trust, and pin it with `sha256`. Gradients are used if it passes them.
     """
     what = f"torchscript:{path}"
-    runner = ScriptRunner.open(path, options.sha256, what=what)
-    return ProgramModel(runner, input_format(options, None, what=what), options, differentiable=True, what=what)
+    return _torch_model(ScriptRunner(path, options.sha256, what=what), options, what)
 
 
 def pt2_model(path: str, options: ProgramOptions) -> ProgramModel:
@@ -82,24 +81,12 @@ def pt2_model(path: str, options: ProgramOptions) -> ProgramModel:
     anything else are refused. Gradients are used if the program passes them.
     """
     what = f"pt2:{path}"
-    runner = ExportRunner(_file(path, options.sha256, what), what=what)
+    return _torch_model(ExportRunner(path, options.sha256, what=what), options, what)
+
+
+def _torch_model(runner: TorchRunner, options: ProgramOptions, what: str) -> ProgramModel:
     inputs = input_format(options, runner.shape, dtype=runner.dtype, what=what)
     return ProgramModel(runner, inputs, options, differentiable=True, what=what)
-
-
-class Runner(Protocol):
-    """Runs a program on inputs that are ready."""
-
-    rows: int | None
-    """The number of rows it insists on, or None where it takes any."""
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Its outputs.  # (N, …) → (N, K)"""
-        ...
-
-    def to(self, device: torch.device | str) -> Runner: ...
-
-    def provenance(self) -> dict[str, str]: ...
 
 
 class ProgramModel:
@@ -109,7 +96,9 @@ class ProgramModel:
     outputs before the first class are left out.
     """
 
-    def __init__(self, runner: Runner, inputs: InputFormat, options: ProgramOptions, *, differentiable: bool, what: str) -> None:
+    def __init__(
+        self, runner: OnnxRunner | TorchRunner, inputs: InputFormat, options: ProgramOptions, *, differentiable: bool, what: str
+    ) -> None:
         self.runner = runner
         self.inputs = inputs
         self._options = options
@@ -252,76 +241,89 @@ class OnnxRunner:
             raise BadWeights(f"{self._file}: onnxruntime cannot load it: {one_line(error)}") from None
 
 
-class ScriptRunner:
-    """A TorchScript module."""
+class TorchRunner:
+    """A program that torch runs."""
 
     rows: int | None = None
+    """The number of rows it insists on, or None where it takes any."""
+    shape: Sequence[Any] | None = None
+    dtype: torch.dtype = torch.float32
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, module: nn.Module) -> None:
         self._file = file
-        content = file.read_bytes()
-        program_safety.check_script(content, file)
-        with weights.loading(file), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # TorchScript is deprecated, not gone
-            self.module: nn.Module = torch.jit.load(io.BytesIO(content), map_location="cpu")
-        self.module.eval()
-        for parameter in self.module.parameters():
+        self.module = module
+        for parameter in module.parameters():
             parameter.requires_grad_(False)
-
-    @classmethod
-    def open(cls, path: str, sha256: str | None, *, what: str) -> ScriptRunner:
-        """The program in a file, after its hash was checked."""
-        return cls(_file(path, sha256, what))
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """The program's outputs.  # (N, …) → (N, K)"""
-        return _run(self.module, inputs, str(self._file))
+        what = str(self._file)
+        try:
+            answer = self.module(inputs)
+        except (RuntimeError, AssertionError, ValueError) as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]  # the last line says what went wrong
+            problem = lines[-1][:200] if lines else repr(error)
+            raise BadPart(f"{what}: fails on an input of shape {tuple(inputs.shape)}: {problem}") from error
+        if isinstance(answer, list | tuple) and answer:
+            answer = answer[0]
+        if isinstance(answer, dict):
+            answer = answer.get("logits", next(iter(answer.values()), None))
+        if not isinstance(answer, Tensor):
+            raise BadPart(f"{what}: gives a {type(answer).__name__}; a classifier gives one row of scores per image")
+        return answer
 
-    def to(self, device: torch.device | str) -> ScriptRunner:
+    def to(self, device: torch.device | str) -> Self:
         """The same program with its tensors on a device."""
         self.module.to(device)
         return self
 
     def provenance(self) -> dict[str, str]:
         """Library, hash of the file, and of the weights in it."""
-        return _provenance(self._file, self.module)
+        program = weights.file_sha256(self._file)
+        # A frozen program has its weights in its text.
+        held = weights.fingerprint(self.module) if self.module.state_dict() else program
+        return {"library": f"torch {torch.__version__}", "source": str(self._file), "program": program, "weights": held}
 
 
-class ExportRunner:
+class ScriptRunner(TorchRunner):
+    """A TorchScript module."""
+
+    def __init__(self, path: str, sha256: str | None, *, what: str) -> None:
+        file = _file(path, sha256, what)
+        content = file.read_bytes()
+        program_safety.check_script(content, file)
+        with weights.loading(file), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # TorchScript is deprecated, not gone
+            super().__init__(file, torch.jit.load(io.BytesIO(content), map_location="cpu").eval())
+
+
+class ExportRunner(TorchRunner):
     """A program of torch.export."""
 
-    def __init__(self, file: Path, *, what: str) -> None:
-        self._file = file
+    def __init__(self, path: str, sha256: str | None, *, what: str) -> None:
+        file = _file(path, sha256, what)
         content = file.read_bytes()
         program_safety.check_export(content, file)
-        level = logging.getLogger("torch.export").level
+        logger = logging.getLogger("torch.export")
+        level = logger.level
         try:
-            logging.getLogger("torch.export").setLevel(logging.CRITICAL)  # it logs what it raises anyway
+            logger.setLevel(logging.CRITICAL)  # it logs what it raises anyway
             with weights.loading(file):
                 self._program = torch.export.load(io.BytesIO(content))
         finally:
-            logging.getLogger("torch.export").setLevel(level)
+            logger.setLevel(level)
         example = self._example(what)
         self.shape = [side if isinstance(side, int) else None for side in example.shape]
-        self.dtype: torch.dtype = example.dtype
-        self.rows: int | None = self.shape[0]
-        self.module = self._module()
+        self.dtype, self.rows = example.dtype, self.shape[0]
+        super().__init__(file, self._module())
 
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """The program's outputs.  # (N, …) → (N, K)"""
-        return _run(self.module, inputs, str(self._file))
-
-    def to(self, device: torch.device | str) -> ExportRunner:
+    def to(self, device: torch.device | str) -> Self:
         """The same program for a device: the tensors moved, and the devices written into its graph changed."""
         from torch.export.passes import move_to_device_pass
 
         self._program = move_to_device_pass(self._program, str(device))
-        self.module = self._module()
+        super().__init__(self._file, self._module())
         return self
-
-    def provenance(self) -> dict[str, str]:
-        """Library, hash of the file, and of the weights in it."""
-        return _provenance(self._file, self.module)
 
     def _example(self, what: str) -> Tensor:
         """A stand-in for the one tensor the program takes, with its shape and dtype."""
@@ -333,10 +335,7 @@ class ExportRunner:
 
     def _module(self) -> nn.Module:
         # Its guards are text that would be run as Python; sizes are kept by `rows` and `shape` instead.
-        module = self._program.module(check_guards=False)
-        for parameter in module.parameters():
-            parameter.requires_grad_(False)
-        return module
+        return self._program.module(check_guards=False)
 
 
 def _file(path: str, sha256: str | None, what: str) -> Path:
@@ -346,29 +345,6 @@ def _file(path: str, sha256: str | None, what: str) -> Path:
     if sha256 is not None:
         weights.check_hash(file, sha256)
     return file
-
-
-def _run(module: Callable[[Tensor], Any], inputs: Tensor, what: str) -> Tensor:
-    try:
-        answer = module(inputs)
-    except (RuntimeError, AssertionError, ValueError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]  # the last line says what went wrong
-        raise BadPart(
-            f"{what}: fails on an input of shape {tuple(inputs.shape)}: {lines[-1][:200] if lines else error!r}"
-        ) from error
-    if isinstance(answer, list | tuple) and answer:
-        answer = answer[0]
-    if isinstance(answer, dict):
-        answer = answer.get("logits", next(iter(answer.values()), None))
-    if not isinstance(answer, Tensor):
-        raise BadPart(f"{what}: gives a {type(answer).__name__}; a classifier gives one row of scores per image")
-    return answer
-
-
-def _provenance(file: Path, module: nn.Module) -> dict[str, str]:
-    program = weights.file_sha256(file)
-    held = weights.fingerprint(module) if module.state_dict() else program  # a frozen program has its weights in its text
-    return {"library": f"torch {torch.__version__}", "source": str(file), "program": program, "weights": held}
 
 
 def _names(entries: Sequence[Any]) -> str:

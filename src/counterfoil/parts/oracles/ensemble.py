@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ def ensemble_oracle(rest: str, options: EnsembleOptions) -> EnsembleOracle:
     """
     if rest:
         raise BadPart(f"ensemble:{rest}: takes nothing behind the colon; give its oracles as the option members")
-    acceptance = AcceptanceRule(options.threshold, options.margin, options.below_threshold)
+    acceptance = options.alone
     if options.rule != "mean" and acceptance != ARGMAX:
         raise BadPart(f"ensemble: threshold, margin and below_threshold belong to the rule mean, not to {options.rule}")
     return EnsembleOracle([_member(member) for member in options.members], rule=options.rule, acceptance=acceptance)
@@ -50,8 +50,6 @@ class EnsembleOracle:
     def __init__(self, members: Sequence[Oracle], *, rule: Rule = "unanimous", acceptance: AcceptanceRule = ARGMAX) -> None:
         if len(members) < 2:
             raise BadPart(f"ensemble: needs two or more members, got {len(members)}")
-        if rule not in get_args(Rule):
-            raise BadPart(f"ensemble: rule is one of {', '.join(get_args(Rule))}, got {rule!r}")
         strange = next((member for member in members if rule == "mean" and not isinstance(member, ScoringOracle)), None)
         if strange is not None:
             raise BadPart(f"ensemble: {type(strange).__name__} gives no probabilities to take the mean of; use the rule majority")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -37,9 +37,6 @@ class AcceptanceRule:
         for name, value in (("threshold", self.threshold), ("margin", self.margin)):
             if not 0 <= value <= 1:
                 raise BadPart(f"oracle: {name} is a probability, from 0 to 1, got {value}")
-        if self.below_threshold not in get_args(BelowThreshold):
-            kinds = ", ".join(get_args(BelowThreshold))
-            raise BadPart(f"oracle: below_threshold is one of {kinds}, got {self.below_threshold!r}")
 
     def decide(self, probabilities: Tensor, labels: Tensor) -> Verdicts:
         """Verdicts from probabilities over the bound classes; a row with one that is not finite scores NaN.  # (N, K), (N,)"""
@@ -55,6 +52,11 @@ class AcceptanceRule:
             scores=scores.float(),
             predicted=predicted,
         )
+
+    @property
+    def alone(self) -> AcceptanceRule:
+        """The rule without the other options of a part that has more."""
+        return AcceptanceRule(self.threshold, self.margin, self.below_threshold)
 
     def describe(self) -> Trait:
         """The rule in words."""
@@ -198,7 +200,7 @@ def classifier_oracle(model: str, options: ClassifierOptions) -> ClassifierOracl
     """
     if not model:
         raise BadPart("classifier: name a model, as in classifier:timm:resnet50")
-    return ClassifierOracle(registry.create("model", model, options.options), name=model, acceptance=_rule(options))
+    return ClassifierOracle(registry.create("model", model, options.options), name=model, acceptance=options.alone)
 
 
 def clip_oracle(name: str, options: ClipOptions) -> ZeroShotOracle:
@@ -209,7 +211,7 @@ def clip_oracle(name: str, options: ClipOptions) -> ZeroShotOracle:
     branch, tag or commit of the repository, `sha256` the hash of its weights.
     """
     encoder = clip.load(name, clip.EncoderOptions(options.sha256, options.revision))
-    return ZeroShotOracle(encoder, templates=options.templates, acceptance=_rule(options))
+    return ZeroShotOracle(encoder, templates=options.templates, acceptance=options.alone)
 
 
 def openclip_oracle(name: str, options: OpenClipOptions) -> ZeroShotOracle:
@@ -220,8 +222,4 @@ def openclip_oracle(name: str, options: OpenClipOptions) -> ZeroShotOracle:
     other options are those of the oracle `clip`.
     """
     encoder = openclip.load(name, openclip.OpenClipEncoderOptions(options.sha256))
-    return ZeroShotOracle(encoder, templates=options.templates, acceptance=_rule(options))
-
-
-def _rule(options: AcceptanceRule) -> AcceptanceRule:
-    return AcceptanceRule(options.threshold, options.margin, options.below_threshold)
+    return ZeroShotOracle(encoder, templates=options.templates, acceptance=options.alone)

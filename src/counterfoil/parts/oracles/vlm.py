@@ -75,7 +75,7 @@ class VlmOracle:
     def __init__(self, model: VisionLanguageModel, options: VlmOptions) -> None:
         self.model = model
         self.options = options
-        self.acceptance = AcceptanceRule(options.threshold, options.margin, options.below_threshold)
+        self.acceptance = options.alone
         self._words: list[str] = []
 
     def bind(self, classes: Sequence[str]) -> VlmOracle:
