@@ -29,6 +29,8 @@ ON_THE_HUB = [
     ("editor", f"instruct:{REPOSITORY}", {}),
     ("painter", f"diffusers:{REPOSITORY}", {}),
     ("encoder", f"clip:{REPOSITORY}", {}),
+    ("encoder", f"hf:{REPOSITORY}", {}),
+    ("encoder", f"timm:{REPOSITORY}", {}),
     ("chat", f"vlm:{REPOSITORY}", {}),
 ]
 

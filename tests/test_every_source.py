@@ -36,6 +36,8 @@ FROM_THE_HUB = {
     ("painter", "diffusers"),
     ("encoder", "clip"),
     ("encoder", "openclip"),
+    ("encoder", "hf"),
+    ("encoder", "timm"),
     ("chat", "vlm"),
 }
 REPOSITORY = "someone/something"

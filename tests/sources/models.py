@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes import CLASSES
+from tests.sources import own
 from tests.worlds import FAKES
 
 NAMES = list(CLASSES)
@@ -67,6 +68,16 @@ def _vlm(folder: Path, stack: ExitStack) -> Any:
     return f"vlm:{small_vlm.saved(folder)}", {}
 
 
+def _trunk(folder: Path, stack: ExitStack) -> Any:
+    import transformers
+
+    from tests.parts.models.test_hf_models import SMALL
+
+    transformers.Dinov2Model(transformers.Dinov2Config(**SMALL, image_size=32, patch_size=8)).save_pretrained(folder)
+    transformers.BitImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(folder)
+    return f"hf:{folder}", {}
+
+
 def _features(folder: Path, stack: ExitStack) -> Any:
     from tests.parts.models import programs
 
@@ -92,12 +103,15 @@ RECIPES: dict[tuple[str, str], Any] = {
         {"members": [f"classifier:{TINY}", _clip(folder, stack)[0]]},
     ),
     ("oracle", "vlm"): _vlm,
+    ("oracle", "probe"): lambda folder, stack: (f"probe:{own.named('encoder')}", {"head": "knn", "k": 5}),
     ("oracle", "human"): lambda folder, stack: ("human:", {}),
     ("oracle", "lab"): lambda folder, stack: ("lab:clip", {}),
     ("oracle", "daylight"): lambda folder, stack: ("daylight:", {}),
     ("encoder", "clip"): _clip,
     ("encoder", "openclip"): _openclip,
     ("encoder", "torchscript"): _features,
+    ("encoder", "hf"): _trunk,
+    ("encoder", "timm"): _timm,
     ("encoder", "lab"): lambda folder, stack: ("lab:clip", {}),
     ("chat", "vlm"): lambda folder, stack: (_vlm(folder, stack)[0], {"max_tokens": 4}),
 }
