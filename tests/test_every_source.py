@@ -41,7 +41,6 @@ FROM_THE_HUB = {
     ("chat", "vlm"),
 }
 REPOSITORY = "someone/something"
-DOCUMENTED = Path(__file__).parents[1] / "docs" / "sources.md"
 
 pytestmark = pytest.mark.xdist_group("sources")
 
@@ -95,15 +94,6 @@ def test_every_source_says_what_it_is(role: str) -> None:
     for part in registry.listed(role):
         assert part.summary.endswith("."), f"{role} {part.kind}: the first line of its documentation is a sentence"
         assert 20 < len(part.summary) <= 130
-
-
-@pytest.mark.parametrize("role", registry.ROLES)
-def test_the_documentation_has_every_source(role: str) -> None:
-    sections = {title: text for title, _, text in (part.partition("\n") for part in DOCUMENTED.read_text().split("\n## ")[1:])}
-    (text,) = [text for title, text in sections.items() if role in title.lower().replace("data", "dataset")]
-    own = [kind for each, kind in listed() if each == role and kind not in ("brightness", "daylight")]  # those are a plug-in's
-    missing = [kind for kind in own if f"`{kind}:" not in text]
-    assert not missing, f"{DOCUMENTED.name} says nothing of the {role}s {missing}"
 
 
 class Confused:

@@ -167,6 +167,11 @@ def function_hashes(spec: Any) -> dict[str, str]:
     return {place: file_sha256(file) for place, file in files.items() if file is not None and file.is_file()}
 
 
+def factory(role: str, kind: str) -> Any:
+    """The object behind a kind of part, imported."""
+    return _import(role, _find(role, f"{kind}:"))
+
+
 def options_class(factory: Any) -> type[Any] | None:
     """The dataclass a factory takes as its second parameter, if it does."""
     if not inspect.isfunction(factory) or len(inspect.signature(factory).parameters) != 2:
