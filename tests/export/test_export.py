@@ -92,6 +92,11 @@ def test_the_hub_library_loads_pictures_and_labels(run: store.Run, tmp_path: Pat
     assert len(found) == FOREST_AND_SNOW and found[0]["image"].size == (16, 16)
     assert found.features["label"].names == list(THINGS)
     assert found[0]["class"] == list(THINGS)[found[0]["label"]]
+    export(run, tmp_path / "folder")  # is the library's image folder, and FiftyOne's tree: folders of classes with images alone
+    (found,) = datasets.load_dataset("imagefolder", data_dir=str(tmp_path / "folder"), cache_dir=str(tmp_path / "cache")).values()
+    assert len(found) == FOREST_AND_SNOW and set(found["class"]) == set(THINGS)
+    tree = [path for path in (tmp_path / "folder").rglob("*") if path.is_file() and path.parent != tmp_path / "folder"]
+    assert {path.parent.name for path in tree} == set(found["class"]) and {path.suffix for path in tree} == {".png"}
 
 
 def test_our_own_readers_take_folders_and_shards(run: store.Run, tmp_path: Path) -> None:

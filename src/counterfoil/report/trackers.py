@@ -7,6 +7,7 @@ specification becomes the run's parameters. What classes single out stays in the
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,10 @@ class Logged:
     curves: Mapping[str, list[tuple[int, float]]]  # by name: step and value
     results: Path  # the file with everything
 
+    def points(self) -> Iterator[tuple[str, float, int]]:
+        """The curves point by point: name, value and step."""
+        return ((tag, value, step) for tag, points in self.curves.items() for step, value in points)
+
 
 def log(run: Run, to: str, where: str | None = None) -> str:
     """Log a run to the tracker named `to` and say where it went; `where` is a folder, an address or a project."""
@@ -44,19 +49,25 @@ def logged(run: Run) -> Logged:
     results = run.results
     if results is None:
         raise UsageError(f"{run.path}: not finished, so there is nothing to log yet; repeat its command first")
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for entry in results.get("curve") or ():
+        for arm, estimate in entry.items():
+            if isinstance(estimate, Mapping) and estimate.get("value") is not None:
+                curves.setdefault(f"accuracy/{_tag(arm)}", []).append((int(entry["step"]), float(estimate["value"])))
     return Logged(
         name=run.path.resolve().name,
         parameters={_tag(key): _short(value) for key, value in dotted(run.spec)},
-        scalars=dict(_scalars({key: value for key, value in results.items() if key not in _LEFT_OUT})),
-        curves=_curves(results.get("curve")),
+        scalars=dict(_scalars(results)),
+        curves=curves,
         results=run.path / RESULTS,
     )
 
 
 def _scalars(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Every number below some results, and value and bounds of every estimate, under names with slashes."""
     for key, found in results.items():
         name = f"{prefix}{_tag(key)}"
-        if isinstance(found, bool):
+        if key in _LEFT_OUT or isinstance(found, bool):
             continue
         if isinstance(found, int | float):
             yield name, float(found)
@@ -64,22 +75,13 @@ def _scalars(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
             for part, tag in (("value", name), ("low", f"{name}/low"), ("high", f"{name}/high")):
                 if found.get(part) is not None:
                     yield tag, float(found[part])
-        elif isinstance(found, Mapping) and key not in _LEFT_OUT:
+        elif isinstance(found, Mapping):
             yield from _scalars(found, f"{name}/")
-
-
-def _curves(curve: Any) -> dict[str, list[tuple[int, float]]]:
-    found: dict[str, list[tuple[int, float]]] = {}
-    for entry in curve if isinstance(curve, list) else []:
-        for arm, estimate in entry.items():
-            if isinstance(estimate, Mapping) and estimate.get("value") is not None:
-                found.setdefault(f"accuracy/{_tag(arm)}", []).append((int(entry["step"]), float(estimate["value"])))
-    return found
 
 
 def _tag(name: object) -> str:
     """A name with nothing but what every tracker takes: letters, digits, underscores, hyphens, dots and spaces."""
-    return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-. ") else "_" for letter in str(name))
+    return re.sub(r"[^A-Za-z0-9_. -]", "_", str(name))
 
 
 def _short(value: Any) -> str:
@@ -88,25 +90,15 @@ def _short(value: Any) -> str:
 
 
 def _tensorboard(told: Logged, where: str | None) -> str:
-    writers = require("tensorboard.summary.writer.event_file_writer", what="--to tensorboard")
-    protocol = require("tensorboard.compat.proto.event_pb2", what="--to tensorboard")
-    summaries = require("tensorboard.compat.proto.summary_pb2", what="--to tensorboard")
+    summary = require("tensorboard.summary", what="--to tensorboard")
     folder = Path(where or "tensorboard") / told.name
     try:
-        writer = writers.EventFileWriter(str(folder))
+        writer = summary.Writer(str(folder))
+        for tag, value, step in (*((tag, value, 0) for tag, value in told.scalars.items()), *told.points()):
+            writer.add_scalar(tag, value, step)
+        writer.close()
     except OSError as error:
         raise UsageError(f"{folder}: cannot be written ({error.strerror or error}); choose another --where") from None
-
-    def write(tag: str, value: float, step: int) -> None:
-        entry = summaries.Summary.Value(tag=tag, simple_value=value)
-        writer.add_event(protocol.Event(summary=summaries.Summary(value=[entry]), step=step))
-
-    for tag, value in told.scalars.items():
-        write(tag, value, 0)
-    for tag, points in told.curves.items():
-        for step, value in points:
-            write(tag, value, step)
-    writer.close()
     return str(folder)
 
 
@@ -117,9 +109,8 @@ def _mlflow(told: Logged, where: str | None) -> str:
     with mlflow.start_run(run_name=told.name) as running:
         mlflow.log_params(dict(told.parameters))
         mlflow.log_metrics(dict(told.scalars))
-        for tag, points in told.curves.items():
-            for step, value in points:
-                mlflow.log_metric(tag, value, step=step)
+        for tag, value, step in told.points():
+            mlflow.log_metric(tag, value, step=step)
         mlflow.log_artifact(str(told.results))
     return f"MLflow run {running.info.run_id}"
 
@@ -128,9 +119,8 @@ def _wandb(told: Logged, where: str | None) -> str:
     wandb = require("wandb", what="--to wandb")
     running = wandb.init(project=where or "counterfoil", name=told.name, config=dict(told.parameters))
     by_step: dict[int, dict[str, float]] = {}
-    for tag, points in told.curves.items():
-        for step, value in points:
-            by_step.setdefault(step, {})[tag] = value
+    for tag, value, step in told.points():
+        by_step.setdefault(step, {})[tag] = value
     for step, values in sorted(by_step.items()):
         running.log(values, step=step)
     running.summary.update(dict(told.scalars))
