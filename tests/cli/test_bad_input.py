@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from counterfoil import cli, store
+from counterfoil.core.errors import CounterfoilError
 from tests.cli.stored import SPEC
 from tests.worlds import FAKES, arrays, folder
 
@@ -78,86 +79,67 @@ def test_a_good_run_for_comparison(run):
     assert set(results["FMR"]) >= {"value", "low", "high", "n"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"model": "tim:resnet18"}, ["no model named 'tim'", "Did you mean 'timm'?"]),
-        ({"model": "timm:resnet81"}, ["no timm model", "Did you mean 'resnet18'?"]),
-        ({"generator": "brightnes:"}, ["no generator named 'brightnes'", "Did you mean 'brightness'?"]),
-        ({"oracle": "clipp:x"}, ["no oracle named 'clipp'", "Did you mean 'clip'?"]),
-        ({"data": "nowhere"}, ["nowhere"]),
-        ({"device": "cuda:99"}, ["device 'cuda:99'", "--device cpu"]),
-        ({"extra": ["--set", "bugdet=3"]}, ["bugdet", "did you mean 'budget'?"]),
-        ({"extra": ["--set", "search.bugdet=3"]}, ["search.bugdet", "did you mean 'budget'?"]),
-        ({"extra": ["--set", "generator.speed=3"]}, ["speed", "its options are per_step"]),
-    ],
-)
-def test_names_and_keys_that_do_not_exist(run, changes, words):
-    refused(run(**changes), *words)
+def sets(*assignments: str) -> dict[str, list[str]]:
+    """Assignments as they stand on the command line."""
+    return {"extra": [word for each in assignments for word in ("--set", each)]}
 
 
-def test_data_without_images_or_with_one_class(run, tmp_path):
-    (tmp_path / "empty" / "cat").mkdir(parents=True)
-    refused(run(data=tmp_path / "empty"), "empty")
-    (tmp_path / "one" / "cat").mkdir(parents=True)
-    Image.new("RGB", (16, 16)).save(tmp_path / "one" / "cat" / "a.png")
-    refused(run(data=tmp_path / "one"), "one class")
+def images_of(folder: Path, *classes: str, content: bytes = b"") -> Path:
+    """A folder with an image, or a file with some content, for each class."""
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        if content:
+            (folder / name / "a.png").write_bytes(content)
+        else:
+            Image.new("RGB", (16, 16)).save(folder / name / "a.png")
+    return folder
 
 
-def test_labels_outside_the_models_classes(run, tmp_path):
-    (tmp_path / "data" / "zebra").mkdir(parents=True)
-    Image.new("RGB", (16, 16)).save(tmp_path / "data" / "zebra" / "a.png")
-    refused(run(), "zebra", "model")
+WEIGHTS = sets("model.weights=model.pt", "model.classes=[ant, bee, cat, dog]")
+HASHED = sets("model.weights=model.safetensors", "model.classes=[ant, bee, cat, dog]", f"model.sha256={'ab' * 32}")
+
+REFUSED: dict[str, tuple[dict[str, object], list[str]]] = {
+    "a misspelt kind of model": ({"model": "tim:resnet18"}, ["no model named 'tim'", "Did you mean 'timm'?"]),
+    "a misspelt model": ({"model": "timm:resnet81"}, ["no timm model", "Did you mean 'resnet18'?"]),
+    "a misspelt generator": ({"generator": "brightnes:"}, ["no generator named 'brightnes'", "Did you mean 'brightness'?"]),
+    "a misspelt oracle": ({"oracle": "clipp:x"}, ["no oracle named 'clipp'", "Did you mean 'clip'?"]),
+    "no data": ({"data": "nowhere"}, ["nowhere"]),
+    "no such device": ({"device": "cuda:99"}, ["device 'cuda:99'", "--device cpu"]),
+    "an unknown key": (sets("bugdet=3"), ["bugdet", "did you mean 'budget'?"]),
+    "an unknown key of a section": (sets("search.bugdet=3"), ["search.bugdet", "did you mean 'budget'?"]),
+    "an unknown option of a part": (sets("generator.speed=3"), ["speed", "its options are per_step"]),
+    "a folder of classes without images": ({"data": "empty"}, ["empty"]),
+    "one class": ({"data": "one"}, ["one class"]),
+    "nothing but bad images": ({"data": "bad"}, ["none of 2 images tried can be read"]),
+    "a class that the model lacks": ({"data": "strange"}, ["zebra", "model"]),
+    "classes that the oracle lacks": ({"oracle": f"classifier:python:{FAKES}:OtherClasses"}, ["ant", "classifier"]),
+    "logits that are not numbers": ({"model": f"python:{FAKES}:NotANumber"}, ["logits are not finite"]),
+    "a gradient that is not there": (
+        sets("model.differentiable=false", "guidance=gradient"), ["has no gradients", "guidance=search"],
+    ),
+    "a step by no gradient": (sets("model.differentiable=false", "norm=raw"), ["norm: raw", "norm=l2"]),
+    "a search by a gradient": (sets("guidance=search", "norm=raw"), ["norm: raw", "a search takes none"]),
+    "an oracle that rejects everything": (
+        sets("oracle.darkest=0.99", "oracle.brightest=1.0"), ["rejects the plain reconstruction of all 12"],
+    ),
+    "weights that are a pickle": ({"model": "timm:resnet18", **WEIGHTS}, ["model.pt", "safetensors"]),
+    "weights with another hash": ({"model": "timm:resnet18", **HASHED}, ["model.safetensors", "ab" * 32]),
+}  # fmt: skip
 
 
-def test_classes_that_the_oracle_does_not_know(run, tmp_path):
-    refused(run(oracle=f"classifier:python:{FAKES}:OtherClasses"), "ant", "classifier")
-
-
-def test_logits_that_are_not_numbers(run):
-    refused(run(model=f"python:{FAKES}:NotANumber"), "logits are not finite")
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (["model.differentiable=false", "guidance=gradient"], ["has no gradients", "guidance=search"]),
-        (["model.differentiable=false", "norm=raw"], ["norm: raw", "norm=l2"]),
-        (["guidance=search", "norm=raw"], ["norm: raw", "a search takes none"]),
-    ],
-)
-def test_steps_by_a_gradient_that_is_not_there(run, settings, words):
-    refused(run(extra=[word for each in settings for word in ("--set", each)]), *words)
-
-
-def test_an_oracle_that_rejects_every_reconstruction(run):
-    refused(
-        run(extra=["--set", "oracle.darkest=0.99", "--set", "oracle.brightest=1.0"]), "rejects the plain reconstruction of all 12"
-    )
-
-
-def test_weights_that_are_a_pickle(run, tmp_path):
-    path = tmp_path / "model.pt"
-    path.write_bytes(pickle.dumps({"weight": object}))
-    answer = run(model="timm:resnet18", extra=["--set", f"model.weights={path}", "--set", "model.classes=[ant, bee, cat, dog]"])
-    refused(answer, "model.pt", "safetensors")
-
-
-def test_weights_with_another_hash(run, tmp_path):
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_run_is_refused_in_a_line(run, tmp_path, name):
     from safetensors.torch import save_file
     from torch import zeros
 
-    path = tmp_path / "model.safetensors"
-    save_file({"weight": zeros(1)}, path)
-    options = [
-        "--set",
-        f"model.weights={path}",
-        "--set",
-        "model.classes=[ant, bee, cat, dog]",
-        "--set",
-        f"model.sha256={'ab' * 32}",
-    ]
-    refused(run(model="timm:resnet18", extra=options), "model.safetensors", "ab" * 32)
+    (tmp_path / "empty" / "cat").mkdir(parents=True)
+    images_of(tmp_path / "one", "cat")
+    images_of(tmp_path / "bad", "cat", "dog", content=b"hello")
+    images_of(folder(tmp_path / "strange"), "zebra")
+    (tmp_path / "model.pt").write_bytes(pickle.dumps({"weight": object}))
+    save_file({"weight": zeros(1)}, tmp_path / "model.safetensors")
+    changes, words = REFUSED[name]
+    refused(run(**changes), *words)
 
 
 def test_a_specification_with_an_unknown_key(counterfoil, tmp_path):
@@ -261,13 +243,6 @@ def test_strict_can_be_taken_back_and_taken_up(run, tmp_path):
     assert run(out="other", extra=["--strict", *slow])[0] == 0
 
 
-def test_nothing_but_bad_pictures(run, tmp_path):
-    for name in ("cat", "dog"):
-        (tmp_path / "bad" / name).mkdir(parents=True)
-        (tmp_path / "bad" / name / "a.png").write_text("hello")
-    refused(run(data=tmp_path / "bad"), "none of 2 images tried can be read")
-
-
 READERS = {
     "score": ["score", "RUN", "--model", MODEL],
     "judge": ["judge", "RUN", "--oracle", ORACLE],
@@ -302,27 +277,9 @@ def test_a_run_that_has_only_begun_is_refused_in_a_line(counterfoil, tmp_path, c
     assert complaint.startswith("counterfoil: run: ")
 
 
-def test_debug_shows_the_traceback(tmp_path):
-    answer = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "counterfoil.cli",
-            "--debug",
-            "run",
-            "--model",
-            "tim:x",
-            "--data",
-            tmp_path,
-            "--generator",
-            "a:",
-            "--oracle",
-            "b:",
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert "Traceback" in answer.stderr
+def test_debug_shows_the_traceback(counterfoil):
+    with pytest.raises(CounterfoilError, match="no such folder"):
+        counterfoil("--debug", "run", "--model", "tim:x", "--data", "d", "--generator", "a:", "--oracle", "b:")
 
 
 def test_an_empty_section_is_one_without_settings(counterfoil, tmp_path):

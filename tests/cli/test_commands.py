@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from counterfoil.protocols.fmr import fmr
-from tests.cli.test_bad_input import GENERATOR, MODEL, ORACLE, counterfoil, run
+from tests.cli.test_bad_input import MODEL, ORACLE, counterfoil, run
+from tests.report.made import Plan, build
 from tests.worlds import arrays, spec
 
 __all__ = ["counterfoil", "run"]
@@ -72,6 +73,13 @@ def test_list_shows_parts_with_what_they_are(counterfoil):
     assert code == 0
     assert "brightness:" in output
     assert "autoencoder:" in output and "counterfoil-brightness" in " ".join(output.split())
+    assert counterfoil("list", "data")[:2] == counterfoil("list", "datasets")[:2]  # the command line's word
+
+
+def test_an_export_of_a_run_that_is_not_finished_says_so(counterfoil, tmp_path):
+    for finish in (True, False):
+        build(tmp_path / f"{finish}", Plan(finish=finish))
+        assert ("the run is not finished" in counterfoil("export", f"{finish}", "-o", f"set {finish}")[1]) is not finish
 
 
 def test_score_and_judge_print_numbers_for_the_other_part(run, counterfoil):
@@ -82,29 +90,6 @@ def test_score_and_judge_print_numbers_for_the_other_part(run, counterfoil):
     code, output, _ = counterfoil("judge", "run", "--oracle", ORACLE)
     assert code == 0
     assert "FMR_matched" in output
-
-
-def test_report_writes_a_page(run, counterfoil, tmp_path):
-    run()
-    code, output, _ = counterfoil("report", "run", "-o", "page")
-    assert code == 0
-    assert (tmp_path / "page" / "index.html").read_text().count("FMR") > 1
-    assert "index.html" in output
-
-
-def test_a_specification_file_is_read_and_overridden(counterfoil, tmp_path):
-    values = {
-        "model": MODEL,
-        "data": f"tensors:{arrays(tmp_path / 'data.npz', 8)}",
-        "generator": GENERATOR,
-        "oracle": ORACLE,
-        "size": 16,
-    }
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**values, "search": {"budget": 7}}))
-    code, output, _ = counterfoil("run", "run.yaml", "--dry-run", "--seed", "3", "--set", "step=0.5")
-    assert code == 0
-    resolved = yaml.safe_load(output)
-    assert (resolved["seed"], resolved["search"]["budget"], resolved["search"]["step"]) == (3, 7, 0.5)
 
 
 def test_the_same_command_goes_on_where_it_was(run):
@@ -127,10 +112,6 @@ def test_numbers_that_are_easily_misread_say_so_on_the_terminal_too(run):
     code, output, _ = run()
     assert code == 0
     assert "\n\ntake care: " in output and "were accepted by the oracle: fewer than 100" in output
-
-
-def test_list_takes_the_word_of_the_command_line_for_data(counterfoil):
-    assert counterfoil("list", "data")[:2] == counterfoil("list", "datasets")[:2]
 
 
 def test_pictures_that_nobody_has_decided_on_are_counted(run, counterfoil):
