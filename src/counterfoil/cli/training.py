@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from counterfoil.cli.options import Results, prints_results, takes
+from counterfoil.cli.options import Results, Texts, prints_results, takes
+from counterfoil.core.spec import PartSpec, part
 
 
 def recipe(
@@ -40,19 +41,28 @@ def recipe(
 def train_rewriter(
     results: Results,
     settings: Any,
-    pairs: Annotated[Path, typer.Argument(help="JSON Lines with caption, factor and edit, one pair a line.")],
+    pairs: Annotated[
+        Path,
+        typer.Argument(help="JSON Lines with caption, factor and edit, one pair per line; with --teacher captions."),
+    ],
     base: Annotated[str, typer.Option(help="The language model: a folder, a hub repository, or lab:rewriter.")],
     out: Annotated[Path, typer.Option(help="Folder for the adapter; the same command resumes an interrupted training.")],
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     save_every: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 100,
+    teacher: Annotated[str | None, typer.Option(help="A rewriter that makes the pairs first, as in openai:gpt-4o-mini.")] = None,
+    options: Annotated[Texts, typer.Option("--set", help="KEY=VALUE for any option of the teacher.")] = None,
+    factor: Annotated[Texts, typer.Option(help="A factor that the teacher rewrites; all unless given.")] = None,
+    words: Annotated[str, typer.Option(help="Word lists that the teacher's edits are checked by.")] = "english",
 ) -> None:
     """Fine-tune a LoRA adapter for a rewriter.
 
-    Use it with --rewriter llm:BASE and the option adapter=OUT.
+    Use it with --rewriter llm:BASE and the option adapter=OUT. With --teacher, pairs are made from captions first, kept where
+    they pass the checks of edits, and described in OUT/pairs/card.json.
 
     \b
     counterfoil train-rewriter pairs.jsonl --base Qwen/Qwen2.5-0.5B --out adapter
+    counterfoil train-rewriter captions.txt --teacher openai:gpt-4o-mini --base Qwen/Qwen2.5-0.5B --out adapter
     """
     from counterfoil.core.errors import BadSpec
     from counterfoil.core.progress import display
@@ -60,6 +70,8 @@ def train_rewriter(
 
     if dtype not in ("float32", "bfloat16"):
         raise BadSpec(f"--dtype: float32 or bfloat16, got {dtype!r}")
+    if teacher is not None:
+        pairs = _make_pairs(results, pairs, out, part(teacher, options), factor, words, seed=settings.seed, device=device)
     with display("training") as show:
 
         def watch(step: Step) -> None:
@@ -83,3 +95,23 @@ def train_rewriter(
         results.text(f"loss     {done.loss:.3f}; no captions were kept for validation")
     name = base if base.startswith(("lab:", "llm:")) else f"llm:{base}"
     results.text(f"use it   --rewriter {name} with the option adapter={out}")
+
+
+def _make_pairs(
+    results: Results, captions: Path, out: Path, teacher: PartSpec, factors: Texts, words: str, *, seed: int, device: str
+) -> Path:
+    """Make pairs by a teacher, and return their file."""
+    from counterfoil.core.progress import display
+    from counterfoil.parts import registry
+    from counterfoil.parts.contracts import to_device
+    from counterfoil.parts.language import pairs
+    from counterfoil.parts.language.grammar import FACTORS
+
+    asked = to_device(registry.create("rewriter", teacher.name, teacher.options), device)
+    with display("pairs") as show:
+        made = pairs.make_pairs(
+            captions, asked, out / "pairs", name=teacher.name, factors=factors or FACTORS, words=words, seed=seed,
+            watch=lambda done, total: show("pairs", f"{done}/{total} captions", done, total),
+        )  # fmt: skip
+    results.text(f"pairs    {made.file} ({made.pairs} of {made.proposals} proposals passed the checks)", *pairs.describe(made))
+    return made.file

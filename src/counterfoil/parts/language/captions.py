@@ -182,7 +182,7 @@ class GivenCaptions:
     def __init__(self, file: Path | None, *, prefix: str = "") -> None:
         self._file = file
         self._prefix = prefix
-        self._texts = _by_image(_rows(file), file) if file is not None else {}
+        self._texts = read_captions(file) if file is not None else {}
         names = Counter(PurePosixPath(key).name for key in self._texts)
         self._by_name = {PurePosixPath(key).name: key for key in self._texts if names[PurePosixPath(key).name] == 1}
 
@@ -213,6 +213,11 @@ class GivenCaptions:
             if key is not None and key in self._texts:
                 return self._texts[key]
         return None
+
+
+def read_captions(file: Path) -> dict[str, str]:
+    """The captions of a file by what it calls their images; the first caption of an image counts."""
+    return _by_image(_rows(file), file)
 
 
 def _rows(file: Path) -> Iterable[Mapping[str, Any]]:
