@@ -16,7 +16,7 @@ version = release = version_of("counterfoil")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build", "images", "jupyter_execute"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 nb_execution_mode = "force"
 nb_execution_timeout = 300
