@@ -21,6 +21,7 @@ from counterfoil.protocols.ray.dispatch import Answer, Dispatch, Lost
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.workers import Described
 from counterfoil.report.export import export
+from counterfoil_lab.demo import LANCE
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
 from tests.worlds import FAKES, arrays
@@ -208,6 +209,26 @@ def test_the_lab_is_the_same_bit_by_bit_though_a_worker_is_killed(tmp_path: Path
     assert content(spread) == content(whole)
     assert (spread.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
     assert len(content(whole)[3]) > 16 and spread.counts["images"] == 16
+
+
+def test_the_labs_edits_are_the_same_bit_by_bit_though_workers_are_killed(tmp_path: Path) -> None:
+    editor = {"name": "lab:diffusion", "inversion": "edit-friendly", "steps": 3, "self_replace": 0.4}
+    values = {**LANCE, "editor": editor, "limit": 4, "others": [], "quality": {"directional": -1}, "realism": {}}
+    spec = protocols.parse({**values, "edit": {"factors": ["background", "adjective"]}, "engine": {"batch": 2}})
+    killed: dict[str, int] = {}
+
+    def watch(progress: Progress) -> None:
+        if progress.stage in ("inversions", "pictures") and progress.done and progress.stage not in killed:
+            killed[progress.stage] = _workers("StageWorker")[0]
+            os.kill(killed[progress.stage], signal.SIGKILL)
+
+    two = Execution("ray", workers=2, threads=1)
+    spread = protocols.run(spec, tmp_path / "spread", execution=two, watch=watch)
+    whole = protocols.run(spec, tmp_path / "whole", execution=Execution(threads=1))
+    assert set(killed) == {"inversions", "pictures"}
+    assert tables(spread.path) == tables(whole.path) and content(spread) == content(whole)
+    assert (spread.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
+    assert whole.results["counts"]["edits"] >= 4 and any(trial.image for trial in whole.trials)
 
 
 def _workers(kind: str) -> list[int]:
