@@ -118,7 +118,8 @@ def test_a_table_with_other_columns_is_damaged(tmp_path: Path) -> None:
 def test_an_image_that_was_altered_is_never_read(tmp_path: Path, packed: bool, damage: bytes) -> None:
     write(tmp_path, range(5), packed=packed)
     run = store.open_run(tmp_path)
-    image = run.picture(next(trial for trial in run.trials if trial.image))
+    trial = next(trial for trial in run.trials if trial.image)
+    image = run.picture(trial)
     content = image.read_bytes()
     if packed:
         for path in (tmp_path / "images").glob("*.zip"):
@@ -126,7 +127,7 @@ def test_an_image_that_was_altered_is_never_read(tmp_path: Path, packed: bool, d
     else:
         image.path.write_bytes(damage)
     with pytest.raises(OSError, match="damaged"):
-        image.read_bytes()
+        store.open_run(tmp_path).picture(trial).read_bytes()
 
 
 def test_a_link_in_a_circle_is_a_missing_image(tmp_path: Path) -> None:

@@ -5,18 +5,13 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
-import os
 import re
-import struct
 import threading
 import zipfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from counterfoil.core.errors import BadRun
 from counterfoil.core.tables import read_bytes
@@ -25,11 +20,7 @@ IMAGES = "images"
 ZIP = ".zip"
 
 _NAME = re.compile(rf"{IMAGES}/([0-9a-f]{{2}})/(\1[0-9a-f]{{62}})\.png")
-_HELD = 64  # indexes of zips kept in memory
-_LOCAL = 30  # bytes of an entry's own header, before its name
-_END = struct.Struct("<4s4H2LH")  # of a zip without a comment
-_ROW = np.dtype([("signature", "S4"), ("made", "V16"), ("size", "<u4"), ("plain", "<u4"), ("lengths", "V6"), ("attributes", "V8"),
-                 ("offset", "<u4"), ("name", "S68")])  # of a zip's directory; all our names have 68 letters  # fmt: skip
+_HELD = 16  # zips whose directories are kept in memory
 
 
 def image_name(png: bytes) -> str:
@@ -53,46 +44,6 @@ def zip_of(images: Mapping[str, bytes]) -> memoryview:
         for digest, png in images.items():
             archive.writestr(zipfile.ZipInfo(f"{digest}.png"), png)
     return found.getbuffer()
-
-
-class _Directory:
-    """Directory of one zip, searched by the first 64 bits of a hash."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with path.open("rb") as stream:
-            stream.seek(max(stream.seek(0, os.SEEK_END) - _END.size, 0))
-            signature, _, _, _, count, length, start, _ = _END.unpack(stream.read())
-            stream.seek(start)
-            rows = np.frombuffer(stream.read(length), dtype=_ROW)
-        if signature != b"PK\5\6" or len(rows) != count or (rows["signature"] != b"PK\1\2").any():
-            raise ValueError(f"{path.name} is not a whole zip of images")
-        keys = np.array([int(name[:16], 16) for name in rows["name"]], dtype=np.uint64)
-        order = np.argsort(keys)
-        self._keys, self._rows = keys[order], rows[["offset", "size", "name"]][order]
-
-    def read(self, digest: str) -> bytes | None:
-        """Bytes of an image as they are in the zip; None if it is not there."""
-        row = self._row(digest)
-        if row is None:
-            return None
-        with self.path.open("rb") as stream:
-            stream.seek(int(row["offset"]))
-            name, extra = struct.unpack("<26x2H", stream.read(_LOCAL))
-            stream.seek(name + extra, os.SEEK_CUR)
-            return stream.read(int(row["size"]))
-
-    def __contains__(self, digest: str) -> bool:
-        return self._row(digest) is not None
-
-    def _row(self, digest: str) -> NDArray[np.void] | None:
-        at = int(np.searchsorted(self._keys, np.uint64(int(digest[:16], 16))))
-        while at < len(self._rows) and self._rows[at]["name"][:16] == digest[:16].encode():
-            if self._rows[at]["name"] == f"{digest}.png".encode():
-                row: NDArray[np.void] = self._rows[at]
-                return row
-            at += 1
-        return None
 
 
 @dataclass(frozen=True)
@@ -137,7 +88,7 @@ class Images:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._open: OrderedDict[str, _Directory] = OrderedDict()
+        self._open: OrderedDict[Path, zipfile.ZipFile] = OrderedDict()
         self._lock = threading.Lock()  # a server reads from several threads
 
     def at(self, name: str) -> ImageFile:
@@ -145,37 +96,40 @@ class Images:
         return ImageFile(self, digest_of(name))
 
     def read_from_zip(self, digest: str) -> bytes | None:
-        """Bytes of an image out of whichever zip holds it whole; if none does, out of one that holds it."""
+        """Bytes of an image out of whichever zip holds it whole; if none does, empty or out of one that holds it."""
         content = None
         for _ in range(2):
-            directory = self.find(digest)
-            content = directory.read(digest) if directory is not None else None
+            archive = self.find(digest)
+            try:
+                content = archive.read(f"{digest}.png") if archive is not None else None
+            except (OSError, ValueError, zipfile.BadZipFile):  # altered, or closed meanwhile for others
+                content = b""
             if content is not None and hashlib.sha256(content).hexdigest() == digest:
                 return content
             with self._lock:
                 self._open.clear()  # a zip may have been written again since its directory was read
         return content
 
-    def find(self, digest: str) -> _Directory | None:
+    def find(self, digest: str) -> zipfile.ZipFile | None:
         """The zip that holds an image. Those used last are tried first, as images are mostly read in their order."""
+        name = f"{digest}.png"
         with self._lock:
-            for name in reversed(self._open):
-                if digest in self._open[name]:
-                    self._open.move_to_end(name)
-                    return self._open[name]
+            for path in reversed(self._open):
+                if name in self._open[path].NameToInfo:
+                    self._open.move_to_end(path)
+                    return self._open[path]
             found = sorted((self.root / IMAGES).glob(f"*{ZIP}"))
-            last = next(reversed(self._open), "")
-            for path in [path for path in found if path.name > last] + [path for path in found if path.name <= last]:
-                if path.name not in self._open and (directory := self._opened(path)) is not None and digest in directory:
-                    return directory
+            last = next(reversed(self._open), Path())
+            for path in [path for path in found if path > last] + [path for path in found if path <= last]:
+                if path not in self._open and (archive := self._opened(path)) is not None and name in archive.NameToInfo:
+                    return archive
             return None
 
-    def _opened(self, path: Path) -> _Directory | None:
+    def _opened(self, path: Path) -> zipfile.ZipFile | None:
         try:
-            directory = _Directory(path)
-        except (OSError, ValueError, struct.error):
+            archive = self._open[path] = zipfile.ZipFile(path)
+        except (OSError, ValueError, zipfile.BadZipFile):
             return None
-        self._open[path.name] = directory
         while len(self._open) > _HELD:
             self._open.popitem(last=False)
-        return directory
+        return archive
