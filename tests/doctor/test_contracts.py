@@ -46,10 +46,22 @@ def _overwrite(model, images):
     return answer
 
 
+def _raise(error):
+    def answer(model, images):
+        raise error
+
+    return answer
+
+
 MODELS = {
     "raises": (lambda model, images: [][0], "contract", "the model failed with IndexError"),
     "ends the process": (_leave, "contract", "the model ended the process"),
+    "runs out of memory": (_raise(MemoryError()), "contract", "the model failed with MemoryError"),
+    "stops an iteration": (_raise(StopIteration()), "contract", "the model failed with StopIteration"),
     "too few rows": (lambda model, images: model.right(images)[:1], "contract", "logits of shape"),
+    "a single number": (lambda model, images: model.right(images).sum(), "contract", "logits of shape ()"),
+    "complex": (lambda model, images: model.right(images) * 1j, "contract", "complex tensor"),
+    "meta": (lambda model, images: model.right(images).to("meta"), "contract", "meta tensor"),
     "no tensor": (lambda model, images: None, "contract", "gives a NoneType"),
     "sparse": (lambda model, images: model.right(images).to_sparse(), "contract", "sparse tensor"),
     "a class too many": (
@@ -99,6 +111,8 @@ ORACLES = {
     "ends the process": (lambda right: sys.exit(0), "the oracle ended the process"),
     "nothing": (lambda right: None, "answers with a NoneType"),
     "too few rows": (_change(keeps_label=torch.ones(1)), "keeps_label of shape"),
+    "half a verdict": (lambda right: _change(keeps_label=0.5 * right.keeps_label)(right), "gives the verdict 0.5"),
+    "verdicts of -9": (lambda right: _change(keeps_label=-9 * right.keeps_label)(right), "gives the verdict -9"),
     "verdicts of 7": (lambda right: _change(keeps_label=7 * right.keeps_label)(right), "gives the verdict 7"),
     "class 999": (lambda right: _change(predicted=right.predicted * 0 + 999)(right), "sees class 999"),
     "scores that are no numbers": (lambda right: _change(scores=right.scores * float("nan"))(right), "not finite"),
