@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import ColumnElement, CursorResult, case, func, insert, select, update
+from sqlalchemy import ColumnElement, case, func, insert, select, update
 from sqlalchemy.orm import Session as Transaction
 
 from counterfoil.core.errors import BadData, BadRun, UsageError
@@ -199,36 +199,30 @@ def vote(db: Transaction, review: Review, reviewer: int, *, item: int, answer: I
     A second answer about an image replaces the first; the same again changes nothing. `asked` demands that the image is on
     the reviewer's screen, or that they have answered about it before.
     """
-    me = db.scalars(select(Invited).where(Invited.id == reviewer).with_for_update()).one()  # one answer at a time
-    found = db.scalar(select(ReviewItem).where(ReviewItem.id == item, ReviewItem.review_id == review.id))
+    me = db.get_one(Invited, reviewer, with_for_update=True)  # one answer at a time
+    asked_for = select(ReviewItem).where(ReviewItem.id == item, ReviewItem.review_id == review.id).with_for_update()
+    found = db.scalar(asked_for)
     answered = select(CastVote.id).where(CastVote.reviewer_id == reviewer, CastVote.item_id == item).limit(1)
     if found is None or (asked and me.item_id != item and db.scalar(answered) is None):
         if found is not None and _is_full(review, found):  # the browser did not hear that its answer came too late
             return False
         raise NotAsked(f"image {item}: you were not asked about it; load the page again")
     standing = db.scalar(answered.with_only_columns(CastVote).where(CastVote.withdrawn.is_(None)))
-    change = 0
-    if standing is not None:
-        if ImageAnswer.of(standing) == answer:  # a browser that did not hear our answer and sends it again
-            return True
-        change -= not standing.skipped
-    change += not answer.skipped
-    if found.expected is None and change > 0 and not _add_vote(db, review, found, counts=me.trusted):
+    if standing is not None and ImageAnswer.of(standing) == answer:  # a browser that did not hear us and sends it again
+        return True
+    if not answer.skipped and (standing is None or standing.skipped) and _is_full(review, found):
         return False
     if standing is not None:
         standing.withdrawn = now()
         db.flush()
     db.execute(insert(CastVote).values(item_id=item, reviewer_id=reviewer, created=now(), **asdict(answer)))
-    if found.expected is not None:
-        _measure(db, review, me)
-    elif change < 0 and me.trusted:
-        _take_vote(db, item)
+    _recount(db, review, me, found)
     return True
 
 
 def undo(db: Transaction, review: Review, reviewer: int) -> tuple[ReviewItem, ImageAnswer] | None:
     """Withdraw the reviewer's last answer: the image and that answer, or None if there is nothing to withdraw."""
-    me = db.scalars(select(Invited).where(Invited.id == reviewer).with_for_update()).one()
+    me = db.get_one(Invited, reviewer, with_for_update=True)
     standing = select(CastVote).where(CastVote.reviewer_id == reviewer, CastVote.withdrawn.is_(None))
     last = db.scalar(standing.order_by(CastVote.id.desc()).limit(1))
     if last is None:
@@ -236,10 +230,7 @@ def undo(db: Transaction, review: Review, reviewer: int) -> tuple[ReviewItem, Im
     item = db.get_one(ReviewItem, last.item_id)
     last.withdrawn = now()
     db.flush()
-    if item.expected is not None:
-        _measure(db, review, me)
-    elif me.trusted and not last.skipped:
-        _take_vote(db, item.id)
+    _recount(db, review, me, item)
     show(db, reviewer, item)
     return item, ImageAnswer.of(last)
 
@@ -275,28 +266,18 @@ def _is_full(review: Review, item: ReviewItem) -> bool:
     return item.expected is None and (item.votes >= review.votes_wanted or item.decided_by_owner is not None)
 
 
-def _add_vote(db: Transaction, review: Review, item: ReviewItem, *, counts: bool) -> bool:
-    """Count one vote more on an image that still wants one; False if it wants none."""
-    wants = (ReviewItem.votes < review.votes_wanted) & ReviewItem.decided_by_owner.is_(None)
-    changed = update(ReviewItem).where(ReviewItem.id == item.id, wants).values(votes=ReviewItem.votes + int(counts))
-    done = cast("CursorResult[Any]", db.execute(changed, execution_options={"synchronize_session": False}))
-    return done.rowcount > 0
-
-
-def _take_vote(db: Transaction, item: int, by: int = -1) -> None:
-    changed = update(ReviewItem).where(ReviewItem.id == item).values(votes=ReviewItem.votes + by)
-    db.execute(changed, execution_options={"synchronize_session": False})
-
-
-def _measure(db: Transaction, review: Review, me: Invited) -> None:
-    """See whether a reviewer still counts after a known answer; if that changes, so do all their votes."""
-    given, right = known_correct(db, me.id)
-    trusted = given < KNOWN_TO_TELL or right >= review.min_known_correct * given
-    if trusted == me.trusted:
-        return
-    me.trusted = trusted
-    theirs = select(CastVote.item_id).where(*_counted(me.id))
-    # In one order for all reviewers, so that two such changes at once cannot wait for each other.
-    items = select(ReviewItem.id).where(ReviewItem.id.in_(theirs), ReviewItem.expected.is_(None)).order_by(ReviewItem.id)
-    for item in list(db.scalars(items.with_for_update())):
-        _take_vote(db, item, by=1 if trusted else -1)
+def _recount(db: Transaction, review: Review, me: Invited, item: ReviewItem) -> None:
+    """Count an item's votes anew; after a known answer, see whether the reviewer still counts, and if not recount all theirs."""
+    changed = ReviewItem.id == item.id
+    if item.expected is not None:
+        given, right = known_correct(db, me.id)
+        trusted = given < KNOWN_TO_TELL or right >= review.min_known_correct * given
+        if trusted == me.trusted:
+            return
+        me.trusted = trusted
+        db.flush()
+        changed = ReviewItem.id.in_(select(CastVote.item_id).where(*_counted(me.id)))
+    standing = (CastVote.item_id == ReviewItem.id, CastVote.withdrawn.is_(None), CastVote.skipped.is_(False), Invited.trusted)
+    votes = select(func.count(CastVote.id)).join(Invited, Invited.id == CastVote.reviewer_id).where(*standing).scalar_subquery()
+    query = update(ReviewItem).where(changed, ReviewItem.expected.is_(None)).values(votes=votes)
+    db.execute(query, execution_options={"synchronize_session": False})

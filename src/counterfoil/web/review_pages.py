@@ -45,23 +45,8 @@ class VoteIn(ItemIn):
     comment: Text = Field("", max_length=2000)
 
 
-class ItemOut(BaseModel):
-    """An image to judge."""
-
-    id: int
-    class_name: str
-    image: str = Field(description="its address")
-
-
-class ReviewTurn(BaseModel):
-    """The image to judge now, and how far the reviewer and the review are."""
-
-    item: ItemOut | None = Field(description="null when nothing is left for this reviewer")
-    answer: VoteIn | None = Field(None, description="after taking an answer back: that answer")
-    note: str = ""
-    mine: int
-    done: int
-    images: int
+Turn = dict[str, Any]
+"""The image to judge now and, after taking an answer back, that answer; how far the reviewer and the review are."""
 
 
 @routes.get("/review/{key}", include_in_schema=False)
@@ -71,14 +56,14 @@ def voting_page(request: Request, asked: Reviewer, visitor: Who) -> Response:
 
 
 @routes.post("/review/{key}/next")
-def next_image(asked: Reviewer, database: Db) -> ReviewTurn:
+def next_image(asked: Reviewer, database: Db) -> Turn:
     """The image to judge now."""
     with database.writing() as db:
         return _turn(db, asked, next_item(db, asked.review, asked.me))
 
 
 @routes.post("/review/{key}/votes")
-def give_vote(given: VoteIn, asked: Reviewer, database: Db) -> ReviewTurn:
+def give_vote(given: VoteIn, asked: Reviewer, database: Db) -> Turn:
     """Judge an image, or change the judgement. Once this has answered with success, the vote is on the disk."""
     # Without the class there is no answer to whether it is alone.
     single = given.single if given.present is not False else None
@@ -86,13 +71,13 @@ def give_vote(given: VoteIn, asked: Reviewer, database: Db) -> ReviewTurn:
 
 
 @routes.post("/review/{key}/skips")
-def skip(passed: ItemIn, asked: Reviewer, database: Db) -> ReviewTurn:
+def skip(passed: ItemIn, asked: Reviewer, database: Db) -> Turn:
     """Leave an image to others."""
     return _enter(database, asked, passed.item, ImageAnswer(skipped=True))
 
 
 @routes.post("/review/{key}/undo")
-def take_back(asked: Reviewer, database: Db) -> ReviewTurn:
+def take_back(asked: Reviewer, database: Db) -> Turn:
     """Withdraw the last answer, and see that image again."""
     with database.writing() as db:
         item, was = undo(db, asked.review, asked.me.id) or (next_item(db, asked.review, asked.me), None)
@@ -123,16 +108,17 @@ def _was_asked(db: Transaction, reviewer: Invited | None, item: ReviewItem) -> b
     return reviewer.item_id == item.id or db.scalar(answered) is not None
 
 
-def _enter(database: Database, asked: Asked, item: int, answer: ImageAnswer) -> ReviewTurn:
+def _enter(database: Database, asked: Asked, item: int, answer: ImageAnswer) -> Turn:
     with database.writing() as db:
         kept = vote(db, asked.review, asked.me.id, item=item, answer=answer)
         return _turn(db, asked, next_item(db, asked.review, asked.me), note="" if kept else JUDGED_BY_OTHERS)
 
 
-def _turn(db: Transaction, asked: Asked, item: ReviewItem | None, **more: Any) -> ReviewTurn:
+def _turn(db: Transaction, asked: Asked, item: ReviewItem | None, *, answer: VoteIn | None = None, note: str = "") -> Turn:
     address = f"/review/{asked.review.key}/images"
-    shown = None if item is None else ItemOut(id=item.id, class_name=item.class_name, image=f"{address}/{item.id}")
-    return ReviewTurn(item=shown, **more, **counts_of(db, asked.review, asked.me.id)._asdict())
+    shown = {"id": item.id, "class_name": item.class_name, "image": f"{address}/{item.id}"} if item is not None else None
+    counts = counts_of(db, asked.review, asked.me.id)._asdict()
+    return {"item": shown, "answer": answer.model_dump() if answer else None, "note": note, **counts}
 
 
 def _back(address: str) -> Response:
