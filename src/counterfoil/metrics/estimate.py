@@ -285,11 +285,13 @@ class Resamples:
             self._kinds, self._counts = _kinds(values)
         else:
             self._kinds, self._counts = values[counts > 0], counts[counts > 0].astype(np.intp)
-            values = np.repeat(self._kinds, self._counts, axis=0)
-        self.observed = Sums(_named(names, values.sum(axis=0, keepdims=True)))
-        self.clusters: dict[str, int] = dict(zip(names, np.count_nonzero(values, axis=0).tolist(), strict=True))
+        total, squares, present = (
+            (each.sum(axis=0) if counts is None else counts @ each) for each in (values, values**2, (values != 0).astype(np.intp))
+        )
+        self.observed = Sums(_named(names, total[None, :]))
+        self.clusters: dict[str, int] = dict(zip(names, present.tolist(), strict=True))
         """The number of clusters that have something in each column."""
-        self._sizes: dict[str, float] = dict(zip(names, _sizes(values).tolist(), strict=True))
+        self._sizes: dict[str, float] = dict(zip(names, _sizes(squares, total).tolist(), strict=True))
         self._padding: dict[tuple[Mean, float], Pad] = {}
         self._drawn = _named(names, self._weighted_sums())
 
@@ -425,10 +427,9 @@ def _summed(values: Floats, clusters: NDArray[Any]) -> Floats:
     return sums
 
 
-def _sizes(values: Floats) -> Floats:
+def _sizes(squares: Floats, total: Floats) -> Floats:
     """The size of a cluster in each column, averaged over rows rather than over clusters; 1 where there is nothing."""
-    total = values.sum(axis=0)
-    sizes: Floats = np.divide((values**2).sum(axis=0), total, out=np.ones_like(total), where=total > 0)
+    sizes: Floats = np.divide(squares, total, out=np.ones_like(total), where=total > 0)
     return sizes
 
 

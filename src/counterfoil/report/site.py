@@ -16,13 +16,14 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import yaml
@@ -30,7 +31,6 @@ import yaml
 from counterfoil.core.errors import UsageError
 from counterfoil.core.naming import without_folders
 from counterfoil.core.records import Trial
-from counterfoil.core.tables import escape_formula
 from counterfoil.report import html
 from counterfoil.report.gallery import ARMS, ENDINGS, OUTCOMES, WORDED, Collected, collect, path_answers, write_gallery
 from counterfoil.report.images import GAIN, ReportImages
@@ -69,6 +69,8 @@ SCHEMA = pa.schema(
     }
 )
 """The columns of the table of trials among the downloads."""
+
+OF_TRIALS = [each.name for each in fields(Trial) if each.name in SCHEMA.names]
 
 
 @dataclass
@@ -230,13 +232,14 @@ def _write_trials(collected: Collected, as_csv: Path, as_parquet: Path) -> None:
         pq.ParquetWriter(as_parquet, SCHEMA, compression="zstd") as parquet,
     ):
         while group := list(islice(rows, ROWS)):
-            parquet.write_table(pa.Table.from_pylist(group, schema=SCHEMA))
-            lines.write_table(pa.Table.from_pylist([_cells(row) for row in group], schema=flat))
+            table = pa.Table.from_pylist(group, schema=SCHEMA)
+            parquet.write_table(table)
+            lines.write_table(pa.Table.from_arrays([_plain_column(column) for column in table.columns], schema=flat))
 
 
 def _row(collected: Collected, trial: Trial) -> dict[str, Any]:
     answers = collected.answers.of(trial)
-    row: dict[str, Any] = {name: getattr(trial, name, None) for name in SCHEMA.names}
+    row: dict[str, Any] = {name: getattr(trial, name) for name in OF_TRIALS}
     row["class"] = collected.class_name(trial.label)
     row["outcome"] = answers.outcome(trial)
     row["path_predicted"] = [collected.class_name(*answer) for answer in path_answers(trial)]
@@ -251,15 +254,14 @@ def _row(collected: Collected, trial: Trial) -> dict[str, Any]:
     return row
 
 
-def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row for CSV: a path's steps with bars between them, and no text that begins a formula."""
-    found = dict(row)
-    for name, value in row.items():
-        if isinstance(value, list | tuple):
-            found[name] = escape_formula(" | ".join(map(str, value)))
-        elif isinstance(value, str):
-            found[name] = escape_formula(value)
-    return found
+def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column for CSV: a path's steps with bars between them, and no text that begins a formula, as `escape_formula` has it."""
+    if pa.types.is_list(column.type):
+        texts = (None if steps is None else " | ".join(map(str, steps)) for steps in column.to_pylist())
+        column = pa.chunked_array([pa.array(texts, pa.string())])
+    if not pa.types.is_string(column.type):
+        return column
+    return pc.replace_substring_regex(column, pattern=r"^('*[=+\-@\t\r])", replacement=r"'\1")
 
 
 def _plain(value: Any) -> Any:
