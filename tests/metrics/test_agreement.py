@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from scipy import stats
 
-from counterfoil.metrics.agreement import agreement, by_rater
+from counterfoil.metrics.agreement import agreement
 
 # Krippendorff's reliability data of four observers and twelve units (Computing Krippendorff's Alpha-Reliability, 2011, C).
 OBSERVERS = (
@@ -51,7 +51,7 @@ def test_alpha_and_raw_agree_with_a_slow_computation() -> None:
     drawn = random.Random(3)
     votes = {unit: [drawn.choice("yn" if unit % 3 else "y") for _ in range(drawn.randint(1, 5))] for unit in range(60)}
     pairs = [pair for answers in votes.values() for pair in itertools.combinations(answers, 2)]
-    # Pictures with more votes have more pairs, each counted once.
+    # Images with more votes have more pairs, each counted once.
     found = agreement(votes)
     assert found.alpha.value == pytest.approx(slow_alpha(votes))  # type: ignore[arg-type]
     assert found.raw.value == pytest.approx(100 * sum(one == other for one, other in pairs) / len(pairs))
@@ -65,31 +65,21 @@ def test_chance_is_zero_and_consent_is_one() -> None:
     assert consent.alpha.value == 1 and consent.raw.value == 100
 
 
-def test_consent_on_a_few_pictures_is_not_certain() -> None:
+def test_consent_on_a_few_images_is_not_certain() -> None:
     raw = agreement({unit: ["yes", "yes"] for unit in range(5)}).raw
     assert (raw.value, raw.high) == (100, 100)
     assert raw.low == pytest.approx(100 * stats.binomtest(5, 5).proportion_ci(method="exact").low)
-    apart = by_rater([(unit, who, who) for unit in range(5) for who in ("ann", "ben")])["ann"]
-    assert (apart.value, apart.low, apart.high) == (0, 0, pytest.approx(100 - raw.low))
 
 
 def test_nothing_to_compare_is_said() -> None:
-    assert agreement({1: ["yes"], 2: []}).alpha.note == "no picture has two votes"
+    assert agreement({1: ["yes"], 2: []}).alpha.note == "no image has two votes"
     same = agreement({1: ["yes", "yes"], 2: ["yes", "yes"]})
     assert same.alpha.value is None and "same answer" in same.alpha.note
     assert same.raw.value == 100
 
 
-def test_each_person_against_the_others() -> None:
-    votes = [(picture, who, who != "odd") for picture in range(5) for who in ("ann", "ben", "odd")]
-    found = by_rater([*votes, (0, "odd", True)])  # which replaces the first answer
-    assert found["ann"].value == pytest.approx(60)
-    assert found["odd"].value == pytest.approx(20)
-
-
-def test_one_picture_has_no_interval() -> None:
+def test_one_image_has_no_interval() -> None:
     found = agreement({"a": ["yes", "yes", "no"]})
-    raters = by_rater([("a", "ann", "yes"), ("a", "ben", "no"), ("a", "cid", "yes")])
-    for each in (found.alpha, found.raw, *raters.values()):
+    for each in (found.alpha, found.raw):
         assert each.value is not None and (each.low, each.high, each.n) == (None, None, 1)
-        assert each.note == "no interval from one picture alone"
+        assert each.note == "no interval from one image alone"
