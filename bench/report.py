@@ -3,7 +3,7 @@
     python -m bench.report --pairs 5000 [--out FOLDER] [--keep NAME]
     python -m bench.report --trials 200000 [--out FOLDER] [--keep NAME]
 
-With --trials the run is that large, of 1,000 classes, and its gallery as large as by default; writing the report is held to a minute
+With --trials the run is that large, of 1,000 classes, and its gallery as large as by default; writing the report is held to 60 s
 and 2 GiB. Making the run up takes minutes, and it is kept in the folder that --out names.
 
 A pair is a source image with what was made of it, in both arms. The report is opened from disk in a fresh browser context each

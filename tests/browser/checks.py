@@ -1,4 +1,4 @@
-"""What a page has to have so that everybody can use it, looked up in the page as the browser sees it."""
+"""Requirements that let all people use a page, looked up in the page as the browser sees it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FIND = Path(__file__).with_name("checks.js").read_text(encoding="utf-8")
 
 
 def problems(page: Any) -> list[str]:
-    """What is wrong with the page as it stands, in words."""
+    """List what is wrong with the page, in words."""
     found: list[str] = page.evaluate(_FIND)
     return found
 

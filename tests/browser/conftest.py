@@ -20,7 +20,7 @@ OTHER = "python:other"
 
 
 def chromium() -> str | None:
-    """Where a Chromium is."""
+    """Find a Chromium."""
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 

@@ -55,11 +55,11 @@ def test_models_scored_on_the_same_pictures_are_compared(tmp_path: Path) -> None
     assert "timm:other is higher" in output
 
 
-def test_ids_that_stand_for_other_pictures_are_refused(tmp_path: Path) -> None:
+def test_ids_that_stand_for_other_images_are_refused(tmp_path: Path) -> None:
     one, two = stored(tmp_path / "a"), stored(tmp_path / "b", "lab:diverse", pixels="q")
     code, complaint = call("compare", one, two)
     assert code == 2
-    assert "the same image ids stand for other pictures" in complaint
+    assert "the same image ids stand for other images" in complaint
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_runs_over_other_pictures_of_the_same_names_are_refused(run, tmp_path):
             return (super().load(sample, size) * 230).round() / 255
 
     other = protocols.run(world.spec(), tmp_path / "dark", given=world.given(dataset=Darker(count=4)))
-    with pytest.raises(UsageError, match="the same image ids stand for other pictures"):
+    with pytest.raises(UsageError, match="the same image ids stand for other images"):
         invoke("gate", str(run.path), "--against", str(other.path))
 
 

@@ -1,4 +1,4 @@
-"""What mistakes follow: named by the nuisance, pulled by it, or neither."""
+"""Mistakes by what they follow: named by the nuisance, pulled by it, or neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes and what fails, and why."""
+"""Runs that pass and runs that fail, and why."""
 
 from __future__ import annotations
 

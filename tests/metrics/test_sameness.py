@@ -1,4 +1,4 @@
-"""Whether two runs are the same test: their settings, the parts that shape the pictures, and the pictures they start from."""
+"""Two runs as the same test: their settings, the parts that shape the images, and the images they start from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE, TWO = "1" * 64, "2" * 64
 
 
 def made(path: Path, *, parts: Any = None, pixels: str = "", arm: Arm = "source", ids: str | None = None, **spec: Any) -> Run:
-    """A run of three images with what is asked of its parts and pictures, and nothing else."""
+    """A run of three images with what is asked of its parts and images, and nothing else."""
     provenance = {"size": 64, "parts": parts or {}, **({"data": ids} if ids else {})}
     with store.write(path, {"protocol": "lance", **spec}, ("ant",), provenance) as writer:
         for number in range(3):
@@ -29,7 +29,7 @@ def made(path: Path, *, parts: Any = None, pixels: str = "", arm: Arm = "source"
 
 
 @pytest.mark.parametrize("role", ["captioner", "rewriter", "editor", "encoder", "oracle", "painter", "generator"])
-def test_a_part_that_shapes_the_pictures_must_have_the_same_weights(tmp_path: Path, role: str) -> None:
+def test_a_part_that_shapes_the_images_must_have_the_same_weights(tmp_path: Path, role: str) -> None:
     runs = [
         made(tmp_path / name, parts={role: {"unet": digest, "library": f"version {name}"}, "model": {"weights": digest}})
         for name, digest in (("a", ONE), ("b", TWO))
@@ -68,10 +68,10 @@ def test_fields_say_themselves_that_they_change_no_number() -> None:
 
 
 @pytest.mark.parametrize("arm", ["guided", "source", "painted"])
-def test_the_same_ids_of_other_pictures_are_refused(tmp_path: Path, arm: Arm) -> None:
+def test_the_same_ids_of_other_images_are_refused(tmp_path: Path, arm: Arm) -> None:
     one, two, three = (made(tmp_path / name, arm=arm, pixels=pixels) for name, pixels in (("a", "p"), ("b", "q"), ("c", "p")))
     assert check_sources([one, three]) == ""
-    with pytest.raises(UsageError, match="the same image ids stand for other pictures"):
+    with pytest.raises(UsageError, match="the same image ids stand for other images"):
         check_sources([one, two])
     assert differences_in_sources([one, two]) == ["pixels of 3 of 3 source images"]
     assert differences_in_sources([one, three]) == []

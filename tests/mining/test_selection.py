@@ -1,4 +1,4 @@
-"""Mining rules, each shown on the fewest pictures that can show it."""
+"""Mining rules, each shown on the fewest images that can show it."""
 
 from __future__ import annotations
 
@@ -26,55 +26,55 @@ def kept(candidates: list[Candidate], surrogates: tuple[str, ...] = NAMES, **set
 
 
 def test_all_or_k_of_n_must_miss() -> None:
-    pictures = [candidate(misses or "none", misses) for misses in ("", "a", "ab", "abc")]
-    assert kept(pictures) == {"abc"}
-    assert kept(pictures, misses=2) == {"ab", "abc"}
-    assert kept(pictures, misses=1) == {"a", "ab", "abc"}
-    assert kept(pictures, surrogates=("a", "b")) == {"ab", "abc"}
-    assert kept(pictures, surrogates=("c",), misses=3) == {"abc"}  # three of one is one
-    assert len(kept(pictures, surrogates=())) == 4
+    images = [candidate(misses or "none", misses) for misses in ("", "a", "ab", "abc")]
+    assert kept(images) == {"abc"}
+    assert kept(images, misses=2) == {"ab", "abc"}
+    assert kept(images, misses=1) == {"a", "ab", "abc"}
+    assert kept(images, surrogates=("a", "b")) == {"ab", "abc"}
+    assert kept(images, surrogates=("c",), misses=3) == {"abc"}  # three of one is one
+    assert len(kept(images, surrogates=())) == 4
 
 
 def test_a_miss_without_confidence_does_not_count() -> None:
     unsure = {name: Look(False, 0.3, 0.28) for name in NAMES}
-    pictures = [candidate("sure", "abc"), candidate("unsure", "abc", looks=unsure)]
-    assert kept(pictures) == {"sure", "unsure"}
-    assert kept(pictures, confidence=0.5) == {"sure"}
-    assert kept(pictures, truth=0.1) == {"sure"}
+    images = [candidate("sure", "abc"), candidate("unsure", "abc", looks=unsure)]
+    assert kept(images) == {"sure", "unsure"}
+    assert kept(images, confidence=0.5) == {"sure"}
+    assert kept(images, truth=0.1) == {"sure"}
 
 
 def test_the_oracle_turns_away_but_may_leave_open() -> None:
-    pictures = [candidate(str(word), "abc", accepted=word) for word in (True, False, None)]
-    assert kept(pictures) == {"True", "None"}
-    assert kept(pictures, object_check=False) == {"True", "False", "None"}
-    assert select(pictures, MiningSpec(), surrogates=NAMES)["False"].check == "object"
+    images = [candidate(str(word), "abc", accepted=word) for word in (True, False, None)]
+    assert kept(images) == {"True", "None"}
+    assert kept(images, object_check=False) == {"True", "False", "None"}
+    assert select(images, MiningSpec(), surrogates=NAMES)["False"].check == "object"
 
 
-def test_of_pictures_that_look_alike_one_is_kept() -> None:
-    pictures = [
+def test_of_images_that_look_alike_one_is_kept() -> None:
+    images = [
         candidate("one", "abc", picture_hash=0b1111),
         candidate("two", "abc", picture_hash=0b1110),
         candidate("far", "abc", picture_hash=0xFFFF0000),
         candidate("other object", "abc", picture_hash=0b1111, label=1),
         candidate("easy", "", picture_hash=0b1111),  # what is not kept makes nothing a duplicate
     ]
-    assert len(kept(pictures) & {"one", "two"}) == 1
-    assert {"far", "other object"} <= kept(pictures)
-    assert {"one", "two"} <= kept(pictures, duplicates=0)
-    assert {"one", "two"} <= kept(pictures, duplicates=None)
+    assert len(kept(images) & {"one", "two"}) == 1
+    assert {"far", "other object"} <= kept(images)
+    assert {"one", "two"} <= kept(images, duplicates=0)
+    assert {"one", "two"} <= kept(images, duplicates=None)
 
 
 def test_quotas_are_shared_between_kinds() -> None:
-    pictures = [
+    images = [
         candidate(f"{label} {kind} {number}", "abc", label=label, kind=kind)
         for label in (0, 1)
         for kind, count in (("background", 20), ("texture", 3))
         for number in range(count)
     ]
-    chosen = Counter(name.rsplit(" ", 1)[0] for name in kept(pictures, per_class=6))
+    chosen = Counter(name.rsplit(" ", 1)[0] for name in kept(images, per_class=6))
     assert chosen == {"0 background": 3, "0 texture": 3, "1 background": 3, "1 texture": 3}
-    assert len(kept(pictures, per_nuisance=4)) == 2 * (4 + 3)
-    assert kept(pictures, per_class=6) == kept(pictures[::-1], per_class=6)
+    assert len(kept(images, per_nuisance=4)) == 2 * (4 + 3)
+    assert kept(images, per_class=6) == kept(images[::-1], per_class=6)
 
 
 def test_a_surrogate_without_an_answer_is_an_error() -> None:
@@ -82,7 +82,7 @@ def test_a_surrogate_without_an_answer_is_an_error() -> None:
         select([candidate("x", "abc")], MiningSpec(), surrogates=("d",))
 
 
-def test_hashes_are_near_for_alike_pictures_only() -> None:
+def test_hashes_are_near_for_alike_images_only() -> None:
     drawn = np.random.default_rng(0)
     smooth = np.kron(drawn.integers(0, 255, (2, 8, 8, 3)), np.ones((1, 8, 8, 1))).astype(np.uint8)
     noisy = np.clip(smooth[0].astype(int) + drawn.integers(-4, 5, smooth[0].shape), 0, 255).astype(np.uint8)

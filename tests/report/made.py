@@ -25,7 +25,7 @@ STEPS = 3
 
 @dataclass(frozen=True)
 class Plan:
-    """What a made-up run is like. Image i is unreadable, rejected, fooled … by its number alone."""
+    """Settings of a made-up run. Image i is unreadable, rejected, fooled … by its number alone."""
 
     model: str = "python:m"
     classes: Sequence[str] = CLASSES
@@ -45,7 +45,7 @@ def image_id(plan: Plan, number: int) -> str:
 
 
 def expected_outcome(plan: Plan, number: int) -> str:
-    """What becomes of an image in the guided arm."""
+    """The outcome of an image in the guided arm."""
     if number % 11 == 10:
         return "skipped"
     if number % 5 == 4 or not plan.accept:

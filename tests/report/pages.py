@@ -74,7 +74,7 @@ def read(page: Path) -> Document:
 
 
 def data(script: Path) -> Any:
-    """What a data script hands over."""
+    """Read the data of a script."""
     text = script.read_text(encoding="ascii")
     return json.loads(text[text.index("(") + 1 : text.rindex(")")])
 

@@ -45,7 +45,7 @@ class ModelPair:
     only_second: int | None = None
 
     def significant(self, alpha: float) -> bool:
-        """Whether the images show that the two differ."""
+        """Tell whether the images show that the two differ."""
         return self.adjusted is not None and self.adjusted <= alpha
 
     @property
@@ -77,7 +77,7 @@ class Ranking:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What can be said of the models together."""
+    """All models, their rankings and pairs."""
 
     names: tuple[str, ...]
     images: int  # rows in common
@@ -161,7 +161,7 @@ class Paired:
         self.drawn = self.resample(self.columns)
 
     def prefix(self, name: str) -> str:
-        """What a contender's columns begin with."""
+        """The prefix of a contender's columns."""
         return f"{self.names.index(name)} "
 
     def own(self, name: str) -> Observations:
@@ -173,7 +173,7 @@ class Paired:
         return measure.statistic.prefixed(self.prefix(name))
 
     def several(self, share: Share) -> bool:
-        """Whether more than one row of a source image counts for the share."""
+        """Tell whether more than one row of a source image counts for the share."""
         if self.cluster is None:
             return False
         counting = (self.columns[share.prefixed(self.prefix(name)).whole] for name in self.names)
@@ -195,7 +195,7 @@ def pair_of(paired: Paired, measure: Measure, first: str, second: str, *, level:
 
 
 def conclusion(pair: ModelPair, measure: Measure, *, alpha: float, row: str = "image") -> str:
-    """What the images show of two models, in plain words."""
+    """A verdict on two models in plain words."""
     if pair.adjusted is None:
         return "nothing to compare"
     if pair.significant(alpha):

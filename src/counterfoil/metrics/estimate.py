@@ -358,7 +358,7 @@ class Resamples:
         return sums
 
     def _tail(self, statistic: Statistic, tail: float) -> float:
-        """Where to cut, so that a spread that had to be estimated from few clusters is not taken for known."""
+        """The share to cut off at a side, so that a spread that had to be estimated from few clusters is not taken for known."""
         if len(self._padded(statistic)) == 1:  # a share by itself: its spread follows from its value
             return tail
         return float(ndtr(stdtrit(self._freedom(statistic), tail)))
@@ -380,7 +380,7 @@ class Resamples:
         return max(freedom, 1.0)
 
     def _pulls(self, statistic: Statistic) -> Floats:
-        """How far a little more of each kind of cluster pulls the value.  # (kinds,)"""
+        """The derivative of the value by the count of each kind of cluster.  # (kinds,)"""
         little = 1e-6
         more = Sums({name: self.observed[name] + little * self._kinds[:, place] for place, name in enumerate(self._names)})
         pulls: Floats = (statistic.of(more) - statistic.of(self.observed)) / little

@@ -1,4 +1,4 @@
-"""Whether a run may pass: bars that its numbers must clear, and a baseline that it must not fall behind.
+"""Pass or fail a run: bars that its numbers must clear, and a baseline that it must not fall behind.
 
 A bar counts as cleared only if the images show it: for a minimum, the lower bound at confidence 1 − alpha must reach the
 bar; for a maximum, the upper bound must not exceed it. With `point` the value alone decides. Against a baseline a measure
@@ -35,7 +35,7 @@ _POWER = 0.8  # of the loss that is said to be found
 
 @dataclass(frozen=True)
 class Bar:
-    """What a number must reach (`min`) or not exceed (`max`), over all images, those of one class, or the edits of one factor."""
+    """A bound that a number must reach (`min`) or not exceed (`max`), over all images or those of one class or factor."""
 
     sense: Sense
     measure: Measure

@@ -25,7 +25,7 @@ _SIDE, _LOW = 32, 8
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one model answered about an image."""
+    """One model's answer about an image."""
 
     right: bool
     confidence: float  # probability of its answer
@@ -48,14 +48,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether an image is kept; if not, which check rejected it, and why."""
+    """The fate of an image: kept, or the check that rejected it, and why."""
 
     check: str = KEPT
     reason: str = ""
 
     @property
     def kept(self) -> bool:
-        """Whether no check rejected it."""
+        """Tell whether no check rejected it."""
         return self.check == KEPT
 
 
@@ -89,7 +89,7 @@ class Miner:
         return kept
 
     def decide(self, surrogates: Sequence[str]) -> dict[str, Decision]:
-        """What becomes of each candidate when these surrogates decide, by its id.
+        """Decide about each candidate by these surrogates, by its id.
 
         Without surrogates every image counts as hard, so that what is left are the other checks alone.
         """
@@ -174,7 +174,7 @@ def select(
 
 
 def counts_as_miss(look: Look, settings: MiningSpec) -> bool:
-    """Whether a surrogate's answer is a miss that counts."""
+    """Tell whether a surrogate's answer is a miss that counts."""
     return not look.right and look.confidence >= settings.confidence and look.truth <= settings.truth
 
 

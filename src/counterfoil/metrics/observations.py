@@ -1,4 +1,4 @@
-"""What one model did on a run's images, one row each: the form that comparisons, gates, boards and slices read.
+"""Observations: one model's results on a run's images, one row each, the form that comparisons, gates, boards and slices read.
 
 Every protocol turns its runs into this form, and tables of predictions come in it too; nothing that reads it knows a protocol.
 """
@@ -126,7 +126,7 @@ class Observations:
         return Resamples(self.columns, clusters=self.cluster, seed=self.seed)
 
     def has(self, measure: Measure) -> bool:
-        """Whether its columns are there that a measure is made of."""
+        """Tell whether it has the columns that a measure is made of."""
         return all(term.part in self.columns and term.whole in self.columns for term in measure.statistic.terms)
 
 

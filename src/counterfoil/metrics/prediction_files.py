@@ -105,7 +105,7 @@ def _column(row: Mapping[str, Any], known: tuple[str, ...]) -> str:
 
 
 def _is_right(path: Path, row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[bool, bool]:
-    """Whether a prediction is right, and whether there is one."""
+    """Tell whether a prediction is right, and whether there is one."""
     if names["right"]:
         value = row.get(names["right"])
         if value is None or value == "":

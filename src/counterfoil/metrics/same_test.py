@@ -1,4 +1,4 @@
-"""Whether runs are the same test of different models: which settings, data and parts differ between them."""
+"""Compare the tests of runs: which settings, data and parts differ between them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from counterfoil.core.spec import FREE, dotted
 from counterfoil.store import Run
 
 _FREE = ("model", "models", "others", "chats", "limit", "realism", *FREE)
-"""What may differ: the model, how many images (only those in common are compared), and what changes no number."""
+"""Keys that may differ: the model, how many images (only those in common are compared), and what changes no number."""
 
 _SHAPING = ("generator", "oracle", "captioner", "rewriter", "editor", "encoder", "painter")
-"""The parts that decide which pictures there are and which of them count. Surrogates do too, by their own names."""
+"""The parts that decide which images there are and which of them count. Surrogates do too, by their own names."""
 
 SHOWN = 40  # characters of a value
 
 
 def differences(runs: Sequence[Run]) -> list[str]:
-    """What differs between the runs other than the model, as `search.step (0.01 / 0.1)`; empty for the same test.
+    """Settings that differ between runs other than the model, as `search.step (0.01 / 0.1)`; empty for the same test.
 
     The same ids and labels are the same data, wherever they lie; `check_sources` looks at the pixels.
     """
@@ -33,7 +33,7 @@ def differences(runs: Sequence[Run]) -> list[str]:
 
 
 def differences_in_data(runs: Sequence[Run]) -> list[str]:
-    """What differs in which images there are; it matters to numbers that are not taken over those in common."""
+    """Differences in which images there are; they matter to numbers that are not taken over those in common."""
     return _unlike([{"limit": run.spec.get("limit"), "data hash": run.provenance.get("data")} for run in runs])
 
 
@@ -47,17 +47,17 @@ def _unlike(every: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def check_sources(runs: Sequence[Run]) -> str:
-    """Nothing if the runs saw the same source pictures; else how many differ. UsageError if the ids mean other pictures."""
+    """Nothing if the runs saw the same source images; else how many differ. UsageError if the ids mean other images."""
     other, known = _other_sources(runs)
     sizes = {run.provenance.get("size") for run in runs}
     if known and other == known and len(sizes) == 1:
         paths = ", ".join(str(run.path) for run in runs)
-        raise UsageError(f"{paths}: the same image ids stand for other pictures; compare runs over the same data")
+        raise UsageError(f"{paths}: the same image ids stand for other images; compare runs over the same data")
     return _told(other, known)
 
 
 def differences_in_sources(runs: Sequence[Run]) -> list[str]:
-    """How many source pictures that the runs have in common by their ids are others, whatever that means."""
+    """Count the source images of equal ids whose pixels differ."""
     return [text] if (text := _told(*_other_sources(runs))) else []
 
 
@@ -66,7 +66,7 @@ def _told(other: int, known: int) -> str:
 
 
 def _other_sources(runs: Sequence[Run]) -> tuple[int, int]:
-    """Of how many ids that all runs have the pictures differ, and of how many that is known."""
+    """Of how many ids that all runs have the images differ, and of how many that is known."""
     hashes = [_source_hashes(run) for run in runs]
     known = [image_id for image_id in hashes[0] if all(image_id in each for each in hashes)]
     return sum(len({each[image_id] for each in hashes}) > 1 for image_id in known), len(known)
@@ -94,7 +94,7 @@ def _hashes(run: Run) -> dict[str, str]:
 
 
 def _source_hashes(run: Run) -> dict[str, str]:
-    """The hash of each source picture by its id; what was painted has none, what was read from a set has."""
+    """The hash of each source image by its id; what was painted has none, what was read from a set has."""
     found = {}
     for batch in run.table("trials", columns=["image_id", "arm", "source", "source_sha256", "image_sha256"]):
         for image_id, arm, source, digest, own in zip(*(column.to_pylist() for column in batch.columns), strict=True):

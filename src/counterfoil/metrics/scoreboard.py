@@ -24,7 +24,7 @@ class BoardTest:
 
 @dataclass(frozen=True)
 class Scoreboard:
-    """What each model came to in each test that it took. There is no mean over tests, which measure different things."""
+    """The result of each model in each test that it took. There is no mean over tests, which measure different things."""
 
     tests: Mapping[BoardTest, Mapping[str, Observations]]
     ranks: Mapping[BoardTest, Mapping[str, tuple[int, int]]]
@@ -45,7 +45,7 @@ class Scoreboard:
         return Table(columns, rows, title="Models by tests", notes=[*notes, *self.notes])
 
     def headline(self) -> str:
-        """Who is first in how many of the tests that two models or more took."""
+        """Name the model that is first in most of the tests that two models or more took."""
         ranked = [test for test in self.tests if self.ranks.get(test)]
         first = {name: sum(self.ranks[test].get(name, (0, 0))[0] == 1 for test in ranked) for name in self.models}
         most = max(first.values(), default=0)

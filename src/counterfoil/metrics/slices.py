@@ -1,4 +1,4 @@
-"""Where a model fails: named groups of rows against the rest, with an interval, a p-value and Holm's correction.
+"""Slices: named groups of rows against the rest, with an interval, a p-value and Holm's correction.
 
 The difference between a group and the rest, and its interval, come from one set of resamples. Groups are the protocol's (class,
 factor, kind of nuisance), those of a file of one's own, and pairs of two groupings.
@@ -44,11 +44,11 @@ class Slice:
         return " & ".join(f"{grouping}={value}" for grouping, value in self.where)
 
     def significant(self, alpha: float) -> bool:
-        """Whether the images show that the group differs from the rest."""
+        """Tell whether the images show that the group differs from the rest."""
         return self.adjusted <= alpha
 
     def worse(self, measure: Measure, *, alpha: float = 0.05) -> bool:
-        """Whether the images show that the model does worse in the group."""
+        """Tell whether the images show that the model does worse in the group."""
         return self.significant(alpha) and ((self.difference.value or 0) < 0) == measure.higher_is_better
 
 

@@ -84,15 +84,15 @@ class ReportPages:
         return count, counted(count, "image counts", "images count")
 
     def cautions(self, view: Collected, results: Mapping[str, Any], missing: int) -> list[Caution]:
-        """What to know before believing the numbers."""
+        """List cautions about the numbers."""
         return [*about_parts(view.run), *about_images(*self.extent(results), missing=missing)]
 
     def unfinished(self, view: Collected) -> list[Caution]:
-        """Why there is no result, if so."""
+        """Say why there is no result, if so."""
         return [] if view.results is not None else [Caution("stop", "This run is not finished. The same command resumes it.")]
 
     def notes(self, view: Collected, missing: int) -> list[Caution]:
-        """What to know of the run, whether it has a result or not."""
+        """List notes about the run, whether it has a result or not."""
         return []
 
     def sections(self, view: Collected, results: Mapping[str, Any]) -> Iterator[PageSection]:
@@ -184,7 +184,7 @@ class ReportPages:
         return blocks
 
     def last(self, every: Sequence[Collected]) -> list[PageSection]:
-        """What stands below the gallery: images that could not be used, how the run was made, downloads."""
+        """The sections below the gallery: images that could not be used, how the run was made, downloads."""
         own = list({view.run.path: self.shown_in_gallery(view) for view in every}.values())
         skipped: list[list[Cell]] = [
             [view.label, trial.image_id, view.class_name(trial.label), trial.reason or "no reason recorded"]
@@ -226,7 +226,7 @@ class ReportPages:
         )
 
     def about_all(self, finished: Sequence[Collected]) -> list[Caution]:
-        """What to know of several runs together."""
+        """List cautions about several runs together."""
         return []
 
     def ranking(self, finished: Sequence[Collected]) -> tuple[Ranking | None, str]:

@@ -36,7 +36,7 @@ class Run(store.Run):
 
     @property
     def cautions(self) -> list[str]:
-        """What to know before believing the scores: what parts assumed, why the oracle may not count, what is easily misread."""
+        """Cautions about the scores: what parts assumed, why the oracle may not count, what is easily misread."""
         told = [*(self.provenance.get("cautions") or ()), *filter(None, [self.provenance.get("caution")])]
         results = self.results
         found = protocols.of(self).cautions(self, results) if results is not None else []

@@ -1,7 +1,7 @@
 """The leaderboard: a static site with one JSON file per result, which opens from disk and can be put on any web server.
 
 index.html               a table for each test that models took
-results/ID.json          the results; whoever submits one hands in such a file
+results/ID.json          the results; a submission is such a file
 schema.json              what a result file holds, as a JSON schema
 reports/ID/              the report of the run behind a result, where the run was given
 board.json               marks the folder as a board, so that it may be written over
@@ -106,7 +106,7 @@ def board_page(every: Sequence[ResultFile], reports: Mapping[str, str], *, title
         "Test your model with the settings of one of the tables; every result file holds its specification.",
         "counterfoil export RUN --format result -o result.json writes its result file.",
         "counterfoil board --check result.json says whether its numbers follow from its rows.",
-        "Send the file to whoever keeps this board; it is built by counterfoil board RUN… result.json… -o SITE.",
+        "Send the file to the keeper of this board; it is built by counterfoil board RUN… result.json… -o SITE.",
     )
     return Page(
         title=title,
@@ -131,7 +131,7 @@ def _by_tests(groups: Sequence[Sequence[ResultFile]], heads: Mapping[str, str]) 
 
 
 def _slices(named: Mapping[str, ResultFile]) -> list[Block]:
-    """Where each model fails: the groups that are surely worse than the rest, the worst first."""
+    """List where each model fails: the groups that are surely worse than the rest, the worst first."""
     found: list[Block] = []
     for label, each in named.items():
         measure = each.measure(each.ranked[0])
@@ -214,7 +214,7 @@ def _about(result: ResultFile) -> str:
 
 
 def _headings(groups: Sequence[Sequence[ResultFile]]) -> dict[str, str]:
-    """What each test was, in a line: protocol and parts, and what tells it from others with the same."""
+    """A line about each test: protocol and parts, and what tells it from others with the same."""
     lines = {group[0].test.identity: _parts(group[0]) for group in groups}
     for line in {line for line in lines.values() if list(lines.values()).count(line) > 1}:
         alike = [group[0] for group in groups if lines[group[0].test.identity] == line]
@@ -254,7 +254,7 @@ def _weights_of_others(every: Sequence[ResultFile]) -> dict[str, set[str]]:
 
 
 def _marks(result: ResultFile, weights: Mapping[str, set[str]]) -> tuple[str, ...]:
-    """What a reader has to know of a row, in a word or two."""
+    """Badges of a row."""
     kin = weights.get(result.model.weights or "", set())
     surrogate = result.surrogate or (bool(result.test.against) and "surrogate" in kin)
     return (

@@ -30,19 +30,19 @@ from counterfoil.store import Run
 Outcome = Literal["fooled", "kept", "already wrong", "unvalidated", "rejected", "skipped", "made"]
 
 OUTCOMES: Final[dict[Outcome, str]] = {
-    "fooled": "the model was right on the plain reconstruction and is wrong on the made image",
-    "kept": "the model is right on the made image",
+    "fooled": "the model was right on the plain reconstruction and is wrong on the generated image",
+    "kept": "the model is right on the generated image",
     "already wrong": "the model was wrong on the plain reconstruction already, before the search began",
     "unvalidated": "the oracle rejected the plain reconstruction, so nothing was made, or later what had been made",
     "skipped": "the source image could not be used",
 }
-"""What can become of an image that is searched from."""
+"""Outcomes of an image that is searched from."""
 
 WORDED: Final[dict[Outcome, str]] = {
-    "fooled": "the model is wrong on the made image, and was not wrong on its source",
-    "kept": "the model is right on the made image",
+    "fooled": "the model is wrong on the generated image, and was not wrong on its source",
+    "kept": "the model is right on the generated image",
     "already wrong": "the model was wrong on the source image already",
-    "unvalidated": "the oracle does not see the class in the made image, so it does not count",
+    "unvalidated": "the oracle does not see the class in the generated image, so it does not count",
     "rejected": "a check rejected the image",
     "made": "the image was made; choose a model to see its answer",
     "skipped": "the source image could not be used",
@@ -99,25 +99,25 @@ def _worded(clean: Prediction | None, made: Prediction | None, verdict: Verdict 
 
 
 def _right(prediction: Prediction | None, trial: Trial, *, last: bool) -> bool:
-    """Whether the model was right, from its prediction or, where that is missing, from the search's path."""
+    """Tell whether the model was right, from its prediction or, where that is missing, from the search's path."""
     if prediction is not None:
         return prediction.correct
     return bool(trial.path_predicted) and trial.path_predicted[-1 if last else 0] == trial.label
 
 
 PICTURES: tuple[Picture, ...] = get_args(Picture)
-SKIPPED_LISTED = 500  # skipped pictures named on the page; all of them are in the downloads
+SKIPPED_LISTED = 500  # skipped images named on the page; all of them are in the downloads
 
 
 @dataclass(frozen=True)
 class TrialAnswers:
-    """What the run's own model and oracle said of a trial's pictures."""
+    """The answers of the run's own model and oracle about a trial's images."""
 
     model: Mapping[Picture, Prediction]
     oracle: Mapping[Picture, Verdict]
 
     def outcome(self, trial: Trial) -> Outcome:
-        """What became of the trial."""
+        """The trial's outcome."""
         said = self.model
         return outcome(
             trial,
@@ -129,7 +129,7 @@ class TrialAnswers:
 
 
 class OwnAnswers:
-    """Everything the run's own model and oracle said, by trial. The control arm shares the first pictures with the guided one."""
+    """All answers of the run's own model and oracle, by trial. The control arm shares the first images with the guided one."""
 
     def __init__(self, run: Run, model: str) -> None:
         oracle = part_name(run.spec.get("oracle"))
@@ -150,7 +150,7 @@ class OwnAnswers:
                 self.other_oracles.add(verdict.oracle)
 
     def of(self, trial: Trial) -> TrialAnswers:
-        """What was said of one trial's pictures."""
+        """The answers about one trial's images."""
         keys: dict[Picture, tuple[str, Picture]] = {picture: _key(trial.trial_id, picture) for picture in PICTURES}
         return TrialAnswers(
             {picture: self._model[key] for picture, key in keys.items() if key in self._model},
@@ -169,7 +169,7 @@ class GalleryEntry:
     others: tuple[Prediction | Verdict, ...] = ()  # what models and oracles that were asked later said, their last word
 
     def scored(self) -> dict[str, dict[Picture, Prediction]]:
-        """What each other model said, by its name and by picture."""
+        """The answers of each other model, by its name and by image."""
         found: dict[str, dict[Picture, Prediction]] = {}
         for each in self.others:
             if isinstance(each, Prediction):
@@ -197,13 +197,13 @@ class Collected:
 
     @property
     def validated(self) -> int:
-        """Images whose picture the oracle accepts; while the run is not finished, those with a picture."""
+        """Images whose generated image the oracle accepts; while the run is not finished, those that have one."""
         accepted = self.count("validated")
         return accepted if accepted is not None else self.made
 
     @property
     def made(self) -> int:
-        """Images with a picture that the oracle has not rejected."""
+        """Images with a generated image that the oracle has not rejected."""
         return sum(count for name, count in self.tally.get("guided", {}).items() if name not in ("unvalidated", "skipped"))
 
     def count(self, name: str) -> int | None:
@@ -214,11 +214,11 @@ class Collected:
 
     @property
     def sampled(self) -> bool:
-        """Whether the gallery shows some of the images only."""
+        """Tell whether the gallery shows some of the images only."""
         return len({each.trial.image_id for each in self.shown}) < self.images - self.skipped_count
 
     def belongs(self, entry: GalleryEntry, where: Sequence[tuple[str, str]]) -> bool:
-        """Whether an image is of a slice: of all these groups, as `class` and `boot`."""
+        """Tell whether an image is of a slice: of all these groups, as `class` and `boot`."""
         trial = entry.trial
         both = f"{trial.factor} {trial.value}".strip()
         known = {"kind": {trial.factor}, "nuisance": {trial.value}, "factor": {trial.factor, both}}
@@ -231,7 +231,7 @@ class Collected:
 
 
 def answer_name(run: Run, index: int, said: str = "") -> str:
-    """What an answer is called: by the run's class or, beyond these, by what the model itself calls it."""
+    """Name an answer: by the run's class or, beyond these, by what the model itself calls it."""
     return run.classes[index] if 0 <= index < len(run.classes) else said or "another class"
 
 
@@ -309,7 +309,7 @@ def _shown(run: Run, answers: OwnAnswers, *, chosen: set[str], number: int) -> t
 def _others(
     run: Run, answers: OwnAnswers, chosen: set[str]
 ) -> dict[tuple[str, Picture], dict[tuple[str, str], Prediction | Verdict]]:
-    """What was said later of the chosen images: by picture, then by role and name."""
+    """Read later answers about the chosen images: by image, then by role and name."""
     found: dict[tuple[str, Picture], dict[tuple[str, str], Prediction | Verdict]] = {}
     if answers.other_models:
         for prediction in run.predictions():
@@ -328,7 +328,7 @@ def _image_of(trial_id: str) -> str:
 
 
 def _key(trial_id: str, picture: Picture) -> tuple[str, Picture]:
-    """Where an answer is kept: by trial for what was made, by image for the pictures that all arms share."""
+    """The key of an answer: by trial for what was made, by image for the images that all arms share."""
     return (trial_id if picture == "made" else _image_of(trial_id), picture)
 
 
@@ -341,7 +341,7 @@ PART = 60  # images whose histories are in one file
 
 
 def write_gallery(collected: Collected, out: Path, images: ReportImages) -> list[str]:
-    """Write a run's pictures and data; the scripts that the page has to load, as paths from the report's folder."""
+    """Write a run's images and data; the scripts that the page has to load, as paths from the report's folder."""
     (out / "data").mkdir(parents=True, exist_ok=True)
     number, run = collected.number, collected.run
     names = {
@@ -445,7 +445,7 @@ def pair_of(collected: Collected, entry: GalleryEntry, images: ReportImages, *, 
 
 
 def strongest(entries: Sequence[GalleryEntry], most: int) -> list[GalleryEntry]:
-    """The most confident mistakes that the made image caused, one per class first."""
+    """The most confident mistakes that the generated image caused, one per class first."""
     wrong = [each for each in entries if each.outcome == "fooled" and each.trial.arm != "random" and "made" in each.said.model]
     wrong.sort(key=lambda each: (-each.said.model["made"].confidence, each.key))
     first: dict[int, GalleryEntry] = {}

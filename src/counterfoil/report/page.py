@@ -1,4 +1,4 @@
-"""What a page is made of: a headline, image pairs, key numbers, cautions, and sections of blocks. `html.py` draws them."""
+"""The parts of a page: a headline, image pairs, key numbers, cautions, and sections of blocks. `html.py` draws them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class PageSection:
 
 @dataclass(frozen=True)
 class Gallery:
-    """What the gallery can be filtered by, with the meanings of the words; its images are in the scripts."""
+    """The filters of the gallery, with the meanings of the words; its images are in the scripts."""
 
     text: str
     scripts: Sequence[str]

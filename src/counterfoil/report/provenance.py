@@ -1,4 +1,4 @@
-"""How a run was made, as facts, and the cautions that hold for every protocol."""
+"""Provenance: how a run was made, as facts, and the cautions that hold for every protocol."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def how_it_was_made(run: Run, kind: type[RunSpec]) -> list[Block]:
 
 
 def reproducible(run: Run) -> bool:
-    """Whether every part has a name that the command line finds."""
+    """Tell whether every part has a name that the command line finds."""
     return not any(part_name(run.spec.get(role)).startswith("object:") for role in _roles(run))
 
 
@@ -79,7 +79,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 
 def together(found: Sequence[tuple[str, Run, Sequence[Caution]]], *, each_is: str = "run") -> list[Caution]:
-    """What to know of all by their labels, as one list: whether they may be compared, then each caution once, with whose."""
+    """Cautions about all runs by their labels, as one list: whether they may be compared, then each caution once, with whose."""
     about: dict[Caution, list[str]] = {}
     for label, _, own in found:
         for each in own:
@@ -106,7 +106,7 @@ def _comparable(runs: Sequence[Run]) -> list[Caution]:
 
 
 def about_parts(run: Run, *, models: Collection[str] | None = None) -> list[Caution]:
-    """Which of a run's judges are not independent: its own oracle, where that was forced, and parts that were asked later.
+    """Name judges of a run that are not independent: its own oracle, where that was forced, and parts that were asked later.
 
     Of models that were asked later, those of `models`, or all.
     """
@@ -119,7 +119,7 @@ def about_parts(run: Run, *, models: Collection[str] | None = None) -> list[Caut
 
 
 def about_images(number: int, text: str, *, missing: int = 0) -> list[Caution]:
-    """What to know of a run's images: if so many, of which this is the sentence, are few, and what could not be shown."""
+    """Cautions about a run's images: that they are few, if so, in this sentence, and that some could not be shown."""
     found = []
     if number < FEW_IMAGES:
         found.append(
@@ -155,7 +155,7 @@ def _parts(run: Run) -> Iterator[Fact]:
 
 
 def _recorded(run: Run, role: str) -> Mapping[str, Any]:
-    """What a part said of itself when the run began."""
+    """A part's own account when the run began."""
     parts = run.provenance.get("parts")
     found = parts.get("dataset" if role == "data" else role) if isinstance(parts, Mapping) else None
     return found if isinstance(found, Mapping) else {}
@@ -182,7 +182,7 @@ def _run(run: Run) -> Iterator[Fact]:
     engine = run.spec.get("engine")
     for name, value in (engine if isinstance(engine, Mapping) else {}).items():
         yield Fact("Run", f"engine: {name}", text(value))
-    for name, hint in (("images", "images in the data, after the limit"), ("size", "side of the pictures in pixels")):
+    for name, hint in (("images", "images in the data, after the limit"), ("size", "side of the images in pixels")):
         if name in run.provenance:
             yield Fact("Run", f"resolved {name}", text(run.provenance[name]), hint)
     for name, hint in (("data", "hash over image ids and labels"), ("code", "hash over the program's files")):
@@ -201,7 +201,7 @@ def _machine(provenance: Mapping[str, Any]) -> Iterator[Fact]:
 
 
 def _later(run: Run) -> Iterator[Fact]:
-    """What was different when the run was resumed."""
+    """Differences when the run was resumed."""
     began = dict(dotted(run.provenance))
     for sitting, provenance in enumerate(run.resumed, start=1):
         for name, value in dotted(provenance):
@@ -210,7 +210,7 @@ def _later(run: Run) -> Iterator[Fact]:
 
 
 def _asked(run: Run) -> Iterator[Fact]:
-    """What models and oracles that were asked later said of themselves."""
+    """The own accounts of models and oracles that were asked later."""
     for part in asked_of(run.path):
         yield Fact("Asked later", part.role.capitalize(), part.name)
         for name, value in part.provenance.items():

@@ -61,7 +61,7 @@ class Number(_Strict):
 
 
 class Formula(_Strict):
-    """How a measure follows from sums of columns: a share or mean of two, a ratio or difference of two formulas."""
+    """The formula of a measure over sums of columns: a share or mean of two, a ratio or difference of two formulas."""
 
     kind: Literal["share", "mean", "ratio", "difference"]
     columns: tuple[Name, Name] | None = None
@@ -136,7 +136,7 @@ class Tested(_Strict):
 
 
 class Test(_Strict):
-    """What the model was put to. Results of equal tests stand in one table."""
+    """The test that a model was put to. Results of equal tests stand in one table."""
 
     settings: dict[str, Any] = Field(description="the specification without the model and without what changes no number")
     classes: int = Field(ge=1)
@@ -177,7 +177,7 @@ class ResultFile(_Strict):
 
     @property
     def surrogate(self) -> bool:
-        """Whether the images of a test that other models took too were made against this one, or chosen by its mistakes."""
+        """Tell whether the images of a test that other models took too were made against this one, or chosen by its mistakes."""
         return self.model.name in (*self.test.surrogates, self.test.against)
 
     @property
@@ -360,7 +360,7 @@ def _column(values: NDArray[Any]) -> str | list[float]:
 
 
 def _test(run: Run, *, against: str, surrogates: Sequence[str]) -> Test:
-    """What the run put models to; which models those are is no part of it."""
+    """The test that the run put models to; which models those are is no part of it."""
     settings = {key: value for key, value in test_settings(run).items() if key not in _NOT_THE_TEST and value is not None}
     names = json.dumps(list(run.classes), ensure_ascii=False).encode("utf-8", "replace")
     return Test(
@@ -373,7 +373,7 @@ def _test(run: Run, *, against: str, surrogates: Sequence[str]) -> Test:
 
 
 def _caution(run: Run, name: str) -> str:
-    """Why the oracle may be biased for this model: what the run found out of its own, or that it is of the same name."""
+    """Say why the oracle may be biased for this model: what the run found out of its own, or that it is of the same name."""
     if name == part_name(run.spec.get("model")):
         return str(run.provenance.get("caution") or "")
     later = next((each.caution for each in asked_of(run.path) if (each.role, each.name) == ("model", name)), "")

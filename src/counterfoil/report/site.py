@@ -162,7 +162,7 @@ class Site:
 
 
 Pages = Callable[[Sequence[Run], Sequence[str], Site], Sequence[Page]]
-"""What a protocol makes of runs and their labels: pages, the first one first."""
+"""A function of a protocol from runs and their labels to pages, the first one first."""
 
 
 def write_report(runs: Sequence[Run], out: Path, pages: Pages, *, limit: int = 1000) -> Path:

@@ -24,7 +24,7 @@ _LONGEST = 250  # letters of a parameter: the least that trackers take
 
 @dataclass(frozen=True)
 class Logged:
-    """What a tracker is told of a run."""
+    """A run as trackers take it."""
 
     name: str
     parameters: Mapping[str, str]

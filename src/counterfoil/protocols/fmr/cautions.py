@@ -1,4 +1,4 @@
-"""What to know before believing FMR's numbers: few images, a low floor, a costly generator, a search that found nothing."""
+"""Cautions about FMR's numbers: few images, a low floor, a costly generator, a search that found nothing."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ KINDS = {
 
 
 def cautions_of(results: Mapping[str, Any], *, classes: int) -> list[Caution]:
-    """What to know of the numbers themselves before believing them."""
+    """Cautions about the numbers themselves."""
     care = [*_about_images(results, classes), *_about_numbers(results)]
     return [*(Caution("care", text) for text in care), *(Caution("note", text) for text in _about_controls(results))]
 
 
 def about_generators(every: Sequence[Collected]) -> list[Caution]:
-    """What an FMR is about with each of several generators: numbers compare within one."""
+    """Say what an FMR is about with each of several generators: numbers compare within one."""
     names = dict.fromkeys(part_name(each.run.spec.get("generator")) for each in every)
     if len(names) < 2:
         return []
@@ -135,7 +135,7 @@ def _about_numbers(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _floor(results: Mapping[str, Any]) -> Iterator[str]:
-    """Where accuracy reaches the floor early, models can't be told apart; the curve says at which budget they would be."""
+    """Warn where accuracy reaches the floor early, so that models can't be told apart, and name the budget at which they can."""
     curve = curve_of(results, "guided")
     start = curve[0][1].value if curve else None
     reached = next((step for step, found in curve if (found.value or 0) <= FLOOR), None)

@@ -69,7 +69,7 @@ class FmrPages(ReportPages):
     )
 
     def headline(self, view: Collected, results: Mapping[str, Any]) -> str:
-        """What is left of the accuracy on the accepted images."""
+        """Say what is left of the accuracy on the accepted images."""
         after, before = (estimate_in(results, name) for name in ("PA", "SA_matched"))
         if after is None or after.value is None or before is None or before.value is None:
             return f"{view.label}: no accuracy on images made against it yet"
@@ -97,11 +97,11 @@ class FmrPages(ReportPages):
         return Table([*heads, Column("loss charged to", "text")], rows, notes=notes)
 
     def unfinished(self, view: Collected) -> list[Caution]:
-        """Why there is no FMR."""
+        """Say why there is no FMR."""
         return [Caution("stop", text) for text in no_result(view)]
 
     def cautions(self, view: Collected, results: Mapping[str, Any], missing: int) -> list[Caution]:
-        """What to know before believing the numbers."""
+        """List cautions about the numbers."""
         return [*about_parts(view.run), *cautions_of(results, classes=len(view.run.classes))]
 
     def notes(self, view: Collected, missing: int) -> list[Caution]:
@@ -109,7 +109,7 @@ class FmrPages(ReportPages):
         return [Caution("note", text) for text in about_records(view, missing)]
 
     def sections(self, view: Collected, results: Mapping[str, Any]) -> Iterator[PageSection]:
-        """Where it fails, how fast, against which controls, and what the oracle may hide."""
+        """Show where it fails, how fast, against which controls, and what the oracle may hide."""
         if results.get("per_class"):
             yield PageSection(
                 "Where it fails", [*self._lowest(results), *self.where_it_fails(view), self._by_class(view, results)]

@@ -445,7 +445,7 @@ def _path_width(run: Run, arms: Mapping[str, pa.Table]) -> int:
 
 
 def _paths(trials: pa.Table, width: int) -> Codes:
-    """Whether the model is right after each step, the last answer carried forward; ABSENT where there is none."""
+    """Accuracy along each path: right or not after each step, the last answer carried forward; ABSENT where there is none."""
     if not trials.num_rows:
         return np.zeros((0, width), dtype=np.int8)
     paths = trials["path_predicted"].combine_chunks()

@@ -34,7 +34,7 @@ MEANINGS = {
     "harm": "points of accuracy that the search took, beyond what the plain reconstruction takes",
     "spared": "points by which a model is harmed less than the one the images were made against",
 }
-"""What each number of a cell says, in a sentence."""
+"""A sentence for each number of a cell."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def failure_modes(paintings: PaintedSet, model: str, final: Flags, *, seed: tupl
 def sort_mistakes(
     truth: Sequence[str], answers: Sequence[str], kinds: Sequence[str], nuisances: Sequence[str]
 ) -> tuple[NDArray[np.object_], list[Pull]]:
-    """What each mistake follows: "background", "texture", …, "other"; nothing where the answer is right. And the pulls."""
+    """Sort mistakes by what they follow: "background", "texture", …, "other"; empty where the answer is right. And the pulls."""
     pulls = find_pulls(truth, answers, kinds, nuisances)
     drawn = {(pull.kind, pull.nuisance, pull.answer) for pull in pulls}
     modes = np.full(len(truth), "", dtype=object)
@@ -99,7 +99,7 @@ def find_pulls(
 
 
 def names_nuisance(answer: str, nuisance: str, truth: str) -> bool:
-    """Whether an answer has a word of the nuisance that the truth does not have."""
+    """Tell whether an answer has a word of the nuisance that the truth does not have."""
     return bool((_stems(answer) & _stems(nuisance)) - _stems(truth))
 
 
@@ -107,7 +107,7 @@ def _pulls_of(kind: str, rows: list[tuple[str, str, str]], level: float) -> list
     said: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)  # by nuisance and object: what its images are taken for
     for truth, answer, nuisance in rows:
         said[nuisance, truth][answer] += 1
-    # Pictures of one prompt are no more independent than it: they have one voice, that of most of them.
+    # Images of one prompt are no more independent than it: they have one voice, that of most of them.
     voices = {prompt: _of_most(answers) for prompt, answers in said.items()}
     taken: dict[tuple[str, str], set[str]] = defaultdict(set)  # by nuisance and answer: which objects are taken for it
     for (nuisance, truth), answer in voices.items():
@@ -132,7 +132,7 @@ def _pulls_of(kind: str, rows: list[tuple[str, str, str]], level: float) -> list
 
 
 def _of_most(answers: Counter[str]) -> str:
-    """What more than half of the images are taken for; nothing where they differ."""
+    """The answer for more than half of the images; nothing where they differ."""
     answer, times = answers.most_common(1)[0]
     return answer if 2 * times > answers.total() else ""
 

@@ -31,7 +31,7 @@ def tables(results: Mapping[str, Any]) -> list[Table]:
 
 
 def funnel(results: Mapping[str, Any]) -> Table:
-    """What became of the images, in one to three sentences."""
+    """Say what became of the images, in one to three sentences."""
     counts = results["counts"]
     skipped = f", {counts['skipped']:,} cannot be used" if counts["skipped"] else ""
     seen = f"the oracle sees the object in {counts['object_seen']:,}"
@@ -91,7 +91,7 @@ def leave_one_out(results: Mapping[str, Any]) -> Table:
 
 
 def by_number(results: Mapping[str, Any]) -> Table:
-    """How hard the set gets with every surrogate more."""
+    """Accuracy on the set by the number of surrogates."""
     columns = [Column("surrogates"), Column("accuracy"), Column("lowest and highest choice", "text"), Column("kept on average")]
     rows: list[list[Cell]] = []
     for point in results.get("by_number") or []:
@@ -116,7 +116,7 @@ def kinds(results: Mapping[str, Any]) -> Table:
 
 
 def failures(results: Mapping[str, Any]) -> Table:
-    """What mistakes follow, as shares of them, with the strongest pulls."""
+    """Mistakes by what they follow, as shares of them, with the strongest pulls."""
     found = {name: entry["failure_modes"] for name, entry in in_order(results["models"]) if "failure_modes" in entry}
     first = next(iter(found.values()))["painted"] if found else {}
     names = [*(kind for kind in first if kind not in ("mistakes", "pictures", "driven", "other")), "other"]
@@ -133,7 +133,7 @@ def failures(results: Mapping[str, Any]) -> Table:
 
 
 def orders(results: Mapping[str, Any]) -> Table:
-    """How far the order of two choices decides."""
+    """Accuracy of two-choice answers by the order of the choices."""
     columns = [
         Column("model", "text"), Column("truth first"), Column("truth second"), Column("difference", sign=True), Column("p", "p"),
         Column("same answer both ways"), Column("not read", "text"),
@@ -176,12 +176,12 @@ class ImagenetDPages(ReportPages):
         yield self.site.collect(run, label=label, model=next(iter(tested(run)), ""))
 
     def about(self, view: Collected) -> str:
-        """What made the images, and whose mistakes are shown."""
+        """Name what made the images, and whose mistakes are shown."""
         maker = short_name(part_name(view.run.spec.get("painter") or view.run.spec.get("data")))
         return f"{maker} · mistakes of {short_name(view.model) or 'no model'}"
 
     def headline(self, view: Collected, results: Mapping[str, Any]) -> str:
-        """What the models that took no part lose, or are right on."""
+        """Say what the models that took no part lose, or are right on."""
         kept = counted(int(results["counts"]["validated"]), "image")
         drop, accuracy = estimates(results, ("drop", "accuracy"))
         if drop is not None and drop.value is not None:
@@ -264,7 +264,7 @@ class ImagenetDPages(ReportPages):
         return Table(columns, rows[:KEY_NUMBERS]) if rows else None
 
     def side_by_side(self, view: Collected) -> Sequence[tuple[Column, Cell]]:
-        """How large a set is, and what the models that took no part come to on it."""
+        """The size of a set, and the numbers of the models that took no part."""
         results = view.results or {}
         numbers = [(Column(name), estimate_in(results, key)) for name, key in ON_SETS]
         return [(Column("images"), int(results["counts"]["validated"])), *numbers]

@@ -67,7 +67,7 @@ _ORDER: dict[str, Statistic] = {
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """What one model answered about every usable image."""
+    """One model's answers about every usable image."""
 
     known: Flags  # whether it answered at all
     right: Flags
@@ -107,7 +107,7 @@ class PaintedSet:
 
     @property
     def final(self) -> Flags:
-        """What was kept and, once people have looked at any of it, what they accept."""
+        """The images that were kept and, once people have looked at any of them, those they accept."""
         flags: Flags = self.kept & (self.people == YES if (self.people >= 0).any() else True)
         return flags
 

@@ -1,4 +1,4 @@
-"""What the choice of surrogates does to a set: without each of them, and by their number.
+"""The effect of the choice of surrogates on a set: without each of them, and by their number.
 
 A set that was chosen by a model's mistakes says nothing of that model. So a surrogate is also tested on the set that the
 others alone would have chosen, and everything that speaks of the set's difficulty rests on models that took no part.

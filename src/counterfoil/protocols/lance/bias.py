@@ -68,7 +68,7 @@ def edit_groups(run: Run, pairs: Pairs, *, clusters: int = CLUSTERS, seed: int =
 
 
 def read_directions(run: Run, pairs: Pairs) -> Floats | None:
-    """How each pair's caption moved, one row per pair; None for a run without that stage.  # (pairs, D)"""
+    """Read the change of each pair's caption, one row per pair; None for a run without that stage.  # (pairs, D)"""
     table, blobs = open_table(run.path / FOLDER, "directions"), Blobs(run.path)
     rows = []
     for name in pairs.ids.tolist():
@@ -102,7 +102,7 @@ def named(caption: str, prompt: str) -> str:
 
 
 def parted(caption: str, prompt: str) -> tuple[str, str, str, str]:
-    """What two captions begin with, the words of each in which they differ, and what both end with."""
+    """Split two captions: the words both begin with, those of each in which they differ, and those both end with."""
     before, after = caption.split(), prompt.split()
     start = 0
     while start < min(len(before), len(after)) and before[start] == after[start]:

@@ -161,7 +161,7 @@ class LancePages(ReportPages):
         return Table(columns, rows, notes=[note]) if rows else None
 
     def unfinished(self, view: Collected) -> list[Caution]:
-        """How far the run is."""
+        """Say how far the run is."""
         if view.results is not None:
             none = "No edit was accepted, so there is nothing to measure. The funnel below says where they were lost."
             return [] if view.results["factors"] else [Caution("stop", none)]

@@ -113,7 +113,7 @@ class Pairs:
 
     @property
     def sensitivity(self) -> NDArray[np.float64]:
-        """How far the probability of the true class moved, in points."""
+        """The change of the true class's probability, in points."""
         return np.abs(self.clean_truth - self.made_truth) * 100
 
     def take(self, rows: NDArray[Any]) -> Pairs:
@@ -302,7 +302,7 @@ def per_class(pairs: Pairs, *, seed: int = 0) -> dict[str, Any]:
 
 
 def funnel(run: Run, pairs: Pairs) -> list[dict[str, Any]]:
-    """What each stage let through, and what its checks rejected and why; the last is the oracle that is asked about."""
+    """Count what each stage let through, and what its checks rejected and why; the last is the oracle that is asked about."""
     found = []
     for stage in STAGES:
         kept, turned = open_table(run.path / FOLDER, stage).counts()
@@ -342,7 +342,7 @@ def _overall(sources: SourceRows, pairs: Pairs, seed: int) -> dict[str, Any]:
 
 
 def _set(run: Run, pairs: Pairs) -> dict[str, Any]:
-    """What was measured of the set when it was made: over the edits that the run's own oracle accepted then, and it says so."""
+    """Measurements of the set when it was made: over the edits that the run's own oracle accepted then, and it says so."""
     row = open_table(run.path / FOLDER, "set").one("set")
     if row is None:
         return {}
