@@ -58,7 +58,7 @@ def trace(work: Callable[[], object]) -> list[Path]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    return sorted(Path(name) for name in found)
+    return sorted(Path(name) for name in found if name.endswith(".py"))
 
 
 def jobs(folder: Path, names: list[str]) -> dict[str, Callable[[], object]]:
@@ -91,12 +91,13 @@ def guided_step(engine: Any, job: Any) -> Callable[[], object]:
     from counterfoil.engine.guidance import Rows
 
     step, labels = engine.step, torch.tensor([job.label])
+    guided = engine.arms()["guided"]
     _, state = step.start(job.image[None], labels, torch.tensor([job.seed]), names=["image"])
 
     def work() -> object:
         result = step.run(state, labels, gradient=True, names=["image"])
         rows = Rows(state[step.generator.moving], state["scale"], [job.seed], [0], [0.0])
-        move = engine.arms()["guided"].direction(result.gradient(), rows)
+        move = guided.direction(result.gradient(), rows)
         return result.assessments(), step.move(state, move)
 
     return work
@@ -104,7 +105,7 @@ def guided_step(engine: Any, job: Any) -> Callable[[], object]:
 
 def table(walks: dict[str, list[Path]]) -> str:
     """Return the table, and the files of every walk."""
-    lines = ["| job | files | lines | at most |", "|---|---|---|---|"]
+    lines = ["| job | files | lines | target |", "|---|---|---|---|"]
     for name, files in walks.items():
         most, least_lines = LIMITS[name]
         limit = f"{most} files" + (f", {least_lines:,} lines" if least_lines else "")

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from counterfoil.testing import check_generator, pictures
 from tests.generators.conftest import save_network
 
 NAMES = ["VQModel", "AutoencoderKL", "AutoencoderTiny"]
+
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 
@@ -42,11 +42,7 @@ def forward(folder: Path, images: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_contract(networks: dict[str, Path], name: str) -> None:
-    check_generator(autoencoder(str(networks[name])), size=32)
-
-
-def test_contract_in_code_space(networks: dict[str, Path]) -> None:
-    check_generator(autoencoder(str(networks["VQModel"]), space="code"))
+    check_generator(autoencoder(str(networks[name])), size=32, exact=True)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,19 +114,6 @@ def test_the_straight_through_gradient_is_that_of_the_code(networks: dict[str, P
         gradients.append(torch.autograd.grad((generator.render({"latent": leaf}) * weighting).sum(), leaf)[0])
     assert torch.equal(*gradients)
     assert gradients[0].abs().sum() > 0
-
-
-@pytest.mark.parametrize(("name", "space"), [*((name, "before") for name in NAMES), ("VQModel", "code")])
-def test_rows_do_not_depend_on_their_batch(
-    networks: dict[str, Path], name: str, space: str, photos: Callable[..., Tensor]
-) -> None:
-    generator = autoencoder(str(networks[name]), space=space)  # type: ignore[arg-type]
-    images, others = photos(8), photos(8, seed=50)
-    mixed = torch.cat([others[:3], images[6:7], others[3:]])[:8]  # row 6 among strangers, now third
-    here, there = start(generator, images), start(generator, mixed)
-    assert torch.equal(here["latent"][6], there["latent"][3])
-    assert torch.equal(here["scale"][6], there["scale"][3])
-    assert torch.equal(generator.render(here)[6], generator.render(there)[3])
 
 
 def test_the_size_is_the_networks_own_unless_asked_otherwise(networks: dict[str, Path], tmp_path: Path) -> None:
@@ -243,17 +226,6 @@ def test_another_kind_of_network_is_refused(broken: Path, change: dict[str, obje
         autoencoder(str(broken))
 
 
-@pytest.mark.parametrize("suffix", [".bin", ".ckpt", ".pt"])
-def test_a_pickle_is_refused_by_name_with_the_way_out(broken: Path, suffix: str) -> None:
-    (broken / WEIGHTS).unlink()
-    pickled = broken / f"diffusion_pytorch_model{suffix}"
-    pickled.write_bytes(b"\x80\x04.")
-    for given in (broken, pickled):
-        with pytest.raises(BadWeights, match=r"is a pickle.*safetensors.torch.save_file") as caught:
-            autoencoder(str(given))
-        assert str(pickled) in str(caught.value)
-
-
 def test_a_folder_without_weights_is_refused(broken: Path) -> None:
     (broken / WEIGHTS).unlink()
     with pytest.raises(BadWeights, match=f"no {WEIGHTS} in it"):
@@ -263,17 +235,6 @@ def test_a_folder_without_weights_is_refused(broken: Path) -> None:
 def test_a_weight_file_in_place_of_its_folder_is_refused(broken: Path) -> None:
     with pytest.raises(BadWeights, match="is a file; give the folder"):
         autoencoder(str(broken / WEIGHTS))
-
-
-def test_another_hash_is_refused(broken: Path) -> None:
-    with pytest.raises(BadWeights, match=f"{WEIGHTS}: SHA-256 is .* expected {'0' * 64}"):
-        autoencoder(str(broken), sha256="0" * 64)
-
-
-def test_a_truncated_weight_file_is_refused(broken: Path) -> None:
-    (broken / WEIGHTS).write_bytes((broken / WEIGHTS).read_bytes()[:-1000])
-    with pytest.raises(BadWeights, match=f"{WEIGHTS}: cannot be loaded"):
-        autoencoder(str(broken))
 
 
 @pytest.mark.parametrize(("key", "problem"), [("decoder.conv_out.bias", "1 missing keys"), ("extra.weight", "1 unexpected keys")])

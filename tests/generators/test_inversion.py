@@ -65,7 +65,7 @@ def start(generator: InvertedGenerator, images: Tensor, seeds: Tensor | None = N
 
 @pytest.mark.parametrize("module", [Painter, Levels])
 def test_contract(module: type[Painter]) -> None:
-    check_generator(InvertedGenerator(module(), QUICK))
+    check_generator(InvertedGenerator(module(), QUICK), exact=True)
 
 
 @pytest.mark.parametrize("module", [Painter, Levels])
@@ -84,16 +84,6 @@ def test_more_steps_and_more_candidates_come_nearer() -> None:
         generator = InvertedGenerator(Painter(), InversionSettings(steps=steps, candidates=candidates))
         errors.append((generator.render(start(generator, images)) - images).square().mean().item())
     assert errors[0] > 1.5 * errors[1] and errors[1] > 1.5 * errors[2]
-
-
-def test_rows_do_not_depend_on_their_batch() -> None:
-    generator = InvertedGenerator(Levels(), QUICK)
-    images, others = drawn(generator.module), drawn(generator.module, name="others")
-    mixed, seeds = others.clone(), torch.arange(8) + 50
-    mixed[2], seeds[2] = images[6], 6
-    here, there = start(generator, images), start(generator, mixed, seeds)
-    for name in here:
-        assert torch.equal(here[name][6], there[name][2])
 
 
 def test_the_search_comes_from_seeds_alone() -> None:
@@ -217,7 +207,7 @@ def test_an_autoencoder_moves_in_its_latent_space(file: str) -> None:
     assert isinstance(made, LatentGenerator)
     assert made.size == 24
     assert not made.autoencoder.training  # type: ignore[attr-defined]
-    check_generator(made)
+    check_generator(made, exact=True)
 
 
 def test_a_network_with_a_latent_is_inverted(file: str) -> None:
@@ -234,7 +224,7 @@ def test_gan_takes_the_inversions_options_and_passes_the_networks_own(file: str)
     account = made.provenance()
     assert account["source"] == f"{file}:painter"
     assert len(account["weights"]) == 64
-    check_generator(made)
+    check_generator(made, exact=True)
 
 
 def test_what_is_no_generator_is_refused(file: str) -> None:

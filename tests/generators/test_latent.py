@@ -6,7 +6,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts.contracts import Generator, State
-from counterfoil.parts.generators.latent import Codec, LatentGenerator, QuantisedCodec
+from counterfoil.parts.generators.latent import Codec, LatentGenerator, QuantisedCodec, straight_through
 from counterfoil.testing import check_generator, pictures
 
 TENTHS = QuantisedCodec(
@@ -22,7 +22,7 @@ def start(generator: LatentGenerator, images: Tensor) -> State:
 def test_plain_functions_make_a_generator(space: str) -> None:
     generator = LatentGenerator(TENTHS, space=space)  # type: ignore[arg-type]
     assert isinstance(generator, Generator)
-    check_generator(generator)
+    check_generator(generator, exact=True)
 
 
 def test_an_object_with_encode_and_decode_makes_a_generator() -> None:
@@ -34,7 +34,7 @@ def test_an_object_with_encode_and_decode_makes_a_generator() -> None:
             return latents * 2
 
     generator = LatentGenerator(Halves())
-    check_generator(generator)
+    check_generator(generator, exact=True)
     images = pictures()
     assert torch.equal(generator.render(start(generator, images)), images)
 
@@ -102,3 +102,16 @@ def test_code_space_needs_a_quantiser() -> None:
 def test_an_unknown_space_is_refused() -> None:
     with pytest.raises(BadSpec, match="no latent space named 'after'"):
         LatentGenerator(TENTHS, space="after")  # type: ignore[arg-type]
+
+
+def test_the_value_is_exact_and_the_gradient_goes_to_the_carrier() -> None:
+    value, carrier = torch.tensor([0.1, 1e-8]), torch.tensor([3e7, -2.0], requires_grad=True)
+    seen = straight_through(value, carrier)
+    assert torch.equal(seen, value)
+    assert torch.equal(torch.autograd.grad((seen * torch.tensor([2.0, 5.0])).sum(), carrier)[0], torch.tensor([2.0, 5.0]))
+
+
+def test_no_gradient_reaches_the_value() -> None:
+    value, carrier = torch.ones(2, requires_grad=True), torch.zeros(2, requires_grad=True)
+    gradient = torch.autograd.grad(straight_through(value * 2, carrier).sum(), value, allow_unused=True)[0]
+    assert gradient is None

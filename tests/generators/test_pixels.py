@@ -43,7 +43,7 @@ def loss_gradient(images: Tensor) -> Tensor:
     "generator", [pixels(""), pixels("linf", epsilon=None), pixels("l2"), pixels("l2", epsilon=1.0, random_start=True)]
 )
 def test_contract(generator: PixelGenerator) -> None:
-    check_generator(generator, size=16)
+    check_generator(generator, size=16, exact=True)
 
 
 def test_the_reconstruction_is_the_source() -> None:
@@ -114,16 +114,6 @@ def test_random_starts_lie_in_the_ball_and_come_from_the_rows_seed(norm: str) ->
     other = start(generator, images, torch.tensor([9, 6, 7, 8]))["pixels"]
     assert not torch.equal(other[0], drawn[0])
     assert torch.equal(other[1:], drawn[1:])
-
-
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_rows_do_not_depend_on_their_place_in_the_batch(norm: str) -> None:
-    images, generator = pictures(8, 16), pixels(norm, epsilon=0.1, random_start=True)
-    signal = torch.randn(images.shape, generator=torch.Generator().manual_seed(0))
-    order = torch.tensor([5, 3, 0, 7, 1, 2, 6, 4])
-    forward = generator.step(start(generator, images), signal)["pixels"]
-    shuffled = generator.step(start(generator, images[order], order), signal[order])["pixels"]
-    assert torch.equal(shuffled, forward[order])
 
 
 def test_the_default_l2_ball_grows_with_the_picture() -> None:

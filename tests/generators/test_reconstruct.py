@@ -23,8 +23,8 @@ def start(generator: ReconstructGenerator, images: Tensor) -> State:
 
 
 def test_contract(networks: dict[str, Path]) -> None:
-    check_generator(ReconstructGenerator(TENTHS))
-    check_generator(reconstruct(f"autoencoder:{networks['VQModel']}", space="code"))
+    check_generator(ReconstructGenerator(TENTHS), exact=True)
+    check_generator(reconstruct(f"autoencoder:{networks['VQModel']}", space="code"), exact=True)
 
 
 def test_it_starts_from_the_plain_reconstruction_and_reconstructs_every_step() -> None:
@@ -47,15 +47,6 @@ def test_the_gradient_is_that_of_the_pixels_themselves(networks: dict[str, Path]
     gradient = torch.autograd.grad((generator.render({**state, "pixels": leaf}) * weighting).sum(), leaf)[0]
     assert torch.equal(gradient, weighting)
     assert not generator.step({**state, "pixels": leaf}, gradient)["pixels"].requires_grad
-
-
-def test_rows_do_not_depend_on_their_batch(networks: dict[str, Path]) -> None:
-    generator = reconstruct(f"autoencoder:{networks['VQModel']}")
-    images, others = pictures(8), pictures(8, seed=50)
-    mixed = torch.cat([others[:3], images[6:7], others[3:]])[:8]
-    here, there = (generator.step(start(generator, given), given * 0.3) for given in (images, mixed))
-    for name in ("pixels", "scale"):
-        assert torch.equal(here[name][6], there[name][3])
 
 
 def test_size_device_and_provenance_are_the_other_generators(networks: dict[str, Path]) -> None:

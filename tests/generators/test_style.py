@@ -64,7 +64,7 @@ def start(generator: StyleGenerator, images: Tensor) -> State:
 
 
 def test_contract(generator: StyleGenerator) -> None:
-    check_generator(generator, size=16)
+    check_generator(generator, size=16, exact=True)
 
 
 def test_the_plain_reconstruction_is_decoder_after_encoder(generator: StyleGenerator) -> None:
@@ -118,21 +118,6 @@ def test_equal_signals_leave_the_choice_to_the_seed(generator: StyleGenerator) -
     moved = generator.step(state, torch.full((40, 3), -0.1))["mix"]
     assert (moved > 0).sum(1).tolist() == [1] * 40
     assert len(moved.argmax(1).unique()) == 3
-
-
-def test_rows_do_not_depend_on_their_batch(generator: StyleGenerator) -> None:
-    weighting = named_pictures(1, 16, name="weighting")
-    images, others = named_pictures(8, 16), named_pictures(8, 16, name="others")
-    mixed = torch.cat([others[:3], images[6:7], others[3:]])[:8]
-    results = []
-    for given, row in ((images, 6), (mixed, 3)):
-        state = start(generator, given)
-        state["mix"] = state["mix"] + torch.linspace(0.1, 0.2, state["mix"][0].numel()).reshape(state["mix"].shape[1:])
-        leaf = state["mix"].clone().requires_grad_()
-        made = generator.render({**state, "mix": leaf})
-        results.append((made[row], torch.autograd.grad((made * weighting).sum(), leaf)[0][row], state["pattern"][row]))
-    for here, there in zip(*results, strict=True):
-        assert torch.equal(here, there)
 
 
 def test_styles_are_read_from_all_folders_and_taken_evenly(

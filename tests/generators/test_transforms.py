@@ -15,6 +15,7 @@ from counterfoil.parts.generators.transforms import TransformGenerator, transfor
 from counterfoil.testing import check_generator
 
 Photos = Callable[..., Tensor]
+
 Loss = Callable[[Tensor], Tensor]
 
 
@@ -55,7 +56,7 @@ def flatness(images: Tensor) -> Tensor:
     "generator", [transforms(""), transforms("fog"), transforms("blur,hue", choose="all"), transforms("", kinds=3)]
 )
 def test_contract(generator: TransformGenerator) -> None:
-    check_generator(generator)
+    check_generator(generator, exact=True)
 
 
 def test_names_groups_and_lists_choose_families() -> None:
@@ -212,18 +213,6 @@ def mixed_state(generator: TransformGenerator, images: Tensor) -> State:
         severity[row, (3 * row) % count] = 0.15 + 0.1 * row
         severity[row, (3 * row + 7) % count] = 0.9 - 0.1 * row
     return {**state, "severity": severity}
-
-
-def test_rows_do_not_depend_on_their_batch(photos: Photos) -> None:
-    generator, weighting = transforms("", kinds=3), photos(1, seed=30)
-    state, others = mixed_state(generator, photos(8)), mixed_state(generator, photos(8, seed=60))
-    for row, place in ((6, 2), (1, 7), (3, 0)):
-        guests = {name: values.clone() for name, values in others.items()}
-        for name, values in state.items():
-            guests[name][place] = values[row]
-        assert torch.equal(generator.render(state)[row], generator.render(guests)[place])
-        here, there = (gradient_of(generator, each, lambda made: made * weighting) for each in (state, guests))
-        assert torch.equal(here[row], there[place])
 
 
 def test_rows_rendered_together_look_as_alone(photos: Photos, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,11 +53,11 @@ def _diffusion(folder: Path, stack: ExitStack) -> Any:
 
 
 def _adm(folder: Path, stack: ExitStack) -> Any:
+    from tests.generators.diffusion.conftest import save_adm
     from tests.generators.diffusion.make_reference import CASES
-    from tests.generators.diffusion.test_adm import save
 
     small = {"image_size": 16, "channel_mult": "1,2", "attention_resolutions": "8"}
-    return f"adm:{save(folder, 'improved', **small)}", {"flags": {**CASES["improved"], **small}, "steps": 3}
+    return f"adm:{save_adm(folder, 'improved', **small)}", {"flags": {**CASES["improved"], **small}, "steps": 3}
 
 
 def _style(folder: Path, stack: ExitStack) -> Any:

@@ -9,7 +9,7 @@ from counterfoil.core.records import Arm, Ending
 
 @dataclass(frozen=True)
 class Assessment:
-    """What the tested model and the oracle say of one image, and how far it is from where its climb began."""
+    """The answers of the tested model and the oracle about one image, and its distance from the start of its climb."""
 
     loss: float
     predicted: int  # in the run's classes, -1 for any other
@@ -36,7 +36,7 @@ def as_agreement(found: Assessment, source: Assessment) -> Assessment:
 
 @dataclass(frozen=True)
 class Rules:
-    """When a climb ends."""
+    """Rules that end a climb."""
 
     budget: int  # steps at most
     queries: int  # images shown to the model at most

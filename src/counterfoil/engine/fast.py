@@ -1,4 +1,4 @@
-"""What the engine does to make a step fast: precision, compiler and CUDA graphs, each with a way back that the log names once."""
+"""Precision, compiler and CUDA graphs of a step, each with a way back that the log names once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Tensors = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Acceleration:
-    """What is done to be fast. Float32 is left as plain as it can be, on any device."""
+    """Choices that make a step fast. Float32 is left as plain as it can be, on any device."""
 
     precision: Precision = "float32"
     compile: bool = False  # model and oracle, and the generator where it has no fused layers
@@ -35,7 +35,7 @@ class Acceleration:
 
     @classmethod
     def of(cls, layout: EngineSpec, device: torch.device, *, work: int = 0) -> Acceleration:
-        """What `layout` comes to on this device, for a run that renders `work` pixels in all.
+        """The acceleration that `layout` comes to on this device, for a run that renders `work` pixels in all.
 
         Below a few minutes of work compiling takes longer than it saves.
         """
@@ -74,7 +74,7 @@ class CudaGraph:
         self.failed = False
 
     def __call__(self, *given: Tensor) -> Tensors:
-        """What `work` gives, in tensors of their own."""
+        """The results of `work`, in tensors of their own."""
         if self.graph is None and not self.failed:
             problem = self._capture(given)
             if problem:

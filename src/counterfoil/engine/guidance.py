@@ -1,4 +1,4 @@
-"""Where the next step goes: along the tested model's gradient, or in random directions.
+"""Direction of the next step: along the tested model's gradient, or in random directions.
 
 A direction has the shape of the tensor that moves and the length of one whole step. A random draw is a function of all bits of
 the row's own seed and of the draw's number, so it does not depend on the batch or the slot. It is made on the device. A draw

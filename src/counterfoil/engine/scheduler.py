@@ -168,18 +168,18 @@ class Engine:
 
     @property
     def needs_gradient(self) -> bool:
-        """Whether any arm's steps follow a gradient."""
+        """True if any arm's steps follow a gradient."""
         return self.search.budget > 0 and any(guidance.needs_gradient for guidance in self.arms().values())
 
     def rules(self, guidance: Guidance) -> Rules:
-        """When a climb under `guidance` ends."""
+        """The rules by which a climb under `guidance` ends."""
         proposals = 20 if guidance.climbs_only else 1  # a random step raises the loss about every other time
         queries = self.search.queries or proposals * self.search.budget + 1
         return Rules(self.search.budget, queries, self.search.stop_when_fooled, guidance.climbs_only)
 
     @property
     def capacity(self) -> int:
-        """How many images keep every slot busy: those in slots, those that wait as one arm is ahead, and the next to be read."""
+        """Images that keep every slot busy: those in slots, those that wait as one arm is ahead, and the next to be read."""
         return max(self.slots, self.batch_size) + 3 * self.batch_size
 
     def run(self, jobs: Iterable[Job | None]) -> Iterator[SearchResult]:
@@ -351,7 +351,7 @@ class _Batch:
         return any(self.slots)
 
     def full(self, waiting: int = 0) -> bool:
-        """Whether few enough slots are free, or will be once those who wait have theirs, that an iteration is worth its price."""
+        """True if few enough slots are free, or will be once those who wait have theirs, that an iteration is worth its price."""
         return self.slots.count(None) - waiting <= len(self.slots) // FREE
 
     def refill(self, waiting: deque[Entry]) -> None:

@@ -153,7 +153,7 @@ def time_in_turn(
 
 @torch.no_grad()
 def _psnr(generator: MaskedGenerator, result: SearchResult, device: str) -> NDArray[np.float64]:
-    """How like the masked search's image is to what the whole decoder makes of the same place, in decibels.  # (1,)"""
+    """Likeness of the masked search's image and the whole decoder's image of the same place, in decibels.  # (1,)"""
     job = result.job
     label, seed = torch.tensor([[job.label], [job.seed]], device=device)
     state = {**generator.start(job.image[None].to(device), label, seed), generator.moving: result.places[0][None].to(device)}

@@ -9,7 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from counterfoil.parts.generators.adm import AdmUNet, read_flags
 from counterfoil.parts.generators.diffusion import Prediction, Process
+from tests.generators.diffusion.make_reference import CASES
+from tests.generators.named_weights import named_weights
 
 MEAN, SPREAD = 0.2, 0.6
 
@@ -75,3 +78,12 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "plain": save_pipeline(root / "plain"),
         "classes": save_pipeline(root / "classes", num_class_embeds=5, out_channels=6),
     }
+
+
+def save_adm(folder: Path, case: str, name: str = "model.pt", **changes: Any) -> Path:
+    """A checkpoint with named weights: plain tensors by name, as the releases are."""
+    chosen = read_flags({**CASES[case], **changes}, file=folder)
+    with torch.device("meta"):
+        network = AdmUNet(chosen, classes=1000 if chosen.class_cond else None)
+    torch.save(named_weights(network.state_dict()), folder / name)
+    return folder / name

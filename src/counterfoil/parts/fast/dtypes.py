@@ -20,7 +20,7 @@ AMPERE = (8, 0)  # compute capability from which on there is bf16
 
 
 def has_bf16(device: str | torch.device) -> bool:
-    """Whether a GPU computes in bf16 and does not only emulate it. One that cannot be asked here is taken to have it."""
+    """True if a GPU computes in bf16 and does not only emulate it. One that cannot be asked here is taken to have it."""
     import torch  # takes a while, and a specification for a CPU need not wait for it
 
     if torch.version.hip or not torch.cuda.is_available():
@@ -109,7 +109,7 @@ def _kernels(*, exact: bool) -> Iterator[None]:
 
 
 def _cpu_has_bf16() -> bool:
-    """Whether this CPU has bf16 instructions. oneDNN's own answer is also yes where it only emulates them with AVX-512."""
+    """True if this CPU has bf16 instructions. oneDNN's own answer is also yes where it only emulates them with AVX-512."""
     import torch
 
     if platform.machine().lower() in ("x86_64", "amd64"):

@@ -213,7 +213,7 @@ def correction_kernel(
     partials, gain, coefficients, correction, pixels, chunks,
     C: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    """What the group's mean and spread take off the gradient: x · correction[0] + correction[1].  # → (N, 2, C)"""
+    """Correction of the gradient for the group's mean and spread: x · correction[0] + correction[1].  # → (N, 2, C)"""
     groups: tl.constexpr = C // WIDTH
     image, group = tl.program_id(0) // groups, tl.program_id(0) % groups
     lanes = tl.arange(0, LANES)

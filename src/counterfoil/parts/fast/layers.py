@@ -53,7 +53,7 @@ class Norm:
 
 
 class Frame:
-    """How layers see an image."""
+    """A view of an image, through which layers see it."""
 
     frozen = False  # whether means and variances stay as they were recorded
 
@@ -62,7 +62,7 @@ class Frame:
         return norm.coefficients(x, partials)
 
     def edge(self, out: Tensor, source: Callable[[], Tensor], weight: Tensor, *, upsampled: bool = False) -> Tensor:
-        """What a 3×3 convolution of `source` gave, with what lies beyond the frame."""
+        """The result of a 3×3 convolution of `source`, with what lies beyond the frame."""
         return out
 
 

@@ -22,7 +22,7 @@ from counterfoil.core.errors import one_line
 log = logging.getLogger(__name__)
 
 FUSION = "TRITON_DEFAULT_FP_FUSION"
-"""Whether a product and a sum are rounded once. It is what kernels were measured with; releases of Triton differ, or warn."""
+"""Round a product and a sum once. It is what kernels were measured with; releases of Triton differ, or warn."""
 
 # Found best on an H200.
 TILE, WIDE_TILE = 1024, 512  # elements that a program sums up side by side, for up to 128 channels and for more
@@ -41,13 +41,13 @@ known_devices: dict[torch.device, bool] = {}
 
 
 def by_triton(x: Tensor) -> bool:
-    """Whether Triton kernels process activations like these."""
+    """True if Triton kernels process activations like these."""
     return x.is_cuda and has_triton(x.device)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def has_triton(device: torch.device) -> bool:
-    """Whether Triton kernels can be built and run on a GPU, tried out once.
+    """True if Triton kernels can be built and run on a GPU, tried out once.
 
     Triton comes with torch on Linux, but needs a C compiler, and a GPU that its release still knows.
     """
@@ -65,7 +65,7 @@ def has_triton(device: torch.device) -> bool:
 
 
 def _problem(device: torch.device) -> str:
-    """Why the kernels don't run, in a line; nothing if they do."""
+    """The reason why the kernels don't run, in a line; empty if they do."""
     if find_spec("triton") is None:
         return "Triton is not installed"
     os.environ.setdefault(FUSION, "1")
@@ -78,7 +78,7 @@ def _problem(device: torch.device) -> str:
 
 
 def passes_agree(device: torch.device) -> bool:
-    """Whether Triton and PyTorch agree on a device: sums, and a product on tensor cores."""
+    """True if Triton and PyTorch agree on a device: sums, and a product on tensor cores."""
     x = (torch.arange(2 * 16 * 64) % 7 - 3.0).view(2, 16, 8, 8)
     weight, bias = (torch.arange(3 * 16 * 9) % 5 - 2.0).view(3, 16, 3, 3) / 8, torch.arange(3.0)
     answers = []
@@ -100,7 +100,7 @@ def _kernels() -> ModuleType:
 
 @dataclass(frozen=True)
 class Layout:
-    """How an activation is dealt out to programs."""
+    """Distribution of an activation over programs."""
 
     images: int
     pixels: int
@@ -138,7 +138,7 @@ class Layout:
         return -(-self.pixels // self.size)
 
     def even(self, rows: int) -> bool:
-        """Whether no tile hangs over."""
+        """True if no tile hangs over."""
         return self.columns == self.channels and self.pixels % rows == 0
 
     def summing(self) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def gradient_sums(x: Tensor, gradient: Tensor, coefficients: Tensor, *, silu: bo
 
 
 def correction(partials: Tensor, gain: Tensor, coefficients: Tensor, *, pixels: int, groups: int) -> Tensor:
-    """What the group's mean and spread take off the gradient: x · first + second.  # → (N, 2, C)"""
+    """Correction of the gradient for the group's mean and spread: x · first + second.  # → (N, 2, C)"""
     if by_triton(partials):
         plan = Layout(partials.shape[0], pixels, partials.shape[3])
         found = partials.new_empty(plan.images, 2, plan.channels)

@@ -1,6 +1,6 @@
-"""The first convolution of a network that looks at pictures, with more channels and no stride.
+"""The first convolution of a network that looks at images, with more channels and no stride.
 
-Three channels leave tensor cores nearly idle, in the gradient of a picture most of all. A convolution of stride s sees the same
+Three channels leave tensor cores nearly idle, in the gradient of an image most of all. A convolution of stride s sees the same
 if each s × s pixels are laid side by side as channels first, and its weights likewise. One whose stride is its side, like that of
 a vision transformer, becomes a product of matrices.
 """
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from counterfoil.parts.weights import modules_of
 
-COLOURS = 4  # at most, in what is taken for a picture
+COLOURS = 4  # at most, in what is taken for an image
 EVEN = 8  # channels that tensor cores want to have a multiple of
 
 
@@ -47,7 +47,7 @@ def _is_first(module: nn.Conv2d) -> bool:
         and not isinstance(module.padding, str)
         and module.padding_mode == "zeros"
         and not module.training
-        and "forward" not in vars(module)  # somebody else's
+        and "forward" not in vars(module)  # another part's
     )
 
 
@@ -88,12 +88,12 @@ class Side:
 
     def __init__(self, kernel: int, stride: int, padding: int) -> None:
         self.kernel, self.stride, self.pad = kernel, stride, padding
-        self.before = -(-padding // stride)  # blocks of s pixels that begin before the picture
+        self.before = -(-padding // stride)  # blocks of s pixels that begin before the image
         missing = self.before * stride - padding
         self.blocks = -(-(missing + kernel) // stride)  # that an output sees
         self.around = (missing, self.blocks * stride - missing - kernel)  # weights of zero
 
     def padding(self, length: int) -> tuple[int, int]:
-        """Blocks to be added before and after those of a picture; fewer than none are taken off."""
+        """Blocks to be added before and after those of an image; fewer than none are taken off."""
         outputs = (length + 2 * self.pad - self.kernel) // self.stride + 1
         return self.before, outputs + self.blocks - 1 - self.before - -(-length // self.stride)

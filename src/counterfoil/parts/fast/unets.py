@@ -6,7 +6,7 @@ attention turns no layout and adds no bias by itself, and a gate is one pass. We
 joins passes by itself, layers are as they were.
 
 A network is made fast in its place: it computes in another dtype, its convolutions' weights are laid out with channels last, its
-blocks run fused, and it is compiled if that is asked for. What comes and goes keeps its dtype, so whoever calls it need not know.
+blocks run fused, and it is compiled if that is asked for. What comes and goes keeps its dtype, so its callers need not know.
 The weights as they were are kept; `undo` puts them back bit for bit. Of a pipeline the denoiser and the decoder are made
 fast; latents, the scheduler's arithmetic and the texts' embeddings stay in float32.
 """
@@ -177,7 +177,7 @@ class _JoinPass(torch.autograd.Function):
 
 
 def _plain(block: Any) -> bool:
-    """Whether a residual block does what `FusedResidual` does and nothing else."""
+    """True if a residual block does what `FusedResidual` does and nothing else."""
     convolutions = [block.conv1, block.conv2, *([] if block.conv_shortcut is None else [block.conv_shortcut])]
     return bool(
         type(block.nonlinearity) is nn.SiLU
@@ -278,12 +278,12 @@ def _dtype_of(values: Sequence[Any]) -> torch.dtype:
 
 
 BY_DEVICE = "float32, and bfloat16 on a GPU that has it"
-"""How parts that are made fast here by default say what they compute in."""
+"""The precision that parts which are made fast here name as their default."""
 DENOISERS = ("unet", "transformer", "transformer_2")
 
 
 class AcceleratedPipeline:
-    """What was done to a pipeline, and how to undo it."""
+    """A pipeline whose networks are made fast, until `undo`."""
 
     def __init__(self, pipeline: Any, dtype: torch.dtype, *, device: torch.device, compiled: bool = False) -> None:
         self._networks: list[AcceleratedNetwork] = []

@@ -80,7 +80,7 @@ def bounding_box(cells: Tensor) -> Box:
 
 
 class NoWindow(Exception):
-    """Why a decoder cannot be run on a window."""
+    """A decoder cannot be run on a window; the message says why."""
 
 
 class WindowDecoder:
@@ -170,7 +170,7 @@ class _Cut(torch.autograd.Function):
 
 
 def beyond(x: Tensor, weight: Tensor, box: Box, *, upsampled: bool = False) -> Tensor:
-    """What a convolution's edge gets from outside a window.  # (N, I, H, W), (O, I, 3, 3) → (N, E, O) float32
+    """Contribution of the pixels outside a window to the edge of a convolution.  # (N, I, H, W), (O, I, 3, 3) → (N, E, O) float32
 
     Edges are listed pixel by pixel: the upper row, the lower one, then the rest of the left and of the right column. With
     `upsampled` every pixel of x is four of the image that is convolved, and `box` is in pixels of the latter.

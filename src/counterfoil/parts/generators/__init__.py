@@ -1,1 +1,1 @@
-"""Generators: what makes pictures and moves them. Each module's factory is found by name through the entry points."""
+"""Generators: parts that make images and move them. Each module's factory is found by name through the entry points."""

@@ -51,7 +51,7 @@ ASIDE = frozenset(
 
 @dataclass(frozen=True)
 class Flags:
-    """What decides the network and its noise. Defaults are those of Improved DDPM, which suit every release."""
+    """The flags that decide the network and its noise. Defaults are those of Improved DDPM, which suit every release."""
 
     image_size: int = 64
     num_channels: int = 128
@@ -430,7 +430,7 @@ def signal_left(flags: Flags) -> Tensor:
 
 
 def _classes(state: Mapping[str, Tensor], flags: Flags, file: str) -> int | None:
-    """How many classes the checkpoint tells apart."""
+    """The number of classes of the checkpoint."""
     if not flags.class_cond:
         return None
     if "label_emb.weight" not in state:

@@ -21,7 +21,7 @@ from counterfoil.parts.fast.codes import nearest_codes
 from counterfoil.parts.fast.window import Box, NoWindow, WindowDecoder
 from counterfoil.parts.generators.latent import LatentGenerator, Space, check_side, must_divide
 
-PLACEHOLDER = 32  # the sample_size diffusers writes into a config when nobody gave one
+PLACEHOLDER = 32  # the sample_size diffusers writes into a config by default
 
 
 class DiffusersAutoencoder(pretrained.Network):
@@ -150,7 +150,7 @@ def autoencoder(
 ) -> LatentGenerator:
     """Latent ascent over a diffusers autoencoder (VQModel, AutoencoderKL, AutoencoderTiny), from a folder or the hub.
 
-    `size` is the side of the pictures, by default the network's own; `sha256` is checked against the weight file;
+    `size` is the side of the images, by default the network's own; `sha256` is checked against the weight file;
     `revision` and `subfolder` (as in `vae`) say where on the hub, or in the folder, the network is.
     """
     found = pretrained.find_checkpoint(rest, revision=revision, subfolder=subfolder)
@@ -168,13 +168,13 @@ def autoencoder(
 
 
 def _side(asked: int | None, sample_size: object, *, factor: int) -> int | None:
-    """The side of the pictures: what was asked for, else the network's own, else None for any."""
+    """The side of the images: what was asked for, else the network's own, else None for any."""
     if asked is not None:
         return check_side(asked, factor=factor)
     if isinstance(sample_size, (list, tuple)) and len(set(sample_size)) == 1:
         sample_size = sample_size[0]
     if not isinstance(sample_size, int) or sample_size % factor:
         return None
-    if sample_size == PLACEHOLDER and sample_size < 8 * factor:  # an image of less than eight cells per side: nobody meant it
+    if sample_size == PLACEHOLDER and sample_size < 8 * factor:  # an image of less than eight cells per side, which is not meant
         return None
     return sample_size

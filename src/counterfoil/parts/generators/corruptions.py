@@ -1,11 +1,11 @@
 """The families of change that `transforms` chooses from.
 
 A family is a function `(images, severity, seeds) → images`, with severity (N, 1, 1, 1) in [0, 1] and seeds (N,). Severity 0
-is the picture itself (up to rounding), 1 the strongest change. Pictures may leave [0, 1]; whoever calls clamps them.
+is the image itself (up to rounding), 1 the strongest change. Images may leave [0, 1]; whoever calls clamps them.
 
 Severity in levels. A severity of 1 is level 5 of ImageNet-C (Hendrycks and Dietterich, 2019), 0.2 is level 1.
 
-Lengths are given in pixels of a 224-pixel picture and scale with the picture, so that a level looks alike at every size.
+Lengths are given in pixels of a 224-pixel image and scale with the image, so that a level looks alike at every size.
 The families follow theirs but are written anew, differentiable in the severity, and give other pixels: results are not
 to be set beside published ImageNet-C numbers.
 """
@@ -26,11 +26,11 @@ from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.latent import straight_through
 
 COUNT = 5
-SIDE = 224  # the picture that lengths refer to
+SIDE = 224  # the image that lengths refer to
 
 
 def _pixels(images: Tensor, length: float) -> float:
-    """A length at 224 pixels, in pixels of these pictures."""
+    """A length at 224 pixels, in pixels of these images."""
     return length * min(images.shape[-2:]) / SIDE
 
 
@@ -49,10 +49,10 @@ def _along(severity: Tensor, values: Sequence[float]) -> Tensor:
 
 
 def _blend(images: Tensor, severity: Tensor, corrupt: Callable[[Tensor, int, int], Tensor]) -> Tensor:
-    """Pictures at a severity, blended from those at the whole levels on either side.
+    """Images at a severity, blended from those at the whole levels on either side.
 
     For families that are not differentiable in their parameter, or only at a high price. `corrupt(image, level, row)`
-    gives one picture at a level from 1 to 5; level 0 is the picture itself.
+    gives one image at a level from 1 to 5; level 0 is the image itself.
     """
     lower, way = _split(severity)
     below = lower.flatten().tolist()
@@ -76,19 +76,19 @@ def rotation(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 
 def translation(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
-    """A shift by up to a fifth of the picture, in the direction that the seed gives."""
+    """A shift by up to a fifth of the image, in the direction that the seed gives."""
     angle = draws.between(seeds, "translation", -math.pi, math.pi)
     shift = severity * 0.2 * min(images.shape[-2:])
     return sample(images, centred(images) + shift * torch.cat([angle.cos(), angle.sin()], dim=1))
 
 
 def scaling(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
-    """The picture larger or smaller, as the seed says, by up to 1.6 times."""
+    """The image larger or smaller, as the seed says, by up to 1.6 times."""
     return sample(images, centred(images) * torch.exp(severity * draws.sign(seeds, "scaling") * math.log(1.6)))
 
 
 def elastic(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
-    """The picture as on crumpled cloth: smooth random displacements, wide ones and narrow ones."""
+    """The image as on crumpled cloth: smooth random displacements, wide ones and narrow ones."""
     size = (images.shape[-2], images.shape[-1])
     wide = draws.smooth(seeds, "elastic wide", knots=5, size=size, channels=2)
     narrow = draws.smooth(seeds, "elastic narrow", knots=min(13, *size), size=size, channels=2)
@@ -96,7 +96,7 @@ def elastic(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 
 def centred(images: Tensor) -> Tensor:
-    """Where every pixel is, counted in pixels from the picture's middle: across, down.  # → (1, 2, H, W)"""
+    """The place of every pixel, counted in pixels from the image's middle: across, down.  # → (1, 2, H, W)"""
     height, width = images.shape[-2:]
     down = torch.arange(height, device=images.device, dtype=torch.float32) - (height - 1) / 2
     across = torch.arange(width, device=images.device, dtype=torch.float32) - (width - 1) / 2
@@ -104,7 +104,7 @@ def centred(images: Tensor) -> Tensor:
 
 
 def sample(images: Tensor, places: Tensor) -> Tensor:
-    """The pictures at other places, given as `centred` gives them.  # (N, 3, H, W), (N, 2, H, W)"""
+    """The images at other places, given as `centred` gives them.  # (N, 3, H, W), (N, 2, H, W)"""
     height, width = images.shape[-2:]
     half = torch.tensor([width / 2, height / 2], device=images.device).reshape(1, 2, 1, 1)
     grid = (places / half).permute(0, 2, 3, 1).expand(len(images), -1, -1, -1)
@@ -141,7 +141,7 @@ def saturation(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 
 def luma(images: Tensor) -> Tensor:
-    """How light each pixel looks.  # (N, 3, H, W) → (N, 1, H, W)"""
+    """Luma of each pixel.  # (N, 3, H, W) → (N, 1, H, W)"""
     weights = torch.tensor(LUMA, device=images.device).reshape(1, 3, 1, 1)
     return (images * weights).sum(1, keepdim=True)
 
@@ -150,7 +150,7 @@ DEFOCUS_RADIUS = (0.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 MOTION_LENGTH = (0.0, 8.0, 12.0, 15.0, 19.0, 25.0)
 GLASS_REACH = (0.0, 1.0, 1.5, 2.0, 3.0, 4.0)
 GLASS_SPREAD = (0.0, 0.7, 0.9, 1.0, 1.1, 1.5)
-ZOOMS = 12  # pictures averaged into a zoom blur
+ZOOMS = 12  # images averaged into a zoom blur
 
 
 def defocus_blur(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
@@ -196,7 +196,7 @@ def glass_blur(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 
 def zoom_blur(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
-    """A lens zoomed during the exposure, up to 1.31 times: the mean of pictures at zooms from 1 up."""
+    """A lens zoomed during the exposure, up to 1.31 times: the mean of images at zooms from 1 up."""
     grid, total = centred(images), torch.zeros_like(images)
     for step in range(ZOOMS):
         total = total + sample(images, grid / (1 + 0.31 * severity * step / (ZOOMS - 1)))
@@ -204,7 +204,7 @@ def zoom_blur(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 
 def convolve(image: Tensor, kernel: Tensor) -> Tensor:
-    """One picture, channel by channel, with a kernel made to sum to one; mirrored at the borders.  # (1, C, H, W), (K, K)"""
+    """One image, channel by channel, with a kernel made to sum to one; mirrored at the borders.  # (1, C, H, W), (K, K)"""
     reach = kernel.shape[-1] // 2
     channels = F.pad(image, (reach, reach, reach, reach), mode="reflect").transpose(0, 1)  # (C, 1, H + 2 reach, W + 2 reach)
     return F.conv2d(channels, (kernel / kernel.sum())[None, None]).transpose(0, 1)
@@ -225,7 +225,7 @@ SNOW_WHITE = (0.0, 0.1, 0.2, 0.25, 0.3, 0.35)  # how far the scene itself whiten
 
 
 def fog(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
-    """Clouds between the camera and the scene; at most a quarter of the picture's own light is left."""
+    """Clouds between the camera and the scene; at most a quarter of the image's own light is left."""
     density = 3 * severity
     light = 0.45 + 0.55 * draws.plasma(seeds, "fog", size=_size(images))  # fog scatters light: its thin places are grey
     return (images + density * light) / (1 + density)
@@ -238,7 +238,7 @@ def frost(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 
 def snow(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
-    """Falling flakes, small and large, in a scene that whitens. Flakes appear level by level, pictures are blended between."""
+    """Falling flakes, small and large, in a scene that whitens. Flakes appear level by level, images are blended between."""
     angles = draws.between(seeds, "snow angle", 50, 130).flatten()
 
     def fall(image: Tensor, level: int, row: int) -> Tensor:
@@ -292,7 +292,7 @@ def shot_noise(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 def impulse_noise(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """Values that jump to black or white, up to 27 % of them.
 
-    Whether a value jumps is a threshold; the gradient is that of the expected picture, which is linear in the rate.
+    Whether a value jumps is a threshold; the gradient is that of the expected image, which is linear in the rate.
     """
     rate = 0.27 * severity
     order = draws.uniform(seeds, "impulse order", *images.shape[1:])
@@ -319,7 +319,7 @@ def pixelate(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 
 def jpeg(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
-    """Compressed by a real JPEG encoder, down to quality 7; gradients pass to the picture as if it had not been."""
+    """Compressed by a real JPEG encoder, down to quality 7; gradients pass to the image as if it had not been."""
 
     def compress(image: Tensor, level: int, row: int) -> Tensor:
         return straight_through(_through_file(image.detach(), JPEG_QUALITY[level]), image)

@@ -1,4 +1,4 @@
-"""Guided denoising: a image is noised a little and, on its way back, pushed towards what the tested model gets wrong.
+"""Guided denoising: an image is noised a little and, on its way back, pushed towards what the tested model gets wrong.
 
 What moves is the noisy image. It starts at the noise level `strength` and comes down a ladder of `steps` levels to
 none. One step of Algorithm 1 adds the signal to the noisy image at its present level and then takes one deterministic
@@ -17,7 +17,7 @@ default, `gradient="one-step"`, goes back once: through the guess of the clean i
 diffusion posterior sampling. At the lowest level the two are the same.
 
 The natural length of a step is the standard deviation of the noise at the present level. What is much shorter than
-the noise, and not like a image, the network takes out again.
+the noise, and not like an image, the network takes out again.
 
 The arithmetic is that of Ho et al., 2020. A noisy image is √a · clean + √(1 − a) · noise, where a, the share of the signal that
 is left, falls with time. Images are in [-1, 1]. A network predicts the noise, the clean image, or the mixture of both called
@@ -54,7 +54,7 @@ Prediction = Literal["epsilon", "sample", "v_prediction"]
 
 @dataclass(frozen=True)
 class Process:
-    """How a network was trained: the signal left at each time, what it guesses, and the range of clean images."""
+    """The training of a network: the signal left at each time, what it guesses, and the range of clean images."""
 
     alphas_cumprod: Tensor  # (T,) float32, the signal left at each time, falling from about 1
     prediction: Prediction = "epsilon"
@@ -90,10 +90,10 @@ class Denoiser(Protocol):
     size: int
     """Side of its images."""
     classes: int | None
-    """How many classes it is told apart by, or None if it knows of none."""
+    """The number of classes it is conditioned on, or None."""
 
     def predict(self, noisy: Tensor, times: Tensor, classes: Tensor) -> Tensor:
-        """What the network says of noisy images.  # (N, 3, H, W), (N,) int64, (N,) int64 → (N, 3, H, W)"""
+        """The network's prediction for noisy images.  # (N, 3, H, W), (N,) int64, (N,) int64 → (N, 3, H, W)"""
         ...
 
     def to(self, device: torch.device | str) -> Self:
@@ -101,7 +101,7 @@ class Denoiser(Protocol):
         ...
 
     def provenance(self) -> dict[str, str]:
-        """Where the numbers come from."""
+        """Library, source and weights."""
         ...
 
 
@@ -147,9 +147,9 @@ def _only_what_it_calls(work: Work) -> Work:
 
 @dataclass(frozen=True)
 class Denoising:
-    """How images are noised and denoised."""
+    """Options of noising and denoising."""
 
-    strength: float = 0.4  # standard deviation of the noise at the start, in a image of unit range
+    strength: float = 0.4  # standard deviation of the noise at the start, in an image of unit range
     steps: int = 10  # noise levels
     steps_per_level: int = 1  # of the search
     noising: Noising = "random"
@@ -166,7 +166,7 @@ class Denoising:
 class DiffusionGenerator:
     """Moves images while a diffusion model denoises them.
 
-    Whoever compiles `render` has the network compiled and not the ladder around it, which is of another length at every level.
+    A compiled `render` has the network compiled and not the ladder around it, which is of another length at every level.
     """
 
     moving = "noisy"
@@ -294,7 +294,7 @@ class LowPrecision:
 
 
 def autocast_format(device: torch.device) -> torch.dtype | None:
-    """What autocast is set to on a device; None if it is off."""
+    """The dtype of autocast on a device; None if it is off."""
     return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
 
 
@@ -308,7 +308,7 @@ def class_names(given: Sequence[str] | str | None, count: int | None, *, what: s
         given = imagenet.names_and_aliases()[0]
     if given is None or isinstance(given, str):
         raise BadSpec(
-            f"{what}: the network is told {count} classes by number, and nobody says which; give their names in its order, "
+            f"{what}: the network is told {count} classes by number, and their names are not known; give them in its order, "
             "as in classes: [cat, dog], or classes: imagenet"
         )
     if len(given) != count or len(set(given)) != count:

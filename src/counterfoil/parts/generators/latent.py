@@ -1,4 +1,4 @@
-"""Latent ascent: pictures move in the latent space of an autoencoder, the generator of the FMR paper (Algorithm 1).
+"""Latent ascent: images move in the latent space of an autoencoder, the generator of the FMR paper (Algorithm 1).
 
 Any autoencoder will do that has `encode` and `decode`; one that quantises also has `quantise`. The paper does not say
 whether the latent moves before or after quantisation, so that is an option (`space`) and reports print it.
@@ -24,14 +24,14 @@ Space = Literal["before", "code"]
 
 @runtime_checkable
 class Autoencoder(Protocol):
-    """Pictures to latents and back."""
+    """Images to latents and back."""
 
     def encode(self, images: Tensor) -> Tensor:
-        """Latents of pictures, before any quantisation.  # (N, 3, H, W) in [0, 1] → (N, …)"""
+        """Latents of images, before any quantisation.  # (N, 3, H, W) in [0, 1] → (N, …)"""
         ...
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Pictures of latents, or of codes where there is a `quantise`; they may overshoot [0, 1].  # → (N, 3, H, W)"""
+        """Images of latents, or of codes where there is a `quantise`; they may overshoot [0, 1].  # → (N, 3, H, W)"""
         ...
 
 
@@ -69,7 +69,7 @@ class QuantisedCodec(Codec):
 
 
 class LatentGenerator:
-    """Moves pictures in the latent space of an autoencoder."""
+    """Moves images in the latent space of an autoencoder."""
 
     moving = "latent"
     step_size = 0.03
@@ -85,7 +85,7 @@ class LatentGenerator:
 
     @torch.no_grad()
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
-        """Encode. A step of 1 is the standard deviation of the picture's own latent."""
+        """Encode. A step of 1 is the standard deviation of the image's own latent."""
         latent = self.autoencoder.encode(images).float()
         if self.space == "code" and isinstance(self.autoencoder, QuantisedAutoencoder):
             latent = self.autoencoder.quantise(latent)
@@ -101,7 +101,7 @@ class LatentGenerator:
         return straight_through(decoded.clamp(0, 1), decoded)
 
     def codes(self, latent: Tensor) -> Tensor:
-        """What is decoded: the latent itself or, where it moves before quantisation, its codes; cells on their own."""
+        """The latent that is decoded: the latent itself or, where it moves before quantisation, its codes; cells on their own."""
         if self.space == "code" or not isinstance(self.autoencoder, QuantisedAutoencoder):
             return latent
         codes, carrier = self.autoencoder.quantise(latent.detach()), latent
@@ -129,7 +129,7 @@ class LatentGenerator:
         return self
 
     def provenance(self) -> dict[str, str]:
-        """Where the numbers come from: the autoencoder's own account, and the space that moves."""
+        """The autoencoder's provenance, and the space that moves."""
         return {**provenance_of(self.autoencoder), "space": self.space}
 
 
@@ -166,7 +166,7 @@ def check_side(side: int, *, factor: int) -> int:
 
 
 def must_divide(factor: int, side: int) -> str:
-    """What to say of a side that does not divide."""
+    """The message about a side that does not divide."""
     below = side // factor * factor
     near = f"{below} or {below + factor}" if below > 0 else f"{factor}"
     return f"this autoencoder needs sides that are multiples of {factor}; use {near}"

@@ -1,4 +1,4 @@
-"""Pixel space: the picture itself moves, inside a ball around the source. FGSM and PGD are settings of the search.
+"""Pixel space: the image itself moves, inside a ball around the source. FGSM and PGD are settings of the search.
 
 With ε the radius of the ball, for the L∞ norm:
 
@@ -7,7 +7,7 @@ With ε the radius of the ball, for the L∞ norm:
     PGD      generator: {name: "pixels:linf", epsilon: ε, random_start: true}
              search:    {norm: sign, unit: absolute, step: ε / 4, budget: 20}
 
-and for the L2 norm the same with `pixels:l2` and `norm: l2`. The oracle still has the last word on every picture.
+and for the L2 norm the same with `pixels:l2` and `norm: l2`. The oracle still has the last word on every image.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from counterfoil.parts.generators import draws
 
 Norm = Literal["linf", "l2"]
 LINF_EPSILON = 8 / 255  # the radius most of the literature uses
-L2_EPSILON = 2 / 255  # root-mean-square over the picture's values: about 0.44 at 32 pixels and 3 at 224
+L2_EPSILON = 2 / 255  # root-mean-square over the image's values: about 0.44 at 32 pixels and 3 at 224
 
 
 class PixelGenerator:
@@ -38,7 +38,7 @@ class PixelGenerator:
     def __init__(
         self, norm: Norm = "linf", *, epsilon: float | Literal["auto"] | None = "auto", random_start: bool = False
     ) -> None:
-        """`epsilon` None: no ball. `auto`: 8/255 for linf; for l2, a change of 2/255 in every value of the picture."""
+        """`epsilon` None: no ball. `auto`: 8/255 for linf; for l2, a change of 2/255 in every value of the image."""
         if norm not in get_args(Norm):
             raise BadSpec(f"no pixel norm named {norm!r}; use pixels:linf or pixels:l2")
         if epsilon is not None and epsilon != "auto" and not 0 < epsilon < math.inf:

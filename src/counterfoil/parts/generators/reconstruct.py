@@ -21,7 +21,7 @@ from counterfoil.parts.contracts import Generator, State, provenance_of, to_devi
 
 
 class ReconstructGenerator:
-    """Moves pixels, and puts every moved picture through another generator's plain reconstruction."""
+    """Moves pixels, and puts every moved image through another generator's plain reconstruction."""
 
     moving = "pixels"
     step_size = 0.002  # half a grey level

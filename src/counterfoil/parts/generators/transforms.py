@@ -1,9 +1,9 @@
-"""Plain transforms: each picture gets the change of light, lens, weather, pose or storage that hurts the model most.
+"""Plain transforms: each image gets the change of light, lens, weather, pose or storage that hurts the model most.
 
-What moves is a row of severities in [0, 1], one a family. Severity 0 is the source picture, to the last bit.
+What moves is a row of severities in [0, 1], one a family. Severity 0 is the source image, to the last bit.
 
-Gradients at severity 0. A family that is not yet at work leaves the picture alone, so its gradient is taken along the chord
-from the picture to the family's first level (severity 0.2). It costs one rendering without a graph, is never zero for
+Gradients at severity 0. A family that is not yet at work leaves the image alone, so its gradient is taken along the chord
+from the image to the family's first level (severity 0.2). It costs one rendering without a graph, is never zero for
 want of a smooth parameter, and says what a real dose does, not an infinitesimal one. Above 0, families are
 differentiated as they stand; `corruptions` says which of them are straight-through or blended.
 
@@ -32,12 +32,12 @@ ALIASES: dict[str, tuple[str, ...]] = {**{name: tuple(group) for name, group in 
 
 
 class TransformGenerator:
-    """Changes pictures by families of transforms; the search moves their severities.
+    """Changes images by families of transforms; the search moves their severities.
 
     With choose="one" a step moves one family, the one whose severity the signal raises most, by the whole length of the
-    signal. At most `kinds` families are ever taken up for a picture; from then on those keep growing, so a guided and a
-    random picture of as many steps differ in the family alone. Signs of gradients (search.norm `sign`) are all as long as
-    each other: the tie goes to a family drawn from the picture's seed. With choose="all" every severity follows the signal.
+    signal. At most `kinds` families are ever taken up for an image; from then on those keep growing, so a guided and a
+    random image of as many steps differ in the family alone. Signs of gradients (search.norm `sign`) are all as long as
+    each other: the tie goes to a family drawn from the image's seed. With choose="all" every severity follows the signal.
     """
 
     moving = "severity"
@@ -48,12 +48,12 @@ class TransformGenerator:
         if choose not in get_args(Choose):
             raise BadSpec(f"choose={choose!r}: choose is 'one' (a family a step) or 'all'")
         if kinds < 1:
-            raise BadSpec(f"kinds={kinds}: a picture needs at least one family of transforms; use 1 or more")
+            raise BadSpec(f"kinds={kinds}: an image needs at least one family of transforms; use 1 or more")
         self.families = resolve(families)
         self.choose, self.kinds = choose, kinds
 
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
-        """The source pictures with nothing done to them."""
+        """The source images with nothing done to them."""
         count = len(self.families)
         return {
             "severity": torch.zeros(len(images), count, device=images.device),
@@ -74,8 +74,8 @@ class TransformGenerator:
                     images = torch.cat([rows[row] for row in members])
                     doses = severity[members, column].reshape(-1, 1, 1, 1)
                     changed = change(FAMILIES[name], images, doses, state["seed"][members])
-                    for row, picture in zip(members, changed.split(1), strict=True):
-                        rows[row] = picture
+                    for row, image in zip(members, changed.split(1), strict=True):
+                        rows[row] = image
         return torch.cat(rows)
 
     def step(self, state: State, signal: Tensor) -> State:
@@ -106,10 +106,10 @@ class TransformGenerator:
 
 
 def transforms(rest: str, *, families: Sequence[str] | None = None, choose: Choose = "one", kinds: int = 1) -> TransformGenerator:
-    """Light, lens, weather, pose, noise and storage: each picture gets the change that hurts the model most.
+    """Light, lens, weather, pose, noise and storage: each image gets the change that hurts the model most.
 
     `rest` names families or groups of them, as in `transforms:blur,fog`, or is empty for all; `families` is the same as a
-    list. `kinds` is how many different families a picture may get; choose="all" moves all of them at once.
+    list. `kinds` is how many different families an image may get; choose="all" moves all of them at once.
     """
     asked = [name.strip() for name in rest.split(",") if name.strip()]
     if asked and families is not None:
@@ -135,12 +135,12 @@ def resolve(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _apply(family: Family, images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
-    """The pictures changed. An ordinary clamp: a few severities need true gradients, and no pixel is stuck by it."""
+    """The images changed. An ordinary clamp: a few severities need true gradients, and no pixel is stuck by it."""
     return family(images, severity, seeds).clamp(0, 1)
 
 
 def _feel(family: Family, images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
-    """The pictures as they are, with the gradient of the chord to the family's first level."""
+    """The images as they are, with the gradient of the chord to the family's first level."""
     with torch.no_grad():
         first = _apply(family, images, torch.full_like(severity, FIRST), seeds)
         chord = (first - images) / FIRST

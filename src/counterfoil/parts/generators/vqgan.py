@@ -37,7 +37,7 @@ GROUPS = 32  # of every group normalisation
 
 @dataclass(frozen=True)
 class Architecture:
-    """What decides the shape of a VQGAN."""
+    """The sizes of a VQGAN."""
 
     n_embed: int
     embed_dim: int
@@ -169,7 +169,7 @@ class GumbelCodes(nn.Module):
     def expected(self, latents: Tensor) -> Tensor:
         """The mean of all codes, weighted by their probabilities.  # (N, D, h, w) → (N, D, h, w)"""
         with float32(latents.device):
-            # The probabilities (32 MB a image of 32 × 32 cells) are computed again for the gradient, not kept.
+            # The probabilities (32 MB for an image of 32 × 32 cells) are computed again for the gradient, not kept.
             means = [checkpoint(self._expected, latent[None].float(), use_reentrant=False) for latent in latents]
         return torch.cat(means)
 
