@@ -64,8 +64,8 @@ def start(generator: InvertedGenerator, images: Tensor, seeds: Tensor | None = N
 
 
 @pytest.mark.parametrize("module", [Painter, Levels])
-def test_contract(module: type[Painter]) -> None:
-    check_generator(InvertedGenerator(module(), QUICK), exact=True)
+def test_contract(module: type[Painter]) -> None:  # not bit by bit: products of matrices round by their place in a batch
+    check_generator(InvertedGenerator(module(), QUICK))
 
 
 @pytest.mark.parametrize("module", [Painter, Levels])
@@ -207,7 +207,7 @@ def test_an_autoencoder_moves_in_its_latent_space(file: str) -> None:
     assert isinstance(made, LatentGenerator)
     assert made.size == 24
     assert not made.autoencoder.training  # type: ignore[attr-defined]
-    check_generator(made, exact=True)
+    check_generator(made)
 
 
 def test_a_network_with_a_latent_is_inverted(file: str) -> None:
@@ -224,7 +224,7 @@ def test_gan_takes_the_inversions_options_and_passes_the_networks_own(file: str)
     account = made.provenance()
     assert account["source"] == f"{file}:painter"
     assert len(account["weights"]) == 64
-    check_generator(made, exact=True)
+    check_generator(made)
 
 
 def test_what_is_no_generator_is_refused(file: str) -> None:
