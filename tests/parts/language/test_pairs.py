@@ -75,7 +75,7 @@ def test_an_interrupted_making_resumes_to_the_same_pairs(tmp_path: Path, caption
 
 def test_pairs_of_something_else_are_not_mixed(tmp_path: Path, captions: Path) -> None:
     made = make_pairs(captions, Teacher(), tmp_path / "out", name="fake:")
-    with pytest.raises(BadSpec, match="pairs of other seed"):
+    with pytest.raises(BadSpec, match="pairs with another seed"):
         make_pairs(captions, Teacher(), tmp_path / "out", name="fake:", seed=1)
     made.file.write_text(made.file.read_text() + "\n")
     with pytest.raises(BadData, match="was changed after it was made"):

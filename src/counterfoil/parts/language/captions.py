@@ -20,8 +20,9 @@ from counterfoil.parts.language import lexicon as lexicons
 from counterfoil.parts.language.caption_checks import MAX_LETTERS, caption_fault
 from counterfoil.parts.language.english import tidy
 from counterfoil.parts.language.grammar import parse
+from counterfoil.parts.language.text_models import FrozenModel
 from counterfoil.parts.language.vision_language import chat_inputs
-from counterfoil.parts.pretrained import Pretrained, account_of, dtype_named
+from counterfoil.parts.pretrained import Pretrained, dtype_named
 from counterfoil.parts.weights import file_sha256, quiet
 
 PREFIX = "a photo of "
@@ -89,14 +90,13 @@ class _Pair:
         return self._tokenizer.batch_decode(tokens, **options)
 
 
-class TransformersCaptioner:
+class TransformersCaptioner(FrozenModel):
     """Describes images. A caption that repeats itself or makes no sense is a problem, not a caption."""
 
     def __init__(self, model: Any, processor: Any, *, options: CaptionOptions, name: str) -> None:
-        self.model = model.eval().requires_grad_(False)
+        super().__init__(model, name)
         self.processor = processor
         self.options = options
-        self.name = name
 
     @torch.no_grad()
     def caption(self, images: Tensor, samples: Sequence[Sample]) -> list[Caption]:
@@ -108,23 +108,19 @@ class TransformersCaptioner:
         texts = [self._chat(pil) for pil in pils] if chats else self._describe(pils)
         return [self._check(text) for text in texts]
 
-    def to(self, device: torch.device | str) -> TransformersCaptioner:
-        """The same captioner, moved to a device."""
-        self.model.to(device)
-        return self
-
     def provenance(self) -> dict[str, str]:
-        """Library, source, weights and how captions are made."""
-        return {**account_of(self.model, self.name), "options": repr(self.options)}
+        """Library, source, weights and options."""
+        return {**super().provenance(), "options": repr(self.options)}
 
     def _describe(self, pils: list[Image.Image]) -> list[str]:
         inputs = self.processor(images=pils, return_tensors="pt").to(self.model.device, self.model.dtype)
-        return self._decode(self._generate(inputs))
+        return list(self.processor.batch_decode(self._generate(inputs), skip_special_tokens=True))
 
     def _chat(self, pil: Image.Image) -> str:
         """A caption of one image at a time, so that the padding of others never changes an answer."""
         inputs = chat_inputs(self.processor, pil, self.options.question).to(self.model.device, self.model.dtype)
-        return self._decode(self._generate(inputs)[:, inputs["input_ids"].shape[1] :])[0]
+        new = self._generate(inputs)[:, inputs["input_ids"].shape[1] :]
+        return str(self.processor.batch_decode(new, skip_special_tokens=True)[0])
 
     def _generate(self, inputs: Any) -> Tensor:
         with quiet():
@@ -137,10 +133,6 @@ class TransformersCaptioner:
                 do_sample=False,
             )
         return tokens
-
-    def _decode(self, tokens: Tensor) -> list[str]:
-        texts: list[str] = self.processor.batch_decode(tokens, skip_special_tokens=True)
-        return texts
 
     def _check(self, text: str) -> Caption:
         text = tidy(text.strip().strip("\"'").removesuffix("."))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterfoil.core.errors import BadData, BadSpec, RunFailed
+from counterfoil.core.errors import BadData, RunFailed
 from counterfoil.core.naming import image_seed
 from counterfoil.core.tables import read_json, read_text
 from counterfoil.parts.contracts import Rewriter, RewriteRequest, provenance_of
@@ -23,7 +23,7 @@ from counterfoil.parts.language.captions import read_captions
 from counterfoil.parts.language.edits import EditChecker, check_factor, check_proposals
 from counterfoil.parts.language.english import tidy
 from counterfoil.parts.language.grammar import FACTORS
-from counterfoil.parts.language.training import Pair, write_pairs
+from counterfoil.parts.language.training import Pair, check_same, write_pairs
 from counterfoil.store.files import hold, write_whole, writing
 
 BATCH = 16  # captions per file: what a kill can lose
@@ -69,7 +69,7 @@ def make_pairs(
     with writing(out):
         (out / "batches").mkdir(parents=True, exist_ok=True)
     with hold(out), writing(out):
-        _check_same(out, asked)
+        _begin(out, asked)
         for start in range(0, len(texts), BATCH):
             part = out / "batches" / f"{start // BATCH:06}.json"
             if not part.is_file() and not (out / "card.json").is_file():
@@ -102,17 +102,13 @@ def _ask(
     ]
 
 
-def _check_same(out: Path, asked: Mapping[str, Any]) -> None:
+def _begin(out: Path, asked: Mapping[str, Any]) -> None:
     """Refuse a folder with pairs of something else, and note what these are made from."""
-    for file in (out / "card.json", out / "batches" / "asked.json"):
-        if file.is_file():
-            before = read_json(file)
-            differing = [key for key in asked if not isinstance(before, dict) or before.get(key) != asked[key]]
-            if differing:
-                what = " and ".join(differing)
-                raise BadSpec(f"{out}: holds pairs of other {what}; give the same settings to resume, or another --out")
-            return
-    write_whole(out / "batches" / "asked.json", json.dumps(asked).encode())
+    noted = [file for file in (out / "card.json", out / "batches" / "asked.json") if file.is_file()]
+    if noted:
+        check_same(out, "pairs", read_json(noted[0]), asked)
+    else:
+        write_whole(out / "batches" / "asked.json", json.dumps(asked).encode())
 
 
 def _finish(out: Path, asked: Mapping[str, Any]) -> PairsMade:

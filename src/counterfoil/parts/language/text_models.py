@@ -13,13 +13,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart, RunFailed
-from counterfoil.parts import hub, weights
+from counterfoil.parts import hub
 from counterfoil.parts.batches import in_batches
 from counterfoil.parts.http import Endpoint, EndpointOptions
 from counterfoil.parts.language.caption_checks import Fault
@@ -92,14 +92,30 @@ def encode(tokenizer: Any, prompt: str) -> list[int]:
     return list(tokenizer(prompt, add_special_tokens=not templated, verbose=False).input_ids)
 
 
-class LocalTextModel:
+class FrozenModel:
+    """A model of transformers, frozen, with its account."""
+
+    def __init__(self, model: Any, name: str) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.name = name
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same part, moved to a device."""
+        self.model.to(device)
+        return self
+
+    def provenance(self) -> dict[str, str]:
+        """Library, source and weights."""
+        return account_of(self.model, self.name)
+
+
+class LocalTextModel(FrozenModel):
     """A causal language model of transformers with its tokenizer."""
 
     def __init__(self, model: Any, tokenizer: Any, sampling: Sampling, *, name: str = "") -> None:
-        self.model = model.eval().requires_grad_(False)
+        super().__init__(model, name)
         self.tokenizer = tokenizer
         self.sampling = sampling
-        self.name = name
         self._room = int(getattr(model.config, "max_position_embeddings", 0) or 10**9)
 
     def write(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Completion]:
@@ -119,14 +135,9 @@ class LocalTextModel:
                     rows[at] = answer
         return rows
 
-    def to(self, device: torch.device | str) -> LocalTextModel:
-        """The same model, moved to a device."""
-        self.model.to(device)
-        return self
-
     def provenance(self) -> dict[str, str]:
         """Library, source, weights and sampling."""
-        return {**account_of(self.model, self.name), "sampling": repr(self.sampling)}
+        return {**super().provenance(), "sampling": repr(self.sampling)}
 
     @torch.no_grad()
     def _complete(self, rows: list[tuple[list[int], int, int]]) -> list[Completion]:
@@ -258,12 +269,12 @@ class ChatEndpoint:
         return Completion(text[:MAX_ANSWER], cut_off=first.get("finish_reason") == "length" or len(text) > MAX_ANSWER)
 
 
-class Perplexity:
+class Perplexity(FrozenModel):
     """A causal language model of transformers that scores texts by how well it predicts them."""
 
     def __init__(self, name: str, *, revision: str | None = None) -> None:
-        self.model, self.tokenizer, self.name = load_causal(name, revision=revision)
-        self.model.eval().requires_grad_(False)
+        model, self.tokenizer, place = load_causal(name, revision=revision)
+        super().__init__(model, place)
         self._room = int(getattr(self.model.config, "max_position_embeddings", 0) or 1024)
 
     @torch.no_grad()
@@ -281,12 +292,3 @@ class Perplexity:
             ids = torch.tensor([row], device=self.model.device)
             found.append(math.exp(float(self.model(input_ids=ids, labels=ids).loss)) if len(row) > 1 else math.nan)
         return found
-
-    def to(self, device: torch.device | str) -> Perplexity:
-        """The same model, moved to a device."""
-        self.model.to(device)
-        return self
-
-    def provenance(self) -> dict[str, str]:
-        """Source and weights."""
-        return {"source": self.name, "weights": weights.fingerprint(self.model)}

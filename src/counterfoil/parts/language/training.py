@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from counterfoil.core.errors import BadData, BadSpec, BadWeights, CounterfoilError, RunFailed, one_line
 from counterfoil.core.tables import parse_json, read_json, read_text
@@ -36,6 +35,7 @@ from counterfoil.parts.pretrained import DTYPES
 from counterfoil.parts.weights import quiet
 from counterfoil.store.files import hold, remove, write_whole, writing
 
+OUTCOME = ("steps", "trained_on", "left_out", "loss", "validation_before", "validation_after")
 FIELDS = ("caption", "factor", "edit")
 IGNORED = -100  # label of the tokens that are not to be predicted
 MAX_EDITS = 10  # in one numbered answer
@@ -167,8 +167,8 @@ def train(
     with _hold(out):
         note = read_note(out)
         if note:
-            _check_same(out, note.get("begun"), begun)
-            return Trained(out, resumed_at=note["steps"], **{**_outcome(note), "trained_on": 0, "left_out": 0})
+            check_same(out, "an adapter", note.get("begun"), begun)
+            return Trained(out, resumed_at=note["steps"], **{name: note[name] for name in OUTCOME})
         torch.manual_seed(seed_of(recipe.seed, "adapter"))
         model, tokenizer, location = load_causal(base, dtype=DTYPES[dtype])
         style = style_named(recipe.style) if recipe.style else style_of(Path(location)) or style_named("instruct")
@@ -253,7 +253,7 @@ def _trainer(
     save_every: int,
     watch: Callable[[Step], None],
 ) -> Any:
-    from transformers import DefaultFlowCallback, Trainer, TrainerCallback, TrainingArguments
+    from transformers import DataCollatorForSeq2Seq, DefaultFlowCallback, Trainer, TrainerCallback, TrainingArguments
 
     class Watch(TrainerCallback):  # type: ignore[misc]
         def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **more: Any) -> None:
@@ -263,6 +263,7 @@ def _trainer(
                     raise RunFailed(f"train-rewriter: {where}; lower --learning-rate and start again")
                 watch(Step(state.global_step, state.max_steps, logs["loss"]))
 
+    tokenizer.padding_side = "right"
     total = math.ceil(len(learned) / recipe.batch) * recipe.epochs
     with _environment("ACCELERATE_TORCH_DEVICE", device):
         arguments = TrainingArguments(
@@ -271,9 +272,7 @@ def _trainer(
             per_device_eval_batch_size=recipe.batch,
             num_train_epochs=recipe.epochs,
             learning_rate=recipe.learning_rate,
-            weight_decay=0.0,
             max_grad_norm=recipe.max_gradient,
-            lr_scheduler_type="linear",
             warmup_steps=max(1, round(recipe.warmup * total)),
             seed=recipe.seed,
             data_seed=recipe.seed,
@@ -290,29 +289,13 @@ def _trainer(
             prediction_loss_only=True,
             log_level="error",
         )
-        collate = _collate_with(tokenizer.pad_token_id)
+        collate = DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=IGNORED)
         trainer = Trainer(model=model, args=arguments, train_dataset=list(learned), data_collator=collate)
     for callback in list(trainer.callback_handler.callbacks):
         if not isinstance(callback, DefaultFlowCallback):  # such as the one that prints every loss
             trainer.remove_callback(callback)
     trainer.add_callback(Watch())
     return trainer
-
-
-def _collate_with(pad: int) -> Callable[[list[dict[str, list[int]]]], dict[str, Tensor]]:
-    """A function that makes a batch of examples, padded on the right."""
-
-    def collate(examples: list[dict[str, list[int]]]) -> dict[str, Tensor]:
-        longest = max(len(example["input_ids"]) for example in examples)
-        missing = [longest - len(example["input_ids"]) for example in examples]
-        rows = list(zip(examples, missing, strict=True))
-        return {
-            "input_ids": torch.tensor([[*each["input_ids"], *[pad] * short] for each, short in rows]),
-            "labels": torch.tensor([[*each["labels"], *[IGNORED] * short] for each, short in rows]),
-            "attention_mask": torch.tensor([[1] * (longest - short) + [0] * short for _, short in rows]),
-        }
-
-    return collate
 
 
 def _run(trainer: Any, out: Path) -> int:
@@ -360,7 +343,7 @@ def _begin(out: Path, begun: Mapping[str, Any], measure: Callable[[], float | No
     file = out / "training.json"
     if file.is_file():
         note = read_json(file)
-        _check_same(out, note.get("begun") if isinstance(note, dict) else None, begun)
+        check_same(out, "an adapter", note.get("begun") if isinstance(note, dict) else None, begun)
         return dict(note)
     note = {"begun": dict(begun), "validation_before": measure()}
     with writing(file):
@@ -368,12 +351,13 @@ def _begin(out: Path, begun: Mapping[str, Any], measure: Callable[[], float | No
     return note
 
 
-def _check_same(out: Path, other: Any, begun: Mapping[str, Any]) -> None:
-    wanted = json.loads(json.dumps(begun))
-    differs = [key for key in wanted if not isinstance(other, dict) or other.get(key) != wanted[key]]
-    if differs:
-        what = " and ".join(differs)
-        raise BadSpec(f"{out}: holds an adapter with another {what}; give the same settings to resume, or another --out")
+def check_same(out: Path, what: str, before: Any, wanted: Mapping[str, Any]) -> None:
+    """Refuse a folder that holds something made with other settings."""
+    known = before if isinstance(before, dict) else {}
+    differing = [key for key, value in json.loads(json.dumps(wanted)).items() if known.get(key, known) != value]
+    if differing:
+        what = f"{what} with another {' and '.join(differing)}"
+        raise BadSpec(f"{out}: holds {what}; give the same settings to resume, or another --out")
 
 
 def _finish(model: Any, out: Path, note: Mapping[str, Any]) -> None:
@@ -386,7 +370,3 @@ def _finish(model: Any, out: Path, note: Mapping[str, Any]) -> None:
         write_whole(out / NOTE, (json.dumps({**note, "library": f"peft {peft.__version__}"}, indent=1) + "\n").encode())
         shutil.rmtree(out / "checkpoints", ignore_errors=True)
         remove(out / "training.json")
-
-
-def _outcome(note: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: note[name] for name in ("steps", "trained_on", "left_out", "loss", "validation_before", "validation_after")}

@@ -16,14 +16,14 @@ from torch import Tensor
 from counterfoil.core.errors import BadPart
 from counterfoil.parts.http import EndpointOptions
 from counterfoil.parts.images import png, to_uint8
-from counterfoil.parts.language.text_models import ChatEndpoint
-from counterfoil.parts.pretrained import Pretrained, account_of, dtype_named
+from counterfoil.parts.language.text_models import ChatEndpoint, FrozenModel
+from counterfoil.parts.pretrained import Pretrained, dtype_named
 
 EXAMPLE = "llava-hf/llava-1.5-7b-hf"
 MAX_ANSWER = 2_000  # characters of an answer; the rest is cut off
 
 
-class VisionLanguageModel:
+class VisionLanguageModel(FrozenModel):
     """A vision-language model of transformers, asked about one image at a time: other images never change an answer."""
 
     def __init__(self, model: Any, processor: Any, *, prompt: str | None = None, name: str, max_tokens: int = 40) -> None:
@@ -33,10 +33,9 @@ class VisionLanguageModel:
             raise BadPart(f"vlm:{name}: the prompt {prompt!r} has no place for the question; write '{{question}}' there")
         if max_tokens < 1:
             raise BadPart(f"vlm:{name}: max_tokens is the length of an answer in tokens, at least 1, got {max_tokens}")
-        self.model = model.eval().requires_grad_(False)
+        super().__init__(model, name)
         self.processor = processor
         self.prompt = prompt
-        self.name = name
         self.max_tokens = max_tokens
         self._tokens = lru_cache(maxsize=256)(self._first_tokens)
 
@@ -76,14 +75,9 @@ class VisionLanguageModel:
         logits = self.model(**self._inputs(image, question)).logits[0, -1].float()  # (vocabulary,)
         return torch.stack([logits[list(each)].logsumexp(dim=0) for each in tokens]).softmax(dim=0)
 
-    def to(self, device: torch.device | str) -> VisionLanguageModel:
-        """The same model, moved to a device."""
-        self.model.to(device)
-        return self
-
     def provenance(self) -> dict[str, str]:
-        """Library, source and weights."""
-        return {**account_of(self.model, self.name), "max_tokens": str(self.max_tokens)}
+        """Library, source, weights and the length of answers."""
+        return {**super().provenance(), "max_tokens": str(self.max_tokens)}
 
     def _write(self, image: Tensor, question: str) -> str:
         inputs = self._inputs(image, question)
