@@ -114,9 +114,14 @@ def paint(painter: Painter, prompts: Sequence[str], seeds: Tensor, *, part: str 
             painted = painter.paint_filtered(prompts, seeds)
         else:
             painted = Painted(painter.paint(prompts, seeds), (None,) * len(prompts))
+    if not isinstance(painted, Painted):
+        kind = type(painted).__name__
+        raise BadPart(f"{part} answers with a {kind}; paint_filtered gives counterfoil.parts.contracts.Painted")
     shape = tuple(getattr(painted.images, "shape", ()))
-    if len(shape) != 4 or shape[:2] != (len(prompts), 3) or len(painted.flagged) != len(prompts):
+    if len(shape) != 4 or shape[:2] != (len(prompts), 3):
         raise BadPart(f"{part} gives {shape or type(painted.images).__name__} for {len(prompts)} prompts; give (N, 3, H, W)")
+    if len(painted.flagged) != len(prompts):
+        raise BadPart(f"{part} gives {len(painted.flagged)} flags for {len(prompts)} prompts; give one per image")
     return painted
 
 
