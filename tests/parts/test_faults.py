@@ -1,4 +1,4 @@
-"""Parts that break their contract are named in one line, seam by seam: models, oracles and painters of a user's own."""
+"""Parts that break their contract are named in one line, seam by seam: parts of a user's own in every role."""
 
 from __future__ import annotations
 
@@ -173,3 +173,21 @@ def test_a_painted_image_that_shows_nothing_is_told(change: Callable[[Tensor], T
     painted = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(0))
     assert calls.painting_fault(painted) == "" and "safety filter" in calls.painting_fault(painted, flagged=True)
     assert re.search(message, calls.painting_fault(change(painted)))
+
+
+ROWS: dict[str, tuple[Answer, str]] = {
+    **ANY,
+    "nothing": (lambda rows: None, "PART answers with a NoneType; give one answer per row"),
+    "one number": (lambda rows: torch.zeros(()), "PART answers with a Tensor; give one answer per row"),
+    "too few": (lambda rows: rows[:1], "PART gives 1 answers for 3 rows; give one each"),
+    "too many": (lambda rows: [*rows, *rows], "PART gives 6 answers for 3 rows"),
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_captioner_rewriter_editor_encoder_or_chat_that_breaks_its_contract_is_named(kind: str) -> None:
+    answer, message = ROWS[kind]
+    with pytest.raises((BadPart, RunFailed), match=message.replace("PART", "the chat")) as caught:
+        calls.guard(answer, "the chat")(["a", "b", "c"])
+    assert "\n" not in str(caught.value)
+    assert calls.guard(lambda rows, more: rows + more, "the chat")(torch.ones(2), 1).tolist() == [2, 2]

@@ -37,6 +37,21 @@ def naming(part: str) -> Iterator[None]:
         raise RunFailed(f"{part} failed with {type(error).__name__}: {one_line(error)}") from error
 
 
+def guard(ask: Callable[..., Any], part: str) -> Callable[..., Any]:
+    """The same call: an exception in it names the part, and it has to give one answer per row of its first argument."""
+
+    def call(rows: Any, *more: Any) -> Any:
+        with naming(part):
+            answers = ask(rows, *more)
+        if not isinstance(answers, Sequence | Tensor) or (isinstance(answers, Tensor) and answers.ndim == 0):
+            raise BadPart(f"{part} answers with a {type(answers).__name__}; give one answer per row")
+        if len(answers) != len(rows):
+            raise BadPart(f"{part} gives {len(answers)} answers for {len(rows)} rows; give one each")
+        return answers
+
+    return call
+
+
 def logits_of(ask: Callable[[Tensor], Any], images: Tensor, classes: int, *, part: str = "the model") -> Tensor:
     """A model's scores for images, in float32.  # (N, 3, H, W) → (N, K)"""
     with naming(part):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, Final
 
-from counterfoil.core.errors import BadPart, BadSpec
+from counterfoil.core.errors import BadSpec
+from counterfoil.parts import calls
 from counterfoil.parts.contracts import Edit, Rejection, Rewriter, RewriteRequest
 from counterfoil.parts.language import lexicon as lexicons
 from counterfoil.parts.language.caption_checks import (
@@ -252,9 +253,7 @@ def check_proposals(
             check_factor(request.factor)
         else:
             answers[at] = CheckedProposals(rejections=(Rejection(request.factor, "", *fault),))
-    found = rewriter.rewrite([requests[at] for at in asked]) if asked else []
-    if len(found) != len(asked):
-        raise BadPart(f"rewriter: gave {len(found)} answers to {len(asked)} requests; it has to give one each")
+    found = calls.guard(rewriter.rewrite, "the rewriter")([requests[at] for at in asked]) if asked else []
     for at, proposals in zip(asked, found, strict=True):
         request = requests[at]
         checked = checker.check(request.caption, request.factor, proposals.captions, class_names[at])

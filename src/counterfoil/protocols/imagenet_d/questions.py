@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from counterfoil.core.errors import BadPart, BadSpec
+from counterfoil.core.errors import BadSpec
+from counterfoil.parts import calls
 from counterfoil.parts.contracts import Chat
 from counterfoil.parts.language.english import noun_forms
 from counterfoil.protocols.imagenet_d.spec import QuestionSpec
@@ -90,9 +91,7 @@ def ask(
 
 
 def _answers(chat: Chat, images: Sequence[Tensor], questions: Sequence[str]) -> list[str]:
-    answers = chat.answer(images, questions)
-    if len(answers) != len(questions):
-        raise BadPart(f"the model gave {len(answers)} answers to {len(questions)} questions")
+    answers = calls.guard(chat.answer, "the chat")(images, questions)
     return [str(each)[:MAX_ANSWER] for each in answers]
 
 

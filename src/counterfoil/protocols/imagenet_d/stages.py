@@ -15,7 +15,7 @@ from counterfoil.core.errors import BadData, BadImage
 from counterfoil.core.naming import stable_hash
 from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.metrics.mining import Candidate, Decision, Look, embedding_hash, perceptual_hash, select
-from counterfoil.parts import imagenet, images
+from counterfoil.parts import calls, imagenet, images
 from counterfoil.parts.calls import paint, painting_fault
 from counterfoil.protocols.base import Outcome
 from counterfoil.protocols.class_reader import recorded
@@ -184,7 +184,7 @@ class Embeddings(_Painted):
 
         @torch.no_grad()
         def embed(batch: Tensor) -> list[str]:
-            rows = self.space.encoder.embed_images(batch).float().cpu().numpy()
+            rows = calls.guard(self.space.encoder.embed_images, "the encoder")(batch).float().cpu().numpy()
             return [f"{embedding_hash(row):016x}" for row in rows]
 
         return [Made({"hash": code}) for code in self.space.in_batches(self.images(items), embed)]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from counterfoil.core.errors import BadImage, BadRun, RunFailed
-from counterfoil.parts import images
+from counterfoil.parts import calls, images
 from counterfoil.parts.contracts import Rejection, RewriteRequest, Sample
 from counterfoil.parts.language.caption_checks import REASONS
 from counterfoil.parts.language.edits import EditChecker, check_proposals, same_words
@@ -77,7 +77,9 @@ class Captions(Stage):
     def work(self, items: Sequence[Item]) -> list[Made]:
         """Describe the images."""
         samples = [sample_of(item) for item in items]
-        found = self.space.in_batches(self.images(items, "picture"), self.space.captioner.caption, samples)
+        found = self.space.in_batches(
+            self.images(items, "picture"), calls.guard(self.space.captioner.caption, "the captioner"), samples
+        )
         return [
             turned_away("no caption", each.problem, caption=each.text) if each.problem else Made({"caption": each.text})
             for each in found

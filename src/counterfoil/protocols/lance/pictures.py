@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from counterfoil.parts import images
+from counterfoil.parts import calls, images
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 from counterfoil.parts.editors import requests as files
 from counterfoil.protocols.lance.captions import checked
@@ -41,7 +41,7 @@ class Inversions(Stage):
     def work(self, items: Sequence[Item]) -> list[Made]:
         """Invert the images."""
         captions, seeds = [item.inputs["caption"] for item in items], [item.inputs["seed"] for item in items]
-        found = self.space.editor.invert(self.images(items, "picture"), captions, seeds)
+        found = calls.guard(self.space.editor.invert, "the editor")(self.images(items, "picture"), captions, seeds)
         return [
             turned_away("not inverted", each.reason)
             if isinstance(each, Refusal)
@@ -76,7 +76,7 @@ class Edited(Stage):
             if name not in held:
                 held[name] = files.from_bytes(self.tables.files.read(name), name=name)
         inversions = [held[item.about["inversion"]] for item in items]
-        found = self.space.editor.edit(inversions, [item.inputs["edited"] for item in items])
+        found = calls.guard(self.space.editor.edit, "the editor")(inversions, [item.inputs["edited"] for item in items])
         return [turned_away("not edited", each.reason) if isinstance(each, Refusal) else self._kept(each) for each in found]
 
     def _kept(self, result: EditResult) -> Made:

@@ -85,10 +85,11 @@ class EmbeddingBatches:
         """Embeddings of length one.  # (3, H, W) each → (N, D)"""
         import torch
 
+        from counterfoil.parts import calls
         from counterfoil.parts.batches import in_batches
 
         def embed(some: list[Tensor]) -> Tensor:
-            found = self._encoder.embed_images(torch.stack(some).to(self._device))
+            found = calls.guard(self._encoder.embed_images, "the encoder")(torch.stack(some).to(self._device))
             return torch.nn.functional.normalize(found.float(), dim=-1).cpu()
 
         with torch.no_grad():
@@ -98,8 +99,10 @@ class EmbeddingBatches:
         """Embeddings of length one.  # → (N, D)"""
         import torch
 
+        from counterfoil.parts import calls
+
         with torch.no_grad():
-            rows = [self._encoder.embed_texts([text]).float() for text in texts]
+            rows = [calls.guard(self._encoder.embed_texts, "the encoder")([text]).float() for text in texts]
             return torch.cat([torch.nn.functional.normalize(row, dim=-1).cpu() for row in rows])
 
 
