@@ -62,7 +62,8 @@ def train_rewriter(
 
     \b
     counterfoil train-rewriter pairs.jsonl --base Qwen/Qwen2.5-0.5B --out adapter
-    counterfoil train-rewriter captions.txt --teacher openai:gpt-4o-mini --base Qwen/Qwen2.5-0.5B --out adapter
+    counterfoil train-rewriter captions.txt --teacher openai:gpt-4o-mini \\
+        --base Qwen/Qwen2.5-0.5B --out adapter
     """
     from counterfoil.core.errors import BadSpec
     from counterfoil.core.progress import display
