@@ -31,7 +31,7 @@ class Lance(StagedProtocol):
     report_pages = imported("counterfoil.protocols.lance.page:LancePages")
 
     def presets(self) -> Mapping[str, str]:
-        """Describe each preset, and what it needs beside a model and data."""
+        """Describe each preset, and what it needs besides a model and data."""
         return {name: ". ".join(each[key] for key in ("about", "needs") if key in each) for name, each in presets().items()}
 
     def stages(self, work: Workspace[LanceSpec], tables: Tables) -> Sequence[Stage]:
