@@ -1,4 +1,4 @@
-"""Output of the commands."""
+"""What the commands print."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def oracle() -> Remembering:
     return Remembering()
 
 
-def mistakes(model=None, turn=None) -> list[str]:
+def suspected(model=None, turn=None) -> list[str]:
     found: Diagnosis = examine(set_up(model, turn))
     return [finding.mistake for finding in found.findings if finding.severity == "mistake"]
 
@@ -77,15 +77,15 @@ def set_up(model, turn) -> SetUp:
 
 
 def test_nothing_is_suspected_where_nothing_is_wrong():
-    assert mistakes() == []
+    assert suspected() == []
 
 
 @pytest.mark.parametrize("name", CLASSIC)
 def test_names_what_is_wrong_with_the_model(name):
     spoil, mistake = broken.MODELS[name]
-    assert mistakes(spoil(network("lite0"))) == [mistake]
+    assert suspected(spoil(network("lite0"))) == [mistake]
 
 
 def test_names_what_is_wrong_with_the_pictures():
     turn, mistake = broken.DATA["transposed"]
-    assert mistakes(turn=turn) == [mistake]
+    assert suspected(turn=turn) == [mistake]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.parts.models.modules import ModuleModel
-from counterfoil.protocols.fmr import speed
+from counterfoil.protocols import speed
 
 
 class Counting:

@@ -21,6 +21,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "check": Entry("Test", "check:check", "Test your own model on your own photos; everything else is chosen."),
     "run": Entry("Test", "run:run", "Test a model with generated images."),
     "doctor": Entry("Test", "doctor:doctor", "Check a set-up for common mistakes before a run."),
     "demo": Entry("Test", "demo:demo", "Test small classifiers on the lab: no network, no GPU."),

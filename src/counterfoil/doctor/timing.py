@@ -65,9 +65,9 @@ class Timing:
         return sum(self.once.values()) + (self.seconds + self.around) * images
 
 
-def time_protocol(spec: RunSpec, images: int | None = None) -> Timing:
+def timed(spec: RunSpec, images: int | None = None, given: Given | None = None) -> Timing:
     """Time a protocol over a few images, by default as many as it needs, or as many as there are."""
-    return _time_climbs(spec, images) if hasattr(spec, "generator") else _time_stages(spec, images or STAGED_IMAGES)
+    return _time_climbs(spec, images, given) if hasattr(spec, "generator") else _time_stages(spec, images or STAGED_IMAGES)
 
 
 def enough(engine: Engine) -> int:
@@ -75,10 +75,10 @@ def enough(engine: Engine) -> int:
     return IMAGES if engine.device.type == "cpu" else ROUNDS * engine.slots
 
 
-def _time_climbs(spec: Any, images: int | None) -> Timing:
+def _time_climbs(spec: Any, images: int | None, given: Given | None) -> Timing:
     """The engine as a run uses it, each part alone, and a small run for what happens around the engine."""
     lap = _stopwatch()
-    assembly = protocols.get(spec.protocol).workspace(spec)
+    assembly = protocols.get(spec.protocol).workspace(spec, given)
     engine = assembly.new_engine()
     once = {"loading": lap()}
 
@@ -96,8 +96,8 @@ def _time_climbs(spec: Any, images: int | None) -> Timing:
     finished, whole = climb(images or enough(engine))
     count, seconds = len(finished), whole / len(finished)
     once["sizing and compiling"] = max(warming - seconds * len(warm), 0.0)
-    given = {"model": assembly.model, "generator": assembly.generator, "oracle": assembly.oracle, "dataset": assembly.dataset}
-    starting, around = _around(spec, count, Given(given), seconds)
+    parts = {"model": assembly.model, "generator": assembly.generator, "oracle": assembly.oracle, "dataset": assembly.dataset}
+    starting, around = _around(spec, count, Given(parts), seconds)
     once["starting, storing and statistics"] = max(starting - once["sizing and compiling"], 0.0)
     alone = measure(assembly, read_few(assembly, min(count, engine.batch_size)), steps=engine.needs_gradient, engine=engine)
     guided = sum(one.climbs[0].queries for one in finished) / count

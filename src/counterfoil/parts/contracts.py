@@ -82,9 +82,9 @@ class Verdicts:
 class Oracle(Protocol):
     """Judges if an image still shows its class."""
 
-    # Optional, `cross_fitted`: True for an oracle that is fitted on the run's own images. It has `fit(dataset, size=, device=)`,
-    # called once it is bound, which gives the fitted oracle; `heads(image_ids)`, the head that has not seen each source; and
-    # `judge(images, labels, heads)`.
+    # Optional, `cross_fitted`: True for an oracle that is fitted on the run's own images. It has `fitted`; `fit(dataset, size=,
+    # device=)`, called once it is bound unless it is fitted, which gives the fitted oracle; `heads(image_ids)`, the head that
+    # has not seen each source; and `judge(images, labels, heads)`.
 
     def bind(self, classes: Sequence[str]) -> Oracle:
         """The oracle ready to judge labels that index `classes`; does once what need not be done per batch."""

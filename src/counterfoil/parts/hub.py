@@ -133,3 +133,21 @@ def _fetch(url: str, target: Path, sha256: str) -> None:
         if found != sha256:
             raise BadWeights(f"{url}: SHA-256 is {found}, expected {sha256}; nothing was kept")
         partial.replace(target)
+
+
+def cached(repository: str) -> bool:
+    """Tell whether a hub repository's files are in the local cache, without asking the hub."""
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        return any(each.repo_id == repository for each in scan_cache_dir().repos)
+    except CacheNotFound:
+        return False
+
+
+def offline() -> bool:
+    """Tell whether the hub may not be asked (HF_HUB_OFFLINE)."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)

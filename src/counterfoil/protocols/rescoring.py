@@ -86,7 +86,7 @@ def judge(
     """Put an oracle's verdicts beside the run's own, as `score` does predictions; it is asked again where it abstained."""
     _check_has_pictures(run)
     oracle = calls.bind(_part("oracle", asked, device), run.classes, part=f"oracle {asked.name}")
-    if getattr(oracle, "cross_fitted", False):
+    if getattr(oracle, "cross_fitted", False) and not oracle.fitted:  # type: ignore[attr-defined]
         with calls.naming(f"oracle {asked.name}"):
             oracle = oracle.fit(_SourceImages(run), device=device)  # type: ignore[attr-defined]
     later = _asked(run, oracle, "oracle", asked, name or asked.name, tell)

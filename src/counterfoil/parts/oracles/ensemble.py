@@ -70,6 +70,11 @@ class EnsembleOracle:
         """Tell whether a member is fitted on the run's images."""
         return any(map(_fitted, self.members))
 
+    @property
+    def fitted(self) -> bool:
+        """Tell whether all of these have been."""
+        return all(getattr(one, "fitted", True) for one in self.members)
+
     def fit(self, dataset: Dataset, *, size: int | None = None, device: torch.device | str = "cpu") -> EnsembleOracle:
         """The ensemble with those members fitted that can be."""
         fitted = copy(self)

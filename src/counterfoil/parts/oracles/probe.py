@@ -163,6 +163,11 @@ class ProbeOracle:
         return self._fitted.quality
 
     @property
+    def fitted(self) -> bool:
+        """Tell whether it has been fitted for the classes it is bound to."""
+        return self._fit is not None
+
+    @property
     def _fitted(self) -> _Fit:
         if self._fit is None:
             raise BadPart(UNFITTED)
