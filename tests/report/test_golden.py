@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from counterfoil import protocols, store
+from counterfoil.core.records import Prediction, Trial
 from counterfoil.protocols.reading import write_board
 from tests.cli.stored import call, stored
+from tests.metrics.test_fmr import CLASSES
 
 from .pages import read
 
@@ -19,6 +22,7 @@ COMMANDS = {
     "compare_slices": ("compare", "good", "poor", "--by", "class", "--metric", "PA"),
     "compare_markdown": ("compare", "good", "poor", "--metric", "FMR", "--format", "md"),
     "compare_latex": ("compare", "good", "poor", "--metric", "FMR", "--format", "tex"),
+    "compare_tests": ("compare", "good", "fair", "static"),
     "compare_predictions": ("compare", "good.csv", "poor.csv"),
     "gate_pass": ("gate", "good", "--min", "FMR=50", "--max", "drop=60", "--against", "fair"),
     "gate_fail": ("gate", "poor", "--min", "PA.ant=40", "--against", "good", "--margin", "2"),
@@ -30,10 +34,27 @@ def world(folder: Path) -> Path:
     """Three runs of unlike models, and predictions of two."""
     for name, kept in (("good", 0.9), ("fair", 0.5), ("poor", 0.1)):
         stored(folder / name, f"python:{name}", kept=kept)
+    static(folder / "static")
     for name, every in (("good", 9), ("poor", 2)):
         rows = (f"i{at},{'cat' if at % 3 else 'dog'},{'cat' if at % 3 and at % every else 'dog'}\n" for at in range(90))
         (folder / f"{name}.csv").write_text("image_id,label,prediction\n" + "".join(rows))
     return folder
+
+
+def static(path: Path) -> None:
+    """A run of the protocol static in which the model of the run `good` is right on four of five images."""
+    model = "python:good"
+    spec = {"protocol": "static", "model": {"name": model}, "data": {"name": "lab:wardrobe"}, "seed": 0}
+    with store.write(path, spec, CLASSES, {"size": 64}) as writer:
+        for at in range(40):
+            image = store.image_name(png := b"\x89PNG" + bytes([at]))
+            trial = Trial(f"i{at}", "painted", at % 3, 0, "made", 0, 0, image=image, image_sha256=f"{at:064x}")
+            right = bool(at % 5)
+            said = Prediction(trial.trial_id, "made", model, at % 3 if right else (at + 1) % 3, right, 0.9, 0.9)
+            writer.add([trial], [said], [], [png])
+        writer.flush()
+        run = store.open_run(path)
+        writer.finish(protocols.of(run).results(run))
 
 
 def said(folder: Path, name: str) -> str:

@@ -5,9 +5,10 @@ Drawings are SVG in per cent of their cell, so one drawing fits every width and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -32,15 +33,15 @@ def render(page: Page, *, every: Sequence[Page] = (), brand: str = "robustness r
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """The templates. All that is put into them is escaped, and what they were not given is an error."""
-    found = Environment(
-        loader=PackageLoader("counterfoil.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.globals.update(table=table, lines=lines, kind_of=kind_of, words=words)
+    """The templates of pages that are written as files."""
+    return templates_of("counterfoil.report", table=table, lines=lines, kind_of=kind_of, words=words)
+
+
+def templates_of(package: str, **helpers: Callable[..., Any]) -> Environment:
+    """The templates of a package. All that is put into them is escaped, and what they were not given is an error."""
+    options: dict[str, Any] = {"autoescape": True, "undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    found = Environment(loader=PackageLoader(package), **options)
+    found.globals.update(helpers)
     return found
 
 

@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment
 
 from counterfoil.metrics.observations import unit_of
-from counterfoil.report.templating import templates_of
+from counterfoil.report.html import templates_of
 
 if TYPE_CHECKING:
     from counterfoil.web.access import Visitor
