@@ -104,6 +104,11 @@ def test_slices_and_classes_lead_to_the_gallery(page: Any, reports: dict[str, Pa
     assert set(page.locator("#cards .card-class").all_text_contents()) == {"cat"}
 
 
+def test_an_address_with_a_filter_opens_the_gallery_filtered(page: Any, reports: dict[str, Path]) -> None:
+    page.goto(f"{reports['one'].as_uri()}#show=class=cat&run=1")
+    assert set(page.locator("#cards .card-class").all_text_contents()) == {"cat"}
+
+
 def test_long_tables_sort_and_find_rows(page: Any, reports: dict[str, Path]) -> None:
     page.goto(reports["long"].as_uri())
     page.get_by_text("All 1,000 classes").click()

@@ -20,6 +20,7 @@ from tests.cli.stored import call, stored
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
 
+from .made import Plan, build
 from .pages import read as read_page
 
 
@@ -153,6 +154,16 @@ def test_several_tests_begin_with_models_by_tests_and_slices_are_listed(folders:
     for each in result_files(open_run(folders["lance"])):
         groups = each.observations().groups
         assert set(groups) == {"class", "factor"} and "" in groups["factor"]  # sources have no factor
+
+
+def test_slices_lead_to_their_images_in_the_report(tmp_path: Path) -> None:
+    run = build(tmp_path / "run", Plan(images=120, classes=tuple("abcd")))
+    site = write_board([run.path], tmp_path / "site", pictures=10).parent
+    page = read_page(site / "index.html")
+    links = [link.attributes["href"] for link in page.all("a") if link.text.startswith("class=")]
+    assert {link.partition("#")[2] for link in links} == {"show=class=b&run=1", "show=class=d&run=1"}
+    assert all((site / link.partition("#")[0]).is_file() for link in links)
+    assert "corrected for 4 slices (Holm)" in page.words
 
 
 def test_results_of_others_stand_next_to_ones_own(result: ResultFile, folders: dict[str, Path], tmp_path: Path) -> None:

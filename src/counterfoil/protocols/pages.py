@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
-from urllib.parse import urlencode
 
 from counterfoil.core.errors import CounterfoilError, UsageError
 from counterfoil.core.naming import part_name, short_name
@@ -21,7 +20,7 @@ from counterfoil.metrics.slices import slices
 from counterfoil.metrics.slices import table_of as slice_table
 from counterfoil.metrics.tables import Cell, Column, Link, Table, Value, counted, estimate_in, estimate_text, minus
 from counterfoil.protocols.base import Protocol
-from counterfoil.report.gallery import Collected, GalleryEntry, mark, pair_of, strongest
+from counterfoil.report.gallery import Collected, GalleryEntry, filter_of, mark, pair_of, strongest
 from counterfoil.report.page import KEY_NUMBERS, STRIP, Block, Caution, Fold, ImagePair, ImagePairs, Page, PageSection
 from counterfoil.report.provenance import about_images, about_parts, how_it_was_made, together
 from counterfoil.report.site import Site
@@ -121,11 +120,6 @@ class ReportPages:
 
     # What is the same for all
 
-    def filtered(self, view: Collected, where: Sequence[tuple[str, str]]) -> str:
-        """The filter of the gallery that shows a slice; nothing where the gallery has no such filter."""
-        wanted = {"factor" if name == "kind" else name: value for name, value in where}
-        return urlencode({**wanted, "run": view.number}) if {"class", "factor"} >= set(wanted) else ""
-
     def measure(self, run: Run) -> Measure:
         """The measure that models are ranked by."""
         known = self.protocol.measures_of(run)
@@ -169,7 +163,8 @@ class ReportPages:
             return []
         table = slice_table(found, measure)
         rows = [
-            [Link(each.name, show=self.filtered(view, each.where)), *row[1:]] for each, row in zip(found, table.rows, strict=True)
+            [Link(each.name, show=filter_of(each.where, view.number)), *row[1:]]
+            for each, row in zip(found, table.rows, strict=True)
         ]
         blocks: list[Block] = [replace(table, rows=rows[:SLICES])]
         if len(rows) > SLICES:

@@ -22,6 +22,7 @@ from counterfoil.metrics.slices import slices
 from counterfoil.metrics.slices import table_of as slice_table
 from counterfoil.metrics.tables import Cell, Column, Link, Table, counted
 from counterfoil.report import html
+from counterfoil.report.gallery import filter_of
 from counterfoil.report.page import Block, Code, Fold, Page, PageSection
 from counterfoil.report.provenance import text
 from counterfoil.report.result_file import ResultFile, read, schema
@@ -130,16 +131,20 @@ def _by_tests(groups: Sequence[Sequence[ResultFile]], heads: Mapping[str, str]) 
     return PageSection("Models by tests", [replace(table, title="", notes=[*table.notes, *left_out])])
 
 
-def _slices(named: Mapping[str, ResultFile]) -> list[Block]:
-    """List where each model fails: the groups that are surely worse than the rest, the worst first."""
+def _slices(named: Mapping[str, ResultFile], reports: Mapping[str, str]) -> list[Block]:
+    """List where each model fails: groups that are surely worse than the rest, with the way to their images in its report."""
     found: list[Block] = []
     for label, each in named.items():
+        report = reports.get(each.identity, "")
         measure = each.measure(each.ranked[0])
         every = slices(each.observations(), measure)
         worse = [one for one in every if one.worse(measure)]
         if worse:
             table = slice_table(worse[:SLICES], measure, among=len(every))
-            found.append(replace(table, title=f"{label}: {measure.name} by slice"))
+            shown = (filter_of(one.where, 1) if report else "" for one in worse)
+            links = (Link(one.name, to=f"{report}#show={text}" if text else "") for one, text in zip(worse, shown, strict=True))
+            rows = [[link, *row[1:]] for link, row in zip(links, table.rows, strict=False)]
+            found.append(replace(table, rows=rows, title=f"{label}: {measure.name} by slice"))
     return [Fold("Where each model fails", found)] if found else []
 
 
@@ -194,7 +199,7 @@ def _blocks(group: Sequence[ResultFile], reports: Mapping[str, str], weights: Ma
         _eyebrow(first),
         text_above,
         Table(columns, rows, notes=notes, filter_rows=True),
-        *_slices(named),
+        *_slices(named, reports),
         Fold("Settings of this test", [facts]),
         Fold("Specifications, to make a result again", again),
     ]

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
+from urllib.parse import urlencode
 
 from counterfoil.core.naming import part_name, without_folders
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
@@ -228,6 +229,12 @@ class Collected:
     def class_name(self, index: int, said: str = "") -> str:
         """The name of a class; for one outside the run's, that of what the model `said`, where it is known."""
         return answer_name(self.run, index, said)
+
+
+def filter_of(where: Sequence[tuple[str, str]], run: int) -> str:
+    """The filter of the gallery that shows a slice, as `class=boot&run=1`; empty where the gallery has no such filter."""
+    wanted = {"factor" if name == "kind" else name: value for name, value in where}
+    return urlencode({**wanted, "run": run}) if {"class", "factor"} >= set(wanted) else ""
 
 
 def answer_name(run: Run, index: int, said: str = "") -> str:

@@ -23,7 +23,7 @@ from counterfoil.protocols.fmr.cautions import (
 from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, DISTANCES, MEANINGS, read_outcomes, scores
 from counterfoil.protocols.fmr.transfer import transfer_of
 from counterfoil.protocols.pages import ReportPages, estimates, numbers_table
-from counterfoil.report.gallery import OUTCOMES, Collected
+from counterfoil.report.gallery import OUTCOMES, Collected, filter_of
 from counterfoil.report.page import Block, Caution, Fold, Lines, PageSection, Series
 from counterfoil.report.provenance import about_parts
 from counterfoil.store.later import asked_of
@@ -189,7 +189,7 @@ class FmrPages(ReportPages):
         ]  # fmt: skip
         rows: list[list[Cell]] = []
         for name in order:
-            entry, link = results["per_class"][name], Link(name, show=self.filtered(view, (("class", name),)))
+            entry, link = results["per_class"][name], Link(name, show=filter_of([("class", name)], view.number))
             numbers = estimates(entry, list(BY_CLASS))
             rows.append([link, entry["images"], *numbers, estimate_in(audited.get(name), "clean_accuracy")])
         return Fold(f"All {counted(len(rows), 'class', 'classes')}", [Table(columns, rows, filter_rows=True)])

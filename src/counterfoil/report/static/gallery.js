@@ -399,9 +399,9 @@ counterfoil.gallery = (() => {
     field.closest("label").hidden = choices.length === 0;
   }
 
-  // A filter that a table of the page asks for, as in class=boot&run=2.
-  function show(button) {
-    const wanted = new URLSearchParams(button.dataset.show);
+  // A filter that a table of the page, or an address with #show=…, asks for, as in class=boot&run=2.
+  function show(text) {
+    const wanted = new URLSearchParams(text);
     for (const name of ["outcome", "ending", "order", "factor", "model", "class", "run"]) {
       const field = document.querySelector(`#gallery-filters [name="${name}"]`);
       if (field) field.value = wanted.get(name) ?? "";
@@ -412,7 +412,7 @@ counterfoil.gallery = (() => {
   }
 
   document.addEventListener("DOMContentLoaded", () => {
-    for (const button of document.querySelectorAll(".show")) button.addEventListener("click", () => show(button));
+    for (const button of document.querySelectorAll(".show")) button.addEventListener("click", () => show(button.dataset.show));
     const filters = document.getElementById("gallery-filters");
     if (!filters) return;
     document.getElementById("class-names").replaceChildren(...all((run) => run.classes).slice(0, 2000).map((name) => make("option", { value: name })));
@@ -433,7 +433,8 @@ counterfoil.gallery = (() => {
     });
     document.getElementById("page-back").addEventListener("click", () => turn(-1));
     document.getElementById("page-on").addEventListener("click", () => turn(1));
-    filter();
+    if (location.hash.startsWith("#show=")) show(location.hash.slice("#show=".length));
+    else filter();
   });
 
   return { visible: () => visible };
