@@ -19,6 +19,8 @@ from counterfoil.cli.compare import compare
 from counterfoil.cli.gate import gate
 from counterfoil.core.errors import BadData, UsageError
 from counterfoil.core.records import Trial, Verdict
+from counterfoil.core.tables import escape_formula, read_table
+from counterfoil.metrics.prediction_files import read_predictions
 from counterfoil.parts import images, registry
 from counterfoil.protocols.imagenet_d.results import BIAS
 from counterfoil.protocols.reading import write_report
@@ -239,7 +241,15 @@ def test_spreadsheet_formulas_are_escaped_and_read_back(tmp_path: Path) -> None:
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t"))]
     known = find_set(tmp_path / "set")
     assert known is not None
-    assert {row["class"] for row in known.pictures.values()} == {" ".join(text.split()) for text in FORMULAS}
+    plain = {" ".join(text.split()) for text in FORMULAS}
+    assert {row["class"] for row in known.pictures.values()} == plain
+    assert {row["class"] for _, row in read_table(tmp_path / "set" / "metadata.csv", what="images")} == plain
+    predictions = [f"{escape_formula(text)},yes,yes" for text in FORMULAS]
+    (tmp_path / "a.csv").write_text("\n".join(["image_id,label,prediction", *predictions]))
+    (tmp_path / "b.jsonl").write_text(
+        "\n".join(json.dumps({"image_id": t, "label": "yes", "prediction": "yes"}) for t in FORMULAS)
+    )
+    assert read_predictions(tmp_path / "a.csv").keys.tolist() == read_predictions(tmp_path / "b.jsonl").keys.tolist()
     checked(tmp_path / "set")
 
 

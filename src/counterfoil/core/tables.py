@@ -135,13 +135,15 @@ def read_table(path: Path, columns: Sequence[str] = (), *, what: str) -> Iterato
 
 
 def read_rows(path: Path, *, what: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV or TSV file that are not empty, cells without blanks around them, each with its line number."""
+    """The rows of a CSV or TSV file that are not empty, each with its line number; cells without blanks around them or an
+    escape in front, as our own files have it.
+    """
     try:
         with open_regular(path) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
             for row in rows:
                 if any(cell.strip() for cell in row):
-                    yield rows.line_num, [cell.strip() for cell in row]
+                    yield rows.line_num, [unescape_formula(cell.strip()) for cell in row]
     except OSError as error:
         raise BadData(f"{path}: {what} cannot be read ({error.strerror})") from None
     except (UnicodeDecodeError, csv.Error) as error:

@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from counterfoil.core.errors import BadData, one_line
-from counterfoil.core.tables import parse_json, read_json
+from counterfoil.core.tables import parse_json, read_json, unescape_formula
 from counterfoil.metrics.estimate import Share
 from counterfoil.metrics.observations import Measure, Observations
 from counterfoil.store.files import key_of
@@ -73,7 +73,8 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
         if path.suffix == ".csv":
             texts = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
-            yield from pyarrow.csv.read_csv(path, convert_options=texts).to_pylist()
+            for row in pyarrow.csv.read_csv(path, convert_options=texts).to_pylist():
+                yield {name: unescape_formula(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
         elif path.suffix == ".parquet":
             yield from pq.read_table(path).to_pylist()
         elif path.suffix == ".jsonl":
