@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 
 from counterfoil.core.errors import BadRun
-from counterfoil.store.later import ASKED, Asked, asked_of, record
+from counterfoil.store.later import ASKED, AskedPart, asked_of, record
 
 from .made import write
 
-CLIP = Asked("oracle", "clip:b", {"weights": "a" * 64}, "not independent: …")
-MODEL = Asked("model", "timm:a", {})
+CLIP = AskedPart("oracle", "clip:b", {"weights": "a" * 64}, "not independent: …")
+MODEL = AskedPart("model", "timm:a", {})
 
 
 def test_a_part_is_entered_once_and_the_last_word_holds(tmp_path: Path) -> None:
     write(tmp_path, range(2))
     assert asked_of(tmp_path) == []
-    for part in (CLIP, MODEL, Asked("oracle", "clip:b", {"weights": "b" * 64})):
+    for part in (CLIP, MODEL, AskedPart("oracle", "clip:b", {"weights": "b" * 64})):
         record(tmp_path, part)
-    assert asked_of(tmp_path) == [MODEL, Asked("oracle", "clip:b", {"weights": "b" * 64})]
+    assert asked_of(tmp_path) == [MODEL, AskedPart("oracle", "clip:b", {"weights": "b" * 64})]
 
 
 def test_a_run_that_goes_on_keeps_it(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from counterfoil.protocols import independence
 from counterfoil.protocols.class_reader import reading, recorded
 from counterfoil.protocols.reading import Run as ReadRun
 from counterfoil.store import Run
-from counterfoil.store.later import Asked, Role, asked_of, record
+from counterfoil.store.later import AskedPart, Role, asked_of, record
 
 Stored = tuple[Trial, Picture]
 Watch = Callable[[int], None]
@@ -131,7 +131,7 @@ class _SourceImages:
         return images.read(self._run.picture(self._trials[sample.image_id], "clean"))
 
 
-def _asked(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell: Tell) -> Asked:
+def _asked(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell: Tell) -> AskedPart:
     """The record of a part that is asked later; says so if it has the weights of a part of the run that it must not have."""
     told = provenance_of(part)
     for known in _known(run, role):
@@ -145,10 +145,10 @@ def _asked(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell: Te
     caution = "; ".join(filter(None, cautions))
     if caution:
         tell(f"{role} {name} is {caution}")
-    return Asked(role, name, told, caution, asked.model_dump())
+    return AskedPart(role, name, told, caution, asked.model_dump())
 
 
-def _known(run: Run, role: Role) -> Iterator[Asked]:
+def _known(run: Run, role: Role) -> Iterator[AskedPart]:
     """The parts of a role that have answered: those of the run itself, and those asked later."""
     recorded: Mapping[str, Mapping[str, str]] = run.provenance.get("parts") or {}
     own = run.spec.get(role)
@@ -156,7 +156,7 @@ def _known(run: Run, role: Role) -> Iterator[Asked]:
     for at, part in enumerate([own, *several], start=1):
         if isinstance(part, Mapping):
             told = recorded.get(role if part is own else part["name"]) or recorded.get(f"{role} {at}") or {}
-            yield Asked(role, part["name"], told, part={"name": part["name"], "options": part.get("options") or {}})
+            yield AskedPart(role, part["name"], told, part={"name": part["name"], "options": part.get("options") or {}})
     yield from (each for each in asked_of(run.path) if each.role == role)
 
 

@@ -29,7 +29,7 @@ from counterfoil.store.stages import (
     Items,
     Made,
     Row,
-    Table,
+    StageTable,
     digest,
     key_of,
     line_of,
@@ -47,9 +47,9 @@ class Tables:
     def __init__(self, run: Path) -> None:
         self.root = run / FOLDER
         self.files = Blobs(run)
-        self._complete: dict[str, Table] = {}
+        self._complete: dict[str, StageTable] = {}
 
-    def __getitem__(self, name: str) -> Table:
+    def __getitem__(self, name: str) -> StageTable:
         """A complete table; one that a run has not is empty."""
         if name not in self._complete:
             self._complete[name] = open_table(self.root, name)
@@ -66,7 +66,7 @@ class Tables:
             content.update(f"{name} {digest(self[name].path)}\n".encode())
         return content.hexdigest()[:20]
 
-    def add(self, table: Table) -> None:
+    def add(self, table: StageTable) -> None:
         """Take in a table that is complete now."""
         self._complete[table.name] = table
 
@@ -108,7 +108,7 @@ class Stage(ABC):
         """The values of a line that a person corrected which follow from its others."""
         return {}
 
-    def check(self, table: Table) -> None:  # noqa: B027 - most have nothing to refuse
+    def check(self, table: StageTable) -> None:  # noqa: B027 - most have nothing to refuse
         """Refuse a complete table that the run cannot continue from."""
 
     def settings(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Stage(ABC):
             raise stop_at(problem)
         return turned_away("unreadable", str(problem))
 
-    def complete_if_strict(self, table: Table) -> None:
+    def complete_if_strict(self, table: StageTable) -> None:
         """With `strict`, refuse a table of images in which one was left out earlier."""
         require_complete(self.space.spec, table.path.parent.parent, left_out=sum(not row.goes_on for row in table))
 
@@ -162,7 +162,7 @@ def run_stages(
     return True
 
 
-def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread | None, watch: Watch, tell: Tell) -> Table:
+def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread | None, watch: Watch, tell: Tell) -> StageTable:
     """The table of a stage, with a result for every item."""
     table = open_table(tables.root, stage.name)
     items = Items(stage.items)
@@ -188,7 +188,7 @@ def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread |
 
 
 def _missing(
-    stage: Stage, tables: Tables, table: Table, items: Items, key: Callable[[Item], str], tally: _Tally
+    stage: Stage, tables: Tables, table: StageTable, items: Items, key: Callable[[Item], str], tally: _Tally
 ) -> Iterator[Item]:
     """The items that have no result yet, or one that has to be made again; the others are counted."""
     seen: set[int] = set()

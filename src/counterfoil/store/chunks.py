@@ -41,7 +41,7 @@ class Damaged(Exception):
 
 
 @dataclass(frozen=True)
-class Table:
+class TableFile:
     """One Parquet file of a chunk, as it was written."""
 
     sha256: str
@@ -54,7 +54,7 @@ class Chunk:
     """A piece of a run. Plain data: a worker sends it to the driver, which commits it."""
 
     token: str  # in the names of its files
-    tables: Mapping[str, Table]
+    tables: Mapping[str, TableFile]
     files: Mapping[str, int] = field(default_factory=dict)  # sizes of images that are files of their own, by name
     zip: int = 0  # bytes of the zip of its other images; 0 without one
     images: int = 0  # source images that its trials are about
@@ -157,7 +157,7 @@ def read_chunk(root: Path, number: int) -> Chunk:
     path = manifest_path(root, number)
     try:
         values: dict[str, Any] = read_json(path)
-        tables = {name: Table(**table) for name, table in values.pop("tables").items() if name in SCHEMAS}
+        tables = {name: TableFile(**table) for name, table in values.pop("tables").items() if name in SCHEMAS}
         return Chunk(**values, tables=tables, number=number)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"{path.relative_to(root)} cannot be read") from error
@@ -231,7 +231,7 @@ class ChunkBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Whether its zip takes no more."""
+        """Tell whether its zip takes no more images."""
         return self._zip_bytes > _ZIP_BYTES or len(self._zip) > _ZIP_IMAGES
 
     def add(
@@ -278,7 +278,7 @@ class ChunkBuilder:
 
     def discard(self) -> None:
         """Remove what was written. Images stay: when the run is resumed the same ones are made."""
-        Chunk(self.token, dict.fromkeys(SCHEMAS, Table("", 0, 0)), zip=1).drop(self.root)
+        Chunk(self.token, dict.fromkeys(SCHEMAS, TableFile("", 0, 0)), zip=1).drop(self.root)
 
     def _store(self, name: str, png: bytes | None) -> int:
         """Write an image unless it is there; return its size."""
@@ -304,12 +304,12 @@ class ChunkBuilder:
         self._files[name] = size
         return size
 
-    def _write_table(self, table: str) -> Table:
+    def _write_table(self, table: str) -> TableFile:
         data = to_parquet(table, self._tables[table])
         path = Chunk(self.token, {}).table_path(self.root, table)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_temporary(path, data)
-        return Table(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), rows=len(self._tables[table]))
+        return TableFile(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), rows=len(self._tables[table]))
 
     def _write_zip(self) -> int:
         data, path = zip_of(self._zip), Chunk(self.token, {}).zip_path(self.root)

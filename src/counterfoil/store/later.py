@@ -38,7 +38,7 @@ class Appender:
 
     @property
     def outdated(self) -> bool:
-        """Whether the run's own model or oracle has answered since its results were computed."""
+        """Tell whether the run's own model or oracle has answered since its results were computed."""
         return self._contents.outdated
 
     def add(self, *, predictions: Sequence[Prediction] = (), verdicts: Sequence[Verdict] = ()) -> None:
@@ -133,7 +133,7 @@ def _trials(root: Path, chunks: Sequence[Chunk]) -> Iterator[Trial]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedPart:
     """A model or oracle that was asked later. `caution` says why it is not independent of the run, or nothing."""
 
     role: Role
@@ -143,7 +143,7 @@ class Asked:
     part: Mapping[str, Any] = field(default_factory=dict)  # its own name and options
 
 
-def asked_of(run: Path) -> list[Asked]:
+def asked_of(run: Path) -> list[AskedPart]:
     """The models and oracles that were asked later, sorted by their names."""
     path = run / ASKED
     if not path.exists():
@@ -154,7 +154,7 @@ def asked_of(run: Path) -> list[Asked]:
         raise BadRun(f"{path}: damaged ({type(error).__name__}); delete it and ask again, by 'judge' or 'score'") from None
 
 
-def record(run: Path, part: Asked) -> None:
+def record(run: Path, part: AskedPart) -> None:
     """Enter a model or oracle, in place of an earlier one of its role and name. Only the holder of the run's lock may."""
     every = {(each.role, each.name): each for each in asked_of(run)}
     every[part.role, part.name] = part
@@ -162,10 +162,10 @@ def record(run: Path, part: Asked) -> None:
         write_whole(run / ASKED, canonical([asdict(every[key]) for key in sorted(every)]))
 
 
-def _read_asked(entry: Any) -> Asked:
+def _read_asked(entry: Any) -> AskedPart:
     if entry["role"] not in get_args(Role):
         raise ValueError(entry["role"])
-    return Asked(entry["role"], str(entry["name"]), dict(entry["provenance"]), str(entry["caution"]), dict(entry["part"]))
+    return AskedPart(entry["role"], str(entry["name"]), dict(entry["provenance"]), str(entry["caution"]), dict(entry["part"]))
 
 
 def by_people(oracle: str) -> bool:

@@ -136,7 +136,7 @@ def _check_spec(root: Path, stored: Mapping[str, Any], asked: Mapping[str, Any])
 
 
 def _left_open(steps: Steps, asked: Mapping[str, Any]) -> bool:
-    """Whether a key is one that assembling the run fills in, and nobody has given it."""
+    """Tell whether a key is left open for the parts to fill in."""
     value: Any = asked
     for step in steps:
         value = value.get(step)
@@ -144,7 +144,7 @@ def _left_open(steps: Steps, asked: Mapping[str, Any]) -> bool:
 
 
 def _differing(stored: Mapping[str, Any], asked: Mapping[str, Any], above: Steps = ()) -> Iterator[Steps]:
-    """Where two nested mappings differ."""
+    """Yield the places in which two nested mappings differ."""
     for key in dict.fromkeys([*asked, *stored]):
         before, now = stored.get(key, _ABSENT), asked.get(key, _ABSENT)
         if isinstance(before, Mapping) and isinstance(now, Mapping):
@@ -154,7 +154,7 @@ def _differing(stored: Mapping[str, Any], asked: Mapping[str, Any], above: Steps
 
 
 def _covered(steps: Steps, keys: Collection[str]) -> bool:
-    """Whether a place is one of the dotted `keys` or below one; `*` stands for anything."""
+    """Tell whether a place is one of the dotted `keys` or below one; `*` stands for anything."""
     return any(fnmatchcase(".".join(steps), pattern) for each in keys for pattern in (each, f"{each}.*"))
 
 

@@ -75,7 +75,7 @@ class Row:
 
     @property
     def goes_on(self) -> bool:
-        """Whether no check rejected it."""
+        """Tell whether no check rejected it."""
         return not self.check
 
     def __getitem__(self, name: str) -> Any:
@@ -153,12 +153,12 @@ Place = tuple[Path, int]  # a file and where in it a line begins
 Follows = Callable[[Row], Mapping[str, Any]]
 
 
-def open_table(root: Path, name: str) -> Table:
+def open_table(root: Path, name: str) -> StageTable:
     """The table of a stage, to be read; empty if the stage has not begun."""
-    return Table(root, name)
+    return StageTable(root, name)
 
 
-class Table:
+class StageTable:
     """The lines of one stage, found by item without being held in memory."""
 
     def __init__(self, root: Path, name: str) -> None:
@@ -200,7 +200,7 @@ class Table:
         return rows[0] if rows else None
 
     def has(self, key: str, item: Item) -> bool:
-        """Whether there is a result under a key, or one that a person wrote for the item."""
+        """Tell whether there is a result under a key, or one that a person wrote for the item."""
         return key in self._by_key or item.id in self._instead
 
     @property
@@ -314,7 +314,7 @@ class Table:
 
 
 def _is_added(line: Mapping[str, Any]) -> bool:
-    """Whether a person wrote the line: those of a stage have a key and a seal. It belongs to its item, whatever decides that."""
+    """Tell whether a person wrote the line: those of a stage have a key and a seal."""
     return not (isinstance(line.get("key"), str) and "seal" in line)
 
 

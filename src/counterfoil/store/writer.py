@@ -49,14 +49,14 @@ _LARGEST = 4_096
 _READERS = 4
 
 
-class Layout(TypedDict):
+class ChunkLayout(TypedDict):
     """Options of `write` that follow from the size of a run."""
 
     chunk_images: int
     packed: bool
 
 
-def layout(images: int, *, at_least: int) -> Layout:
+def layout(images: int, *, at_least: int) -> ChunkLayout:
     """Layout of a run over that many images, with chunks of at least the size that was asked for."""
     return {"chunk_images": max(at_least, min(images // _CHUNKS, _LARGEST)), "packed": images >= PACKED_FROM}
 
@@ -97,7 +97,7 @@ class Writer:
         """Put the directory in order: drop damaged chunks, remove leftovers, list the complete images."""
         self.path, self.chunk_images, self.packed = root, chunk_images, packed
         self.notes: list[str] = []
-        """What was found damaged or different on resuming, for people."""
+        """Messages about damage, and about differences on resuming."""
         self.done = Done()
         """The complete images: `image_id in writer.done`."""
         self.counts = {"images": 0, "accepted": 0, "skipped": 0}

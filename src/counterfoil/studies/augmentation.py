@@ -66,7 +66,7 @@ def run(runs: Runs) -> Findings:
         positive("it helps on those more than on newly made ones", gains["old less new"]),
         positive("it also helps on newly made ones (reported, not required)", gains["on newly made ones"], required=False),
     )
-    return Findings((matrix(scored, "Pictures made against one, scored on both", seed=seed), table), claims)
+    return Findings((matrix(scored, "Images made against one, scored on both", seed=seed), table), claims)
 
 
 def _tuned(runs: Runs, plain: PartSpec) -> Tuned:
@@ -82,7 +82,7 @@ def _tuned(runs: Runs, plain: PartSpec) -> Tuned:
 
 @dataclass(frozen=True)
 class TuningRecipe:
-    """How long and how fast."""
+    """Length and learning rate of the training."""
 
     epochs: int = 8
     batch: int = 32
@@ -107,7 +107,7 @@ def fine_tuned(
     device: str = "cpu",
     watch: Callable[[int], None] = lambda pictures: None,
 ) -> Tuned:
-    """`part` trained further on a run's accepted images and their sources; kept in `folder` and found there again."""
+    """Train `part` further on a run's accepted images and their sources; kept in `folder` and found there again."""
     model: Any = registry.create("model", part.name, part.options)
     module = model if isinstance(model, nn.Module) else getattr(model, "module", None)
     if not isinstance(module, nn.Module) or not model.differentiable:
@@ -135,7 +135,7 @@ def fine_tuned(
 
 
 def _training_set(run: Run) -> tuple[Tensor, Tensor]:
-    """Made images that the oracle accepted, each with its source image.  # (2n, 3, H, W) uint8, (2n,)"""
+    """Generated images that the oracle accepted, each with its source image.  # (2n, 3, H, W) uint8, (2n,)"""
     rows: list[Tensor] = []
     labels: list[int] = []
     for trial in run.trials:

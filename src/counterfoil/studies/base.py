@@ -80,7 +80,7 @@ def world() -> World | None:
 
 @dataclass(frozen=True)
 class StudySettings:
-    """What a user decides about a study."""
+    """A user's decisions about a study."""
 
     folder: Path
     data: PartSpec
@@ -97,7 +97,7 @@ class StudySettings:
 
     @property
     def known(self) -> bool:
-        """Whether every part is of the installed world, so that the truth is known."""
+        """Tell whether every part is of the installed world, so that the truth is known."""
         found = world()
         return found is not None and all(found.has(part) for part in (self.data, self.generator, self.oracle, *self.models))
 
@@ -173,7 +173,7 @@ class Claim:
     holds: bool | None
     evidence: str
     required: bool = True
-    """Whether it must hold where the truth is known; otherwise it is only reported."""
+    """True if it must hold where the truth is known; otherwise it is only reported."""
 
     @property
     def word(self) -> str:

@@ -1,4 +1,4 @@
-"""How far the oracle itself can be pushed: signed gradient steps on its input towards a class that the image does not show.
+"""Attack the oracle itself: signed gradient steps on its input towards a class that the image does not show.
 
 The search never sees the oracle's gradient, so this is not what happens in a run; it bounds what could. `fgsm` takes one
 step of the whole radius, `pgd` many small ones inside it (Madry et al., 2018).

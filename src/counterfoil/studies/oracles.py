@@ -1,7 +1,7 @@
 """Another oracle in the loop and on the same images: agreement, and classes that look easy because they are rejected more.
 
 The oracle ends a climb when it no longer sees the class. A class that it gives up early keeps only images that hardly
-changed, and so looks robust: the paper's primates (StudyTable 13). The study sets each class's FMR against how often the oracle
+changed, and so looks robust: the paper's primates (Table 13). The study sets each class's FMR against how often the oracle
 stopped it, warns where the two go together, and gives FMR with classes weighted as in the source images, FMR over the
 climbs that nobody stopped, and the bounds from the oracle's audit.
 """
@@ -196,7 +196,7 @@ def _columns(outcomes: Outcomes, ended: Ended) -> dict[str, NDArray[Any]]:
 
 
 def _agreement(own: Outcomes, other: Outcomes, *, seed: int) -> dict[str, Estimate]:
-    """How often the second accepts what the first accepted, in made images and in source images, and FMR by its word."""
+    """Estimate how often the second oracle accepts what the first accepted, and FMR according to the second."""
     accepted = own.validated == YES
     asked, clean = accepted & (other.validated >= NO), (own.oracle_clean >= NO) & (other.oracle_clean >= NO)
     columns = {
@@ -216,7 +216,7 @@ def _agreement(own: Outcomes, other: Outcomes, *, seed: int) -> dict[str, Estima
 
 
 def _warning(oracle: str, model: str, tau: Estimate) -> Claim:
-    """Whether FMR of this model may be the oracle's doing."""
+    """Claim that FMR of this model is not the oracle's doing."""
     claim = f"{model} under {oracle}: classes that the oracle stops more do not look easier"
     if tau.value is None or tau.low is None:
         return Claim(claim, None, f"undefined: {tau.note}", required=False)

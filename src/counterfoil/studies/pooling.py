@@ -27,7 +27,7 @@ _NONE = "no image that all of them miss"
 
 @dataclass(frozen=True)
 class Mined:
-    """What k surrogates leave."""
+    """The images that k surrogates leave."""
 
     surrogates: int
     accuracy: Estimate  # of models that took no part, on the images that are kept

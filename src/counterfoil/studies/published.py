@@ -54,7 +54,7 @@ class OtherValue(Strict):
 
 
 class RunSetup(Strict):
-    """How the rows of one data set are run; what is None must be given."""
+    """Parts and search of the rows of one data set; what is None must be given."""
 
     data: Data | None = None
     models: Mapping[str, Part | None] = Field(default_factory=dict)
@@ -68,7 +68,7 @@ class PaperTable(Strict):
 
     title: str
     kind: Literal["models", "generators", "transfer", "classes", "factors", "facts"]
-    """What a row is about; `facts` if no run has such rows."""
+    """The subject of a row; `facts` if no run has such rows."""
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     also: tuple[OtherValue, ...] = ()

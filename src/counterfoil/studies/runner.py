@@ -19,7 +19,7 @@ from counterfoil.studies.runs import Runs
 
 @dataclass(frozen=True)
 class StudyReport:
-    """What one study found, on what, and what it cost."""
+    """One study's findings, settings and cost."""
 
     study: Study
     settings: StudySettings
@@ -133,7 +133,7 @@ class SummaryLine:
 
     @property
     def good(self) -> bool:
-        """Whether nothing is missing here."""
+        """Tell whether nothing is missing here."""
         return self.answer in ("holds", "reported", "not tested")
 
 

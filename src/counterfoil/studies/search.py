@@ -61,7 +61,7 @@ def _step_row(model: str, step: float, budget: int, outcomes: Outcomes, *, seed:
 
 
 def at_budget(outcomes: Outcomes, budget: int) -> Outcomes:
-    """What the same search with a smaller budget would have come to."""
+    """Cut outcomes to those of the same search with a smaller budget."""
     made = np.where(outcomes.validated == YES, outcomes.path_correct[:, budget], outcomes.made_correct).astype(np.int8)
     return replace(outcomes, made_correct=made, steps=np.minimum(outcomes.steps, budget))
 
@@ -140,7 +140,7 @@ class AttackedData:
         return fgsm(self.model, image[None].to(self.device), truth, epsilon=self.epsilon)[0].cpu()
 
     def provenance(self) -> dict[str, str]:
-        """What the data says of itself, and the attack."""
+        """The data's own account, and the attack."""
         return {**provenance_of(self.dataset), "attack": f"fgsm {self.epsilon:g}"}
 
 
@@ -187,7 +187,7 @@ def _attacked(runs: Runs, model: PartSpec, epsilon: float) -> Outcomes:
 
 
 def _aligned(clean: Outcomes, other: Outcomes) -> np.ndarray:
-    """What the model says of the clean images, in the order of the other run's images."""
+    """The model's answers on the clean images, in the order of the other run's images."""
     known = dict(zip(clean.keys.tolist(), clean.clean_correct.tolist(), strict=True))
     return np.array([known.get(key, -2) for key in other.keys.tolist()], dtype=np.int8)
 

@@ -28,7 +28,7 @@ from counterfoil.metrics.significance import holm, sign_flip, stored_p
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 from counterfoil.store.later import by_people
-from counterfoil.store.stages import Table, open_table
+from counterfoil.store.stages import StageTable, open_table
 
 Flags = NDArray[np.bool_]
 
@@ -325,7 +325,7 @@ def counts(paintings: PaintedSet) -> dict[str, Any]:
     }
 
 
-def order_bias(table: Table, *, clusters: Mapping[str, int], seed: int = 0) -> dict[str, Any] | None:
+def order_bias(table: StageTable, *, clusters: Mapping[str, int], seed: int = 0) -> dict[str, Any] | None:
     """Accuracy of two-choice answers with the truth named first and second, their difference, and unread answers.
 
     `clusters` says by id which images go together. Without the same questions in the other order, the two accuracies are of

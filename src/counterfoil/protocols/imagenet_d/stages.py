@@ -23,7 +23,7 @@ from counterfoil.protocols.imagenet_d.questions import Question, ask
 from counterfoil.protocols.imagenet_d.results import answers_table, looks_table
 from counterfoil.protocols.imagenet_d.sets import PaintingSpace
 from counterfoil.protocols.stages import Stage, Tables
-from counterfoil.store.stages import Item, Made, Row, Table, image_of, turned_away
+from counterfoil.store.stages import Item, Made, Row, StageTable, image_of, turned_away
 
 VERSION = 2  # raised when answers are read in another way, so that they are read again
 _AT_ONCE = 4096  # of work that costs nothing
@@ -85,7 +85,7 @@ class PaintedImages(ImagenetDStage):
             return turned_away("withheld" if flagged else "unusable", problem, nsfw=flagged, **values)
         return Made({**_stored(self.tables, image), "nsfw": flagged, **values})
 
-    def check(self, table: Table) -> None:
+    def check(self, table: StageTable) -> None:
         """Refuse a painter none of whose images can be used."""
         first = next((row for row in table if not row.goes_on), None)
         if first is not None and not any(True for _ in table.kept()):
@@ -126,7 +126,7 @@ class Taken(ImagenetDStage):
     def _taken(self, found: Tensor | BadImage) -> Made:
         return self.unreadable(found) if isinstance(found, BadImage) else Made(_stored(self.tables, found))
 
-    def check(self, table: Table) -> None:
+    def check(self, table: StageTable) -> None:
         """With `strict`, refuse a set of which an image was left out."""
         self.complete_if_strict(table)
 
@@ -228,7 +228,7 @@ class ChatAnswers(ImagenetDStage):
         self.name, self.uses = answers_table(name), (name,)
 
     @property
-    def _final(self) -> Table:
+    def _final(self) -> StageTable:
         return self.tables["mined" if self.space.grid is not None else "paintings"]
 
     def items(self) -> Iterator[Item]:
@@ -302,7 +302,7 @@ def candidates(space: PaintingSpace, tables: Tables) -> Iterator[Candidate]:
         )
 
 
-def count(table: Table) -> int:
+def count(table: StageTable) -> int:
     """How many rows of a table no check rejected."""
     return sum(1 for _ in table.kept())
 

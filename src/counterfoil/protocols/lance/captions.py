@@ -18,7 +18,7 @@ from counterfoil.parts.language.lexicon import fingerprint
 from counterfoil.protocols.lance.quality import EmbeddingBatches
 from counterfoil.protocols.lance.spec import FACTORS
 from counterfoil.protocols.stages import Stage
-from counterfoil.store.stages import Item, Made, Row, Table, turned_away
+from counterfoil.store.stages import Item, Made, Row, StageTable, turned_away
 
 VERSION = 3  # raised when the checks change, so that edits are checked again
 _MAY_PASS = ("endpoint",)
@@ -58,7 +58,7 @@ class Sources(Stage):
             return self.unreadable(problem)
         return Made({"picture": self.tables.files.put(png, ".png"), "given": item.inputs["given"]})
 
-    def check(self, table: Table) -> None:
+    def check(self, table: StageTable) -> None:
         """With `strict`, refuse data of which an image was left out."""
         self.complete_if_strict(table)
 
@@ -85,7 +85,7 @@ class Captions(Stage):
             for each in found
         ]
 
-    def check(self, table: Table) -> None:
+    def check(self, table: StageTable) -> None:
         """Refuse to continue where no image has a caption: there is nothing to edit."""
         rows = list(table)
         if rows and not any(row.goes_on for row in rows):
@@ -198,7 +198,7 @@ def sample_of(item: Item) -> Sample:
     return Sample(item.id, about["label"], about["source"], item.inputs.get("given", ""), about.get("place", ""))
 
 
-def checked(edits: Table) -> Iterator[Row]:
+def checked(edits: StageTable) -> Iterator[Row]:
     """The edits that were kept; a line that a person broke is named."""
     for row in edits.kept():
         if image_of(row.id) != row.of:
@@ -214,7 +214,7 @@ def image_of(edit_id: str) -> str:
     return edit_id.rpartition("#")[0]
 
 
-def _text(row: Row, name: str, table: Table) -> str:
+def _text(row: Row, name: str, table: StageTable) -> str:
     text = row.values.get(name)
     if not isinstance(text, str):
         raise BadRun(f'{table.path}: the line of {row.id} has no text under "{name}"; correct or delete it')

@@ -110,7 +110,7 @@ class Dispatch(Generic[Item]):
                     yield from self._taken(self._calls.pop(call), answer)
 
     def hand_in(self, seconds: float) -> Iterator[tuple[list[Item], Answer | None]]:
-        """What workers have finished when a map ends early, as far as they hand it in within some seconds."""
+        """Collect what workers have finished when a map ends early and hand in within some seconds."""
         until = self.clock() + seconds
         self.pool.hand_in()
         while self._calls and self.clock() < until:

@@ -1,4 +1,4 @@
-"""Where a run's work is to be done. Not part of its specification: of a number it decides no more than the last digits."""
+"""The executor of a run. It is no part of the specification, as it decides no more than a number's last digits."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _BROKEN = re.compile(r"CUDA|CUBLAS|CUDNN|HIP error|out of memory", re.IGNORECASE
 
 @dataclass(frozen=True)
 class Described:
-    """What a worker knows once its parts are built, and the driver need not build them for."""
+    """A worker's account of the parts that it has built, so that the driver need not build them."""
 
     account: Mapping[str, Any]  # of the parts, for `run.json`
     classes: tuple[str, ...] = ()
@@ -66,14 +66,14 @@ def check_alike(first: Described, other: Described) -> None:
 
 
 def machine(about: Described) -> str:
-    """What a worker computes on, as far as that is known to decide how it rounds."""
+    """Name the hardware that decides how a worker rounds."""
     hardware = about.account.get("hardware", {})
     name = str(hardware.get("gpu") or hardware.get("machine"))
     return f"{name} with {hardware['batch_size']} images per call" if "batch_size" in hardware else name
 
 
 def _marks(account: Mapping[str, Any]) -> dict[str, Any]:
-    """What has to be the same everywhere; parts also report what they have been asked, which is not."""
+    """Collect what has to be the same for all workers: versions, code and weights."""
     weights = {f"parts.{role}.weights": part.get("weights") for role, part in account.get("parts", {}).items()}
     return {**account.get("versions", {}), "code": account.get("code"), **account.get("functions", {}), **weights}
 
@@ -98,7 +98,7 @@ class NotBuilt(Exception):
 
 
 class Worker:
-    """What both kinds of workers have: parts that are built once per process, and signs of life."""
+    """A worker of either kind: it builds its parts once per process and gives signs of life."""
 
     def __init__(self, spec: Any, out: Path, *, threads: int) -> None:
         self.spec, self.out, self._threads = spec, out, threads
