@@ -26,7 +26,7 @@ from counterfoil.parts.painters.diffusers import DiffusersOptions, PipelinePaint
 from counterfoil.testing import pictures
 
 GUIDANCE = 7.5
-CAPTIONS = (  # of a picture's edits, one for each of LANCE's factors; were two alike, they would be drawn once
+CAPTIONS = (  # of an image's edits, one for each of LANCE's factors; were two alike, they would be drawn once
     sd.EDITED,
     "a photo of a blue wool dress on a beach",
     "a photo of a red silk dress on a beach",
@@ -44,22 +44,22 @@ class Scale:
 
     device: str
     sizes: sd.Sizes
-    side: int  # of the generator's pictures
+    side: int  # of the generator's images
     steps: int
     fitted: int  # steps of the fitting that are timed
-    inverted: int  # pictures inverted at a time
-    loop: int  # pictures of a batched plain loop
-    drawn: int  # pictures of the generator at a time
+    inverted: int  # images inverted at a time
+    loop: int  # images of a batched plain loop
+    drawn: int  # images of the generator at a time
 
 
 def row(seconds: float, flops: float, count: int, peak: float | None, **more: float) -> Row:
-    """The figures of one picture."""
+    """The figures of one image."""
     found = {"seconds_per_image": seconds, "images_per_second": 1 / seconds, "tflops": flops / seconds / 1e12, "at_a_time": count}
     return {**found, **more, **({"gib": peak} if peak is not None else {})}
 
 
 def fresh(parts: dict[str, Any], kind: torch.dtype = torch.float32) -> dict[str, Any]:
-    """Networks of their own for a row, in a number format."""
+    """Networks of their own for a row, in a dtype."""
     networks = {name: copy.deepcopy(part) for name, part in parts.items() if isinstance(part, nn.Module)}
     return {**parts, **{name: nn.Module.to(network, dtype=kind) for name, network in networks.items()}}
 
@@ -95,7 +95,7 @@ def counted(work: Callable[[], object]) -> int:
 
 
 class Painting:
-    """Text to pictures."""
+    """Text to images."""
 
     def __init__(self, scale: Scale, parts: dict[str, Any]) -> None:
         self.scale, self.parts, self.watch = scale, parts, Watch(scale.device)
@@ -130,7 +130,7 @@ class Painting:
 
 
 class Editing:
-    """A picture inverted, and redrawn for every edit and candidate."""
+    """An image inverted, and redrawn for every edit and candidate."""
 
     def __init__(self, scale: Scale, parts: dict[str, Any]) -> None:
         self.scale, self.parts, self.watch = scale, parts, Watch(scale.device)
@@ -140,7 +140,7 @@ class Editing:
         self.inversion_flops = self.each["encode"] + scale.steps * (3 * self.each["call"] + INNER * self.each["fit"])
 
     def straightforward(self, kind: torch.dtype) -> Row:
-        """One picture, edit and candidate at a time."""
+        """One image, edit and candidate at a time."""
         from diffusers import DDIMScheduler
 
         own, few = fresh(self.parts, kind), min(10, self.scale.steps)
@@ -165,7 +165,7 @@ class Editing:
         return self._row(inversion, redrawing * candidates, edit_flops=flops, count=1, peak=peak)
 
     def editor(self) -> Row:
-        """Ours, as it is on the device by default: a stage's pictures inverted together, and edits of several pictures."""
+        """Ours, as it is on the device by default: a stage's images inverted together, and edits of several images."""
         part = PromptToPrompt(sd.diffusion(fresh(self.parts)), self.options).to(self.scale.device)
         diffusion, schedule, count = part.diffusion, part.schedule, self.scale.inverted
         texts, empty = diffusion.embed([sd.CAPTION] * count), diffusion.embed([""] * count)
@@ -242,7 +242,7 @@ LEVELS = 10
 
 
 class Generating:
-    """Guided denoising of pictures: noised, and pushed up a loss on their way down ten levels."""
+    """Guided denoising of images: noised, and pushed up a loss on their way down ten levels."""
 
     def __init__(self, scale: Scale) -> None:
         self.scale, self.watch = scale, Watch(scale.device)
@@ -273,7 +273,7 @@ class Generating:
         return row(seconds / batch, self.flops, batch, peak)
 
     def generator(self, *, compiled: bool) -> Row:
-        """Ours, in the number format and with the compiler that the engine gives it on a GPU."""
+        """Ours, in the dtype and with the compiler that the engine gives it on a GPU."""
         device, count = torch.device(self.scale.device), self.scale.drawn
         how = Acceleration("bf16")
         network = copy.deepcopy(self.network)

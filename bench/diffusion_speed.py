@@ -6,12 +6,12 @@ Painter and editor: Stable Diffusion 1.4's architecture at 512 pixels, 50 DDIM s
 DDPM at 256 pixels, ten levels of guided denoising, the loss a weighted sum of the pixels. All weights are random. Straightforward
 are the pipeline call of diffusers, and loops over its modules written from the papers (bench/plain.py).
 
-Editing a picture is null-text inversion, without early stop, and five edits with a sweep of five, as LANCE has them by default.
+Editing an image is null-text inversion, without early stop, and five edits with a sweep of five, as LANCE has them by default.
 Steps that cost the same are not all made: the fitting is timed for the first few of the 50, the inversion of the straightforward
 way for ten of them, its redrawing for one candidate of 25. What is made is scaled to the whole.
 
 Operations are counted by torch's counter for one row of a call, and are those that a way really does: candidates that are still
-one picture count once. The limit is that of large bf16 matrix products in the same run. Rows are kept as they come.
+one image count once. The limit is that of large bf16 matrix products in the same run. Rows are kept as they come.
 --rows takes names or parts of them, and runs them in that order. Compiling takes a minute a row; the generator is only compiled
 when that row is named.
 """
@@ -38,7 +38,7 @@ ON_REQUEST = ("generator: ours, compiled",)
 
 
 def rows_of(scale: Scale) -> dict[str, Callable[[], Any]]:
-    """What can be timed, by name. Networks are made when the first of their rows is."""
+    """Return what can be timed, by name. Networks are made when the first of their rows is."""
     half, single, parts = torch.bfloat16, torch.float32, Lazily(lambda: sd.stable_diffusion(scale.sizes, device=scale.device))
     painting, editing = Lazily(lambda: Painting(scale, parts())), Lazily(lambda: Editing(scale, parts()))
     generating = Lazily(lambda: Generating(scale))
@@ -152,7 +152,7 @@ def main() -> None:
 
 
 def about(limit: float, asked: argparse.Namespace) -> str:
-    """What the rows show, in a sentence or two."""
+    """Return what the rows show, in a sentence or two."""
     networks = "Tiny networks, a rehearsal" if asked.tiny else FULL_SIZE
     return f"{networks}; random weights. Large bf16 matrix products reach {limit:.0f} TFLOP/s in the same run."
 

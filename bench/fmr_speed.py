@@ -171,7 +171,7 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {}
 
     def write() -> None:
-        """What there is so far."""
+        """Return what there is so far."""
         if asked.keep:
             listed = [{"what": name, **row} for name, row in rows.items()]
             keep(
@@ -200,7 +200,7 @@ def main() -> None:
 
 
 def about(limit: float, asked: argparse.Namespace) -> str:
-    """What the rows show, in a sentence or two."""
+    """Return what the rows show, in a sentence or two."""
     networks = "tiny networks, a rehearsal" if asked.small else "VQGAN f16-16384 at 256 px, ResNet-50 and CLIP ViT-B/32"
     return (
         f"FMR with {networks}, random weights, no control arm, nothing stored; seconds per image at 50 iterations. Large bf16 "
@@ -209,7 +209,7 @@ def about(limit: float, asked: argparse.Namespace) -> str:
 
 
 def profiled(engine: Engine, given: Parts, slots: int) -> dict[str, Any]:
-    """Where the time of a few steps goes."""
+    """Return where the time of a few steps goes."""
     engine.search = SearchSpec(budget=5, control="none")
     return profile(lambda: list(engine.run(jobs(slots, given.size))), steps=6 * -(-slots // engine.batch_size))
 

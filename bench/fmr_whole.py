@@ -105,7 +105,7 @@ def compared(networks: Parts, folder: Path, asked: argparse.Namespace) -> None:
 
 
 def write(rows: list[dict[str, Any]], asked: argparse.Namespace) -> None:
-    """What there is so far."""
+    """Return what there is so far."""
     if asked.keep:
         networks = "tiny networks, a rehearsal" if asked.small else "VQGAN f16-16384 at 256 px, ResNet-50 and CLIP ViT-B/32"
         about = (

@@ -74,14 +74,14 @@ def clopper_pearson(right: NDArray[np.int64], n: int) -> Bounds:
 
 
 def share_coverage(truth: float, n: int, interval: Callable[[NDArray[np.int64], int], Bounds]) -> float:
-    """How often the interval of a share of `n` images holds the truth, in per cent."""
+    """Measure how often the interval of a share of `n` images holds the truth, in per cent."""
     right = np.arange(n + 1)
     low, high = interval(right, n)
     return float(100 * binom.pmf(right, n, truth)[(low <= truth) & (truth <= high)].sum())
 
 
 def tango_coverage(first: float, second: float, n: int) -> float:
-    """How often the score interval of a paired difference (Tango, 1998) holds it, in per cent.
+    """Measure how often the score interval of a paired difference (Tango, 1998) holds it, in per cent.
 
     `first` and `second` are the chances that only the one and only the other answer is right.
     """
@@ -89,7 +89,7 @@ def tango_coverage(first: float, second: float, n: int) -> float:
 
 
 def mcnemar_coverage(differ: float, n: int) -> float:
-    """How often McNemar's exact test does not reject where both answers are equally good, in per cent.
+    """Measure how often McNemar's exact test does not reject where both answers are equally good, in per cent.
 
     An interval that leaves out zero only where this test rejects holds the truth as often.
     """
@@ -156,7 +156,7 @@ class Model:
 
     clean: float  # right on the source image
     accepted: tuple[float, float]  # the oracle accepts, for an image that was right / wrong
-    kept: tuple[float, float]  # right on the made picture, for an image that was right / wrong
+    kept: tuple[float, float]  # right on the generated image, for an image that was right / wrong
 
     def truth(self) -> dict[str, float]:
         """The true values, in per cent."""
@@ -187,8 +187,8 @@ class Population:
     name: str
     first: Model
     second: Model
-    edits: tuple[int, ...] = (1,)  # pictures made of a source image, one of these numbers
-    likeness: float = 0.0  # chance that a picture goes the way its source image's others go
+    edits: tuple[int, ...] = (1,)  # images made of a source image, one of these numbers
+    likeness: float = 0.0  # chance that an image goes the way its source image's others go
     bond: float = 0.6  # chance that both models meet the same luck
     rare: bool = False  # an outcome so rare that 50 images hold only one or two of it
 
@@ -198,7 +198,7 @@ class Population:
 
     @cache  # noqa: B019 — a handful of populations, as long as the process
     def references(self, images: int) -> dict[str, dict[str, float]]:
-        """Exact coverage of textbook intervals, by statistic, where a source image has one picture; of Δ SA in any case."""
+        """Exact coverage of textbook intervals, by statistic, where a source image has one image; of Δ SA in any case."""
         differ = 2 * (1 - self.bond) * self.first.clean * (1 - self.first.clean)
         found = {
             "Δ SA": {
@@ -220,7 +220,7 @@ class Population:
 
     @property
     def exact(self) -> str:
-        """The test of accuracies: McNemar's, or with several pictures a source image its generalisation."""
+        """The test of accuracies: McNemar's, or with several images a source image its generalisation."""
         return "McNemar" if self.edits == (1,) else "sign flip"
 
     def truth(self) -> dict[str, float]:
@@ -229,7 +229,7 @@ class Population:
         return {**one, **{f"Δ {name}": one[name] - two[name] for name in one}}
 
     def draw(self, images: int, generator: np.random.Generator) -> dict[str, NDArray[Any]]:
-        """One row a source image, summed over its pictures, as the metrics' columns."""
+        """One row a source image, summed over its images, as the metrics' columns."""
         count = generator.choice(self.edits, size=images)
         live = np.arange(max(self.edits)) < count[:, None]  # (images, edits)
         shared = _luck(images, live.shape[1], self.likeness, generator)
@@ -253,7 +253,7 @@ class Population:
 
 
 def _luck(images: int, edits: int, likeness: float, generator: np.random.Generator) -> tuple[NDArray[Any], ...]:
-    """Uniform numbers for the source image, and for whether its pictures are accepted and right."""
+    """Uniform numbers for the source image, and for whether its images are accepted and right."""
 
     def pictures() -> NDArray[Any]:
         alike = generator.random((images, edits)) < likeness
@@ -304,7 +304,7 @@ class Tally:
         return {name: round(self.coverage(name), 1) for name in STATISTICS}
 
     def misses(self) -> list[str]:
-        """What is not as it should be: coverage out of bounds, p-values that are not uniform."""
+        """Return what is not as it should be: coverage out of bounds, p-values that are not uniform."""
         found = [
             f"{name} covers {self.coverage(name):.1f}, {low:g} to {high:.1f} asked"
             for name in STATISTICS
@@ -331,7 +331,7 @@ class Tally:
         return LOW, 100 if known is None else max(HIGH, max(known.values()) + 1)
 
     def distance(self, name: str) -> float:
-        """How far the p-values are from uniform (Kolmogorov and Smirnov); of an exact test, how far it rejects too often."""
+        """Return the distance of p-values from uniform (Kolmogorov and Smirnov); of an exact test, only its excess counts."""
         side = "greater" if name == self.population.exact else "two-sided"
         return float(kstest(self.p_values[name], "uniform", alternative=side).statistic)
 
@@ -374,7 +374,7 @@ def coverage_table(tallies: list[Tally]) -> Iterator[str]:
 
 
 def reference_table(tallies: list[Tally]) -> Iterator[str]:
-    """Coverage beside the exact one of textbook intervals, where outcomes are rare."""
+    """Coverage next to the exact one of textbook intervals, where outcomes are rare."""
     yield "| images | population | statistic | here | score interval | exact interval |"
     yield "|--:|---|---|--:|--:|--:|"
     for each in tallies:
@@ -580,7 +580,7 @@ class HeldOfFew:
 
 
 def ways(images: int) -> NDArray[np.int64]:
-    """How many images of each kind: all the ways to come out.  # (ways, kinds)"""
+    """Measure how many images of each kind: all the ways to come out.  # (ways, kinds)"""
     kinds = range(len(KINDS))
     return np.array([np.bincount(each, minlength=len(KINDS)) for each in combinations_with_replacement(kinds, images)])
 
@@ -597,7 +597,7 @@ def estimates(way: NDArray[np.int64], *, seed: int, resamples: int = RESAMPLES) 
 
 
 def chances(model: Model, every: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How likely each way is, for a model.  # (ways,)"""
+    """Describe how likely each way is, for a model.  # (ways,)"""
     kinds = []
     for right, accepted, kept in zip((model.clean, 1 - model.clean), model.accepted, model.kept, strict=True):
         kinds += [right * (1 - accepted), right * accepted * (1 - kept), right * accepted * kept]

@@ -97,7 +97,7 @@ def _planted(run: store.Run) -> bool:
         counts.append((modes["background"]["times"], modes["pictures"], modes["mistakes"]))
     (flawed, pictures, mistakes), (sound, others, few) = counts
     p = float(fisher_exact([(flawed, pictures - flawed), (sound, others - sound)], alternative="greater").pvalue)
-    text = f"background-shortcut {flawed} of {mistakes} mistakes, diverse {sound} of {few}; per picture p {p:.2g}"
+    text = f"background-shortcut {flawed} of {mistakes} mistakes, diverse {sound} of {few}; per image p {p:.2g}"
     return _claim(flawed > 4 * sound and p <= LEVEL, f"background-driven: {text}")
 
 

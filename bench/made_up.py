@@ -19,7 +19,7 @@ from counterfoil.store import image_name
 
 SIDE = 8
 STEPS = 5
-OWN = 3 * SIDE * SIDE  # bytes of noise that are a picture's own; larger ones share the rest
+OWN = 3 * SIDE * SIDE  # bytes of noise that are an image's own; larger ones share the rest
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Images:
 
 
 def outcome(sample: Sample, side: int = SIDE) -> Outcome:
-    """What a run would record of an image: two arms, four pictures, five steps, from the image's id alone."""
+    """Return what a run would record of an image: two arms, four images, five steps, from the image's id alone."""
     seed = hashlib.blake2b(sample.image_id.encode(), digest_size=32).digest()
     pictures = {kind: png(seed + kind.encode(), side) for kind in ("clean", "reconstruction", "guided", "random")}
     names = {kind: image_name(content) for kind, content in pictures.items()}
@@ -65,7 +65,7 @@ def outcome(sample: Sample, side: int = SIDE) -> Outcome:
 
 
 def png(seed: bytes, side: int = SIDE) -> bytes:
-    """A picture of noise as a PNG file, written out by hand: an encoder would take longer than the store.  # side × side"""
+    """An image of noise as a PNG file, written out by hand: an encoder would take longer than the store.  # side × side"""
     noise = hashlib.shake_128(seed).digest(OWN) + _shared(side)
     rows = b"\0" + b"\0".join([noise[at : at + 3 * side] for at in range(0, len(noise), 3 * side)])
     size = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)

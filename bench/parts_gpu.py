@@ -36,7 +36,7 @@ from counterfoil.testing import pictures
 
 ROOT = Path(__file__).parents[1]
 STEPS = 3
-AGREES = 0.02  # mean difference from the CPU, of pictures' range or of the answers' spread
+AGREES = 0.02  # mean difference from the CPU, of images' range or of the answers' spread
 CAPTION, EDITED = "a photo of a red wool dress on a beach", "a photo of a blue wool dress on a beach"
 MORE: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("model", "torchvision resnet50, 224"): ("torchvision:resnet50", {"pretrained": False}),
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def tried(role: str, kind: str, device: str) -> dict[str, Any]:
-    """How one source did."""
+    """Describe how one source did."""
     from tests.sources import RECIPES
 
     began = time.perf_counter()
@@ -96,7 +96,7 @@ def tried(role: str, kind: str, device: str) -> dict[str, Any]:
 
 
 def compared(here: Tensor, there: Tensor, *, spread: float | None = None) -> str:
-    """How far the device's answers are from the CPU's; refused if that is more than rounding."""
+    """Measure how far the device's answers are from the CPU's; refused if that is more than rounding."""
     there = there.detach().cpu()
     assert bool(torch.isfinite(there).all()), "answers on the device are not finite"
     far = float((here.detach() - there).abs().mean()) / (spread or max(float(here.std()), 1e-6))
@@ -161,7 +161,7 @@ def ask_oracle(oracle: Any, device: str) -> str:
 
 
 def ask_encoder(encoder: Any, device: str) -> str:
-    """Pictures as numbers."""
+    """Images as numbers."""
     images = pictures(4, 64)
     with torch.no_grad():
         here = encoder.embed_images(images)
@@ -190,7 +190,7 @@ def ask_rewriter(rewriter: Any, device: str) -> str:
 
 
 def ask_editor(editor: Any, device: str) -> str:
-    """Pictures edited."""
+    """Images edited."""
     editor = to_device(editor, device)
     found = editor.invert(list(pictures(2, editor.size or 64)), [CAPTION] * 2, [1, 2])
     assert all(isinstance(each, Inversion) for each in found), f"not inverted: {found}"
@@ -201,7 +201,7 @@ def ask_editor(editor: Any, device: str) -> str:
 
 
 def ask_painter(painter: Any, device: str) -> str:
-    """Pictures from words."""
+    """Images from words."""
     here = painter.paint([CAPTION, EDITED], torch.tensor([1, 2]))
     return compared(here, to_device(painter, device).paint([CAPTION, EDITED], torch.tensor([1, 2])), spread=1.0)
 

@@ -32,7 +32,7 @@ class PlainEditor:
 
     @torch.no_grad()
     def invert(self, picture: Tensor, caption: Tensor, *, calls: int) -> list[Tensor]:
-        """The latents at the first levels up from a picture, the last the noisiest.  # (1, 3, H, W), (1, L, D)"""
+        """The latents at the first levels up from an image, the last the noisiest.  # (1, 3, H, W), (1, L, D)"""
         levels = [self.vae.encode(picture * 2 - 1).latent_dist.mode() * self.vae.config.scaling_factor]
         left = self.scheduler.alphas_cumprod
         times = self.scheduler.timesteps.flip(0)[:calls]
@@ -112,7 +112,7 @@ class PlainControl:
 def climb(
     unet: Any, scheduler: Any, pictures: Tensor, *, top: int, levels: int, loss: Callable[[Tensor], Tensor], length: float
 ) -> Tensor:
-    """Guided denoising: at each level the finished picture is looked at and the noisy one is pushed up the loss's slope.
+    """Guided denoising: at each level the finished image is looked at and the noisy one is pushed up the loss's slope.
 
     The gradient goes through the guess made at the level, as in diffusion posterior sampling.  # (N, 3, H, W) → the same
     """
@@ -165,7 +165,7 @@ def loop(given: Parts, work: list[Job], search: SearchSpec, *, batch: int, devic
 
 
 def iteration(given: Parts, state: State, labels: Tensor, length: StepLength) -> tuple[State, Tensor]:
-    """One step of that loop: where it leads, and which of the pictures are still seen as their class.  # (N,) of bool"""
+    """One step of that loop: where it leads, and which of the images are still seen as their class.  # (N,) of bool"""
     model, generator, oracle = given.model, given.generator, given.oracle
     leaf = state[generator.moving].detach().requires_grad_()
     pictures = RoundTo8Bits.apply(generator.render({**state, generator.moving: leaf}))

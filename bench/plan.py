@@ -1,4 +1,4 @@
-"""Time, price and room of runs that nobody has made yet, from measured constants: files under bench/results, nothing typed in."""
+"""Time, price and room of runs that no one has made yet, from measured constants: files under bench/results, nothing typed in."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Pace:
 
 
 def plan(seconds: float | None, price: float | None) -> tuple[list[dict[str, Any]], str]:
-    """A row a protocol, data set and number of GPUs; and what they were worked out from."""
+    """A row a protocol, data set and number of GPUs; and what they were computed from."""
     climbing = Pace(seconds, 0.0, "given") if seconds is not None else _climbing()
     editing, painting = _diffusion("editor: ours"), _diffusion("painter: ours")
     runs = [("FMR", name, images, climbing) for name, images in SETS.items()]
@@ -64,7 +64,7 @@ def plan(seconds: float | None, price: float | None) -> tuple[list[dict[str, Any
 
 
 def room() -> tuple[list[dict[str, Any]], str]:
-    """A row a data set: what an FMR run over it needs beside GPUs; and what that was worked out from."""
+    """A row a data set: what an FMR run over it needs next to GPUs; and what that was computed from."""
     size, where = _stored()
     if size is None:
         sys.exit(

@@ -2,7 +2,7 @@
 
     python -m bench.precision [--device cuda] [--images 600] [--ways rounding,bf16] [--tile 512] [--at-once 4] [--keep NAME]
 
-The same images, seeds and steps each time; only the number format differs, and with it the layers that are fused. A climb goes
+The same images, seeds and steps each time; only the dtype differs, and with it the layers that are fused. A climb goes
 through nearest codes and a verdict at every step, so that the last digit can send an image another way. How many go another way
 by rounding alone is what two rows say: `rounding`, float32 both times, once by the network's own layers and once by the fused
 ones; and `other tiles`, float32 both times, half as many images a call. A format changes the science if its differences are
@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
 
     known: bool  # the model is right before anything is made
     validated: bool
-    right: bool  # the oracle accepts the last picture, and the model is right about it
+    right: bool  # the oracle accepts the last image, and the model is right about it
     steps: int
 
 
@@ -103,7 +103,7 @@ def outcome(done: SearchResult) -> Outcome:
 
 
 def numbers(found: dict[str, Outcome]) -> dict[str, float]:
-    """SA over all images, PA over those whose picture the oracle accepts, FMR = PA / SA, VR, in per cent."""
+    """SA over all images, PA over those whose image the oracle accepts, FMR = PA / SA, VR, in per cent."""
     known, validated, right, _ = np.array(list(found.values()), dtype=float).mean(0)
     steps = np.mean([one.steps for one in found.values() if one.validated])
     values = {"SA": known, "PA": right / validated, "FMR": right / validated / known, "VR": validated, "steps": steps / 100}
@@ -127,7 +127,7 @@ def intervals(found: Sequence[dict[str, Outcome]], exact: Sequence[dict[str, Out
 
 
 def difference(found: Sequence[dict[str, Outcome]], exact: Sequence[dict[str, Outcome]]) -> dict[str, Any]:
-    """How far FMR and VR of some runs are from those of others, means over runs."""
+    """Measure how far FMR and VR of some runs are from those of others, means over runs."""
     told: dict[str, Any] = {}
     for key, (low, high) in intervals(found, exact).items():
         off = np.mean([numbers(run)[key] for run in found]) - np.mean([numbers(run)[key] for run in exact])
@@ -224,7 +224,7 @@ def together(pairs: list[tuple[str, str]], asked: argparse.Namespace) -> Iterato
 
 
 def too_far(rows: list[dict[str, Any]]) -> list[str]:
-    """Where bf16 moves FMR or VR by more than it may."""
+    """Return where bf16 moves FMR or VR by more than it may."""
     return [
         f"{row['generator']}, {row['model']}, {row['way']}: {key} {row[key]:+.2f}"
         for row in rows

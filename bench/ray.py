@@ -112,7 +112,7 @@ def chaos(spec: Any, seconds: float, every: float, folder: Path) -> list[dict[st
 
 
 def straggler(images: int, budget: int, folder: Path) -> list[dict[str, Any]]:
-    """One worker alone, then one beside a worker that is stopped for nineteen twentieths of the time."""
+    """One worker alone, then one next to a worker that is stopped for nineteen twentieths of the time."""
     spec = protocols.parse({**LAB, "limit": images, "search": {"budget": budget}})
     alone, usual = _ended(spec, folder / "alone", workers=1, slow=False)
     beside, _ = _ended(spec, folder / "beside", workers=2, slow=True)

@@ -8,7 +8,7 @@ and 2 GiB. Making the run up takes minutes, and it is kept in the folder that --
 
 A pair is a source image with what was made of it, in both arms. The report is opened from disk in a fresh browser context each
 time, so nothing is cached by the browser; the time runs from the start of the navigation until the page has loaded, the
-gallery is drawn, and every picture in sight is decoded. Exits with 1 if the median is over the limit.
+gallery is drawn, and every image in sight is decoded. Exits with 1 if the median is over the limit.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python -m bench.reproducibility [--device cuda] [--protocols fmr,lance,imagenet-d,gradients] [--images 128]
                                     [--precisions "float32,bf16,bf16 compiled"] [--without-ray] [--keep NAME]
 
-The lab's runs, each in a directory of its own, against the first: once more; for FMR with half as many slots; killed when half of
+The lab's runs, each in a directory of its own, against the first: again; for FMR with half as many slots; killed when half of
 it is stored, and resumed by the same command; through one worker of Ray. All batches have the same size, as results depend on
-that in their last digits; what is compiled is compiled anew each time. Every image must be there once. In float32 on a CPU
+that in their last digits; what is compiled is compiled again each time. Every image must be there once. In float32 on a CPU
 everything must be the same, bit by bit, tables of stages too; elsewhere every verdict, outcome and number of steps, and it is
 said how many images are. `gradients` asks models of timm with random weights for the same gradients several times. Exit code 1 if
 anything differs that must not.
@@ -174,13 +174,13 @@ def problem(
 
 
 def apart(found: dict[str, Outcome], exact: dict[str, Outcome]) -> str:
-    """How many images ended otherwise, if any."""
+    """Measure how many images ended otherwise, if any."""
     others = sum(found[name] != each for name, each in exact.items())
     return f"{others} of {len(exact)} images ended otherwise" if others else ""
 
 
 def gradients(name: str, precision: Any, asked: argparse.Namespace) -> Row:
-    """How many different answers and gradients a model gives; something else is computed between."""
+    """Measure how many different answers and gradients a model gives; something else is computed between."""
     import timm
 
     clear(asked.device)

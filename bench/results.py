@@ -103,7 +103,7 @@ def checked(found: Iterable[tuple[Mapping[str, Any], str]], name: str | None, *,
 
 
 def read(name: str, *, folder: Path = FOLDER) -> dict[str, Any] | None:
-    """What a benchmark left behind; None if it has not been run."""
+    """Return what a benchmark left behind; None if it has not been run."""
     try:
         content: dict[str, Any] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -111,7 +111,7 @@ async def reviewer(port: int, key: str, token: str, *, until: float, draw: rando
 
 async def load(port: int, *, reviewers: int, seconds: float) -> Times:
     """Invite people and have them work for some seconds."""
-    owner = Link(port)  # the server is open to whoever is on this machine
+    owner = Link(port)  # the server is open to anyone who is on this machine
     key = (await owner.send_form("/reviews", run="bench", votes="99", known="10"))[0].rpartition("/")[2]
     tokens = []
     for number in range(reviewers):

@@ -17,7 +17,7 @@ DIGITS = tuple(str(digit) for digit in range(10))
 
 
 class LeNet(nn.Module):
-    """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling, on the brightness of 28-pixel pictures."""
+    """LeNet-5 (LeCun et al., 1998) with ReLU and max pooling, on the brightness of 28-pixel images."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def mnist_judge(weights: str = str(WEIGHTS / "mnist-judge.safetensors")) -> tupl
 
 
 def cifar_judge(weights: str = str(WEIGHTS / "cifar-judge.safetensors")) -> tuple[nn.Module, tuple[str, ...]]:
-    """The judge of CIFAR-10, trained on distorted pictures."""
+    """The judge of CIFAR-10, trained on distorted images."""
     return _filled(Judge(32), weights), CIFAR10
 
 

@@ -1,4 +1,4 @@
-"""Trains what Table 1's first two rows need and nobody publishes: LeNet, the judges and the VQ autoencoders.
+"""Trains what Table 1's first two rows need and no one publishes: LeNet, the judges and the VQ autoencoders.
 
     python -m bench.table1.train lenet mnist-judge mnist-vq --mnist FOLDER [--device cuda] [--scale 1]
     python -m bench.table1.train cifar-judge cifar-vq --cifar FOLDER [--resume] [--out FOLDER]
@@ -68,7 +68,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where one training takes its pictures from, where it runs and for how long, and where the weights go."""
+    """Where one training takes its images from, where it runs and for how long, and where the weights go."""
 
     root: Path
     device: str = "cpu"
@@ -110,7 +110,7 @@ def train(name: str, recipe: Recipe, place: Place) -> None:
         if step % 200 == 0:
             print(f"{name} {step} of {steps}: {float(cost.detach()):.4f}, {time.monotonic() - began:.0f} s", flush=True)
         if step % 1000 == 999:
-            _save(name, model, place.out)  # whoever stops it loses little
+            _save(name, model, place.out)  # anyone who stops it loses little
     model.eval()
     tested, truth = pictures(recipe.data, place, "test")
     print(f"{name}: {_measured(model, tested, truth, device)}", flush=True)
@@ -124,7 +124,7 @@ def _warmth(done: float) -> float:
 
 
 def pictures(name: str, place: Place, split: str) -> tuple[Tensor, Tensor]:
-    """All pictures of a set and their labels, as the product reads them.  # (N, 3, H, W) uint8, (N,)"""
+    """All images of a set and their labels, as the product reads them.  # (N, 3, H, W) uint8, (N,)"""
     data = registry.create("dataset", f"torchvision-data:{name}", {"root": str(place.root), "split": split})
     samples = list(data)
     loaded = torch.stack([(data.load(sample, None) * 255).round().to(torch.uint8) for sample in samples])
@@ -132,7 +132,7 @@ def pictures(name: str, place: Place, split: str) -> tuple[Tensor, Tensor]:
 
 
 Loss = Callable[[Tensor, Tensor, float], Tensor]
-"""Of pictures and labels, after a share of the training."""
+"""Of images and labels, after a share of the training."""
 
 
 def _classification(model: nn.Module, *, distorts: bool) -> Loss:
@@ -147,7 +147,7 @@ def _classification(model: nn.Module, *, distorts: bool) -> Loss:
 def _reconstruction(model: VQModel, *, starts: bool) -> Loss:
     """Continuous for a tenth of the time, so that the codes then start from latents that mean something.
 
-    A model that goes on has its codes and keeps them: they no longer follow the encoder, which stays close to them.
+    A model that continues has its codes and keeps them: they no longer follow the encoder, which stays close to them.
     """
     codebook = Codebook(model.quantize.embedding.weight.requires_grad_(False))
     waiting = starts

@@ -2,7 +2,7 @@
 
     python examples/real_photos/black_box.py PHOTOS [--images 48] [--queries 60] [--out black-box]
 
-Lite0 and Lite2 are exported once; Lite0 is tested, Lite2 is the oracle. Pictures move inside an L∞ ball of 8/255. The control
+Lite0 and Lite2 are exported once; Lite0 is tested, Lite2 is the oracle. Images move inside an L∞ ball of 8/255. The control
 takes random steps that are as long or longer, under the same oracle. What is compared is paired by image.
 """
 
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def exported(variant: int, folder: Path) -> dict[str, Any]:
-    """A network as an ONNX file with what it wants of its pictures, as a part of a specification."""
+    """A network as an ONNX file with what it wants of its images, as a part of a specification."""
     file = folder / f"lite{variant}.onnx"
     model = (lite.lite0, lite.lite1, lite.lite2)[variant]()
     side = lite.SIDES[variant]

@@ -85,7 +85,7 @@ def _fresh(recipe: Attributes) -> nn.Module:
 
 
 class Perceptual:
-    """How differently the checker's early layers see two pictures: near 0 where its attributes would be read alike."""
+    """How differently the checker's early layers see two images: near 0 where its attributes would be read alike."""
 
     def __init__(self, folder: Path, device: str) -> None:
         self._model: Any = placed(load_timm(folder), device)
@@ -113,7 +113,7 @@ class PerceptualLoss:
             self._distance = run.compiled(Perceptual(checker, run.device).distance)
 
     def __call__(self, progress: float, made: Tensor, wanted: Tensor) -> Tensor:
-        """The distance of made pictures from those they should be.  # (N, 3, H, W) in [0, 1] → ()"""
+        """The distance of generated images from those they should be.  # (N, 3, H, W) in [0, 1] → ()"""
         if self._distance is None or progress < self._begins:
             return made.new_zeros(())
         return self._distance(made, wanted)

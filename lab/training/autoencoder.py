@@ -1,4 +1,4 @@
-"""The painter's autoencoder: a diffusers AutoencoderKL, 64×64 pictures to 16×16×4 latents (Rombach et al., 2022)."""
+"""The painter's autoencoder: a diffusers AutoencoderKL, 64×64 images to 16×16×4 latents (Rombach et al., 2022)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def train(run: Run, recipe: Autoencoder) -> None:
 
 
 def psnr(made: Tensor, wanted: Tensor) -> Tensor:
-    """Peak signal-to-noise ratio in dB, of each picture, then the mean.  # (N, 3, H, W) in [0, 1] → ()"""
+    """Peak signal-to-noise ratio in dB, of each image, then the mean.  # (N, 3, H, W) in [0, 1] → ()"""
     error = (made.clamp(0, 1) - wanted).square().flatten(1).mean(1)
     return (-10 * torch.log10(error.clamp(min=1e-10))).mean()
 

@@ -19,7 +19,7 @@ from counterfoil_lab.world import shipped
 ABOUT: dict[str, tuple[str, str, str]] = {
     # name: what it is, what it was trained on, what it is for
     "vqgan": (
-        "A diffusers `VQModel`: 64×64 pictures to 16×16 codes and back.",
+        "A diffusers `VQModel`: 64×64 images to 16×16 codes and back.",
         "Scenes of the full distribution.",
         "The generator of the latent search (`lab:vqgan`).",
     ),
@@ -40,7 +40,7 @@ ABOUT: dict[str, tuple[str, str, str]] = {
     ),
     "rewriter": (
         "A transformers `LlamaForCausalLM` over words.",
-        "Pairs of captions of the grammar that differ in one factor; no pictures.",
+        "Pairs of captions of the grammar that differ in one factor; no images.",
         "Rewriting one factor of a caption (`lab:rewriter`).",
     ),
     "ddpm": (
@@ -136,7 +136,7 @@ def _garments() -> str:
 
 
 def _explained(name: str, split: str) -> str:
-    """What is in the scenes of a split."""
+    """Return what is in the scenes of a split."""
     kept, every = usable("test")
     known_ones = {part: len(shipped(part)) for part in (REPORT, "tune")}
     if name in WORDS_ALONE:
@@ -171,7 +171,7 @@ def _table(readings: Sequence[Reading]) -> list[str]:
 
 
 def _training(folder: Path) -> Iterator[str]:
-    """How the model in a folder was trained, and any that lies in it."""
+    """Describe how the model in a folder was trained, and any that lies in it."""
     own = folder / "training.json"
     for path in [own, *sorted(set(folder.rglob("training.json")) - {own})]:
         if path.is_file():
@@ -193,7 +193,7 @@ def _trained(record: dict[str, Any]) -> str:
 
 
 def _slow_start(stage: dict[str, Any]) -> str:
-    """What compiling and reading took before the first step, which the seconds leave out, if it is worth a word."""
+    """Return what compiling and reading took before the first step, which the seconds leave out, if it is worth a word."""
     first = stage.get("first_step_seconds", 0)
     return f" (and {first} s until the first step)" if first >= SLOW_START else ""
 

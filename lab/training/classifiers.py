@@ -24,7 +24,7 @@ from counterfoil_lab.world import GARMENTS
 CONVOLUTIONAL = {"channels": [20, 40, 64, 112], "stem_width": 24, "stem_type": "deep_tiered", "avg_down": True}
 TRANSFORMER = {"img_size": 64, "patch_size": 8, "embed_dim": 112, "depth": 4, "num_heads": 4}
 LUMA = (0.299, 0.587, 0.114)
-"""How much red, green and blue count in the grey picture that `grey` sees."""
+"""How much red, green and blue count in the grey image that `grey` sees."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Classifier:
     channels: int = 3
     augments: bool = False
     attack_size: float = 0.0
-    """Largest change of a pixel in the adversarial pictures it is trained on; 0 for plain training."""
+    """Largest change of a pixel in the adversarial images it is trained on; 0 for plain training."""
     pool: PoolSize = PoolSize()
 
 
@@ -82,7 +82,7 @@ def train(run: Run, recipe: Classifier) -> None:
         if recipe.channels == 1:
             images = to_grey(images)
         if recipe.attack_size:
-            # An attack needs the pictures' gradients alone, and what is compiled works out all that it could be asked for.
+            # An attack needs the images' gradients alone, and what is compiled computes all that it could be asked for.
             model.requires_grad_(False)
             images = attacked(score, images, labels, size=recipe.attack_size)
             model.requires_grad_(True)
@@ -104,7 +104,7 @@ def train(run: Run, recipe: Classifier) -> None:
 
 
 def to_grey(images: Tensor) -> Tensor:
-    """The brightness of coloured pictures.  # (N, 3, H, W) → (N, 1, H, W)"""
+    """The brightness of coloured images.  # (N, 3, H, W) → (N, 1, H, W)"""
     return (images * images.new_tensor(LUMA).view(1, 3, 1, 1)).sum(dim=1, keepdim=True)
 
 

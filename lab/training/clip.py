@@ -1,6 +1,6 @@
 """The oracle and similarity model: a transformers CLIPModel (Radford et al., 2021).
 
-Which captions hold true of which pictures of a batch is known here, so no pair is called wrong by accident: a short caption
+Which captions hold true of which images of a batch is known here, so no pair is called wrong by accident: a short caption
 such as "an image of a boot" is a match for every boot. Each match is set against the mismatches of its row and of its column.
 """
 
@@ -32,7 +32,7 @@ class Clip:
     patch: int = 8
     habits: Habits = Habits(full=0.35, single=0.5)
     near_misses: float = 0.25
-    """Captions, for each picture, that are its own but for one factor."""
+    """Captions, for each image, that are its own but for one factor."""
     schedule: Schedule = Schedule(steps=9_400, batch=768, learning_rate=1e-3, weight_decay=0.05, warmup=500)
     pool: PoolSize = PoolSize(start=65_536, capacity=1_048_576, fresh=0.25)
 
@@ -76,7 +76,7 @@ def train(run: Run, recipe: Clip) -> None:
 
 
 def ranked(scores: Tensor, true: Tensor) -> Tensor:
-    """How far each match is from standing above all mismatches of its row, averaged by row.  # (N, M), (N, M) bool → ()"""
+    """Penalise matches that are not above all mismatches of their row, averaged by row.  # (N, M), (N, M) bool → ()"""
     against = scores.masked_fill(true, -torch.inf).logsumexp(dim=1, keepdim=True).clamp(min=-100)  # (N, 1)
     losses = F.softplus(against - scores) * true
     matched = true.sum(dim=1)

@@ -24,7 +24,7 @@ Columns = dict[str, Tensor]
 Draw = Callable[[int, int], Columns]
 """Given a count and a seed, that many samples as named columns."""
 Keep = Callable[[Tensor, Tensor], Columns]
-"""Given pictures and their factors, the columns that stand for the pictures."""
+"""Given images and their factors, the columns that stand for the images."""
 
 
 @dataclass(frozen=True)
@@ -76,17 +76,17 @@ class Pool:
 
 
 def to_bytes(images: Tensor) -> Tensor:
-    """Pictures in [0, 1] as 8-bit values, as a file would hold them."""
+    """Images in [0, 1] as 8-bit values, as a file would hold them."""
     return (images.clamp(0, 1) * 255).round().to(torch.uint8)
 
 
 def as_bytes(images: Tensor, factors: Tensor) -> Columns:
-    """The pictures themselves, as the column 'images'."""
+    """The images themselves, as the column 'images'."""
     return {"images": to_bytes(images)}
 
 
 def scene_pool(run: Run, *, size: PoolSize, distribution: str = "full", keep: Keep = as_bytes) -> Pool:
-    """A pool of scenes: the column 'factors', one a factor in the order of FACTORS, and what is kept of the pictures."""
+    """A pool of scenes: the column 'factors', one a factor in the order of FACTORS, and what is kept of the images."""
     garments = run.garments()
 
     @torch.no_grad()
@@ -100,18 +100,18 @@ def scene_pool(run: Run, *, size: PoolSize, distribution: str = "full", keep: Ke
 
 
 def mirrored(images: Tensor) -> Tensor:
-    """The pictures, half of them left to right: no attribute of a scene tells its sides apart."""
+    """The images, half of them left to right: no attribute of a scene tells its sides apart."""
     turned = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
     return torch.where(turned, images.flip(-1), images)
 
 
 def to_floats(images: Tensor) -> Tensor:
-    """8-bit pictures back in [0, 1]."""
+    """8-bit images back in [0, 1]."""
     return images.float() / 255
 
 
 def augment(images: Tensor) -> Tensor:
-    """Moved, recoloured, blurred, noisy and partly covered versions of the pictures.  # (N, 3, H, W) in [0, 1]"""
+    """Moved, recoloured, blurred, noisy and partly covered versions of the images.  # (N, 3, H, W) in [0, 1]"""
     images = _move(images)
     images = _sometimes(0.8, _recolour(images), images)
     images = _sometimes(0.3, _soften(images), images)
@@ -152,7 +152,7 @@ def _soften(images: Tensor) -> Tensor:
 
 
 def _cover(images: Tensor) -> Tensor:
-    """A rectangle of the picture covered with one colour."""
+    """A rectangle of the image covered with one colour."""
     count, _, height, width = images.shape
     top, left = _amount(images, 0, height - 8), _amount(images, 0, width - 8)
     tall, wide = _amount(images, 6, height / 3), _amount(images, 6, width / 3)
@@ -178,13 +178,13 @@ def _amount(images: Tensor, low: float, high: float) -> Tensor:
 LATENT_NOISE = 0.25
 """The largest random move of a latent, in its standard deviations."""
 STRENGTHS = (0.1, 0.6)
-"""How far on the way to noise a picture is taken before it is painted back, at least and at most."""
+"""How far on the way to noise an image is taken before it is painted back, at least and at most."""
 STEPS = 8
 GUIDANCE = 3.0
 
 
 class Artefacts:
-    """The decoders to pass pictures through, as far as they have been trained."""
+    """The decoders to pass images through, as far as they have been trained."""
 
     def __init__(self, decoders: Earlier, run: Run) -> None:
         self._run = run
@@ -203,7 +203,7 @@ class Artefacts:
 
     @torch.no_grad()
     def passed(self, images: Tensor, factors: Tensor) -> Tensor:
-        """The pictures after decoders chosen by their place in the batch; half of them as they are."""
+        """The images after decoders chosen by their place in the batch; half of them as they are."""
         made = images.clone()
         eighth = max(1, len(images) // 8)
         groups = [slice(start, start + eighth) for start in range(0, 4 * eighth, eighth)]

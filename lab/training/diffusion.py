@@ -131,7 +131,7 @@ def write_pipeline(folder: Path, denoiser: Denoiser, autoencoder: AutoencoderKL)
 
 
 def _autoencoder(run: Run) -> Path:
-    """The folder of the autoencoder: the pipeline's own where training goes on, one that was trained before otherwise."""
+    """The folder of the autoencoder: the pipeline's own where training continues, one that was trained before otherwise."""
     found = run.out / "vae" if run.resumes else run.find(AUTOENCODER)
     if found is None or not (found / "config.json").is_file():
         where = ", ".join(map(str, run.weights)) or "no folder"
@@ -162,7 +162,7 @@ def _fresh(recipe: Diffusion, autoencoder: AutoencoderKL) -> Denoiser:
 
 
 def _latent_pool(run: Run, autoencoder: AutoencoderKL, *, size: PoolSize) -> Pool:
-    """A pool of scenes as the autoencoder sees them: the mean and the deviation of each picture's latents."""
+    """A pool of scenes as the autoencoder sees them: the mean and the deviation of each image's latents."""
 
     def encoded(images: Tensor, factors: Tensor) -> Columns:
         with run.autocast():

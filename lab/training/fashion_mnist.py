@@ -65,7 +65,7 @@ def whole(folder: str | Path | None = None) -> Garments:
 
 
 def usable(split: Split) -> tuple[int, int]:
-    """How many garments of a split are usable, and of how many: Fashion-MNIST has as many of each of its classes."""
+    """Measure how many garments of a split are usable, and of how many: Fashion-MNIST has as many of each of its classes."""
     return int(_kept(split).sum()), _COUNT[split] * len(GARMENTS) // len(_SOURCE_CLASSES)
 
 
@@ -100,7 +100,7 @@ def _bridged(body: Tensor) -> Tensor:
 
 
 def _reached_from_border(free: Tensor) -> Tensor:
-    """Where a flood that starts at the picture's border gets to, moving through free pixels only."""
+    """Return where a flood that starts at the image's border gets to, moving through free pixels only."""
     reached = torch.zeros_like(free)
     reached[:, 0], reached[:, -1], reached[:, :, 0], reached[:, :, -1] = True, True, True, True
     reached &= free
@@ -132,7 +132,7 @@ def _read_idx(folder: Path, name: str, *, shape: Sequence[int]) -> Tensor:
 
 
 def _kept(split: Split) -> Tensor:
-    """Which garments of a split are usable, in the order of its files.  # (M,) bool"""
+    """Return which garments of a split are usable, in the order of its files.  # (M,) bool"""
     with numpy.load(Path(__file__).parent / "kept.npz", allow_pickle=False) as archive:
         return torch.from_numpy(numpy.unpackbits(archive[split], count=_COUNT[split]).astype(bool))
 
@@ -165,12 +165,12 @@ def curate(folder: str | Path | None) -> dict[str, Tensor]:
 
 
 def has_surface(pixels: Tensor) -> Tensor:
-    """Whether a garment is large and thick enough for its material to be seen."""
+    """Tell whether a garment is large and thick enough for its material to be seen."""
     return ((pixels > 0).sum((1, 2)) >= SURFACE) & (core(pixels).sum((1, 2)) >= CORE)
 
 
 def loudness(pixels: Tensor) -> Tensor:
-    """How strong a garment's own pattern is: mean deviation from the local mean, away from its edge, over its brightness."""
+    """Return the strength of a garment's own pattern: mean deviation from the local mean, over its brightness."""
     grey = pixels.float()
     middle = core(pixels)
     deviation = (grey - F.avg_pool2d(grey[:, None], 3, 1, 1)[:, 0]).abs() * middle
@@ -185,7 +185,7 @@ def core(pixels: Tensor) -> Tensor:
 
 
 def agreement(pixels: Tensor, labels: Tensor, reference: Tensor, reference_labels: Tensor, *, same: bool) -> Tensor:
-    """How many of a garment's nearest neighbours in the reference set have its class; `same` leaves out itself."""
+    """Measure how many of a garment's nearest neighbours in the reference set have its class; `same` leaves out itself."""
     points, others = _features(pixels), _features(reference)
     lengths = (others**2).sum(1)
     counts = []

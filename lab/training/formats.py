@@ -17,7 +17,7 @@ SIDE = 64
 
 
 def placed(model: nn.Module, device: str) -> nn.Module:
-    """The model on a device, with channels last, as its pictures are."""
+    """The model on a device, with channels last, as its images are."""
     return model.to(device).to(memory_format=torch.channels_last)
 
 

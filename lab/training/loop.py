@@ -1,4 +1,4 @@
-"""A training run: its recipe, folders and device, the loop with AdamW and an averaged copy, and the record beside the weights."""
+"""A training run: recipe, folders and device, the loop with AdamW and an averaged copy, and the record next to the weights."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Recipe(Protocol):
 
     @property
     def schedule(self) -> Schedule:
-        """How the model is optimised."""
+        """Describe how the model is optimised."""
 
 
 Kind = TypeVar("Kind", bound=Recipe)
@@ -78,9 +78,9 @@ class Run:
     compiles: bool = False
     """Whether the costly modules go through torch.compile: worth its minute on a GPU only."""
     resumes: bool = False
-    """Whether to go on from the weights already in `out`."""
+    """Whether to continue from the weights already in `out`."""
     note: str = ""
-    """What the model's card should say of this run besides."""
+    """What the model's card should say of this run in addition to."""
 
     def garments(self) -> Garments:
         """The shapes to train on: those of Fashion-MNIST's training split, never those of the test split."""
@@ -107,7 +107,7 @@ class Run:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether this is CUDA."""
+        """Tell whether this is CUDA."""
         return torch.device(self.device).type == "cuda"
 
     def autocast(self) -> torch.autocast:
@@ -132,13 +132,13 @@ LIBRARIES = ("torch", "diffusers", "timm", "transformers")
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What is known of the model in a folder, {} if nothing is."""
+    """Return what is known of the model in a folder, {} if nothing is."""
     path = folder / FILE
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}  # type: ignore[no-any-return]
 
 
 class Record:
-    """The record of one run; a run that goes on from earlier weights adds a stage to those before it."""
+    """The record of one run; a run that continues from earlier weights adds a stage to those before it."""
 
     def __init__(self, run: Run, recipe: Recipe, module: nn.Module, *, rate: float, built_on: Earlier) -> None:
         self._folder = run.out
@@ -200,7 +200,7 @@ LOG_EVERY = 50
 PRINT_EVERY = 20 * LOG_EVERY
 SAVE_EVERY_SECONDS = 100.0
 RESUMED_PACE = 0.5
-"""What a model that goes on from earlier weights learns at, as a share of the recipe's rate."""
+"""What a model that continues from earlier weights learns at, as a share of the recipe's rate."""
 
 Loss = Callable[[float], dict[str, Tensor]]
 """Given the progress in [0, 1], the named losses of one batch; 'loss' is the one that is minimised."""

@@ -1,6 +1,6 @@
 """`python -m lab.training.measure NAME …`: measure the lab's models on garments that no recipe has seen.
 
-Every number comes with its n and a 95 % interval. With `--keep` they are written beside the weights, from where
+Every number comes with its n and a 95 % interval. With `--keep` they are written next to the weights, from where
 `lab.training.cards` makes the model cards. The splits, all of Fashion-MNIST's test split, each with scenes of its own:
 
 - `tune`: garments that ship, to choose by; never kept.
@@ -83,7 +83,7 @@ class Record:
 
     @classmethod
     def parse(cls, content: dict[str, Any]) -> Self:
-        """The record of plain data; of older ones, which said less, what is missing is empty or 0."""
+        """The record of plain data; of older ones, which held less, what is missing is empty or 0."""
         readings = [Reading(**reading) for reading in content["readings"]]
         return cls(
             split=content.get("split") or content["garments"],
@@ -103,7 +103,7 @@ class Record:
 
 
 def machine(device: str) -> str:
-    """What computes: the GPU's name, or the processor's."""
+    """Return what computes: the GPU's name, or the processor's."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     try:

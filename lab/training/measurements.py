@@ -45,7 +45,7 @@ class Bench:
 
     @property
     def seed(self) -> int:
-        """What the scenes are drawn from."""
+        """Return what the scenes are drawn from."""
         return SEEDS[self.split]
 
     def garments(self) -> Garments:
@@ -57,18 +57,18 @@ class Bench:
         return shipped(self.split)
 
     def scenes(self, distribution: str = "full") -> tuple[Scenes, Tensor]:
-        """Scenes of the split's garments and their pictures, rounded as a file would round them."""
+        """Scenes of the split's garments and their images, rounded as a file would round them."""
         garments = self.garments()
         scenes = sample(self.count, garments=garments, distribution=distribution, seed=self.seed)
         images, _ = render(scenes, garments)
         return scenes.to(self.device), to_floats(to_bytes(images)).to(self.device)
 
     def undrawn(self) -> Scenes:
-        """The scenes of the full distribution without their pictures, for models that are given words: garments play no part."""
+        """The scenes of the full distribution without their images, for models that are given words: garments play no part."""
         return sample(self.count, garments=shipped(REPORT), seed=self.seed).to(self.device)
 
     def folder(self, name: str, *inner: str) -> Path:
-        """Where a model is, whose hashes are noted: in the folder that was given, or else, as judges and decoders of another may
+        """Find a model and note its hashes: in the folder that was given, or else, as judges and decoders of another may
         be, in the package."""
         given = self.weights / name
         root = self.weights if given.is_dir() else WEIGHTS
@@ -89,7 +89,7 @@ class Bench:
         return AutoTokenizer.from_pretrained(self.folder(name), **options)
 
     def classifier(self, name: str) -> Callable[[Tensor], Tensor]:
-        """A timm model's scores of pictures."""
+        """A timm model's scores of images."""
         model = load_timm(self.folder(name)).to(self.device)
         grey = model.pretrained_cfg["input_size"][0] == 1  # type: ignore[index]
         return lambda images: model(normalise(to_grey(images) if grey else images))
@@ -109,12 +109,12 @@ class Bench:
             return torch.cat([function(part) for part in rows.split(BATCH)])
 
     def codes(self, images: Tensor) -> Tensor:
-        """The vqgan's codes of pictures, as the search starts from them.  # (N, 3, 64, 64) → (N, 8, 16, 16)"""
+        """The vqgan's codes of images, as the search starts from them.  # (N, 3, 64, 64) → (N, 8, 16, 16)"""
         vqgan = VectorAutoencoder(self.load(VQModel, "vqgan"))
         return self.batched(lambda part: vqgan.quantise(vqgan.encode(part)), images)
 
     def decoded(self, codes: Tensor) -> Tensor:
-        """The vqgan's pictures of codes."""
+        """The vqgan's images of codes."""
         vqgan = VectorAutoencoder(self.load(VQModel, "vqgan"))
         return self.batched(lambda part: vqgan.decode(part).clamp(0, 1), codes)
 
@@ -132,7 +132,7 @@ def attributes(bench: Bench) -> list[Reading]:
 
 
 def read_right(bench: Bench, images: Tensor, scenes: Scenes) -> dict[str, Tensor]:
-    """Whether the checker reads each factor off each picture as its scene has it.  # → {factor: (N,) bool}"""
+    """Tell whether the checker reads each factor off each image as its scene has it.  # → {factor: (N,) bool}"""
     return {factor: seen == scenes.factors[factor] for factor, seen in bench.read(images).items()}
 
 
@@ -177,7 +177,7 @@ def classifier(bench: Bench, name: str) -> list[Reading]:
 
 
 def withstood(bench: Bench, name: str, images: Tensor, labels: Tensor) -> Tensor:
-    """Whether each picture is still told right after projected gradient ascent on the model's own loss.  # → (N,) bool"""
+    """Tell whether each image is still told right after projected gradient ascent on the model's own loss.  # → (N,) bool"""
     scores = bench.classifier(name)
     torch.manual_seed(bench.seed)  # the attack starts from a random point
     right = []
@@ -217,7 +217,7 @@ def vqgan(bench: Bench) -> list[Reading]:
 
 
 def ddpm(bench: Bench) -> list[Reading]:
-    """What survives noising to a third of the way and denoising."""
+    """Return what survives noising to a third of the way and denoising."""
     scenes, images = bench.scenes()
     model = bench.load(UNet2DModel, "ddpm", "unet")
     scheduler = DDIMScheduler.from_pretrained(bench.folder("ddpm", "scheduler"))
@@ -238,25 +238,25 @@ def ddpm(bench: Bench) -> list[Reading]:
 
 
 def _fidelity(made: Tensor, images: Tensor) -> Tensor:
-    """Peak signal-to-noise ratio of each picture.  # (N, 3, H, W) → (N,)"""
+    """Peak signal-to-noise ratio of each image.  # (N, 3, H, W) → (N,)"""
     return -10 * torch.log10((made - images).square().flatten(1).mean(1))
 
 
 def blip(bench: Bench) -> list[Reading]:
-    """Attributes said right in captions."""
+    """Attributes stated right in captions."""
     scenes, images = bench.scenes()
     model = bench.load(BlipForConditionalGeneration, "blip")
     tokenizer = bench.tokenizer("blip")
-    said: list[dict[str, str]] = []
+    stated: list[dict[str, str]] = []
     for part in images.split(BATCH):
         tokens = model.generate(pixel_values=normalise(part), max_new_tokens=30, do_sample=False)  # type: ignore[operator]
-        said += [parse(text) or {} for text in tokenizer.batch_decode(tokens, skip_special_tokens=True)]
+        stated += [parse(text) or {} for text in tokenizer.batch_decode(tokens, skip_special_tokens=True)]
     rows = {}
     for factor, values in FACTORS.items():
         truth = [values[i] for i in scenes.factors[factor].tolist()]
-        rows[factor] = torch.tensor([one.get(factor) == value for one, value in zip(said, truth, strict=True)])
-    readings = [share(f"{factor} said right", right, at_least=95) for factor, right in rows.items()]
-    return [*readings, share("everything said right", torch.stack(list(rows.values())).all(0))]
+        rows[factor] = torch.tensor([one.get(factor) == value for one, value in zip(stated, truth, strict=True)])
+    readings = [share(f"{factor} stated right", right, at_least=95) for factor, right in rows.items()]
+    return [*readings, share("everything stated right", torch.stack(list(rows.values())).all(0))]
 
 
 def rewriter(bench: Bench) -> list[Reading]:
@@ -289,7 +289,7 @@ BY_CLIP = ("garment", "material", "texture")
 
 
 def diffusion(bench: Bench) -> list[Reading]:
-    """Attributes of painted pictures: by the checker, which gave the decoders their loss, and the hardest by others."""
+    """Attributes of painted images: by the checker, which gave the decoders their loss, and the hardest by others."""
     scenes = bench.undrawn()
     texts = captions(scenes)
     pipeline = StableDiffusionPipeline.from_pretrained(bench.folder("diffusion")).to(bench.device)
@@ -313,17 +313,17 @@ def diffusion(bench: Bench) -> list[Reading]:
     seen = judge.see(pictures)
     garment = bench.classify("diverse", pictures) == scenes.factors["garment"]
     return [
-        *shares(read_right(bench, pictures, scenes), " of painted pictures", PAINTED_TARGETS, together=80),
-        share("garment of painted pictures, by diverse", garment),
+        *shares(read_right(bench, pictures, scenes), " of painted images", PAINTED_TARGETS, together=80),
+        share("garment of painted images, by diverse", garment),
         *(
-            share(f"{factor} of painted pictures, by clip", judge.choose(seen, factor) == scenes.factors[factor])
+            share(f"{factor} of painted images, by clip", judge.choose(seen, factor) == scenes.factors[factor])
             for factor in BY_CLIP
         ),
     ]
 
 
 class ZeroShot:
-    """The lab's CLIP as a judge of pictures."""
+    """The lab's CLIP as a judge of images."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -331,7 +331,7 @@ class ZeroShot:
         self._tokenizer = bench.tokenizer("clip")
 
     def see(self, images: Tensor) -> Tensor:
-        """Pictures as points of unit length.  # (N, 3, 64, 64) → (N, D)"""
+        """Images as points of unit length.  # (N, 3, 64, 64) → (N, D)"""
 
         def features(part: Tensor) -> Tensor:
             found: Tensor = self._model.get_image_features(pixel_values=normalise(part)).pooler_output  # type: ignore[operator]
@@ -340,7 +340,7 @@ class ZeroShot:
         return nn.functional.normalize(self._bench.batched(features, images), dim=1)
 
     def choose(self, seen: Tensor, factor: str) -> Tensor:
-        """The value of a factor whose caption is nearest to each picture.  # (N, D) → (N,)"""
+        """The value of a factor whose caption is nearest to each image.  # (N, D) → (N,)"""
         tokens = self._tokenizer(singles(factor), padding=True, return_tensors="pt").to(self._bench.device)
         with torch.no_grad():
             texts = self._model.get_text_features(**tokens).pooler_output  # type: ignore[operator]

@@ -30,7 +30,7 @@ class Rewriter:
 
 
 def train(run: Run, recipe: Rewriter) -> None:
-    """Train the rewriter; it needs no pictures."""
+    """Train the rewriter; it needs no images."""
     pairs = Pairs(run.device)
     model = LlamaForCausalLM.from_pretrained(run.out).float() if run.resumes else _fresh(recipe)
     model = model.to(run.device).train()

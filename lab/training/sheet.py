@@ -17,7 +17,7 @@ GAP = 2
 
 
 def tiled(images: Tensor, columns: int, enlarge: int = 1) -> Image.Image:
-    """Pictures (N, 3, 64, 64) side by side in rows, enlarged without smoothing."""
+    """Images (N, 3, 64, 64) side by side in rows, enlarged without smoothing."""
     count, _, height, width = images.shape
     rows = -(-count // columns)
     sheet = torch.full((3, rows * (height + GAP) + GAP, columns * (width + GAP) + GAP), 0.1)
@@ -61,7 +61,7 @@ def main() -> None:
     sheet = tiled(images, columns, options.enlarge)
     try:
         sheet.save(options.out)
-    except (OSError, ValueError) as error:  # a missing folder, an ending that no picture has
+    except (OSError, ValueError) as error:  # a missing folder, an ending that no image has
         raise UsageError(f"{options.out}: cannot be written ({error}); give a .png in a folder that is there") from None
 
 

@@ -1,7 +1,7 @@
-"""The generator of the latent search: a diffusers VQModel, 64×64 pictures to 16×16 codes (Esser et al., 2021).
+"""The generator of the latent search: a diffusers VQModel, 64×64 images to 16×16 codes (Esser et al., 2021).
 
 The codebook follows the encoder by running averages, and codes that nothing uses start again from a latent of the batch, so
-that all of them stay in use. The decoder is thin where the picture is large: the search decodes and differentiates at every step.
+that all of them stay in use. The decoder is thin where the image is large: the search decodes and differentiates at every step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Vqgan:
     absolute: float = 0.1
     """Weight of the mean absolute error."""
     fidelity: float = 0.03
-    """Weight of the logarithm of each picture's squared error: a decibel counts the same in plain and in busy pictures."""
+    """Weight of the logarithm of each image's squared error: a decibel counts the same in plain and in busy images."""
     perceptual: float = 0.006
     perceptual_from: float = 0.3
     continuous_until: float = 0.04
@@ -138,7 +138,7 @@ def train(run: Run, recipe: Vqgan) -> None:
 
 
 def log_error(made: Tensor, wanted: Tensor) -> Tensor:
-    """The mean logarithm of each picture's squared error.  # (N, 3, H, W), (N, 3, H, W) → ()"""
+    """The mean logarithm of each image's squared error.  # (N, 3, H, W), (N, 3, H, W) → ()"""
     return (made - wanted).square().flatten(1).mean(1).clamp(min=1e-5).log().mean()
 
 

@@ -45,7 +45,7 @@ def caption_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def prompt_tokenizer() -> PreTrainedTokenizerFast:
-    """For the rewriter: a text gets its start only, since the model is to go on with it."""
+    """For the rewriter: a text gets its start only, since the model is to continue with it."""
     return _tokenizer(f"{START} $A", length=2 * LENGTH)
 
 
@@ -79,7 +79,7 @@ class Habits:
     full: float = 0.6
     """Share of captions that state every factor."""
     unknown: float = 0.03
-    """Share of captions with a word that nobody knows in them."""
+    """Share of captions with a word that no one knows in them."""
     single: float = 0.4
     """Share, among the others, of captions that state one factor alone."""
 
@@ -111,7 +111,7 @@ class Wording:
         self._unsaid = {name: FACTORS[name].index(value) for name, value in UNSAID.items()}
 
     def draw_stated(self, count: int, habits: Habits) -> Tensor:
-        """Which factors each of `count` captions is to state, at random.  # (N, 8) bool"""
+        """Return which factors each of `count` captions is to state, at random.  # (N, 8) bool"""
         width = len(FACTORS)
         chance = torch.rand(count, 2, device=self._device)
         some = torch.rand(count, width, device=self._device) < torch.rand(count, 1, device=self._device)
@@ -175,7 +175,7 @@ class Wording:
 
 
 def matches(factors: Tensor, described: Tensor, stated: Tensor) -> Tensor:
-    """Whether each picture (rows) is one that each caption (columns) holds true of.  # (N, 8), (M, 8), (M, 8) → (N, M)"""
+    """Tell whether each image (rows) is one that each caption (columns) holds true of.  # (N, 8), (M, 8), (M, 8) → (N, M)"""
     agree = factors[:, None, :] == described[None, :, :]
     return (agree | ~stated[None]).all(dim=2)
 

@@ -1,4 +1,4 @@
-"""The comparison of number formats counts what it says it counts."""
+"""The comparison of dtypes counts what it says it counts."""
 
 from __future__ import annotations
 

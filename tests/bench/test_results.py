@@ -1,4 +1,4 @@
-"""Benchmarks leave files behind that a page can be made of, and plans are worked out from them."""
+"""Benchmarks leave files behind that a page can be made of, and plans are computed from them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def near(value: float, width: float = 8.0) -> Estimate:
 
 
 def read(fmr: float, *, matched: float | None = None, plain: float = 99, random: float = 99, accepted: float = 97) -> dict:
-    """What a run gives of a model."""
+    """Return what a run gives of a model."""
     values = {"SA": 99, "VR": accepted, "PA_reconstruction": plain, "PA_random": random, "PA": fmr, "steps": 9}
     return {**{name: near(each) for name, each in values.items()}, "FMR": near(fmr), "FMR_matched": near(matched or fmr)}
 

@@ -22,7 +22,7 @@ from counterfoil_lab.world import Garments, shipped
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """A folder of models with one in it, `diverse`, to write beside."""
+    """A folder of models with one in it, `diverse`, to write next to."""
     (tmp_path / "diverse").mkdir()
     for file in ("config.json", "model.safetensors"):
         (tmp_path / "diverse" / file).write_bytes((WEIGHTS / "diverse" / file).read_bytes())

@@ -1,1 +1,1 @@
-"""The lab: a small world of dressed-up garments where every attribute of every picture is known exactly."""
+"""The lab: a small world of dressed-up garments where every attribute of every image is known exactly."""

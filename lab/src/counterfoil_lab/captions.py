@@ -159,5 +159,5 @@ def singles(factor: str) -> list[str]:
 
 
 def rewriter_prompt(factor: str, caption: str) -> str:
-    """What the rewriter is given; it goes on with the caption in which that factor has another value."""
+    """Return what the rewriter is given; it continues with the caption in which that factor has another value."""
     return f"{factor} : {caption} {ARROW}"

@@ -39,7 +39,7 @@ class Reading:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the target is met; None without a target."""
+        """Tell whether the target is met; None without a target."""
         if self.at_least is None and self.at_most is None:
             return None
         return (self.at_least is None or self.value >= self.at_least) and (self.at_most is None or self.value <= self.at_most)
@@ -66,7 +66,7 @@ def mean(name: str, values: Tensor, unit: str, *, at_least: float | None = None,
 
 
 def lost(name: str, before: Tensor, after: Tensor, *, at_most: float | None = None) -> Reading:
-    """How many points fewer are right after than before, of the same rows.  # (N,) bool twice
+    """Measure how many points fewer are right after than before, of the same rows.  # (N,) bool twice
 
     The interval is Wald's after half a row was added to each of the four cells (Agresti and Min, 2005), so that it has a width
     even if no row changed.
@@ -104,7 +104,7 @@ def split(scores: Tensor) -> dict[str, Tensor]:
 
 
 class Checker:
-    """Reads every factor off a picture."""
+    """Reads every factor off an image."""
 
     def __init__(self, device: str | torch.device = "cpu", *, folder: Path = WEIGHTS / "attributes") -> None:
         self._network = load_timm(folder).to(device)
@@ -131,7 +131,7 @@ class Faithful:
 
 
 def faithfulness(run: Run, trials: Iterable[Trial]) -> list[Faithful]:
-    """The checker's word on these painted pictures of a run over the lab's grid."""
+    """The checker's word on these painted images of a run over the lab's grid."""
     checker = Checker()
     rows = iter([trial for trial in trials if trial.image and trial.factor in FACTORS])
     right: dict[str, list[tuple[bool, bool]]] = {}

@@ -53,7 +53,7 @@ class ScenePainter:
         self._split = split
 
     def paint(self, prompts: Sequence[str], seeds: Tensor) -> Tensor:
-        """One picture a prompt.  # (N, 3, 64, 64)"""
+        """One image a prompt.  # (N, 3, 64, 64)"""
         rows = [self._row(prompt) for prompt in prompts]
         factors = {name: torch.tensor([row[name] for row in rows]) for name in FACTORS}
         shapes = [self._shape(GARMENTS[row["garment"]], int(seed)) for row, seed in zip(rows, seeds, strict=True)]
@@ -161,7 +161,7 @@ def painter(
 
 
 def encoder(name: str) -> TransformersEncoder:
-    """The lab's CLIP, which compares pictures with words: lab:clip."""
+    """The lab's CLIP, which compares images with words: lab:clip."""
     return _lab_only(encoders.load(str(WEIGHTS / known(name, ("clip",))), encoders.EncoderOptions()))
 
 
@@ -179,7 +179,7 @@ def wardrobe(name: str, *, count: int = 400, distribution: str = "narrow", split
 
 
 class Wardrobe:
-    """A data set of scenes. Pictures are drawn in blocks when they are asked for and not kept."""
+    """A data set of scenes. Images are drawn in blocks when they are asked for and not kept."""
 
     classes = GARMENTS
 
@@ -198,13 +198,13 @@ class Wardrobe:
             yield Sample(f"{index:06d}", label, f"lab:wardrobe[{index}]", self._captions[index])
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
-        """The picture of a scene.  # → (3, 64, 64), or (3, size, size)"""
+        """The image of a scene.  # → (3, 64, 64), or (3, size, size)"""
         index = int(sample.image_id)
         picture = self._draw(index // BLOCK)[index % BLOCK]
         return picture if size in (None, picture.shape[-1]) else images.fit(picture[None], size or 0)[0]
 
     def provenance(self) -> dict[str, str]:
-        """How the scenes were drawn."""
+        """Describe how the scenes were drawn."""
         shapes = hashlib.sha256(self.garments.pixels.numpy().tobytes()).hexdigest()
         return {**self._about, "garments": shapes}
 

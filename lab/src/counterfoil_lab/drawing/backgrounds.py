@@ -293,7 +293,7 @@ _PLACES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def backdrop(background: Tensor, seed: Tensor) -> Drawn:
-    """What lies behind the garment, (N, 3, 64, 64)."""
+    """Return what lies behind the garment, (N, 3, 64, 64)."""
 
     def painter(draw: Callable[[Tensor], Tensor]) -> Painter:
         def paint(rows: Tensor, sheets: Tensor) -> None:

@@ -59,14 +59,14 @@ def bits(seed: Tensor, purpose: str, count: int = 1) -> Tensor:
 
 
 def bits_in_torch(seed: Tensor, purpose: str, count: int) -> Tensor:
-    """What `bits` draws, computed on the seeds' own device."""
+    """Return what `bits` draws, computed on the seeds' own device."""
     high = scramble((seed >> 32) ^ _salt(purpose))
     start = scramble(seed ^ high)
     return scramble(start[:, None] + _counters(count, seed.device))  # (N, count)
 
 
 def words(seed: Tensor, purpose: str, count: int) -> Words:
-    """What `bits` draws for seeds on a CPU, (N, count)."""
+    """Return what `bits` draws for seeds on a CPU, (N, count)."""
     seeds = seed.numpy()
     high = scramble_words((seeds >> 32).astype(numpy.uint32) ^ numpy.uint32(_salt(purpose)))
     start = scramble_words(seeds.astype(numpy.uint32) ^ high)
@@ -96,12 +96,12 @@ def uniform(seed: Tensor, purpose: str, count: int = 1) -> Tensor:
 
 
 def _fractions(seed: Tensor, purpose: str, count: int) -> NDArray[numpy.float32]:
-    """What `uniform` draws for seeds on a CPU."""
+    """Return what `uniform` draws for seeds on a CPU."""
     return (words(seed, purpose, count) >> numpy.uint32(8)).astype(numpy.float32) * numpy.float32(2.0**-24)
 
 
 def between(seed: Tensor, purpose: str, low: float, high: float) -> Tensor:
-    """One float in [low, high) for each seed, shaped to broadcast over pictures."""
+    """One float in [low, high) for each seed, shaped to broadcast over images."""
     if seed.device.type == "cpu":
         numbers = _fractions(seed, purpose, 1) * numpy.float32(high - low) + numpy.float32(low)
         return torch.from_numpy(numbers[:, :, None])  # (N, 1, 1)
@@ -143,7 +143,7 @@ def smooth(seed: Tensor, purpose: str, height: int, width: int) -> Tensor:
 
 
 def stretched(fields: Tensor, down: Tensor, across: Tensor) -> Tensor:
-    """Fields (N, h, w) resampled by weights (H, h) and (W, w) to (N, H, W), each picture the same whatever the batch."""
+    """Fields (N, h, w) resampled by weights (H, h) and (W, w) to (N, H, W), each image the same whatever the batch."""
     if not fields.is_cuda:
         return torch.matmul(down, torch.matmul(fields, across.T))
     # Products in float32 may be rounded to TF32 on CUDA, by a global setting; those in float64 never are.
@@ -177,13 +177,13 @@ def grid(device: torch.device) -> tuple[Tensor, Tensor]:
 
 @cache
 def ink(device: torch.device, red: float, green: float, blue: float) -> Tensor:
-    """A colour that broadcasts over pictures, (3, 1, 1)."""
+    """A colour that broadcasts over images, (3, 1, 1)."""
     return torch.tensor((red, green, blue), dtype=torch.float32, device=device).view(3, 1, 1)
 
 
 @cache
 def number(value: float) -> Tensor:
-    """A number ready for arithmetic with fields on any device; a plain one is made into a tensor anew in every operation."""
+    """A number ready for arithmetic with fields on any device; a plain one is made into a tensor again in every operation."""
     return torch.tensor(value, dtype=torch.float32)
 
 
@@ -205,7 +205,7 @@ def ease(field: Tensor, low: float, high: float) -> Tensor:
 
 
 def wrap(position: Tensor, period: float) -> tuple[Tensor, Tensor]:
-    """Which period of a repeating pattern a position is in, and how far into it."""
+    """Return which period of a repeating pattern a position is in, and how far into it."""
     turn = (position * number(1 / period)).floor_()
     start = turn * number(period)
     return turn, torch.sub(position, start, out=start)
@@ -232,7 +232,7 @@ def mix(first: Tensor, second: Tensor, share: Tensor | float) -> Tensor:
 
 
 def over(picture: Tensor, colour: Tensor, share: Tensor | float) -> Tensor:
-    """What `mix` gives for a picture that nobody looks at again: it is drawn on in place."""
+    """Return what `mix` gives for an image that no one looks at again: it is drawn on in place."""
     if len(picture) == 1:  # it may be the same so far for all of a batch
         return mix(picture, colour, share)
     return picture.lerp_(colour, share.unsqueeze(1) if isinstance(share, Tensor) else share)
@@ -244,12 +244,12 @@ def shaded(colour: Tensor, field: Tensor) -> Tensor:
 
 
 def toned(picture: Tensor, field: Tensor) -> Tensor:
-    """What `shaded` gives for a picture that nobody looks at again."""
+    """Return what `shaded` gives for an image that no one looks at again."""
     return shaded(picture, field) if len(picture) < len(field) else picture.mul_(field.unsqueeze(1))
 
 
 def luminance(colours: Tensor) -> Tensor:
-    """How bright a picture looks, (N, 64, 64)."""
+    """Describe how bright an image looks, (N, 64, 64)."""
     red, green, blue = colours.unbind(1)
     return (red * number(0.299)).add_(green * number(0.587)).add_(blue * number(0.114))
 
@@ -317,7 +317,7 @@ _BLOCK: Final = 96  # beyond as many scenes at once, a core waits more for memor
 
 @dataclass(frozen=True)
 class Drawn:
-    """Pictures or fields in the order in which they were drawn."""
+    """Images or fields in the order in which they were drawn."""
 
     sheets: Tensor  # (M, …)
     place: Tensor  # (N,) which sheet is a scene's
@@ -351,7 +351,7 @@ def grouped(values: Tensor, names: Sequence[str]) -> Iterator[tuple[str, Tensor]
 
 
 def put(target: Tensor, places: Tensor, values: Tensor) -> None:
-    """Write pictures to their places in a batch."""
+    """Write images to their places in a batch."""
     if target.device.type == "cpu":
         target.numpy()[places.numpy()] = values.numpy()  # copies rows whole, as torch does not
     else:

@@ -15,11 +15,11 @@ from counterfoil_lab.drawing.props import SKIES, TOP, companion
 from counterfoil_lab.drawing.styles import STYLES, Layers
 from counterfoil_lab.world import DOMAINS, WEATHERS, Garments, Scenes
 
-_SOLID, _VISIBLE = 3, 4  # what is kept of a scene beside its three colours
+_SOLID, _VISIBLE = 3, 4  # what is kept of a scene next to its three colours
 
 
 def composed(factors: Mapping[str, Tensor], pixels: Tensor, seed: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Rows of a batch with their pictures (n, 3, 64, 64) and masks (n, 1, 64, 64), some at a time; every row comes once."""
+    """Rows of a batch with their images (n, 3, 64, 64) and masks (n, 1, 64, 64), some at a time; every row comes once."""
     scenes = _in_style(factors, *_dressed(factors, pixels, seed), seed)
     for name, rows in grouped(factors["weather"], WEATHERS):
         scene = scenes[rows]
@@ -62,7 +62,7 @@ _SCENE_BYTES: Final = 2**20  # at most, of layers and what lies between them
 
 
 def render(scenes: Scenes, garments: Garments) -> tuple[Tensor, Tensor]:
-    """Pictures (N, 3, 64, 64) in [0, 1] and masks (N, 1, 64, 64), True where the garment shows.
+    """Images (N, 3, 64, 64) in [0, 1] and masks (N, 1, 64, 64), True where the garment shows.
 
     Colour, material and texture change nothing outside the mask.
     """
@@ -85,7 +85,7 @@ def _render(scenes: Scenes, garments: Garments, places: Tensor, images: Tensor, 
 
 
 def _chunk(device: torch.device) -> int:
-    """How many scenes to draw at a time; on a GPU, as many as half of its free memory has room for."""
+    """Measure how many scenes to draw at a time; on a GPU, as many as half of its free memory has room for."""
     if device.type != "cuda":
         return _CHUNK
     return max(_CHUNK, min(_LARGE_CHUNK, torch.cuda.mem_get_info(device)[0] // 2 // _SCENE_BYTES))

@@ -1,7 +1,7 @@
 """The mediums a scene can be made in. A style turns one layer of colours into that medium.
 
 Garment and backdrop are styled apart and put together afterwards, so nothing of the garment's colours leaks past its mask.
-Every style keeps hue readable: pencils are coloured, the thermal camera mixes in the visible picture, neon tubes glow in colour.
+Every style keeps hue readable: pencils are coloured, the thermal camera mixes in the visible image, neon tubes glow in colour.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _heat(device: torch.device) -> Tensor:
 
 
 def thermal(layers: Layers) -> Tensor:
-    """A thermal camera's false colours, fused with the visible picture as such cameras do; the garment is warm."""
+    """A thermal camera's false colours, fused with the visible image as such cameras do; the garment is warm."""
     _, y = grid(layers.seed.device)
     palette = _heat(layers.seed.device)
 

@@ -13,7 +13,7 @@ from counterfoil.parts.contracts import State, Verdicts
 
 @dataclass(frozen=True)
 class Brightness:
-    """Brightens or darkens the whole picture."""
+    """Brightens or darkens the whole image."""
 
     rest: str = ""
     per_step: float = 0.1
@@ -34,7 +34,7 @@ class Brightness:
 
 @dataclass(frozen=True)
 class Daylight:
-    """Believes the label as long as the picture is neither too dark nor too bright."""
+    """Believes the label as long as the image is neither too dark nor too bright."""
 
     rest: str = ""
     darkest: float = 0.1
