@@ -75,6 +75,14 @@ def test_every_page_is_reached_from_the_index() -> None:
     assert docs <= reached, sorted(path.name for path in docs - reached)
 
 
+def test_the_design_names_files_that_are_there() -> None:
+    text = (ROOT / "docs" / "design" / "house.md").read_text(encoding="utf-8").split("## Where things were before")[0]
+    named = re.findall(r"`([a-z_/]+\.(?:py|css))`", text)
+    here = {path.relative_to(ROOT / "src/counterfoil").as_posix() for path in (ROOT / "src/counterfoil").rglob("*.*")}
+    assert len(named) > 40
+    assert [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in here)] == []
+
+
 def test_a_result_becomes_a_table_that_says_whether_it_is_old(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec and spec.loader
