@@ -37,6 +37,7 @@ COVERS = (
     "src/counterfoil/protocols/fmr",
     "lab/src/counterfoil_lab",
 )
+PAGE = ("generator", "norm", "step", "budget", "seed", "model", "VR", "PA_reconstruction", "PA_random", "FMR_matched")
 DRIFT, ACCEPTED = 5.0, 85.0
 
 
@@ -56,7 +57,7 @@ def main() -> None:
             passed &= held
     about = f"FMR of lab classifiers whose order is known, {given.images} scenes, {given.distribution}, {given.split} garments."
     if given.keep:
-        keep(given.keep, rows, command=command("bench.lab_fmr"), about=about, covers=COVERS)
+        keep(given.keep, rows, command=command("bench.lab_fmr"), about=about, covers=COVERS, shown=PAGE)
     sys.exit(given.split == "report" and not passed)
 
 

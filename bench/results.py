@@ -48,10 +48,14 @@ def keep(
     command: str,
     about: str,
     covers: Sequence[str] = (),
+    shown: Sequence[str] = (),
     details: Mapping[str, Any] | None = None,
     folder: Path = FOLDER,
 ) -> Path:
-    """Write the rows of a benchmark down, as often as there are more; `about` says in a sentence what they show."""
+    """Write the rows of a benchmark down, as often as there are more; `about` says in a sentence what they show.
+
+    The documentation has the columns `shown`, by default all.
+    """
     from counterfoil.protocols.workspace import versions
 
     content = {
@@ -64,6 +68,7 @@ def keep(
         "code": code(covers),
         "hardware": hardware(),
         "versions": versions(LIBRARIES),
+        **({"shown": list(shown)} if shown else {}),
         "rows": [dict(row) for row in rows],
         **({"details": dict(details)} if details else {}),
     }

@@ -48,7 +48,7 @@ RESULTS = {  # page: title, introduction, names of results
     ),
     "measurements": ("All other measurements", "Reproducibility, scale, servers, rewriters, published tables.", ["*"]),
 }
-LONGEST = 12  # rows of a table on a page
+LONGEST = 10  # rows of a table on a page
 
 
 def write(folder: Path) -> None:
@@ -176,7 +176,7 @@ def _results(title: str, introduction: str, found: list[tuple[str, dict[str, Any
         if same:
             common = [f"{_title(column)} {_cell(rows[0][column])}" for column in columns if column in same]
             yield f"In every row: {', '.join(common)}.\n"
-        shown = [column for column in columns if column not in same]
+        shown = [column for column in content.get("shown", columns) if column not in same]
         yield from _table(map(_title, shown), [[_cell(row.get(column)) for column in shown] for row in rows[:LONGEST]])
         if len(rows) > LONGEST:
             yield f"{len(rows) - LONGEST} more rows in `bench/results/{name}.json`.\n"
