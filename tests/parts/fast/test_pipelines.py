@@ -1,4 +1,4 @@
-"""Pipelines of diffusers in a lower number format: the same picture but for rounding, and the same pipeline afterwards."""
+"""Pipelines of diffusers in a lower precision: the same image but for rounding, and the same pipeline afterwards."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from counterfoil.parts.fast import unets
-from counterfoil.parts.fast.unets import AcceleratedPipeline, FusedDecode
+from counterfoil.parts.fast import coders
+from counterfoil.parts.fast.pipelines import FusedDecode, PlacedPipeline
 from counterfoil.parts.weights import fingerprint
 from tests.parts.editors.conftest import networks, scheduler
 
@@ -20,9 +20,7 @@ NONE: dict[str, Any] = {"safety_checker": None, "feature_extractor": None, "requ
 def pipeline() -> Any:
     from diffusers import StableDiffusionPipeline
 
-    made = StableDiffusionPipeline(**networks(), scheduler=scheduler(), **NONE)
-    made.set_progress_bar_config(disable=True)
-    return made
+    return StableDiffusionPipeline(**networks(), scheduler=scheduler(), **NONE)
 
 
 def painted(pipeline: Any) -> torch.Tensor:
@@ -32,23 +30,23 @@ def painted(pipeline: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_pictures_change_by_rounding_alone_and_come_back(pipeline: Any, monkeypatch: pytest.MonkeyPatch, fused: bool) -> None:
+def test_images_change_by_rounding_alone_and_come_back(pipeline: Any, monkeypatch: pytest.MonkeyPatch, fused: bool) -> None:
     if not fused:
-        monkeypatch.setattr(unets.coders, "build_decoder", lambda *given, **more: None)
-    wanted, marks = painted(pipeline), [fingerprint(pipeline.unet), fingerprint(pipeline.vae)]
-    fast = AcceleratedPipeline(pipeline, torch.bfloat16, device=CPU)
+        monkeypatch.setattr(coders, "build_decoder", lambda *given, **more: None)
+    placed = PlacedPipeline(pipeline)
+    wanted, marks, account = painted(pipeline), [fingerprint(pipeline.unet), fingerprint(pipeline.vae)], placed.provenance()
+    placed.accelerate(torch.bfloat16, CPU)
     assert isinstance(pipeline.vae.decode, FusedDecode) == fused
     assert pipeline.unet.dtype == torch.bfloat16 and pipeline.text_encoder.dtype == torch.float32
     found = painted(pipeline)
     assert found.dtype == torch.float32 and 0 < (found - wanted).abs().mean() < 0.02
-    with fast.originals():
-        assert [fingerprint(pipeline.unet), fingerprint(pipeline.vae)] == marks
-    fast.undo()
+    assert fingerprint(pipeline.unet) != marks[0] and placed.provenance() == account
+    placed.place(CPU)
     assert [fingerprint(pipeline.unet), fingerprint(pipeline.vae)] == marks
     assert torch.equal(painted(pipeline), wanted)
 
 
 def test_a_fused_decoder_answers_as_the_library_does(pipeline: Any) -> None:
-    AcceleratedPipeline(pipeline, torch.bfloat16, device=CPU)
+    PlacedPipeline(pipeline).accelerate(torch.bfloat16, CPU)
     codes = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1))
     assert torch.equal(pipeline.vae.decode(codes).sample, pipeline.vae.decode(codes, return_dict=False, generator=None)[0])

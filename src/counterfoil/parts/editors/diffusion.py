@@ -19,7 +19,7 @@ from counterfoil.core.errors import BadPart
 from counterfoil.parts import pretrained, weights
 from counterfoil.parts.editors.requests import plain_tokens
 from counterfoil.parts.fast import coders, dtypes
-from counterfoil.parts.fast.unets import BY_DEVICE, AcceleratedNetwork
+from counterfoil.parts.fast.unets import AcceleratedNetwork
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -151,7 +151,7 @@ class Diffusion(nn.Module):
         parts = {"unet": self.unet, "vae": self.vae, "text_encoder": self.text_encoder}
         with contextlib.nullcontext() if self._fast is None else self._fast.originals():
             marks = {name: weights.fingerprint(part) for name, part in parts.items()}
-        return {**marks, "precision": self.precision or BY_DEVICE}
+        return {**marks, "precision": self.precision or dtypes.BY_DEVICE}
 
 
 # Noise levels

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+BY_DEVICE = "float32, and bfloat16 on a GPU that has it"  # the default of parts that are made fast, in words
 AMPERE = (8, 0)  # compute capability from which on there is bf16
 
 

@@ -7,8 +7,7 @@ joins passes by itself, layers are as they were.
 
 A network is made fast in its place: it computes in another dtype, its convolutions' weights are laid out with channels last, its
 blocks run fused, and it is compiled if that is asked for. What comes and goes keeps its dtype, so its callers need not know.
-The weights as they were are kept; `undo` puts them back bit for bit. Of a pipeline the denoiser and the decoder are made
-fast; latents, the scheduler's arithmetic and the texts' embeddings stay in float32.
+The weights as they were are kept; `undo` puts them back bit for bit.
 """
 
 from __future__ import annotations
@@ -275,63 +274,3 @@ def _dtype_of(values: Sequence[Any]) -> torch.dtype:
     """The dtype in which answers go back: that of the first batch given."""
     floating = (value for value in values if isinstance(value, Tensor) and value.is_floating_point() and value.dim() >= 2)
     return next((value.dtype for value in floating), torch.float32)
-
-
-BY_DEVICE = "float32, and bfloat16 on a GPU that has it"
-"""The precision that parts which are made fast here name as their default."""
-DENOISERS = ("unet", "transformer", "transformer_2")
-
-
-class AcceleratedPipeline:
-    """A pipeline whose networks are made fast, until `undo`."""
-
-    def __init__(self, pipeline: Any, dtype: torch.dtype, *, device: torch.device, compiled: bool = False) -> None:
-        self._networks: list[AcceleratedNetwork] = []
-        self._vae: Any = getattr(pipeline, "vae", None)
-        for name in DENOISERS:
-            network = getattr(pipeline, name, None)
-            if isinstance(network, nn.Module):
-                self._networks.append(AcceleratedNetwork(network, dtype, device=device, name=f"the {name}", compiled=compiled))
-        if isinstance(self._vae, nn.Module):
-            self._accelerate_decoder(dtype, device)
-
-    @contextlib.contextmanager
-    def originals(self) -> Iterator[None]:
-        """The weights as they were, for those who hash them."""
-        with contextlib.ExitStack() as stack:
-            for network in self._networks:
-                stack.enter_context(network.originals())
-            yield
-
-    def undo(self) -> None:
-        """The pipeline as it was."""
-        for network in self._networks:
-            network.undo()
-        self._networks.clear()
-        if self._vae is not None:
-            self._vae.__dict__.pop("decode", None)
-
-    def _accelerate_decoder(self, dtype: torch.dtype, device: torch.device) -> None:
-        """Rebuilt from fused layers where these are all known, else as it is in the lower dtype."""
-        self._vae.to(device)
-        fast = coders.build_decoder(self._vae, dtype) if dtype == torch.bfloat16 else None
-        if fast is not None:
-            self._vae.decode = FusedDecode(fast)
-            return
-        for name in ("post_quant_conv", "decoder"):
-            part = getattr(self._vae, name, None)
-            if isinstance(part, nn.Module):
-                self._networks.append(AcceleratedNetwork(part, dtype, device=device, name=f"the {name}"))
-
-
-class FusedDecode:
-    """Stands in for an autoencoder's `decode`, and answers as that does."""
-
-    def __init__(self, fast: coders.FastDecoder) -> None:
-        self.fast = fast
-
-    def __call__(self, z: Tensor, return_dict: bool = True, generator: Any = None) -> Any:
-        from diffusers.models.autoencoders.vae import DecoderOutput
-
-        images = self.fast(z)
-        return DecoderOutput(sample=images) if return_dict else (images,)
