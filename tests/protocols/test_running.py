@@ -12,6 +12,7 @@ from counterfoil import protocols, store
 from counterfoil.core.errors import BadPart, BadRun, RunFailed, UsageError
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Verdicts
+from counterfoil.protocols.stages import Tables
 from counterfoil.protocols.workspace import Given
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
@@ -65,6 +66,19 @@ def test_staged_runs_refuse_them_too(tmp_path) -> None:
     protocols.run(squares.spec(), tmp_path / "run", given=squares.given())
     with pytest.raises(BadRun, match="holds a run with seed"):  # nothing is given, and none of the names could be loaded
         protocols.run(squares.spec(seed=5), tmp_path / "run", given=Given())
+
+
+@pytest.mark.parametrize("world", [squares, pets])
+def test_where_workers_have_the_parts_the_driver_builds_none(tmp_path, world, monkeypatch) -> None:
+    """Its stages need the names of the parts alone; what decides their results is what workers say."""
+    chosen, parts = world.spec(), world.given()
+    protocol = protocols.get(chosen.protocol)
+    monkeypatch.setattr(registry, "create", lambda role, *rest: pytest.fail(f"{role} was built"))
+    data = {"dataset": parts.parts["dataset"]} if "dataset" in parts.parts else {}
+    work = protocol.workspace(chosen, Given(data, elsewhere=True))
+    assert not any(work.parts.values()) and work.parts.keys() == protocol.workspace(chosen, parts).parts.keys()
+    own, whole = (protocol.stages(each, Tables(tmp_path)) for each in (work, protocol.workspace(chosen, parts)))
+    assert [stage.name for stage in own] == [stage.name for stage in whole]
 
 
 def test_a_run_without_a_single_caption_fails_and_says_why(tmp_path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -160,15 +161,15 @@ def run_staged(
     """Run a specification stage by stage; with `stage`, only as far as that one."""
     execution = execution or LOCAL
     check_folder(out, spec)
-    local = execution.executor == "local"  # where workers have the GPUs, this process stays off them
-    work = protocol.workspace(spec if local else spec.model_copy(update={"device": "cpu"}), given)
+    if execution.executor == "local":
+        work = protocol.workspace(spec, given)
+    else:  # workers have the parts and the GPUs
+        work = protocol.workspace(spec.model_copy(update={"device": "cpu"}), replace(given or Given(), elsewhere=True))
     tables = Tables(out)
     stages = protocol.stages(work, tables)
     names = [each.name for each in stages]
     if stage is not None and stage not in names:
         raise BadSpec(f"no stage named {stage!r}; stages are {', '.join(names)}")
-    for line in work.introduction():
-        tell(line)
     with (
         execution.computing(),
         ray.crew(spec, out, given=work.for_workers(given), execution=execution, tell=tell) as crew,
@@ -176,12 +177,12 @@ def run_staged(
             out,
             spec=spec.model_dump(mode="json"),
             classes=work.names,
-            provenance=work.provenance(crew.account if crew else None),
+            provenance=work.provenance(crew.about.account if crew else None),
             chunk_images=spec.engine.chunk_images,
         ) as writer,
     ):
-        for note in writer.notes:
-            tell(note)
+        for line in (*(crew.about.introduction if crew else work.introduction()), *writer.notes):
+            tell(line)
         if not run_stages(stages, tables, spec.engine, until=stage, spread=crew, watch=watch, tell=tell):
             tell(f"stopped after the stage {stage!r}; the same command without --stage resumes it")
             return store.open_run(out)

@@ -131,7 +131,11 @@ class Stage(ABC):
 
 
 class Spread(Protocol):
-    """Has batches processed elsewhere, by workers that know the same stages."""
+    """Has batches processed elsewhere, by workers that have the same stages and their parts."""
+
+    def settings(self, stage: str) -> Mapping[str, Any]:
+        """What decides the results of a stage beside its items."""
+        ...
 
     def batches(self, stage: str, items: Iterator[Item], *, batch: int) -> Iterator[tuple[list[Item], Sequence[Result]]]:
         """Every item with its result, some at a time, in any order."""
@@ -169,7 +173,7 @@ def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread |
     if table.added and (strays := table.added - {item.id for item in items}):
         raise BadRun(f'{table.path}: a line was added to {min(strays)!r}, which is not there; correct its "of", or delete it')
     tally = _Tally(Progress(0, stage.count(), stage=stage.name), watch)
-    key = partial(key_of, stage.name, stage.settings())
+    key = partial(key_of, stage.name, stage.settings() if spread is None else spread.settings(stage.name))
     left = _missing(stage, tables, table, items, key, tally)
     here = spread is None or stage.at_once is not None
     with stage.space.placed(*stage.uses) if here else nullcontext():

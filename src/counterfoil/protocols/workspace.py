@@ -48,10 +48,11 @@ _VERSIONS = ("library",)  # recorded with the run; a newer one is no reason to p
 
 @dataclass(frozen=True)
 class Given:
-    """Parts handed over as objects instead of names, and a data set that another process has listed."""
+    """What a process need not find by name: parts handed over as objects, and a data set that another process has listed."""
 
     parts: dict[str, Any] = field(default_factory=dict)  # by role, or by name where a run has several
     head: ImageSet | None = None  # of the data set, from a process that has listed it
+    elsewhere: bool = False  # other processes build the parts and work with them; this one knows their names alone
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Workspace(Generic[S]):
     names: list[str]  # of the run's classes
     dataset: Any  # a Dataset, or None where a protocol has none
     parts: dict[str, Any]  # by key, or by name where a key has several
-    readers: list[tuple[PartSpec, Reading]]  # every tested model, as it is read in the run's classes
+    readers: list[tuple[PartSpec, Any]]  # every tested model, as it is read in the run's classes
     class_ids: Mapping[str, Sequence[str]] | None = None  # what each class stands for, where it is more than its name
     caution: str = ""  # why the oracle's verdicts may not count, where that was forced
 
@@ -98,22 +99,26 @@ class Workspace(Generic[S]):
             dataset = open_data(spec, given)
         names = list(class_ids) if class_ids is not None else list(dataset.classes)
         parts: dict[str, Any] = {}
-        readers: list[tuple[PartSpec, Reading]] = []
+        readers: list[tuple[PartSpec, Any]] = []
         for key, named, alone in parts_of(spec):
-            role = role_of(key)
+            role, own = role_of(key), key if alone else named.name
+            if role == "model" and any(other.name == named.name for other, _ in readers):
+                raise BadSpec(f"a model is named twice: {named.name}; name each once")
+            if given.elsewhere:
+                parts[own] = None
+                readers += [(named, None)] if role == "model" else []
+                continue
             part = given.parts.get(named.name, given.parts.get(role) if alone else None)
             if part is None:
                 part = registry.create(role, named.name, cls.options(named, names))
             if place:
                 part = to_device(part, device)
             if role == "model":
-                if any(other.name == named.name for other, _ in readers):
-                    raise BadSpec(f"a model is named twice: {named.name}; name each once")
                 aliases = getattr(dataset, "aliases", None)
                 readers.append((named, reading(named.name, part, names, class_ids, wanted_aliases=aliases)))
             if role == "oracle":
                 part = calls.bind(part, names, part=f"oracle {named.name}")
-            parts[key if alone else named.name] = part
+            parts[own] = part
         cautions: list[str | None] = []
         if parts.get("oracle") is not None:
             cautions = [independence.check(each.model, parts["oracle"], force=spec.force) for _, each in readers]

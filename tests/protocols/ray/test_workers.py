@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -180,10 +181,10 @@ def go_through(pool: ThreadPool, chosen: Any, out: Path, given: Given) -> None:
     """All stages over a pool of workers, a few items at a time."""
     protocol = protocols.get(chosen.protocol)
     held = Tables(out)
-    stages = protocol.stages(protocol.workspace(chosen, given), held)
+    stages = protocol.stages(protocol.workspace(chosen, replace(given, elsewhere=True)), held)  # this process has no part
     layout = chosen.engine.model_copy(update={"batch": 5})
     try:
-        run_stages(stages, held, layout, spread=Crew(pool, pool.start().account))
+        run_stages(stages, held, layout, spread=Crew(pool, pool.start()))
     finally:
         pool.stop()
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from counterfoil.protocols.base import ImageProtocol, Tell, Watch
     from counterfoil.protocols.ray.dispatch import Answer, Dispatch, Pool
     from counterfoil.protocols.ray.execution import Execution
+    from counterfoil.protocols.ray.workers import Described
     from counterfoil.protocols.workspace import Given
     from counterfoil.store import Writer
     from counterfoil.store.stages import Item
@@ -102,7 +103,11 @@ class Crew:
     """Has batches of stages processed by a pool of workers."""
 
     pool: Any
-    account: Mapping[str, Any]  # of the workers' parts
+    about: Described  # the workers' parts
+
+    def settings(self, stage: str) -> Mapping[str, Any]:
+        """Return what decides the results of a stage beside its items."""
+        return self.about.settings[stage]
 
     def batches(self, stage: str, items: Iterator[Item], *, batch: int) -> Iterator[tuple[list[Item], Sequence[Any]]]:
         """Every item with its result, some at a time, in any order."""
@@ -129,4 +134,4 @@ def crew(spec: Any, out: Path, *, given: Given | None, execution: Execution, tel
 
     with Cluster(execution, device=spec.device, tell=tell) as cluster:
         about = cluster.start(StageWorker, spec, out.resolve(), given=given)
-        yield Crew(cluster, about.account)
+        yield Crew(cluster, about)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -52,6 +52,8 @@ class Described:
     slots: int = 1  # items that it works on at a time
     node: str = ""
     spec: Mapping[str, Any] | None = None  # with what a part has filled in
+    introduction: tuple[str, ...] = ()  # lines about the parts, for people
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what decides the results of each stage
 
 
 def check_alike(first: Described, other: Described) -> None:
@@ -343,7 +345,9 @@ class StageWorker(Worker):
         protocol = protocols.get(self.spec.protocol)
         assert isinstance(protocol, StagedProtocol)
         self._protocol, self._work = protocol, protocol.workspace(self.spec, given)
-        return Described(self._work.account(), node=platform.node())
+        settings = {stage.name: stage.settings() for stage in protocol.stages(self._work, Tables(self.out))}
+        lines = tuple(self._work.introduction())
+        return Described(self._work.account(), node=platform.node(), introduction=lines, settings=settings)
 
     def process(self, items: Sequence[Item], stage: str | None = None) -> Answer:
         """Results of a batch."""
