@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.parts.models.modules import ModuleModel
-from counterfoil.protocols import speed
+from counterfoil.protocols.fmr import speed
 
 
 class Counting:

@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -91,6 +93,22 @@ def require_complete(spec: RunSpec, out: Path, *, left_out: int) -> None:
         )
 
 
+class _Imported:
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        module, _, name = self.place.partition(":")
+        return attrgetter(name)(import_module(module))
+
+
+def imported(place: str) -> Any:
+    """Take a member of a protocol from a module, as in `package.module:function`, that is imported when it is asked for."""
+    return _Imported(place)
+
+
 class Protocol(ABC):
     """One way to stress-test a classifier. An instance is registered under the entry point group `counterfoil.protocols`."""
 
@@ -149,6 +167,9 @@ class Protocol(ABC):
     def cost(self, spec: Any, images: int) -> Mapping[str, int]:
         """Estimate what a run asks of its parts, as upper bounds by what is counted."""
         return {"images": images}
+
+    report_pages = imported("counterfoil.protocols.pages:ReportPages")
+    """The class of the pages of a report."""
 
     # Reading a run: unless a protocol says otherwise, as pairs of a source image and an image made of it
 
@@ -224,9 +245,8 @@ class Protocol(ABC):
 
     def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
         """Make the pages of a report on runs of this protocol, the first one first."""
-        from counterfoil.protocols.pages import ReportPages
-
-        return ReportPages(self, runs, labels, site).pages()
+        found: list[Page] = self.report_pages(self, runs, labels, site).pages()
+        return found
 
 
 class ImageProtocol(Protocol):

@@ -10,18 +10,14 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.protocols.base import Outcome, StagedProtocol
+from counterfoil.protocols.base import Outcome, StagedProtocol, imported
 from counterfoil.protocols.imagenet_d.spec import ImagenetDSpec
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
-    from counterfoil.metrics.observations import Measure, Observations
-    from counterfoil.metrics.tables import Table
+    from counterfoil.metrics.observations import Measure
     from counterfoil.protocols.imagenet_d.sets import PaintingSpace
     from counterfoil.protocols.stages import Stage, Tables
-    from counterfoil.protocols.workspace import Given
-    from counterfoil.report.page import Page
-    from counterfoil.report.site import Site
 
 
 class ImagenetD(StagedProtocol):
@@ -34,6 +30,11 @@ class ImagenetD(StagedProtocol):
     held = ("accuracy",)
     ranked = ("accuracy",)
     clean = "accuracy_painted"
+    workspace = imported("counterfoil.protocols.imagenet_d.sets:PaintingSpace.of")
+    measures = imported("counterfoil.protocols.imagenet_d.results:MEASURES")
+    observe = imported("counterfoil.protocols.imagenet_d.results:observe")
+    tables = imported("counterfoil.protocols.imagenet_d.page:tables")
+    report_pages = imported("counterfoil.protocols.imagenet_d.page:ImagenetDPages")
 
     def presets(self) -> Mapping[str, str]:
         """Describe each preset."""
@@ -41,12 +42,6 @@ class ImagenetD(StagedProtocol):
             "fair": "questions whose choices are shuffled, an answer that means neither counts as wrong",
             "paper": "questions as the paper's are: the truth first, an answer that means neither is dropped",
         }
-
-    def workspace(self, spec: ImagenetDSpec, given: Given | None = None) -> PaintingSpace:
-        """Build the parts for the classes of the grid, or of the set."""
-        from counterfoil.protocols.imagenet_d.sets import PaintingSpace
-
-        return PaintingSpace.of(spec, given)
 
     def stages(self, work: PaintingSpace, tables: Tables) -> Sequence[Stage]:
         """Paint or take the images, ask everybody about them, mine, and ask vision-language models about what is kept."""
@@ -89,13 +84,6 @@ class ImagenetD(StagedProtocol):
             "questions, at most": images * len(spec.chats) * (2 if spec.questions.both_orders else 1),
         }
 
-    @property
-    def measures(self) -> Mapping[str, Measure]:
-        """The accuracies of one model on the set and on all that was painted."""
-        from counterfoil.protocols.imagenet_d.results import MEASURES
-
-        return MEASURES
-
     def measures_of(self, run: Run) -> Mapping[str, Measure]:
         """A set that was made before has the accuracy on it alone."""
         return self.measures if run.spec.get("painter") else {"accuracy": self.measures["accuracy"]}
@@ -105,12 +93,6 @@ class ImagenetD(StagedProtocol):
         from counterfoil.protocols.imagenet_d.results import results
 
         return results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
-
-    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
-        """Read one row per painted image that shows its object."""
-        from counterfoil.protocols.imagenet_d.results import observe
-
-        return observe(run, model=model, oracle=oracle)
 
     def models(self, run: Run, *, scored: bool = False) -> list[str]:
         """List classifiers and vision-language models that took no part in choosing the set."""
@@ -160,21 +142,9 @@ class ImagenetD(StagedProtocol):
             f"by construction and its {chosen[0]} says nothing of it; gate it by accuracy_painted, or on another set"
         )
 
-    def tables(self, results: Mapping[str, Any]) -> list[Table]:
-        """Put results into tables."""
-        from counterfoil.protocols.imagenet_d.page import tables
-
-        return tables(results)
-
     def extent(self, counts: Mapping[str, Any]) -> str:
         """Count the images and those in the set."""
         return f"{counts['readable']} pictures, {counts['validated']} in the set"
-
-    def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
-        """Make a page for each run and, of several, a comparison before them."""
-        from counterfoil.protocols.imagenet_d.page import ImagenetDPages
-
-        return ImagenetDPages(self, runs, labels, site).pages()
 
 
 imagenet_d = ImagenetD()

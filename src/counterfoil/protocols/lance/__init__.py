@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.protocols.base import Outcome, StagedProtocol
+from counterfoil.protocols.base import Outcome, StagedProtocol, imported
 from counterfoil.protocols.lance.spec import LanceSpec, presets
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
-    from counterfoil.metrics.observations import Measure, Observations
-    from counterfoil.metrics.tables import Table
     from counterfoil.protocols.stages import Stage, Tables
     from counterfoil.protocols.workspace import Workspace
-    from counterfoil.report.page import Page
-    from counterfoil.report.site import Site
     from counterfoil.store.stages import Row
 
 
@@ -29,6 +25,10 @@ class Lance(StagedProtocol):
     held = ("SA", "drop")
     ranked = ("drop",)
     clean = "SA"
+    measures = imported("counterfoil.protocols.lance.results:MEASURES")
+    observe = imported("counterfoil.protocols.lance.results:observe")
+    tables = imported("counterfoil.protocols.lance.page:tables")
+    report_pages = imported("counterfoil.protocols.lance.page:LancePages")
 
     def presets(self) -> Mapping[str, str]:
         """Describe each preset, and what it needs beside a model and data."""
@@ -67,44 +67,19 @@ class Lance(StagedProtocol):
             "model calls, at most": seen * (1 + len(spec.others)),
         }
 
-    @property
-    def measures(self) -> Mapping[str, Measure]:
-        """Everything in a run's results; drops and sensitivities are the better the smaller they are."""
-        from counterfoil.protocols.lance.results import MEASURES
-
-        return MEASURES
-
     def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
         """Compute accuracies, drops and sensitivity, by factor and class."""
         from counterfoil.protocols.lance.results import lance_results
 
         return lance_results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
 
-    def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
-        """Read one row per source image and one per edit of it."""
-        from counterfoil.protocols.lance.results import observe
-
-        return observe(run, model=model, oracle=oracle)
-
     def on_board(self, run: Run, *, scored: bool = False) -> tuple[list[str], list[str]]:
         """List every model that was asked: the edits were made without any of them."""
         return self.models(run, scored=True), []
 
-    def tables(self, results: Mapping[str, Any]) -> list[Table]:
-        """Put results into tables."""
-        from counterfoil.protocols.lance.page import tables
-
-        return tables(results)
-
     def extent(self, counts: Mapping[str, Any]) -> str:
         """Count the images and the edits that the oracle accepted."""
         return f"{counts['readable']} images, {counts['accepted']} of {counts['edits']} edits accepted"
-
-    def pages(self, runs: Sequence[Run], labels: Sequence[str], site: Site) -> Sequence[Page]:
-        """Make a page for each run and, of several, a comparison before them."""
-        from counterfoil.protocols.lance.page import LancePages
-
-        return LancePages(self, runs, labels, site).pages()
 
 
 lance = Lance()

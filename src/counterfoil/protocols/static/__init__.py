@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from counterfoil.core.spec import PlainSpec
-from counterfoil.protocols.base import ImageProtocol, Outcome
+from counterfoil.protocols.base import ImageProtocol, imported
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure
     from counterfoil.parts.datasets.image_set import ImageSet
-    from counterfoil.protocols.workspace import Given, Source, Workspace
+    from counterfoil.protocols.workspace import Given
 
 
 class StaticSpec(PlainSpec):
@@ -29,24 +29,14 @@ class Static(ImageProtocol):
     spec = StaticSpec
     compared = held = ranked = ("accuracy",)
     clean = "accuracy"
-
-    def workspace(self, spec: StaticSpec, given: Given | None = None) -> Workspace[Any]:
-        """Build the model for the classes of the set, each of which may stand for several of its own."""
-        from counterfoil.protocols.static.space import StaticSpace
-
-        return StaticSpace.of(spec, given)
+    workspace = imported("counterfoil.protocols.static.space:StaticSpace.of")
+    outcomes = imported("counterfoil.protocols.plain:taken")
 
     def open_data(self, spec: StaticSpec, given: Given | None) -> ImageSet:
         """Open the set; of one that `export` wrote, only classes with images count."""
         from counterfoil.protocols.static.space import open_data_set
 
         return open_data_set(spec, given).dataset
-
-    def outcomes(self, work: Workspace[Any], sources: Iterable[Source | None]) -> Iterator[Outcome]:
-        """Ask the model about every image."""
-        from counterfoil.protocols.plain import taken
-
-        return taken(work, sources)
 
     def unfair(self, run: Run, model: str, measures: Sequence[str]) -> str:
         """Refuse a model on a set that its own mistakes chose."""
