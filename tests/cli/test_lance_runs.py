@@ -106,7 +106,7 @@ def test_numbers_of_a_search_are_not_asked_of_edits(run):
     for name in ("FMR", "drop_matched"):
         with pytest.raises(UsageError, match=f"no number called '{name}'; there are SA, accuracy_source"):
             invoke("gate", str(run.path), "--max", f"{name}=10")
-    with pytest.raises(UsageError, match="a run of protocol 'lance', in which nothing is searched for"):
+    with pytest.raises(UsageError, match="the protocol lance makes no images against a model"):
         invoke("compare", str(run.path), "--transfer")
 
 

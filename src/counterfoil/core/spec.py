@@ -11,8 +11,9 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.config import JsonDict
@@ -131,23 +132,18 @@ class StagesSpec(Strict):
 FILLED_IN = ("search.step",)
 """Keys that assembling a run fills in where they are not given: a run that leaves them open agrees with any stored value."""
 
-Presets = Mapping[str, Mapping[str, Any]]
 
-
-def from_preset(values: Mapping[str, Any], presets: Presets, *, usual: str) -> dict[str, Any]:
-    """The values, with what their preset says of keys, and of keys of sections, that are not given."""
-    filled = dict(values)
-    for key, settings in presets.get(str(values.get("preset") or usual), {}).items():
-        given = filled.get(key)
-        if given is None:
-            filled[key] = settings
-        elif isinstance(given, dict) and isinstance(settings, Mapping) and "name" not in settings:
-            filled[key] = {**settings, **given}
-    return filled
+@cache
+def _presets_in(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]] = parse_yaml(read_text(path), what=path.name)
+    return found
 
 
 class RunSpec(Strict):
     """What every protocol's specification has."""
+
+    PRESETS: ClassVar[Path | None] = None
+    """A file with what each preset is about, what it needs beside a model and data, and its values."""
 
     protocol: str
     size: int | None = Field(None, ge=8, le=4096, description="side of the pictures; default what the parts work at")
@@ -161,6 +157,23 @@ class RunSpec(Strict):
     def subject(self) -> str:
         """What the run is about, for the name of its folder."""
         return self.protocol
+
+    @classmethod
+    def presets(cls) -> Mapping[str, Mapping[str, Any]]:
+        """Read the presets, by name."""
+        return _presets_in(cls.PRESETS) if cls.PRESETS else {}
+
+    @classmethod
+    def from_preset(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values, with what their preset says of keys, and of keys of sections, that are not given."""
+        filled, name = dict(values), str(values.get("preset") or cls.model_fields["preset"].default)
+        for key, settings in cls.presets().get(name, {}).get("values", {}).items():
+            given = filled.get(key)
+            if given is None:
+                filled[key] = settings
+            elif isinstance(given, dict) and isinstance(settings, Mapping) and "name" not in settings:
+                filled[key] = {**settings, **given}
+        return filled
 
 
 class StagedSpec(RunSpec):

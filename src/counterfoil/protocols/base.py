@@ -134,7 +134,8 @@ class Protocol(ABC):
 
     def presets(self) -> Mapping[str, str]:
         """Describe the presets of its specification, by name."""
-        return {}
+        every = self.spec.presets().items()
+        return {name: ". ".join(each[key] for key in ("about", "needs") if key in each) for name, each in every}
 
     # Making images
 

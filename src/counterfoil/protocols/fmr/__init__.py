@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterfoil.core.errors import UsageError
 from counterfoil.protocols.base import ImageProtocol, imported
-from counterfoil.protocols.fmr.spec import FmrSpec, presets
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
@@ -37,10 +37,6 @@ class Fmr(ImageProtocol):
     tables = imported("counterfoil.protocols.fmr.page:tables")
     citation = imported("counterfoil.protocols.fmr.citation:citation")
     report_pages = imported("counterfoil.protocols.fmr.page:FmrPages")
-
-    def presets(self) -> Mapping[str, str]:
-        """Describe each preset, and what it needs beside a model and data."""
-        return {name: ". ".join(each[key] for key in ("about", "needs") if key in each) for name, each in presets().items()}
 
     def finished(self, work: ClimbingSpace, out: Path) -> None:
         """Record how large and how fast the model is."""

@@ -9,7 +9,7 @@ from typing import Any
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.tables import estimate_text
-from counterfoil.protocols.fmr.spec import presets
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.store import Run
 
 SPACES = {"before": "before quantisation", "code": "on the quantised code"}
@@ -41,7 +41,7 @@ def citation(run: Run, results: Mapping[str, Any]) -> str:
 
 def departures(spec: Mapping[str, Any]) -> Iterator[str]:
     """Yield the keys of a specification that are not what its preset says."""
-    for key, wanted in presets()[spec.get("preset", "default")]["values"].items():
+    for key, wanted in FmrSpec.presets()[spec.get("preset", "default")]["values"].items():
         found = spec.get(key)
         if not isinstance(wanted, Mapping):
             if found != wanted:

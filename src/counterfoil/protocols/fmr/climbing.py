@@ -23,7 +23,7 @@ from counterfoil.parts.datasets.image_set import TRIED
 from counterfoil.parts.fast.dtypes import check_precision
 from counterfoil.parts.generators.masked import load_mask, mask_generator
 from counterfoil.protocols.base import Outcome, stop_at
-from counterfoil.protocols.fmr.spec import FmrSpec, presets
+from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.workspace import Given, Source, Workspace, device_of
 from counterfoil.store import image_name
 
@@ -41,7 +41,7 @@ class ClimbingSpace(Workspace[FmrSpec]):
         try:
             found = cls.open(spec, given)
         except BadWeights as error:
-            preset = presets()[spec.preset]
+            preset = spec.presets()[spec.preset]
             if "needs" in preset and spec.generator.name == preset["values"]["generator"]["name"]:
                 raise BadWeights(f"{error}. The preset {spec.preset} {preset['needs'][0].lower()}{preset['needs'][1:]}") from None
             raise

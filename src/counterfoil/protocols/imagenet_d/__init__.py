@@ -36,13 +36,6 @@ class ImagenetD(StagedProtocol):
     tables = imported("counterfoil.protocols.imagenet_d.page:tables")
     report_pages = imported("counterfoil.protocols.imagenet_d.page:ImagenetDPages")
 
-    def presets(self) -> Mapping[str, str]:
-        """Describe each preset."""
-        return {
-            "fair": "questions whose choices are shuffled, an answer that means neither counts as wrong",
-            "paper": "questions as the paper's are: the truth first, an answer that means neither is dropped",
-        }
-
     def stages(self, work: PaintingSpace, tables: Tables) -> Sequence[Stage]:
         """Paint or take the images, ask everybody about them, mine, and ask vision-language models about what is kept."""
         from counterfoil.protocols.imagenet_d import stages as steps

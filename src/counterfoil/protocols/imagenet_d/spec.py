@@ -1,18 +1,13 @@
-"""The specification of an ImageNet-D run, with its two presets."""
+"""The specification of an ImageNet-D run."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from counterfoil.core.spec import Data, MiningSpec, Part, Presets, StagedSpec, Strict, from_preset
-
-PRESETS: Presets = {
-    "fair": {"questions": {"order": "shuffled", "unread": "wrong"}},
-    "paper": {"questions": {"order": "truth-first", "unread": "dropped"}},
-}
-"""How questions are asked: so that guessing by place gains nothing, or as the paper's released questions are."""
+from counterfoil.core.spec import Data, MiningSpec, Part, StagedSpec, Strict
 
 
 class QuestionSpec(Strict):
@@ -30,6 +25,7 @@ class QuestionSpec(Strict):
 class ImagenetDSpec(StagedSpec):
     """Paint objects in nuisances, keep what several surrogates miss, have people check; or test models on such a set."""
 
+    PRESETS: ClassVar[Path | None] = Path(__file__).with_name("presets.yaml")
     protocol: Literal["imagenet-d"] = "imagenet-d"
     preset: Literal["fair", "paper"] = Field("fair", description="what keys of questions that are not given come to")
     grid: str | dict[str, Any] = Field("imagenet-d", description="a grid of the package, a file, or the grid itself")
@@ -55,7 +51,7 @@ class ImagenetDSpec(StagedSpec):
         for name in ("surrogates", "models", "chats"):
             if name in filled:
                 filled[name] = _listed(filled[name])
-        return from_preset(filled, PRESETS, usual="fair")
+        return cls.from_preset(filled)
 
     @model_validator(mode="after")
     def _check(self) -> ImagenetDSpec:

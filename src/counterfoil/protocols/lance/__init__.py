@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterfoil.protocols.base import Outcome, StagedProtocol, imported
-from counterfoil.protocols.lance.spec import LanceSpec, presets
+from counterfoil.protocols.lance.spec import LanceSpec
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ class Lance(StagedProtocol):
     observe = imported("counterfoil.protocols.lance.results:observe")
     tables = imported("counterfoil.protocols.lance.page:tables")
     report_pages = imported("counterfoil.protocols.lance.page:LancePages")
-
-    def presets(self) -> Mapping[str, str]:
-        """Describe each preset, and what it needs beside a model and data."""
-        return {name: ". ".join(each[key] for key in ("about", "needs") if key in each) for name, each in presets().items()}
 
     def stages(self, work: Workspace[LanceSpec], tables: Tables) -> Sequence[Stage]:
         """Words, images, answers; captions and edits are files that people may correct between stages."""

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from counterfoil.core.spec import Data, Part, PartSpec, StagedSpec, Strict, from_preset
-from counterfoil.core.tables import parse_yaml, read_text
+from counterfoil.core.spec import Data, Part, PartSpec, StagedSpec, Strict
 
 Factor = Literal["subject", "object", "background", "adjective", "domain", "weather"]
 FACTORS: tuple[str, ...] = get_args(Factor)
 MOST = 50  # edits of a factor
-
-
-@cache
-def presets() -> Mapping[str, Mapping[str, Any]]:
-    """Read what each preset is about, what it needs beside a model and data, and its values."""
-    path = Path(__file__).with_name("presets.yaml")
-    found: Mapping[str, Mapping[str, Any]] = parse_yaml(read_text(path), what=path.name)
-    return found
 
 
 class EditSpec(Strict):
@@ -88,6 +77,7 @@ class RealismSpec(Strict):
 class LanceSpec(StagedSpec):
     """Caption, rewrite one factor, edit the picture to match, keep what passes and still shows the class."""
 
+    PRESETS: ClassVar[Path | None] = Path(__file__).with_name("presets.yaml")
     protocol: Literal["lance"] = "lance"
     preset: Literal["default", "paper", "released", "today"] = Field(
         "default", description="what keys that are not given come to"
@@ -107,8 +97,7 @@ class LanceSpec(StagedSpec):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, values: Any) -> Any:
-        named = {name: each["values"] for name, each in presets().items()}
-        return from_preset(values, named, usual="default") if isinstance(values, dict) else values
+        return cls.from_preset(values) if isinstance(values, dict) else values
 
     @property
     def subject(self) -> str:
