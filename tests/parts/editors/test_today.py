@@ -12,10 +12,12 @@ import torch
 from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Editor, EditResult, Inversion, Refusal
+from counterfoil.parts.editors.flow import FlowEditor, FlowOptions
 from counterfoil.parts.editors.instruct import InstructOptions, PipelineEditor
+from counterfoil.parts.fast.unets import AcceleratedPipeline
 from counterfoil.testing import pictures
 from tests.parts.editors.conftest import CAPTION, EDITED
-from tests.parts.editors.today import klein, kontext, qwen
+from tests.parts.editors.today import klein, kontext, qwen, sd3
 
 
 def edit(part: Any, seed: int = 1) -> EditResult:
@@ -72,6 +74,20 @@ def test_instructions_may_be_as_long_as_the_longest_reading_encoder_reads() -> N
     found = part.invert(pictures(1, 32), [CAPTION], [1])
     (short,), (long,) = part.edit(found, [f"{CAPTION} in fog and snow"]), part.edit(found, [f"{CAPTION} {'in fog ' * 60}"])
     assert isinstance(short, EditResult) and isinstance(long, Refusal) and "96" in long.reason
+
+
+@pytest.mark.parametrize("make", [kontext, klein, sd3])
+def test_networks_made_fast_for_a_gpu_change_an_edit_by_rounding_alone(make: Callable[[], Any]) -> None:
+    if make is sd3:
+        part: Any = FlowEditor(make(), FlowOptions(steps=2, strength=1.0, size=64))
+    else:
+        part = PipelineEditor(make(), InstructOptions(sweep=0, steps=1, size=64))
+    plain = edit(part)
+    fast = AcceleratedPipeline(part.pipeline, torch.bfloat16, device=torch.device("cpu"))
+    close = edit(part)
+    fast.undo()
+    assert 0 < (close.candidates - plain.candidates).abs().mean() < 0.06  # random networks; eight bits of mantissa
+    assert torch.equal(edit(part).candidates, plain.candidates)
 
 
 def test_it_is_found_in_a_folder(tmp_path: Path) -> None:
