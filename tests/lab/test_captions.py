@@ -1,4 +1,4 @@
-"""The wardrobe's grammar: what it says, and that nothing is lost on the way back."""
+"""The wardrobe's grammar: what it states, and that nothing is lost on the way back."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ VALUES = {
     "domain": "photo",
     "weather": "fog",
 }
+
+
 CAPTION = "a photo of a red striped leather boot on a wooden floor next to a ball in fog"
 
 
@@ -50,18 +52,6 @@ def test_every_pair_of_values_parses_back() -> None:
 def test_replace_changes_one_factor_alone(factor: str) -> None:
     for value in FACTORS[factor]:
         assert parse(replace(CAPTION, factor, value)) == {**VALUES, factor: value}
-
-
-def test_replace_keeps_articles_right() -> None:
-    assert replace(CAPTION, "colour", "orange").startswith("a photo of an orange striped")
-    assert "a pair of red striped leather trousers on" in replace(CAPTION, "garment", "trousers")
-
-
-@pytest.mark.parametrize(
-    "caption", ["A photo of a red striped leather boot on a wooden floor next to a ball in fog.", f"  {CAPTION}\n"]
-)
-def test_slips_of_the_pen_are_forgiven(caption: str) -> None:
-    assert parse(caption) == VALUES
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,26 @@
-"""The lab's parts are found by name, meet the contracts, and come from the package itself."""
+"""The lab's parts and demos are found by name, meet the contracts and need no network."""
 
 from __future__ import annotations
 
+import pickle
+import socket
+from importlib.metadata import EntryPoint
+
+import cloudpickle
 import pytest
 import torch
+from lab.training.measure import MEASURES
+from typer.testing import CliRunner
 
-from counterfoil.core.errors import BadData, UnknownName
-from counterfoil.parts import registry
+from counterfoil.cli import demo as command
+from counterfoil.cli.app import app
+from counterfoil.core.errors import BadData, UnknownName, UsageError
+from counterfoil.metrics.estimate import Estimate
+from counterfoil.parts import hub, registry
 from counterfoil.testing import check_generator, check_model, check_oracle
-from counterfoil_lab.parts import CLASSIFIERS, GENERATORS
+from counterfoil_lab.checker import Checker
+from counterfoil_lab.demo import _cell
+from counterfoil_lab.parts import CLASSIFIERS, GENERATORS, WEIGHTS
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -46,3 +58,86 @@ def test_wrong_names_are_explained():
         registry.create("dataset", "lab:kitchen")
     with pytest.raises(BadData, match="at least 1"):
         registry.create("dataset", "lab:wardrobe", {"count": 0})
+
+
+LARGEST = 60e6  # bytes of all weights
+
+
+PARTS = {
+    **{name: ("model", f"lab:{name}") for name in CLASSIFIERS},
+    **{name: ("generator", f"lab:{name}") for name in GENERATORS},
+    "clip": ("oracle", "lab:clip"),
+    "diffusion": ("painter", "lab:diffusion"),
+    "blip": ("captioner", "lab:blip"),
+    "rewriter": ("rewriter", "lab:rewriter"),
+}
+
+
+def test_all_weights_together_are_within_their_limit() -> None:
+    files = list(WEIGHTS.rglob("*.safetensors"))
+    assert len(files) >= len(MEASURES)
+    assert sum(file.stat().st_size for file in files) <= LARGEST
+
+
+def test_every_model_that_ships_is_a_part_or_the_checker() -> None:
+    assert {*PARTS, "attributes"} == {*MEASURES, "kl"}
+
+
+@pytest.mark.parametrize("name", [*PARTS, "attributes"])
+def test_models_load_without_a_network(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[object] = []
+
+    def refuse(*address: object, **options: object) -> None:
+        requests.append(address)
+        raise OSError("there is no network in this test")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    assert (Checker() if name == "attributes" else registry.create(*PARTS[name])) is not None
+    assert not requests
+
+
+def test_a_number_without_an_interval_is_printed_as_such() -> None:
+    assert _cell(Estimate(50.0, None, None, 3, "too few images for an interval").to_dict()) == "50 (no interval)"
+    assert _cell(Estimate(50.0, 40.0, 60.0, 9).to_dict()) == "50 (40 to 60)"
+    assert _cell(Estimate(-5.0, -9.0, 1.0, 9).to_dict()) == "−5 (−9 to 1)"
+
+
+def test_without_the_lab_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "entry_points", lambda group: [])
+    result = CliRunner().invoke(app, ["demo"])
+    assert isinstance(result.exception, UsageError)
+    assert "pip install 'counterfoil[lab]'" in str(result.exception)
+
+
+def test_a_package_brings_a_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("mine", "tests.lab.test_parts:Mine", "counterfoil.demos")
+    monkeypatch.setattr(command, "entry_points", lambda group: [entry])
+    monkeypatch.setattr(EntryPoint, "load", lambda self: Mine)
+    result = CliRunner().invoke(app, ["demo", "--protocol", "mine", "--images", "3"])
+    assert result.output == "3 counterfoil-demo\n"
+    assert "there are mine and all" in str(CliRunner().invoke(app, ["demo"]).exception)
+
+
+class Mine:
+    """A demo of a package."""
+
+    @staticmethod
+    def run(images: object, out: object) -> None:
+        print(images, out)
+
+
+def test_a_folder_of_the_lab_goes_by_name() -> None:
+    assert hub.bundled("lab:rewriter").endswith("weights/rewriter")
+    assert hub.bundled("org/name") == "org/name"
+    with pytest.raises(UsageError, match="did you mean 'rewriter'"):
+        hub.bundled("lab:rewritter")
+
+
+def test_the_wardrobe_travels_to_other_processes() -> None:
+    data = registry.create("dataset", "lab:wardrobe", {"count": 6})
+    samples = list(data)
+    drawn = data.load(samples[5], None)
+    for copy in (cloudpickle.loads(cloudpickle.dumps(data)), pickle.loads(pickle.dumps(data))):
+        assert torch.equal(copy.load(samples[5], None), drawn)

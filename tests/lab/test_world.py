@@ -1,12 +1,32 @@
-"""The wardrobe's scenes: the same everywhere, drawn from their row alone, with exact masks and the shares they claim."""
+"""The lab's world: scenes drawn from their row alone, exact masks, planted shares, and the tools they are drawn with."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from counterfoil.core.errors import BadData, UnknownName
-from counterfoil_lab.drawing.canvas import bits, lattice, smooth, uniform
+from counterfoil_lab.drawing.canvas import (
+    Painter,
+    bits,
+    bits_in_torch,
+    blurred,
+    by_value,
+    ease,
+    grouped,
+    ink,
+    line,
+    mix,
+    over,
+    shaded,
+    smooth,
+    spread,
+    step,
+    toned,
+    uniform,
+)
 from counterfoil_lab.drawing.render import render
 from counterfoil_lab.world import (
     DISTRIBUTIONS,
@@ -60,13 +80,6 @@ def test_random_numbers_are_uniform_and_uncorrelated() -> None:
     assert abs(torch.corrcoef(other)[0, 1].item()) < 0.03
 
 
-def test_smooth_noise_passes_through_its_knots() -> None:
-    seeds = torch.arange(3)
-    knots = lattice(seeds, "knots", 8, 10) * 2 - 1
-    drawn = smooth(seeds, "knots", 8, 10)
-    assert torch.allclose(drawn[:, ::9, ::7], knots, atol=1e-5)
-
-
 def test_sampling_repeats_and_a_longer_draw_begins_the_same(garments: Garments) -> None:
     first = sample(50, garments=garments, seed=3)
     assert same(first, sample(50, garments=garments, seed=3))
@@ -79,23 +92,11 @@ def test_seeds_do_not_collide(garments: Garments) -> None:
     assert len(torch.cat((first, second)).unique()) == 40_000
 
 
-def test_a_scene_shows_a_garment_of_its_class(garments: Garments) -> None:
-    scenes = sample(500, garments=garments)
-    assert torch.equal(garments.labels[scenes.garment], scenes.factors["garment"])
-
-
 def test_full_distribution_uses_every_value_about_equally(garments: Garments) -> None:
     scenes = sample(20_000, garments=garments)
     for name, values in FACTORS.items():
         shares = torch.bincount(scenes.factors[name], minlength=len(values)) / len(scenes)
         assert (shares * len(values) - 1).abs().max() < 0.12, name
-
-
-def test_factors_are_drawn_independently(garments: Garments) -> None:
-    scenes = sample(20_000, garments=garments)
-    table = torch.stack([values.float() for values in scenes.factors.values()])
-    correlation = torch.corrcoef(table) - torch.eye(len(table))
-    assert correlation.abs().max() < 0.03
 
 
 def test_narrow_distribution_is_studio_photographs(garments: Garments) -> None:
@@ -178,21 +179,6 @@ def test_rendering_does_not_depend_on_the_threads(garments: Garments) -> None:
         assert torch.equal(masks, drawn[0][1])
 
 
-def test_pictures_can_be_learnt_from(garments: Garments) -> None:
-    images, _ = render(sample(3, garments=garments), garments)
-    weight = torch.ones(3, 1, 1, requires_grad=True)
-    (images * weight).sum().backward()
-    assert weight.grad is not None
-    images.clamp_(0.1, 0.9)
-    assert images.min() >= 0.1
-
-
-def test_no_scenes_give_no_pictures(garments: Garments) -> None:
-    images, masks = render(sample(4, garments=garments)[:0], garments)
-    assert images.shape == (0, 3, 64, 64)
-    assert masks.shape == (0, 1, 64, 64)
-
-
 @pytest.mark.parametrize("factor", ["colour", "material", "texture"])
 def test_mask_bounds_every_change_of_the_garment(garments: Garments, factor: str) -> None:
     scenes = sample(240, garments=garments, seed=5)
@@ -204,14 +190,6 @@ def test_mask_bounds_every_change_of_the_garment(garments: Garments, factor: str
     assert difference[~masks].max() == 0
     inside = (difference * masks).flatten(1).sum(1) / masks.flatten(1).sum(1)
     assert inside.min() > 0.005
-
-
-def test_second_object_hides_some_of_the_garment_and_moves_nothing(garments: Garments) -> None:
-    scenes = sample(60, garments=garments, seed=6)
-    _, alone = render(scenes.having("object", "nothing"), garments)
-    _, beside = render(scenes.having("object", "cup"), garments)
-    assert not (beside & ~alone).any()
-    assert (beside.sum((1, 2, 3)) > 0.6 * alone.sum((1, 2, 3))).all()
 
 
 @pytest.mark.parametrize("factor", [name for name in FACTORS if name != "garment"])
@@ -240,3 +218,86 @@ def test_gpu_agrees_with_cpu(garments: Garments) -> None:
     other_images, other_masks = render(there, garments.to("cuda"))
     assert (images - other_images.cpu()).abs().mean() < 1e-4
     assert (masks == other_masks.cpu()).float().mean() > 0.9999
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def field() -> torch.Tensor:
+    return torch.rand((5, 64, 64), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def picture() -> torch.Tensor:
+    return torch.rand((5, 3, 64, 64), generator=torch.Generator().manual_seed(2))
+
+
+def test_steps_and_eases_rise_from_nothing_to_one(field: torch.Tensor) -> None:
+    assert torch.allclose(step(field, 0.4, 0.5), ((field - 0.4) / 0.5 + 0.5).clamp(0, 1), atol=1e-6)
+    assert torch.allclose(step(field, 0.4), (field + 0.1).clamp(max=1), atol=1e-6)
+    assert torch.allclose(step(field, field), torch.full_like(field, 0.5), atol=1e-6)
+    for low, high in ((0.2, 0.7), (0.0, 0.5), (0.9, 0.1)):
+        ramp = ((field - low) / (high - low)).clamp(0, 1)
+        assert torch.allclose(ease(field, low, high), ramp**2 * (3 - 2 * ramp), atol=1e-5)
+
+
+def test_drawing_in_place_gives_what_drawing_anew_does(field: torch.Tensor, picture: torch.Tensor) -> None:
+    red = ink(CPU, 0.9, 0.1, 0.2)
+    assert torch.equal(over(picture.clone(), red, field), mix(picture, red, field))
+    assert torch.equal(over(picture.clone(), red, 0.3), mix(picture, red, 0.3))
+    assert torch.equal(over(picture[:1], red, field), mix(picture[:1], red, field))  # one sky for a whole batch
+    assert torch.equal(toned(picture.clone(), field), shaded(picture, field))
+    assert torch.equal(toned(picture[:1], field), shaded(picture[:1], field))
+
+
+def test_neighbourhoods_are_those_of_pooling_and_convolution(field: torch.Tensor) -> None:
+    assert torch.equal(spread(field), F.max_pool2d(field.unsqueeze(1), 3, stride=1, padding=1)[:, 0])
+    weights = torch.tensor([0.25, 0.5, 0.25])
+    smeared = F.conv2d(field.unsqueeze(1), (weights[:, None] * weights).view(1, 1, 3, 3), padding=1)[:, 0]
+    assert torch.allclose(blurred(field), smeared, atol=1e-6)
+
+
+NAMES = ("plain", "low", "unused", "high")
+
+
+def test_each_row_is_drawn_by_its_values_painter_and_the_rest_is_blank() -> None:
+    values = torch.tensor([3, 0, 1, 3, 1, 0, 1])
+    called: list[str] = []
+
+    def painter(name: str, sign: int) -> Painter:
+        def paint(rows: Tensor, sheets: Tensor) -> None:
+            called.append(name)
+            sheets.copy_((sign * (rows + 1.0)).view(-1, 1, 1).expand_as(sheets))
+
+        return paint
+
+    painters = {"low": painter("low", -1), "unused": painter("unused", 7), "high": painter("high", 1)}
+    drawn = by_value(values, NAMES, painters, shape=(2, 2))
+    assert called == ["low", "high"]
+    assert drawn[torch.arange(7)][:, 0, 0].tolist() == [1, 0, -3, 4, -5, 0, -7]
+    assert drawn[torch.tensor([6, 0])][:, 1, 1].tolist() == [-7, 1]
+
+
+def test_every_row_is_in_one_group() -> None:
+    values = torch.arange(700) % 3
+    groups = list(grouped(values, NAMES))
+    assert {name for name, _ in groups} == {"plain", "low", "unused"}
+    assert torch.cat([rows for _, rows in groups]).sort().values.tolist() == list(range(700))
+    assert all((values[rows] == NAMES.index(name)).all() for name, rows in groups)
+
+
+SEEDS = torch.tensor([0, 1, -1, 2**31, 2**40 + 5, -(2**62), 2**63 - 1])
+
+
+def test_a_cpus_hash_is_that_of_other_devices() -> None:
+    for purpose, count in (("one", 1), ("many", 33)):
+        assert torch.equal(bits(SEEDS, purpose, count), bits_in_torch(SEEDS, purpose, count))
+
+
+def test_smooth_noise_of_a_seed_does_not_depend_on_the_others() -> None:
+    seeds = torch.arange(40)
+    for draw in (lambda some: smooth(some, "noise", 14, 9), lambda some: line(some, "noise", 7)):
+        together = draw(seeds)
+        assert torch.equal(together[17:18], draw(seeds[17:18]))
+        assert torch.equal(together[5:20], draw(seeds[5:20]))
