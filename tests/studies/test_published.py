@@ -192,6 +192,11 @@ def test_the_papers_own_prompt_is_no_departure_and_others_are_printed_whole(
         assert "oracle asked 'a photo of a {class}'" in output
 
 
+def test_the_other_reading_of_acceptance_is_printed(tmp_path: Path) -> None:
+    path = stored(tmp_path / "a", "timm:lenet", search={"accept": "agreement"})
+    assert "accepted by agreement with the oracle's answer on the source" in call("study", "fmr/1", path)[1]
+
+
 def test_a_table_of_ones_own_is_printed_and_run(tiny: object, tmp_path: Path) -> None:
     """Rows whose parts are given run; what the others lack is named."""
     file = tmp_path / "mine.yaml"

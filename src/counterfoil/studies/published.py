@@ -182,6 +182,8 @@ def _departures(run: Run, table: PaperTable) -> Iterator[str]:
         yield f"budget of {search['budget']} steps (published: {setup.get('budget', 'not stated')})"
     if "norm" in search:
         yield f"gradient normalised by {search['norm']} (published: {setup.get('norm', 'not stated')})"
+    if search.get("accept", "label") != "label":
+        yield f"accepted by {search['accept']} with the oracle's answer on the source (published: it names the label)"
     size = run.provenance.get("size")
     if size is not None and str(size) != setup.get("size"):
         yield f"images of {size} px (published: {setup.get('size', 'not stated')})"
