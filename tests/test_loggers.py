@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from counterfoil.cli.app import app
 from counterfoil.core.errors import UsageError
-from counterfoil.report.trackers import log, logged
+from counterfoil.report.trackers import log, read_run
 from counterfoil.store import Run
 from tests.report.made import Plan, build, replace_results
 
@@ -23,7 +23,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_scalars_curves_and_parameters(run: Run) -> None:
-    told = logged(run)
+    told = read_run(run)
     assert run.results is not None
     for name in ("SA", "PA", "FMR"):
         found = run.results[name]
@@ -41,7 +41,7 @@ def test_tensorboard_reads_back_what_was_logged(run: Run, tmp_path: Path) -> Non
     scalars = {
         (tag, event.step): event.tensor_proto.float_val[0] for tag in found.Tags()["tensors"] for event in found.Tensors(tag)
     }
-    told = logged(run)
+    told = read_run(run)
     for name, value in told.scalars.items():
         assert scalars[name, 0] == pytest.approx(value), name
     for name, points in told.curves.items():
@@ -71,7 +71,7 @@ def test_mlflow_is_told_everything(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     )
     monkeypatch.setitem(sys.modules, "mlflow", fake)  # type: ignore[arg-type]
     assert log(run, "mlflow", "http://127.0.0.1:5000") == "MLflow run abc"
-    expected = logged(run)
+    expected = read_run(run)
     assert (told["uri"], told["name"], told["ended"]) == ("http://127.0.0.1:5000", "one", True)
     assert (told["parameters"], told["scalars"]) == (expected.parameters, expected.scalars)
     assert len(told["steps"]) == sum(len(points) for points in expected.curves.values())
@@ -95,7 +95,7 @@ def test_wandb_is_told_everything(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     fake = SimpleNamespace(init=lambda **given: told.update(given) or Running())
     monkeypatch.setitem(sys.modules, "wandb", fake)  # type: ignore[arg-type]
     log(run, "wandb")
-    expected = logged(run)
+    expected = read_run(run)
     assert (told["project"], told["name"], told["ended"]) == ("counterfoil", "one", True)
     assert Running.summary == expected.scalars
     assert [steps[step]["accuracy/guided"] for step in sorted(steps)] == [
@@ -116,7 +116,7 @@ def test_what_is_missing_is_told_in_one_line(run: Run, tmp_path: Path, monkeypat
 def test_names_that_trackers_refuse_are_changed(tmp_path: Path) -> None:
     run = build(tmp_path / "run", Plan(images=2))
     replace_results(run, factors={"fond d'écran <b>": {"drop": {"value": 1.0, "low": 0.0, "high": 2.0, "n": 3}}})
-    assert logged(run).scalars["factors/fond d__cran _b_/drop"] == 1.0
+    assert read_run(run).scalars["factors/fond d__cran _b_/drop"] == 1.0
 
 
 def test_the_command(run: Run, tmp_path: Path) -> None:

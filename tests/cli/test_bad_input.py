@@ -1,4 +1,4 @@
-"""Wrong use gives one line, exit code 2 and nothing on the disk; one bad picture among many is skipped and counted."""
+"""Wrong use gives one line, exit code 2 and nothing on the disk; one bad image among many is skipped and counted."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_full_disk(run, small_disk):
 
 
 def odd_pictures(data) -> None:
-    """Pictures that people have and that can be used: CMYK, 16-bit, grey, palette, animated, large."""
+    """Images that people have and that can be used: CMYK, 16-bit, grey, palette, animated, large."""
     pixels = (np.random.default_rng(0).random((40, 60, 3)) * 255).astype(np.uint8)
     picture = Image.fromarray(pixels)
     picture.convert("CMYK").save(data / "cat" / "cmyk.jpg")

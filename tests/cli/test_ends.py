@@ -1,4 +1,4 @@
-"""How the command ends: one line and an exit code, whatever a part, the system or foreign text does."""
+"""Ends of the command: one line and an exit code, whatever a part, the system or foreign text does."""
 
 from __future__ import annotations
 

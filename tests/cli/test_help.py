@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from counterfoil.cli.app import COMMANDS, app, load
 
 
-def shown(*path: str) -> str:
+def help_of(*path: str) -> str:
     found = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "80"})
     assert found.exit_code == 0
     return found.output
@@ -19,7 +19,7 @@ def shown(*path: str) -> str:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_commands_help_is_whole_fits_and_has_an_example(name: str) -> None:
-    command, text = load(name), shown(name)
+    command, text = load(name), help_of(name)
     assert [line for line in text.splitlines() if len(line) > 80] == []
     words = " ".join(text.split())
     for option in command.params:
@@ -29,7 +29,7 @@ def test_a_commands_help_is_whole_fits_and_has_an_example(name: str) -> None:
 
 
 def test_commands_are_listed_whole_under_headings() -> None:
-    listed = shown()
+    listed = help_of()
     headings = list(dict.fromkeys(entry.heading for entry in COMMANDS.values()))
     places = [listed.index(f"\n{heading}:\n") for heading in headings]
     assert places == sorted(places) and max(map(len, listed.splitlines())) <= 80

@@ -1,4 +1,4 @@
-"""`--json`: every command that prints results has it; `-` prints JSON alone, a file is written beside the same text."""
+"""`--json`: every command that prints results has it; `-` prints JSON alone, a file is written next to the same text."""
 
 from __future__ import annotations
 

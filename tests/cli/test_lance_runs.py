@@ -90,7 +90,7 @@ def test_compare_counts_sources_and_edits_and_names_the_test_it_does(run):
     counts = run.results["counts"]
     assert said.startswith(f"3 models, paired by {counts['images']} source images and {counts['edits']} edits of them")
     clean, edited = said.split("accuracy_edited:")
-    assert "McNemar's exact test" in clean and "sign-flip" not in clean  # one picture a source
+    assert "McNemar's exact test" in clean and "sign-flip" not in clean  # one image per source
     assert "exact sign-flip test" in edited and "McNemar" not in edited
 
 

@@ -1,4 +1,4 @@
-"""`gate` and `compare` over painted sets: accuracy by kind of nuisance, vision-language models beside classifiers."""
+"""`gate` and `compare` over painted sets: accuracy by kind of nuisance, vision-language models and classifiers."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_vision_language_model_is_gated_by_what_it_was_asked(asked: Run) -> No
     assert call(*gate, "--min", f"accuracy={value['value']:.3f}")[0] == 0
     code, output = call(*gate, "--min", f"accuracy={value['value'] + 1}")
     assert code == 1 and f"(n {value['n']}, of 7 prompts)" in output
-    for bar in (("--max", "drop=100"), ("--min", "accuracy_painted=0")):  # it saw nothing that mining turned away
+    for bar in (("--max", "drop=100"), ("--min", "accuracy_painted=0")):  # it saw nothing that mining rejected
         code, output = call(*gate, *bar)
         assert code == 1 and "undefined: " in output
     code, output = call("gate", asked.path, "--model", "fake:blunt", "--point", "--min", "accuracy=1")

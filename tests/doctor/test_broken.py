@@ -25,7 +25,7 @@ def oracle():
     return registry.create("oracle", "classifier:lab:augmented")  # quicker than CLIP
 
 
-def diagnosed(model, data=None, images: int = IMAGES) -> Diagnosis:
+def diagnose(model, data=None, images: int = IMAGES) -> Diagnosis:
     values = {"model": "given:", "data": "lab:wardrobe", "generator": "pixels:", "oracle": "given:"}
     given = {"model": model, "oracle": oracle()} | ({"dataset": data} if data else {})
     (setup,) = set_ups(protocols.parse(values), Given(given))
@@ -36,14 +36,14 @@ def healthy(name: str = "narrow") -> ModuleModel:
     return registry.create("model", f"lab:{name}")
 
 
-def suspected(found: Diagnosis) -> list[str]:
+def mistakes(found: Diagnosis) -> list[str]:
     return [finding.mistake for finding in found.findings if finding.severity == "mistake"]
 
 
 @pytest.mark.parametrize("name", ["narrow", "vit"])
 def test_nothing_is_suspected_where_nothing_is_wrong(name):
-    found = diagnosed(healthy(name))
-    assert suspected(found) == []
+    found = diagnose(healthy(name))
+    assert mistakes(found) == []
     titles = [section.title for section in found.sections]
     assert titles == ["data and labels", "accuracy", "gradients", "reconstruction", "cost"]
     slope = dict(found.sections[2].rows)["slope by differences / gradient"]
@@ -53,16 +53,16 @@ def test_nothing_is_suspected_where_nothing_is_wrong(name):
 @pytest.mark.parametrize("name", broken.MODELS)
 def test_names_what_is_wrong_with_the_model(name):
     spoil, mistake = broken.MODELS[name]
-    found = diagnosed(spoil(healthy("colour-shortcut" if name in COLOUR else "narrow")), coloured(name))
-    assert suspected(found) == [mistake]
+    found = diagnose(spoil(healthy("colour-shortcut" if name in COLOUR else "narrow")), coloured(name))
+    assert mistakes(found) == [mistake]
 
 
 @pytest.mark.parametrize("name", broken.DATA)
 def test_names_what_is_wrong_with_the_pictures(name):
     turn, mistake = broken.DATA[name]
     data = coloured(name) or registry.create("dataset", "lab:wardrobe")
-    found = diagnosed(healthy("colour-shortcut" if name in COLOUR else "narrow"), broken.Turned(data, turn))
-    assert suspected(found) == [mistake]
+    found = diagnose(healthy("colour-shortcut" if name in COLOUR else "narrow"), broken.Turned(data, turn))
+    assert mistakes(found) == [mistake]
 
 
 def coloured(name: str):
@@ -73,7 +73,7 @@ def coloured(name: str):
 @pytest.mark.parametrize(("images", "severity", "mistake"), [(48, "caution", "inputs"), (240, "mistake", "normalisation")])
 def test_a_mistake_that_costs_little_is_a_caution_until_there_are_images_enough(images, severity, mistake):
     whole = healthy()
-    found = diagnosed(broken.remade(whole, mean=None, std=None), images=images)
+    found = diagnose(broken.remade(whole, mean=None, std=None), images=images)
     (finding,) = [each for each in found.findings if each.mistake in ("inputs", "normalisation")]
     assert (finding.severity, finding.mistake) == (severity, mistake)
     assert "mean 0.5 and standard deviation 0.5" in finding.says + finding.evidence
@@ -81,14 +81,14 @@ def test_a_mistake_that_costs_little_is_a_caution_until_there_are_images_enough(
 
 def test_a_head_with_smoothed_labels_and_the_right_normalisation_is_not_accused():
     whole = healthy()
-    found = diagnosed(broken.remade(whole, broken.SmoothedHead(whole.module)))
-    assert suspected(found) == [] and found.healthy
+    found = diagnose(broken.remade(whole, broken.SmoothedHead(whole.module)))
+    assert mistakes(found) == [] and found.healthy
     (caution,) = [finding for finding in found.findings if finding.mistake == "inputs"]
     assert "accuracy does not rise beyond chance" in caution.says
 
 
 def test_every_candidate_that_passes_is_listed():
-    (finding,) = diagnosed(broken.other_normalisation(healthy())).findings
+    (finding,) = diagnose(broken.other_normalisation(healthy())).findings
     assert "mean 0.5 and standard deviation 0.5" in finding.says
     assert "also passes: the network expects none, pixels in [0, 1]" in finding.evidence
 
@@ -106,7 +106,7 @@ class OutOfSight:
 
 
 def test_a_normalisation_that_cannot_be_seen_is_named_too():
-    (finding,) = [each for each in diagnosed(OutOfSight(healthy())).findings if each.severity == "mistake"]
+    (finding,) = [each for each in diagnose(OutOfSight(healthy())).findings if each.severity == "mistake"]
     assert finding.mistake == "normalisation"
     assert "mean 0.5 and standard deviation 0.5" in finding.says and "now gets: ImageNet's" in finding.says
 
@@ -114,8 +114,8 @@ def test_a_normalisation_that_cannot_be_seen_is_named_too():
 def test_a_network_that_saturates_out_of_range_is_not_blamed_for_its_gradients_too():
     whole = healthy()
     saturating = broken.Wrapped(whole.module, before=lambda images: images.clamp(-1.2, 1.2))
-    found = diagnosed(broken.remade(whole, saturating, mean=(0.0,) * 3, std=(1 / 255,) * 3))
-    assert suspected(found) == ["input range"]
+    found = diagnose(broken.remade(whole, saturating, mean=(0.0,) * 3, std=(1 / 255,) * 3))
+    assert mistakes(found) == ["input range"]
     (gradients,) = [finding for finding in found.findings if finding.mistake == "gradients"]
     assert gradients.severity == "caution" and "saturates" in gradients.remedy
 
@@ -123,7 +123,7 @@ def test_a_network_that_saturates_out_of_range_is_not_blamed_for_its_gradients_t
 def test_more_outputs_than_names_are_said_to_be_a_background_class():
     whole = healthy()
     module = broken.Wrapped(whole.module, after=lambda logits: torch.nn.functional.pad(logits, (1, 0)))
-    (finding,) = diagnosed(broken.remade(whole, module)).findings
+    (finding,) = diagnose(broken.remade(whole, module)).findings
     assert finding.mistake == "number of outputs"
     assert "9 outputs for 8 names" in finding.says
     assert "background" in finding.remedy
@@ -131,7 +131,7 @@ def test_more_outputs_than_names_are_said_to_be_a_background_class():
 
 def test_logits_that_are_not_finite_end_the_examination():
     whole = healthy()
-    (finding,) = diagnosed(broken.remade(whole, broken.Wrapped(whole.module, after=lambda logits: logits / 0))).findings
+    (finding,) = diagnose(broken.remade(whole, broken.Wrapped(whole.module, after=lambda logits: logits / 0))).findings
     assert finding.mistake == "not finite"
 
 
@@ -143,14 +143,14 @@ def test_wrong_labels_are_not_blamed_on_the_model():
             for number, sample in enumerate(self.inner):
                 yield type(sample)(sample.image_id, (sample.label * 3 + number) % 8, sample.source)
 
-    found = diagnosed(healthy(), Mislabelled(data, lambda image: image))
+    found = diagnose(healthy(), Mislabelled(data, lambda image: image))
     assert "labels of the data" in [finding.mistake for finding in found.findings]
 
 
 def test_a_gross_mistake_is_named_on_few_pictures_too():
     whole = healthy()
-    found = diagnosed(broken.remade(whole, classes=[*whole.classes[1:], whole.classes[0]]), images=20)
-    assert suspected(found) == ["class order"]
+    found = diagnose(broken.remade(whole, classes=[*whole.classes[1:], whole.classes[0]]), images=20)
+    assert mistakes(found) == ["class order"]
     assert "few images" in [finding.mistake for finding in found.findings]
 
 
@@ -165,7 +165,7 @@ def test_pictures_that_cannot_be_read_are_counted_and_told(spoilt, severity):
                 raise BadImage(f"{sample.image_id}: cut short")
             return super().load(sample, size)
 
-    found = diagnosed(healthy(), Spoilt(data, lambda image: image), images=16)
+    found = diagnose(healthy(), Spoilt(data, lambda image: image), images=16)
     (finding,) = [each for each in found.findings if each.mistake == "images"]
     assert finding.severity == severity
     assert finding.says.startswith(f"{spoilt} of the 16 images tried cannot be read")

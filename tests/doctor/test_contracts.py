@@ -73,7 +73,7 @@ MODELS = {
 }  # fmt: skip
 
 
-def diagnosed(tmp_path: Path, **parts) -> Diagnosis:
+def diagnose(tmp_path: Path, **parts) -> Diagnosis:
     (setup,) = set_ups(spec(f"tensors:{arrays(tmp_path / 'a.npz', 24)}"), Given(parts))
     return examine(setup, images=24)
 
@@ -81,7 +81,7 @@ def diagnosed(tmp_path: Path, **parts) -> Diagnosis:
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_that_breaks_its_contract_is_named_before_a_run(tmp_path: Path, name: str) -> None:
     how, mistake, evidence = MODELS[name]
-    found = diagnosed(tmp_path, model=Broken(how))
+    found = diagnose(tmp_path, model=Broken(how))
     (finding,) = [each for each in found.findings if each.severity == "mistake"]
     assert finding.mistake == mistake and evidence in finding.evidence and "\n" not in finding.evidence
 
@@ -122,7 +122,7 @@ ORACLES = {
 @pytest.mark.parametrize("name", ORACLES)
 def test_an_oracle_that_breaks_its_contract_is_named_before_a_run(tmp_path: Path, name: str) -> None:
     how, evidence = ORACLES[name]
-    found = diagnosed(tmp_path, oracle=BrokenOracle(how))
+    found = diagnose(tmp_path, oracle=BrokenOracle(how))
     (finding,) = [each for each in found.findings if each.mistake == "oracle"]
     assert finding.severity == "mistake" and evidence in finding.evidence and "\n" not in finding.evidence
     assert found.sections[1].rows.keys() == {"clean accuracy"}  # the model is examined all the same
@@ -191,5 +191,5 @@ def test_the_share_of_an_image_that_parts_see_is_shown(tmp_path: Path) -> None:
     class Cropping(TinyModel):
         preprocessing = Preprocessing(size=(14, 14), resize=(16, 16))
 
-    rows = diagnosed(tmp_path, model=Cropping()).sections[0].rows
+    rows = diagnose(tmp_path, model=Cropping()).sections[0].rows
     assert rows["share of an image seen"] == "model 77%, oracle 100%"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from counterfoil.core.errors import RunFailed
 from counterfoil.doctor.gradients import psnr
 from counterfoil.doctor.outputs import softmax_kind
-from counterfoil.doctor.sample import calibrated, compare
+from counterfoil.doctor.sample import calibrated_loss, compare
 from counterfoil.doctor.timing import duration
 from tests.worlds import FAKES, arrays, spec, values
 
@@ -35,7 +35,9 @@ def test_the_calibrated_loss_does_not_see_a_temperature():
     logits = torch.randn(64, 10, generator=torch.Generator().manual_seed(0))
     truth = logits.argmax(1)
     truth[:16] = 0
-    assert calibrated(logits, truth).mean().item() == pytest.approx(calibrated(3 * logits, truth).mean().item(), rel=0.01)
+    assert calibrated_loss(logits, truth).mean().item() == pytest.approx(
+        calibrated_loss(3 * logits, truth).mean().item(), rel=0.01
+    )
 
 
 def test_evidence_is_weak_where_nothing_changed_and_strong_where_all_did():

@@ -45,7 +45,7 @@ def test_a_climb_is_taken_apart_and_a_run_predicted(tmp_path: Path) -> None:
 
 def test_the_time_of_a_run_over_all_the_data_is_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed = Timing("fmr", 8, 1.0, [TimeShare("all", 1, 1.0)])
-    monkeypatch.setattr(timing, "timed", lambda spec, images: timed)
+    monkeypatch.setattr(timing, "time_protocol", lambda spec, images: timed)
     data = f"tensors:{arrays(tmp_path / 'data.npz', 12)}"
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(values(data, limit=10)))
     for words, said in (
@@ -69,7 +69,7 @@ def test_a_prediction_counts_everything_that_a_run_does() -> None:
 def test_a_slow_store_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = protocols.parse(values(f"tensors:{arrays(tmp_path / 'data.npz', 4)}"))
     monkeypatch.setattr(timing, "_run_whole", lambda spec, images, given: 1000.0 + 300.0 * images)
-    found = timing.timed(spec, 4)
+    found = timing.time_protocol(spec, 4)
     assert found.around == pytest.approx(300, abs=2) and found.predict(100) == pytest.approx(31_000, rel=0.01)
 
 
@@ -77,7 +77,7 @@ def test_a_search_by_random_steps_has_no_guided_ones_though_the_model_could_be_d
     chosen = protocols.parse(
         {**values(f"tensors:{arrays(tmp_path / 'data.npz', 4)}"), "search": {"budget": 1, "guidance": "random"}}
     )
-    times = {share.name: share.times for share in timing.timed(chosen, 4).shares}
+    times = {share.name: share.times for share in timing.time_protocol(chosen, 4).shares}
     assert times["a guided step: render, ask the model, gradient"] == 0
     assert times["ask the oracle"] == times["ask the model without a gradient"] > 1
 
@@ -95,7 +95,7 @@ def test_what_is_timed_fills_the_slots_of_a_gpu_several_times() -> None:
 
 def test_without_a_number_as_many_images_are_timed_as_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "enough", lambda engine: 2 * engine.batch_size)
-    found = timing.timed(protocols.parse(values(f"tensors:{arrays(tmp_path / 'data.npz', 20)}")))
+    found = timing.time_protocol(protocols.parse(values(f"tensors:{arrays(tmp_path / 'data.npz', 20)}")))
     assert found.images == 2 * CPU_BATCH and found.slots == 32
     assert "16 timed" in lines(found, 1000)[0] and "fewer than its 32 slots" in lines(found, 1000)[2]
     full = replace(found, images=96)
@@ -116,7 +116,7 @@ def test_the_section_that_says_where_to_work_is_taken_as_run_takes_it(tmp_path: 
         seen.append(torch.get_num_threads())
         return Timing("fmr", 8, 1.0, [TimeShare("all", 1, 1.0)])
 
-    monkeypatch.setattr(timing, "timed", timed)
+    monkeypatch.setattr(timing, "time_protocol", timed)
     before = torch.get_num_threads()
     done = CliRunner().invoke(app, ["doctor", "--time", str(written(tmp_path, execution={"threads": before + 1}))])
     assert done.exit_code == 0, done.output
@@ -145,7 +145,7 @@ def test_parts_named_stand_in_for_those_of_the_file_or_the_lab(
         seen.append(spec)
         return Timing(spec.protocol, 8, 1.0, [TimeShare("all", 1, 1.0)])
 
-    monkeypatch.setattr(timing, "timed", time_it)
+    monkeypatch.setattr(timing, "time_protocol", time_it)
     written(tmp_path)
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["doctor", "--time", *words])
@@ -165,7 +165,7 @@ def test_parts_named_stand_in_for_those_of_the_file_or_the_lab(
 def test_what_cannot_be_is_refused_before_anything_is_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:
-    monkeypatch.setattr(timing, "timed", lambda *given: pytest.fail("timed"))
+    monkeypatch.setattr(timing, "time_protocol", lambda *given: pytest.fail("timed"))
     written(tmp_path)
     monkeypatch.chdir(tmp_path)
     refused = CliRunner().invoke(app, ["doctor", "--time", "spec.yaml", *words])
@@ -194,7 +194,7 @@ def test_a_staged_protocol_with_few_images_is_divided_by_those_there_are(tmp_pat
         "objects": {"t-shirt": {}, "trousers": {"lead": "a pair of"}},
         "nuisances": {"background": words},
     }
-    found = timing.timed(protocols.parse(values), 100)
+    found = timing.time_protocol(protocols.parse(values), 100)
     assert found.images == 4
     times = {share.name: share.times for share in found.shares}
     assert times["prompts"] == 1 and times["paintings"] == 1

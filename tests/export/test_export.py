@@ -46,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
     return protocols.run(spec(), tmp_path_factory.mktemp("squares") / "run", given=given())
 
 
-def checked(folder: Path) -> list[str]:
+def check_sums(folder: Path) -> list[str]:
     """The files of a set, whose checksums hold."""
     files = []
     for line in (folder / "SHA256SUMS").read_text().splitlines():
@@ -61,7 +61,7 @@ def checked(folder: Path) -> list[str]:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_format_is_whole_described_and_the_same_twice(run: store.Run, tmp_path: Path, layout: str) -> None:
     told = export(run, tmp_path / "set", layout=layout, licence="cc0-1.0", note="Painted for a test.")
-    files = checked(tmp_path / "set")
+    files = check_sums(tmp_path / "set")
     assert told.size == FOREST_AND_SNOW
     page = (tmp_path / "set" / "README.md").read_text()
     assert "cc0-1.0" in page and "`fake:a`, `fake:b`" in page and "Painted for a test." in page
@@ -84,7 +84,7 @@ def test_croissant_is_valid_and_reads_the_rows(run: store.Run, tmp_path: Path) -
     rows = list(found.records("rows"))
     assert len(rows) == FOREST_AND_SNOW
     assert rows[0]["rows/nuisance"] in (b"forest", b"snow")
-    checked(tmp_path / "set")
+    check_sums(tmp_path / "set")
 
 
 def test_the_hub_library_loads_pictures_and_labels(run: store.Run, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_runs_of_other_protocols_are_exported_too(tmp_path: Path) -> None:
     page = (tmp_path / "set" / "README.md").read_text()
     assert "Photos were changed step by step" in page
     assert str(tmp_path) not in page + (tmp_path / "set" / "set.json").read_text()  # nobody's folders
-    checked(tmp_path / "set")
+    check_sums(tmp_path / "set")
 
 
 def test_the_model_a_set_was_made_against_is_no_honest_test_of_it(tmp_path: Path) -> None:
@@ -217,11 +217,11 @@ def test_every_image_is_read_once(run: store.Run, tmp_path: Path, monkeypatch: p
     read: list[str] = []
     plain = store.ImageFile.read_bytes
 
-    def counted(self: store.ImageFile) -> bytes:
+    def count(self: store.ImageFile) -> bytes:
         read.append(self.name)
         return plain(self)
 
-    monkeypatch.setattr(store.ImageFile, "read_bytes", counted)
+    monkeypatch.setattr(store.ImageFile, "read_bytes", count)
     export(run, tmp_path / "set", layout=layout)
     assert len(read) == FOREST_AND_SNOW
 
@@ -250,7 +250,7 @@ def test_spreadsheet_formulas_are_escaped_and_read_back(tmp_path: Path) -> None:
         "\n".join(json.dumps({"image_id": t, "label": "yes", "prediction": "yes"}) for t in FORMULAS)
     )
     assert read_predictions(tmp_path / "a.csv").keys.tolist() == read_predictions(tmp_path / "b.jsonl").keys.tolist()
-    checked(tmp_path / "set")
+    check_sums(tmp_path / "set")
 
 
 def test_an_oracle_that_abstains_later_takes_no_word_back(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_what_goes_out_comes_back_as_the_same_votes(here: World, tmp_path: Path)
     assert (done.votes, done.reviewers, dict(done.problems)) == (5, {"Ada"}, {})
     came = _export(here, again, tmp_path / "again.json")
     assert _by_image(came) == _by_image(tasks)
-    assert _take_in(here, again, path).votes == 5  # once more changes nothing
+    assert _take_in(here, again, path).votes == 5  # a second time changes nothing
     assert _export(here, again, tmp_path / "again.json") == came
 
 

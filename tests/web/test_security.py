@@ -299,7 +299,7 @@ def test_heads_of_requests_have_a_limit_in_size_and_time(here: World, monkeypatc
             with socket.create_connection(("127.0.0.1", ready[0])) as slow:
                 slow.settimeout(20)
                 slow.sendall(begun)
-                assert _closed(slow)
+                assert _is_closed(slow)
         fair = http.client.HTTPConnection("127.0.0.1", ready[0], timeout=20)
         for _ in range(2):  # who waits between two requests is served
             fair.request("GET", "/static/icon.svg", headers={"host": "localhost"})
@@ -311,7 +311,7 @@ def test_heads_of_requests_have_a_limit_in_size_and_time(here: World, monkeypatc
         thread.join()
 
 
-def _closed(link: socket.socket) -> bool:
+def _is_closed(link: socket.socket) -> bool:
     try:
         return link.recv(1024) == b""
     except ConnectionResetError:

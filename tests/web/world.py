@@ -31,7 +31,7 @@ class World:
         return found
 
     def browser(self, **headers: str) -> TestClient:
-        """Somebody's browser, with cookies of its own."""
+        """A browser, with cookies of its own."""
         host = "localhost" if self.settings.open else "runs.example"
         return TestClient(self.app, base_url=f"http://{host}", headers=headers, follow_redirects=False)
 
@@ -40,7 +40,7 @@ class World:
         return self.browser() if self.settings.open else self.enter(self.settings.token)
 
     def enter(self, token: str) -> TestClient:
-        """A browser in which somebody has followed their link."""
+        """A browser in which a person has followed their link."""
         browser = self.browser()
         answer = browser.post("/enter", data={"token": token})
         assert answer.status_code == 303, answer.text
@@ -65,7 +65,7 @@ class World:
             return list(items.order_by(ReviewItem.position))
 
     def truth(self, item: int) -> bool:
-        """What somebody who looks would answer: known answers as they are, of others yes."""
+        """Answer of a person who looks: known answers as they are, of others yes."""
         with self.database.reading() as db:
             return db.get_one(ReviewItem, item).expected is not False
 
@@ -79,7 +79,7 @@ class Person:
     token: str = ""
 
     def post(self, path: str, body: Any = None, status: int = 200) -> Any:
-        """What the server answers to some JSON."""
+        """Answer of the server to some JSON."""
         answer = self.browser.post(f"/review/{self.key}/{path}", json=body if body is not None else {})
         assert answer.status_code == status, answer.text
         return answer.json()

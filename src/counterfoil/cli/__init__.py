@@ -70,7 +70,7 @@ def _system_error(error: OSError) -> int:
     """Complain of what the operating system refused, and answer the exit code."""
     reason = error.strerror or one_line(error)
     if error.filename is None and error.errno in _FULL:
-        with suppress(OSError, ValueError):  # or Python would fail to write the rest once more as it ends
+        with suppress(OSError, ValueError):  # or Python would fail to write the rest again as it ends
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         reason = f"the output cannot be written ({reason}); what is finished is kept"
     named = f"{one_line(os.fsdecode(error.filename))}: " if isinstance(error.filename, str | bytes) else ""

@@ -127,7 +127,7 @@ def _check_several(protocol: Protocol, runs: Sequence[Run], contenders: Mapping[
 
 
 def _notes(protocol: Protocol, runs: Sequence[Run], contenders: Mapping[str, Observations]) -> list[str]:
-    """What to know before believing a comparison."""
+    """Cautions about a comparison."""
     unlike = [*differences(runs), *filter(None, [check_sources(runs)])]
     begun = [str(run.path) for run in runs if run.results is None]
     found = [f"Not the same test, so a difference need not be the model's: {'; '.join(unlike)}."] if unlike else []
@@ -138,7 +138,7 @@ def _notes(protocol: Protocol, runs: Sequence[Run], contenders: Mapping[str, Obs
 def _slice_tables(
     contenders: Mapping[str, Observations], measures: Sequence[Measure], by: list[str], file: Path | None
 ) -> list[Table]:
-    """Where each model fails: groups of images against the rest, the surely worst ones first."""
+    """Groups where each model fails: these of images against the rest, the surely worst ones first."""
     found = []
     for name, observed in contenders.items():
         whole = read_slices(file, observed) if file else observed
@@ -150,7 +150,7 @@ def _slice_tables(
 
 
 def _orders(protocol: Protocol, runs: Sequence[Run], measures: Sequence[Measure]) -> list[str]:
-    """Whether the models' order holds from one generator, or oracle, to another, where the runs can say so."""
+    """Agreement of the models' order from one generator, or oracle, to another, where the runs can say so."""
     found: list[str] = []
     for role in ("generator", "oracle"):
         settings: dict[str, dict[str, Observations]] = {}

@@ -129,12 +129,12 @@ def _time(
     resolved: list[tuple[Any, Any]], images: int | None, predict: int | None, results: Results, *, of_the_lab: bool
 ) -> Iterator[Timing]:
     """Time each specification and print its lines."""
-    from counterfoil.doctor.timing import timed
+    from counterfoil.doctor.timing import time_protocol
 
     for spec, execution in resolved:
         with execution.computing(), _watching() as watch:
             watch(f"timing {spec.protocol}")
-            found = timed(spec, images)
+            found = time_protocol(spec, images)
         if execution.executor != "local":
             results.text(f"{spec.protocol}: timed in this process alone, not by the workers of {execution.executor}")
         for line in lines(found, predict or (OF_THE_LAB if of_the_lab else protocols.get(spec.protocol).images(spec))):

@@ -64,7 +64,7 @@ def gate(
     allowed = None if allow_unproven else MARGIN if margin is None else margin
     write_xml = output(junit_file, "--junit")
     files = run.suffix in SUFFIXES
-    opened = None if files else _finished(run)
+    opened = None if files else _open_finished(run)
     protocol = None if opened is None else protocols.of(opened)
     known = PREDICTIONS if opened is None or protocol is None else protocol.measures_of(opened)
     bars = [parse_bar(text, "min", known) for text in minimum or []] + [parse_bar(text, "max", known) for text in maximum or []]
@@ -82,7 +82,7 @@ def gate(
         if opened is None:
             theirs = read_predictions(against)
         else:
-            theirs = _baseline(opened, _finished(against), model=model, oracle=oracle)
+            theirs = _baseline(opened, _open_finished(against), model=model, oracle=oracle)
         theirs = read_slices(slices, theirs) if slices else theirs
         undecided["baseline"] = theirs.undecided
         asked = list({bar.name: bar for bar in bars}.values())
@@ -98,7 +98,7 @@ def gate(
     raise typer.Exit(1 if failed else 0)
 
 
-def _finished(path: Path) -> Run:
+def _open_finished(path: Path) -> Run:
     """A run whose numbers are there; others would be judged by the images that happen to be done."""
     run = open_run(path)
     if run.results is None:

@@ -30,13 +30,13 @@ def output(path: Path | None, option: str) -> Write:
     try:
         _try(path)
     except OSError as error:
-        raise _refused(path, option, error) from None
+        raise _refusal(path, option, error) from None
 
     def write(content: bytes) -> None:
         try:
             path.write_bytes(content)
         except OSError as error:
-            raise _refused(path, option, error) from None
+            raise _refusal(path, option, error) from None
 
     return write
 
@@ -53,5 +53,5 @@ def _try(path: Path) -> None:
         pass
 
 
-def _refused(path: Path, option: str, error: OSError) -> UsageError:
+def _refusal(path: Path, option: str, error: OSError) -> UsageError:
     return UsageError(f"{option} {path}: cannot be written ({error.strerror or error}); choose another file")

@@ -23,7 +23,7 @@ VOTES = 3
 def review(
     results: Results,
     run: OneRun,
-    reviewer: Annotated[list[str] | None, typer.Option(help="Somebody to invite, by name; may be repeated.")] = None,
+    reviewer: Annotated[list[str] | None, typer.Option(help="A reviewer to invite, by name; may be repeated.")] = None,
     votes: Annotated[
         int | None,
         typer.Option(help=f"Votes per image; by default {VOTES}, or as many as reviewers are named.", show_default=False),
@@ -83,12 +83,12 @@ def review(
     with session.database.writing() as db:
         tokens = {name: invite(db, session.review, name)[1] for name in reviewer or ()}
 
-    def started(address: ServerSettings) -> None:
+    def tell(address: ServerSettings) -> None:
         results.text(serving.welcome(address), *_notes(session, votes))
         results.text(f"Review {session.review.key}: {address.address}/reviews/{session.review.key}")
         results.text(*(f"{name}: {address.address}/enter#{token}" for name, token in tokens.items()))
 
-    serving.serve(settings, told=started, log=log)
+    serving.serve(settings, told=tell, log=log)
 
 
 def _notes(session: ReviewSession, votes: int | None) -> list[str]:

@@ -20,7 +20,7 @@ from counterfoil.parts.models.preprocessing import share_seen
 __all__ = ["IMAGES", "Diagnosis", "Finding", "Section", "SetUp", "examine", "set_ups"]
 
 IMAGES = 96  # enough to tell a wrong normalisation of a good network, which costs some ten points, in nine of ten tries
-FEW = 24  # images below which the tests have little to go on
+FEW = 24  # images below which the tests can tell little
 
 
 @dataclass(frozen=True)

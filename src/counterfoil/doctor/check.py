@@ -165,7 +165,7 @@ def check(
     }  # fmt: skip
     fmr = protocols.get("fmr")
     wanted = fmr.spec.model_validate(values)
-    took = timed(wanted, TIMED if device == "cpu" else None, given)
+    took = time_protocol(wanted, TIMED if device == "cpu" else None, given)
     fits = len(dataset)
     if minutes is not None:
         fits = max(FEWEST, min(fits, int((minutes * 60 - sum(took.once.values())) / max(took.seconds + took.around, 1e-9))))

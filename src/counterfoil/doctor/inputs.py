@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.core.errors import CounterfoilError
-from counterfoil.doctor.sample import Evidence, FewImages, Finding, ask_in_batches, calibrated, compare
+from counterfoil.doctor.sample import Evidence, FewImages, Finding, ask_in_batches, calibrated_loss, compare
 from counterfoil.parts.contracts import Model
 from counterfoil.parts.models.preprocessing import Preprocessing
 
@@ -170,23 +170,23 @@ def _resize(shown: Preprocessing) -> Iterator[Mistake]:
     if shown.side is None or shown.size is None:
         return
 
-    def tried(says: str, remedy: str, **changes: Any) -> Mistake:
+    def change(says: str, remedy: str, **changes: Any) -> Mistake:
         return Mistake("size or crop", says, remedy, prepare_otherwise(partial(replace, **changes)))
 
     side, (height, width) = shown.side, shown.resize or shown.size
     for other in (each for each in SIDES if each != side and side / REACH <= each <= side * REACH):
         resize = round(other * height / side), round(other * width / side)
         says = f"the network expects images of {other} pixels, not {side}"
-        yield tried(says, f"give size: {other}", size=(other, other), resize=resize)
+        yield change(says, f"give size: {other}", size=(other, other), resize=resize)
     if shown.resize is not None and shown.resize != shown.size:
-        yield tried("images are cropped too much", "give crop: 1.0", resize=None)
+        yield change("images are cropped too much", "give crop: 1.0", resize=None)
     towards = int(side / 0.875)
     if shown.resize != (towards, towards):
         much = "much" if height > towards else "little"
-        yield tried(f"images are cropped too {much}", "give crop: 0.875", resize=(towards, towards))
+        yield change(f"images are cropped too {much}", "give crop: 0.875", resize=(towards, towards))
     other_filter = "bicubic" if shown.interpolation == "bilinear" else "bilinear"
     says = f"images are resized by another filter than {shown.interpolation}"
-    yield tried(says, f"give interpolation: {other_filter}", interpolation=other_filter, antialias=True)
+    yield change(says, f"give interpolation: {other_filter}", interpolation=other_filter, antialias=True)
 
 
 def _same(shown: Preprocessing, way: Normalisation) -> bool:
@@ -220,12 +220,12 @@ def check_inputs(model: Model, few: FewImages, logits: Tensor, *, watch: Watch =
         answers = [(tried[number], _ask(tried[number], model, rest.images)) for number in numbers]
         return [(compare(logits[~chosen], after, rest.truth), each) for each, after in answers if after is not None]
 
-    asked = calibrated(logits[chosen], screening.truth).mean().item()
+    asked = calibrated_loss(logits[chosen], screening.truth).mean().item()
     promising: dict[str, list[tuple[float, int]]] = {}  # by mistake, so that ten sizes do not crowd out one normalisation
     for number, mistake in enumerate(tried):
         watch(number, len(tried))
         after = _ask(mistake, model, screening.images)
-        loss = calibrated(after, screening.truth).mean().item() if after is not None else asked
+        loss = calibrated_loss(after, screening.truth).mean().item() if after is not None else asked
         if loss < asked:
             promising.setdefault(mistake.kind, []).append((loss, number))
     watch(len(tried), len(tried))

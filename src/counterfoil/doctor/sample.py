@@ -217,7 +217,7 @@ def compare(before: Tensor, after: Tensor, truth: Tensor, truth_after: Tensor | 
     )
 
 
-def calibrated(logits: Tensor, truth: Tensor) -> Tensor:
+def calibrated_loss(logits: Tensor, truth: Tensor) -> Tensor:
     """The loss of each image at the temperature with the lowest mean.  # (N, K), (N,) → (N,)"""
     losses = _by_temperature(logits, truth)
     return losses[losses.mean(1).argmin()]

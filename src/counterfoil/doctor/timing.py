@@ -65,7 +65,7 @@ class Timing:
         return sum(self.once.values()) + (self.seconds + self.around) * images
 
 
-def timed(spec: RunSpec, images: int | None = None, given: Given | None = None) -> Timing:
+def time_protocol(spec: RunSpec, images: int | None = None, given: Given | None = None) -> Timing:
     """Time a protocol over a few images, by default as many as it needs, or as many as there are."""
     return _time_climbs(spec, images, given) if hasattr(spec, "generator") else _time_stages(spec, images or STAGED_IMAGES)
 

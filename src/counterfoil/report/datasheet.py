@@ -36,7 +36,7 @@ _PARQUET = re.compile(r"data/test-\d+-of-\d+\.parquet#")
 
 @dataclass(frozen=True)
 class About:
-    """Everything the files of a set say beside its images."""
+    """Everything the files of a set say of it."""
 
     name: str
     licence: str

@@ -322,7 +322,7 @@ def _write_sums(folder: Path, known: Mapping[str, str]) -> None:
 
 @contextmanager
 def _whole(out: Path) -> Iterator[Path]:
-    """Give a folder beside `out` that takes its place once everything is written."""
+    """Give a folder that takes the place of `out` once everything is written."""
     partial = out.with_name(out.name + PARTIAL)
     try:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -41,10 +41,10 @@ def log(run: Run, to: str, where: str | None = None) -> str:
     """Log a run to the tracker named `to` and say where it went; `where` is a folder, an address or a project."""
     if to not in LOGGERS:
         raise UsageError(f"no logger named {to!r}; there are {', '.join(LOGGERS)}")
-    return LOGGERS[to](logged(run), where)
+    return LOGGERS[to](read_run(run), where)
 
 
-def logged(run: Run) -> Logged:
+def read_run(run: Run) -> Logged:
     """A finished run as names and numbers."""
     results = run.results
     if results is None:

@@ -97,7 +97,7 @@ class Limits:
             return
         began, status, taken, more = time.perf_counter(), 0, 0, True
 
-        async def limited() -> Message:
+        async def receive_some() -> Message:
             nonlocal taken, more
             try:
                 async with asyncio.timeout(BODY_SECONDS if more else None):
@@ -109,7 +109,7 @@ class Limits:
                 raise HTTPException(413, TOO_LARGE)
             return message
 
-        async def dressed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status, headers = message["status"], MutableHeaders(scope=message)
@@ -120,7 +120,7 @@ class Limits:
 
         try:
             refused = _refusal(Headers(scope=scope), scope["method"], local=self._local)
-            await (refused(scope, receive, dressed) if refused else self._app(scope, limited, dressed))
+            await (refused(scope, receive, send_with_headers) if refused else self._app(scope, receive_some, send_with_headers))
         finally:
             # The path alone: queries and headers may hold what does not belong into a log.
             LOG.info("%s %r %d %.0f ms", scope["method"], scope["path"], status, 1000 * (time.perf_counter() - began))

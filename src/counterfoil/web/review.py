@@ -105,7 +105,7 @@ def known_from_run(run: Run, items: int, plan: ReviewPlan) -> list[dict[str, Any
 
 
 def _known_from_file(run: Run, path: Path) -> list[dict[str, Any]]:
-    """Known answers from a file: trial_id, picture, class, answer (yes or no)."""
+    """Known answers from a file: trial_id, `picture`, class, answer (yes or no)."""
     trials = {trial.trial_id: trial for trial in run.trials}
     rows = []
     for line, entry in read_table(path, _COLUMNS, what="known answers"):
@@ -248,18 +248,18 @@ def known_correct(db: Transaction, reviewer: int) -> tuple[int, int]:
     query = (
         select(CastVote.present, ReviewItem.expected)
         .join(ReviewItem, ReviewItem.id == CastVote.item_id)
-        .where(*_counted(reviewer), CastVote.present.is_not(None), ReviewItem.expected.is_not(None))
+        .where(*_votes_of(reviewer), CastVote.present.is_not(None), ReviewItem.expected.is_not(None))
     )
     answers = db.execute(query).all()
     return len(answers), sum(present == expected for present, expected in answers)
 
 
-def _counted(reviewer: int) -> tuple[ColumnElement[bool], ...]:
+def _votes_of(reviewer: int) -> tuple[ColumnElement[bool], ...]:
     return CastVote.reviewer_id == reviewer, CastVote.withdrawn.is_(None), CastVote.skipped.is_(False)
 
 
 def _judged_by(db: Transaction, reviewer: int) -> int:
-    return db.scalar(select(func.count()).select_from(CastVote).where(*_counted(reviewer))) or 0
+    return db.scalar(select(func.count()).select_from(CastVote).where(*_votes_of(reviewer))) or 0
 
 
 def _is_full(review: Review, item: ReviewItem) -> bool:
@@ -267,7 +267,7 @@ def _is_full(review: Review, item: ReviewItem) -> bool:
 
 
 def _recount(db: Transaction, review: Review, me: Invited, item: ReviewItem) -> None:
-    """Count an item's votes anew; after a known answer, see whether the reviewer still counts, and if not recount all theirs."""
+    """Count an item's votes again; after a known answer, see whether the reviewer still counts, and if not recount all theirs."""
     changed = ReviewItem.id == item.id
     if item.expected is not None:
         given, right = known_correct(db, me.id)
@@ -276,7 +276,7 @@ def _recount(db: Transaction, review: Review, me: Invited, item: ReviewItem) -> 
             return
         me.trusted = trusted
         db.flush()
-        changed = ReviewItem.id.in_(select(CastVote.item_id).where(*_counted(me.id)))
+        changed = ReviewItem.id.in_(select(CastVote.item_id).where(*_votes_of(me.id)))
     standing = (CastVote.item_id == ReviewItem.id, CastVote.withdrawn.is_(None), CastVote.skipped.is_(False), Invited.trusted)
     votes = select(func.count(CastVote.id)).join(Invited, Invited.id == CastVote.reviewer_id).where(*standing).scalar_subquery()
     query = update(ReviewItem).where(changed, ReviewItem.expected.is_(None)).values(votes=votes)

@@ -68,7 +68,7 @@ class Ballot:
         return self.decided[True] / max(self.decided.total(), 1)
 
     def verdict(self, oracle: str, keep: bool) -> Verdict:
-        """What people decided, as the verdict of an oracle. An image may be rejected though its class is seen."""
+        """The decision of people as the verdict of an oracle. An image may be rejected though its class is seen."""
         seen = Counter(answer.present for answer in self.answers)
         label = self.item.label if keep or seen[True] > seen[False] else -1
         return Verdict(self.item.trial_id, cast(Picture, self.item.which), oracle, keep, self.score, label)
