@@ -67,7 +67,7 @@ def compare(images: int, workers: list[int], budget: int, folder: Path) -> list[
     rows: list[dict[str, Any]] = []
     first: list[Any] = []
     for count in workers:
-        run, found = time_protocol(spec, folder / str(count), count)
+        run, found = timed(spec, folder / str(count), count)
         first, rate = first or content(run), found["images/s"]
         base = rows[0]["images/s"] if rows else rate
         rows.append(
