@@ -22,7 +22,7 @@ from counterfoil.core.spec import PartSpec
 from counterfoil.core.tables import parse_yaml, read_text
 from counterfoil.doctor import SetUp, examine
 from counterfoil.doctor.sample import ask_in_batches, verdicts
-from counterfoil.doctor.timing import duration, timed
+from counterfoil.doctor.timing import duration, time_protocol
 from counterfoil.parts import calls, hub, labels, registry
 from counterfoil.parts.contracts import Oracle, to_device
 from counterfoil.parts.datasets.image_set import ImageSet
