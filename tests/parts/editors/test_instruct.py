@@ -41,7 +41,7 @@ def test_pictures_are_edited_row_by_row(make) -> None:  # type: ignore[no-untype
     assert made[0].candidates.shape == (2, 3, 16, 16) and not torch.equal(*made[0].candidates)
     assert made[0].candidates.min() >= 0 and made[0].candidates.max() <= 1
     (alone,) = part.edit(part.invert(images[2:], [CAPTION], [3]), [EDITED])
-    assert torch.equal(alone.candidates, made[2].candidates)  # by the picture's own seed
+    assert torch.equal(alone.candidates, made[2].candidates)  # by the image's own seed
     assert made[0].reconstruction.shape == (3, 16, 16)
 
 

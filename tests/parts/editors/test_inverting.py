@@ -82,7 +82,7 @@ def fitted(diffusion: Diffusion, rows: list[int], method: NullText | None = None
 
 
 def reference(diffusion: Diffusion, row: int) -> Tensor:
-    """Null-text optimisation of one picture, straight from the paper, with torch's own optimiser."""
+    """Null-text optimisation of one image, straight from the paper, with torch's own optimiser."""
     schedule, text = diffusion.schedule(STEPS), diffusion.embed([TEXTS[row]])
     levels = Ddim().levels(Setting(diffusion, schedule, 7.5), some_latents()[[row]], text)
     empty, latents = diffusion.embed([""]), levels[0]

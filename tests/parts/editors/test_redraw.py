@@ -20,7 +20,7 @@ OTHER = "a sketch of a red wool dress on a beach"
 
 
 def drawn(diffusion: Diffusion, options: Options, *, once: bool) -> tuple[Tensor, Tensor]:
-    """Reconstructions of two pictures, and a sweep for each of three edits."""
+    """Reconstructions of two images, and a sweep for each of three edits."""
     texts, owners, shares = [EDITED, OTHER, EDITED], [0, 0, 1], options.shares
     latents = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(1))
     walk = options.method.walk(
@@ -71,7 +71,7 @@ def test_drawing_equals_once_changes_rounding_alone(
     assert not torch.equal(once[1][0], once[1][4])  # the sweep is still a sweep
     sources = 2 if inversion == "negative-prompt" else 4
     assert calls[:STEPS] == [sources + 2 * 15] * STEPS
-    # Of the shares 0, 0.4, 0.4, 0.6 and 1, two pictures of each edit are distinct at first, three from step 2, four from step 3.
+    # Of the shares 0, 0.4, 0.4, 0.6 and 1, two images of each edit are distinct at first, three from step 2, four from step 3.
     assert calls[STEPS:] == [sources + 2 * 3 * count for count in (2, 2, 3, 4, 4)]
 
 

@@ -55,7 +55,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class Killed(Exception):
-    """What stands for a kill."""
+    """A stand-in for a kill."""
 
 
 def killed_at(number: int) -> object:

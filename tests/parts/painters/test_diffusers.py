@@ -54,7 +54,7 @@ def test_a_batch_is_filled_up_so_that_its_size_never_shows(lab: PipelinePainter)
 
 def test_memory_that_runs_out_is_survived_by_smaller_batches(lab: PipelinePainter) -> None:
     class Small:
-        """A pipeline on a device with room for two pictures."""
+        """A pipeline on a device with room for two images."""
 
         device = torch.device("cpu")
 

@@ -64,4 +64,4 @@ def test_similarities_are_cosines_of_the_encoder():
     assert found[0].old_text == pytest.approx(float(images[1] @ texts[0]), abs=1e-6)
     expected = functional.cosine_similarity(images[1] - images[0], texts[1] - texts[0], dim=0)
     assert found[0].directional == pytest.approx(float(expected), abs=1e-5)
-    assert found[1].directional == 0  # a picture that did not change has no direction
+    assert found[1].directional == 0  # a image that did not change has no direction

@@ -51,7 +51,7 @@ def test_every_loss_on_the_way_is_counted_with_its_reason(finished):
 
 
 class Known:
-    """Says what was written down for a picture of that name."""
+    """Give the caption that was written down for a image of that name."""
 
     def caption(self, images, samples):
         words = {sample.image_id: sample.caption for sample in world.Pets()}

@@ -1,6 +1,6 @@
 """A world of coloured squares in which words are colours, small enough to run a whole LANCE protocol in a moment.
 
-A picture shows a square, left for a dog and right for a cat, on a plain ground. The words after the animal colour the
+An image shows a square, left for a dog and right for a cat, on a plain ground. The words after the animal colour the
 ground, those before it the square. Captioner, editor and encoder know this, so edits come out as they should.
 """
 
@@ -51,7 +51,7 @@ def parsed(caption: str) -> tuple[str, str, str]:
 
 
 def draw(caption: str) -> Tensor:
-    """The picture that a caption describes.  # → (3, 16, 16)"""
+    """The image that a caption describes.  # → (3, 16, 16)"""
     before, animal, after = parsed(caption)
     image = colour(after).reshape(3, 1, 1).repeat(1, SIDE, SIDE)
     left = 2 if animal == "dog" else 9
@@ -64,14 +64,14 @@ def ground(images: Tensor) -> Tensor:
 
 
 def shows(images: Tensor) -> Tensor:
-    """Which animal is there: 0 a dog, 1 a cat.  # → (N,)"""
+    """The animal in each image: 0 a dog, 1 a cat.  # → (N,)"""
     there = [(images[:, :, 8, at] - ground(images)).abs().sum(1) for at in (4, 11)]
     return (there[1] > there[0]).long()
 
 
 @dataclass
 class Pets:
-    """Pictures of pets, on the ground planted for them, with captions."""
+    """Images of pets, on the ground planted for them, with captions."""
 
     count: int = 24
     broken: tuple[int, ...] = ()
@@ -150,7 +150,7 @@ class Redraw:
 
 
 class Eye:
-    """Sees ground, square and animal, in pictures as in words."""
+    """Sees ground, square and animal, in images as in words."""
 
     pairwise = False
     preprocessing: Any = None

@@ -26,7 +26,7 @@ from counterfoil.parts.pretrained import Pretrained, dtype_named
 from counterfoil.parts.weights import file_sha256, quiet
 
 PREFIX = "a photo of "
-QUESTION = "Describe this picture in one sentence of plain words."
+QUESTION = "Describe this image in one sentence of plain words."
 EXAMPLE = "Salesforce/blip-image-captioning-large"
 
 

@@ -45,7 +45,7 @@ _CHANGES: Final[dict[str, str]] = {
     "object": "Replace one object other than the main subject with another one, or add one if there is none.",
     "background": "Replace the background, the place or the surroundings, with another one, or add one if there is none.",
     "adjective": "Replace one adjective, such as a colour, size or material, with another one, or add one if there is none.",
-    "domain": "Replace what kind of picture it is, such as photo, sketch or oil painting, with another one.",
+    "domain": "Replace what kind of image it is, such as photo, sketch or oil painting, with another one.",
     "weather": "Replace the weather with another one, or add one if there is none.",
 }
 _EXAMPLES: Final[dict[str, str]] = {

@@ -89,7 +89,7 @@ def predictions_table(space: Workspace[Any], at: int) -> str:
 
 
 def outcome(space: Workspace[Any], tables: Tables, source: Row, edits: Sequence[Row]) -> Outcome:
-    """The records of one source image: a trial for itself and one per edit, and what was said of them."""
+    """The records of one source image: a trial for itself and one per edit, and the answers about them."""
     trials = [_source(space, tables, source), *(_edited(space, tables, edit, source) for edit in edits)]
     asked = [(trial, question, kind) for trial in trials for question, kind in _shown(trial)]
     predictions, verdicts = [], []
@@ -152,7 +152,7 @@ def _edited(space: Workspace[Any], tables: Tables, edit: Row, source: Row) -> Tr
 
 
 def _shown(trial: Trial) -> list[tuple[str, Picture]]:
-    """The images of a trial that somebody was asked about, by the id of the question."""
+    """The images of a trial that models and oracle are asked about, by the id of the question."""
     if trial.arm == "edited":
         return [(trial.trial_id, "made")] if trial.image else []
     asked: list[tuple[str, Picture]] = [(f"{trial.image_id}#clean", "clean")] if trial.clean else []

@@ -138,7 +138,7 @@ class Edits(Stage):
         made: list[list[Made]] = []
         for _ in items:
             rows: list[Made] = []
-            taken: dict[str, str] = {}  # words that can be said to change several factors make one edit, of the first of them
+            taken: dict[str, str] = {}  # an edit that may count as several factors is one edit, of the first of them
             for factor in factors:
                 answer = next(answers)
                 most = self.space.spec.edit.most(factor)

@@ -30,7 +30,7 @@ class EditSpec(Strict):
         0.5,
         gt=0,
         le=1,
-        description="drop an edit if the words it takes out are this similar to the class name; null: never",
+        description="edits are dropped whose removed words are this similar to the class name; null: never",
     )
 
     @field_validator("per_factor", mode="before")
@@ -58,10 +58,10 @@ class EditSpec(Strict):
 class QualitySpec(Strict):
     """Bars that an edited image must reach, as cosine similarities of the encoder."""
 
-    image_image: float = Field(0.7, ge=-1, le=1, description="edited picture to source picture, at least")
-    image_text: float = Field(0.2, ge=-1, le=1, description="each picture to its own caption, at least")
-    directional: float = Field(0.2, ge=-1, le=1, description="change of picture to change of caption, at least")
-    nearer: bool = Field(True, description="the edited picture must be nearer to the new words than to the old ones")
+    image_image: float = Field(0.7, ge=-1, le=1, description="edited image to source image, at least")
+    image_text: float = Field(0.2, ge=-1, le=1, description="each image to its own caption, at least")
+    directional: float = Field(0.2, ge=-1, le=1, description="change of image to change of caption, at least")
+    nearer: bool = Field(True, description="the edited image must be nearer to the new words than to the old ones")
     choose: Literal["best", "last"] = Field(
         "best", description="of the edits of a sweep that pass: the one of highest directional similarity, or the last"
     )
@@ -75,7 +75,7 @@ class RealismSpec(Strict):
 
 
 class LanceSpec(StagedSpec):
-    """Caption, rewrite one factor, edit the picture to match, keep what passes and still shows the class."""
+    """Caption, rewrite one factor, edit the image to match, keep what passes and still shows the class."""
 
     PRESETS: ClassVar[Path | None] = Path(__file__).with_name("presets.yaml")
     protocol: Literal["lance"] = "lance"
@@ -83,12 +83,12 @@ class LanceSpec(StagedSpec):
         "default", description="what keys that are not given come to"
     )
     model: Part
-    others: tuple[Part, ...] = Field((), description="more models to test on the same pictures")
+    others: tuple[Part, ...] = Field((), description="more models to test on the same images")
     data: Data
     captioner: Part
     rewriter: Part = Field(default_factory=lambda: PartSpec(name="lexicon:"))
     editor: Part
-    encoder: Part = Field(description="compares pictures and words for the quality control, as in clip:PATH")
+    encoder: Part = Field(description="compares images and words for the quality control, as in clip:PATH")
     oracle: Part
     edit: EditSpec = Field(default_factory=EditSpec)
     quality: QualitySpec = Field(default_factory=QualitySpec)
