@@ -76,6 +76,14 @@ def test_a_failing_endpoint_is_asked_again_after_growing_pauses(server: servers.
     assert time.slept == [0.5, 1.0, 2.0]
 
 
+@pytest.mark.parametrize("status", [400, 401, 404])
+def test_a_refusal_is_not_asked_again(server: servers.Endpoint, status: int) -> None:
+    server.spoil = lambda number, answer: (status, b"", {})
+    with pytest.raises(RunFailed, match=f"status {status} .*, after 1 try;"):
+        asked(server, retries=3).post({})
+    assert len(server.posts) == 1
+
+
 @pytest.mark.parametrize(("stated", "slept"), [("7", 7.0), ("²", 0.5), ("9" * 400, 0.5), ("soon", 0.5), ("600", 60.0)])
 def test_a_stated_pause_is_kept_to(server: servers.Endpoint, stated: str, slept: float) -> None:
     header = {"Retry-After": stated.encode().decode("latin-1")}

@@ -12,6 +12,7 @@ import os
 import pickle
 import re
 import sys
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -135,7 +136,8 @@ def loading(what: str | Path, *, repository: str = "", file: str = "", wanted: s
     `file` of the hub's `repository` may have to be fetched for it; `wanted` is what the weights are loaded as, for errors.
     """
     try:
-        with tensors_only(), quiet():
+        with tensors_only(), quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
     except CounterfoilError:
         raise

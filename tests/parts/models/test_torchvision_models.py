@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,22 @@ def test_published_weights_in_torchs_cache_are_used_and_their_hash_checked(
     (cache / f"squeezenet-{begins}.pth").write_bytes(b"something else")
     with pytest.raises(BadWeights, match=f"SHA-256 is .*, expected {begins}"):
         torchvision_model("squeezenet1_1")
+
+
+def test_a_pickle_in_torchs_cache_is_refused_and_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[object, tuple[str, str]]:
+            return open, (str(tmp_path / "ran"), "w")
+
+    content = pickle.dumps({"weight": Trap()}, protocol=2)
+    name = f"squeezenet-{hashlib.sha256(content).hexdigest()[:8]}.pth"
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / name).write_bytes(content)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    monkeypatch.setattr(models.SqueezeNet1_1_Weights.DEFAULT.value, "url", f"https://example.org/models/{name}")
+    with pytest.raises(BadWeights, match=f"{name}: refused, it is a pickle that can run code"):
+        torchvision_model("squeezenet1_1")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_weights_that_cannot_be_had_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -292,8 +291,7 @@ class ScriptRunner(TorchRunner):
         file = _file(path, sha256, what)
         content = file.read_bytes()
         program_safety.check_script(content, file)
-        with weights.loading(file), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # TorchScript is deprecated, not gone
+        with weights.loading(file):
             super().__init__(file, torch.jit.load(io.BytesIO(content), map_location="cpu").eval())
 
 
