@@ -176,7 +176,7 @@ def test_a_run_pauses_when_the_endpoint_breaks_and_goes_on_later(endpoint: Endpo
 
 def test_the_server_in_the_documentation_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    text = (Path(__file__).parents[3] / "docs" / "http-model.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "howto" / "http-model.md").read_text()
     code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[-1].replace('("127.0.0.1", 8000)', '("127.0.0.1", 0)')
     names: dict[str, Any] = {}
     exec(code.replace("ThreadingHTTPServer((", "server = ThreadingHTTPServer((").replace(".serve_forever()", ""), names)
