@@ -1,14 +1,14 @@
 """Plain transforms: each image gets the change of light, lens, weather, pose or storage that hurts the model most.
 
-What moves is a row of severities in [0, 1], one a family. Severity 0 is the source image, to the last bit.
+What moves is a row of severities in [0, 1], one per family. Severity 0 is the source image, to the last bit.
 
 Gradients at severity 0. A family that is not yet at work leaves the image alone, so its gradient is taken along the chord
 from the image to the family's first level (severity 0.2). It costs one rendering without a graph, is never zero for
 want of a smooth parameter, and says what a real dose does, not an infinitesimal one. Above 0, families are
 differentiated as they stand; `corruptions` says which of them are straight-through or blended.
 
-The scale is such that a step is counted in severity: with search.unit `scale`, search.step 0.1 moves a severity by 0.1, and
-ten steps go through the whole range. The default step of 0.03 is meant for latents: set a longer one.
+The scale is such that a step is counted in severity: with search.unit `scale`, the default step of 0.1 moves a severity by 0.1,
+and ten steps go through the whole range.
 """
 
 from __future__ import annotations
