@@ -98,7 +98,7 @@ def test_identical_models_cannot_be_told_apart_and_say_so(name: str) -> None:
 def test_models_against_others(name: str) -> None:
     case = CASES[name]
     scored = {"one": {"one": case, "two": case, "three": case}}
-    told(transfer(scored).to_dict())
+    told(asdict(transfer(scored)))
     told([asdict(each) for each in pooled(scored).values()])
     told([asdict(each) for each in mined(scored)])
     orders = {"first": {"one": case, "two": case}, "second": {"one": case, "two": case}}
