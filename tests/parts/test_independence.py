@@ -16,8 +16,8 @@ from counterfoil.parts.oracles.human import human_oracle
 from counterfoil.parts.oracles.scoring import ClassifierOracle
 from counterfoil.protocols import independence
 from tests.fakes import TinyModel
-from tests.parts.created import hf_model
-from tests.parts.oracles.conftest import clip_folder, clip_oracle
+from tests.parts.created import clip_oracle, hf_model
+from tests.parts.oracles.conftest import clip_folder
 
 __all__ = ["clip_folder"]
 NAMES = ["ant", "bee", "cat", "dog"]

@@ -56,7 +56,8 @@ def match(
     offers the classes.
     """
     exact = {name: [position] for position, name in enumerate(offered)}
-    full, other, parts = _index_names(offered), _index_aliases(aliases), _index_parts(offered)
+    full, other = _index([name] for name in offered), _index(aliases or ())
+    parts = _index([name, *split(name)] for name in offered)
     found, missing = [], []
     for position, name in enumerate(wanted):
         nicknames = wanted_aliases[position] if wanted_aliases else ()
@@ -273,23 +274,13 @@ def resolve_groups(
 _Index = Mapping[str, list[int]]
 
 
-def _index_names(names: Iterable[str]) -> _Index:
+def _index(names: Iterable[Iterable[str]]) -> _Index:
+    """The classes that go by each name, as names are compared."""
     index: dict[str, list[int]] = defaultdict(list)
-    for position, name in enumerate(names):
-        index[key(name)].append(position)
-    return index
-
-
-def _index_aliases(aliases: Aliases | None) -> _Index:
-    index: dict[str, list[int]] = defaultdict(list)
-    for position, names in enumerate(aliases or ()):
-        for name in {key(name) for name in names}:
+    for position, own in enumerate(names):
+        for name in {key(name) for name in own}:
             index[name].append(position)
     return index
-
-
-def _index_parts(names: Sequence[str]) -> _Index:
-    return _index_aliases([[name, *split(name)] for name in names])
 
 
 def _positions(names: Iterable[str], *indices: _Index) -> list[int]:

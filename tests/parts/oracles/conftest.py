@@ -14,7 +14,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from counterfoil.parts import registry
 from counterfoil.parts.contracts import Verdicts
 from counterfoil.parts.oracles.scoring import ARGMAX, AcceptanceRule
 
@@ -132,22 +131,6 @@ def save_openclip(folder: Path) -> Path:
     sharpen(model)
     save_file(model.state_dict(), folder / "open_clip_model.safetensors")
     return folder
-
-
-def clip_oracle(place: str, **options: Any) -> Any:
-    return registry.create("oracle", f"clip:{place}", options)
-
-
-def openclip_oracle(place: str, **options: Any) -> Any:
-    return registry.create("oracle", f"openclip:{place}", options)
-
-
-def vlm_oracle(place: str, **options: Any) -> Any:
-    return registry.create("oracle", f"vlm:{place}", options)
-
-
-def ensemble_oracle(rest: str = "", **options: Any) -> Any:
-    return registry.create("oracle", f"ensemble:{rest}", options)
 
 
 class Fixed:

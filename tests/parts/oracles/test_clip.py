@@ -9,7 +9,8 @@ from transformers import AutoProcessor, AutoTokenizer, CLIPImageProcessor, CLIPM
 from counterfoil.core.errors import BadPart, LabelMismatch
 from counterfoil.parts.encoders.prompts import phrases
 from counterfoil.testing import check_oracle
-from tests.parts.oracles.conftest import CLASSES, clip_oracle, pictures, to_batch
+from tests.parts.created import clip_oracle
+from tests.parts.oracles.conftest import CLASSES, pictures, to_batch
 
 LABELS = torch.tensor([0, 1, 2, 3, 0, 1])
 

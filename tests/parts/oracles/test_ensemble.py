@@ -12,7 +12,8 @@ from counterfoil.parts.oracles import ensemble
 from counterfoil.parts.oracles.ensemble import EnsembleOracle
 from counterfoil.parts.oracles.scoring import AcceptanceRule
 from counterfoil.testing import check_oracle
-from tests.parts.oracles.conftest import Fixed, Saying, clip_oracle, ensemble_oracle, openclip_oracle
+from tests.parts.created import clip_oracle, ensemble_oracle, openclip_oracle
+from tests.parts.oracles.conftest import Fixed, Saying
 
 ALL_VOTES = list(itertools.product([1, 0, -1], repeat=3))  # every way three oracles can answer
 IMAGES, LABELS = torch.zeros(len(ALL_VOTES), 3, 4, 4), torch.zeros(len(ALL_VOTES), dtype=torch.long)

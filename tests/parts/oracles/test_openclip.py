@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 from counterfoil.core.errors import BadWeights
 from counterfoil.parts import registry
 from counterfoil.testing import check_oracle
-from tests.parts.oracles.conftest import CLASSES, openclip_oracle, pictures, sharpen, to_batch
+from tests.parts.created import openclip_oracle
+from tests.parts.oracles.conftest import CLASSES, pictures, sharpen, to_batch
 
 LABELS = torch.tensor([0, 1, 2, 3, 0, 1])
 

@@ -8,8 +8,9 @@ import transformers
 
 from counterfoil.core.errors import BadPart
 from counterfoil.testing import check_oracle
+from tests.parts.created import vlm_oracle
 from tests.parts.oracles import small_vlm
-from tests.parts.oracles.conftest import CLASSES, pictures, to_batch, vlm_oracle
+from tests.parts.oracles.conftest import CLASSES, pictures, to_batch
 
 LABELS = torch.tensor([0, 1, 2, 3, 0, 1])
 
