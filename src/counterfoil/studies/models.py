@@ -137,38 +137,35 @@ def run_generators(runs: Runs) -> Findings:
 
 def run_adversarial_training(runs: Runs) -> Findings:
     """Compare a plain model with one trained on adversarial images, the last given, on images made against either."""
-    plain, hardened = runs.models[0], runs.models[-1]
-    seed = runs.settings.seed
-    scored = cross(runs, (plain, hardened))
-    baseline = scored[plain.name][plain.name]
-    on_old = difference(scored[plain.name][hardened.name], baseline, seed=seed)
-    on_own = difference(scored[hardened.name][hardened.name], baseline, seed=seed)
-    return Findings(
-        (matrix(scored, "Images made against one, scored on both", seed=seed),),
-        (
-            positive("the hardened model keeps more on the plain model's images than that model does", on_old, required=False),
-            positive("it keeps more on images made against itself than the plain model on its own", on_own, required=False),
-        ),
+    plain, hardened, scored, table = _both_ways(runs)
+    baseline, seed = scored[plain][plain], runs.settings.seed
+    on_old = difference(scored[plain][hardened], baseline, seed=seed)
+    on_own = difference(scored[hardened][hardened], baseline, seed=seed)
+    claims = (
+        positive("the hardened model keeps more on the plain model's images than that model does", on_old, required=False),
+        positive("it keeps more on images made against itself than the plain model on its own", on_own, required=False),
     )
+    return Findings((table,), claims)
 
 
 def run_greyscale(runs: Runs) -> Findings:
     """Compare a model with one that sees no colour, the last given: does the search win by shifting colours?"""
-    plain, grey = runs.models[0], runs.models[-1]
-    seed = runs.settings.seed
-    scored = cross(runs, (plain, grey))
-    table = matrix(scored, "Images made against one, scored on both", seed=seed)
-    own = {each.about: each.values for each in table.rows}[grey.name, grey.name]
-    spared = difference(scored[plain.name][grey.name], scored[grey.name][grey.name], seed=seed)
-    return Findings(
-        (table,),
-        (
-            positive(
-                "a model without colour can be hurt too: colour is not all that the search uses", own["harm"], required=False
-            ),
-            positive("it keeps more on images made against the coloured model than on its own", spared, required=False),
-        ),
+    plain, grey, scored, table = _both_ways(runs)
+    harm = {each.about: each.values for each in table.rows}[grey, grey]["harm"]
+    spared = difference(scored[plain][grey], scored[grey][grey], seed=runs.settings.seed)
+    claims = (
+        positive("a model without colour can be hurt too: colour is not all that the search uses", harm, required=False),
+        positive("it keeps more on images made against the coloured model than on its own", spared, required=False),
     )
+    return Findings((table,), claims)
+
+
+def _both_ways(runs: Runs) -> tuple[str, str, Scored, StudyTable]:
+    """The first and the last model by name, and both on images made against either."""
+    pair = (runs.models[0], runs.models[-1])
+    scored = cross(runs, pair)
+    table = matrix(scored, "Images made against one, scored on both", seed=runs.settings.seed)
+    return pair[0].name, pair[1].name, scored, table
 
 
 def run_surrogates(runs: Runs) -> Findings:

@@ -139,22 +139,20 @@ class SummaryLine:
 
 def summary(outcomes: Mapping[str, StudyReport | FailedStudy], names: Sequence[str]) -> list[SummaryLine]:
     """Return what must hold, study by study in the order of `names`; those without an outcome were not tested."""
-    return [line for name in names for line in _summary_of(name, outcomes.get(name))]
-
-
-def _summary_of(name: str, outcome: StudyReport | FailedStudy | None) -> Iterator[SummaryLine]:
-    if outcome is None:
-        yield SummaryLine(name, "", "not tested")
-    elif isinstance(outcome, FailedStudy):
-        yield SummaryLine(name, "", "FAILED", outcome.problem)
-    else:
-        required = [each for each in outcome.findings.claims if each.required] if outcome.settings.known else []
-        if not required:
-            yield SummaryLine(name, "nothing is required; its numbers are above", "reported")
-        for each in required:
-            yield SummaryLine(
-                name, each.claim, {True: "holds", False: "DOES NOT HOLD", None: "not shown"}[each.holds], each.evidence
-            )
+    lines: list[SummaryLine] = []
+    for name in names:
+        outcome = outcomes.get(name)
+        if outcome is None:
+            lines.append(SummaryLine(name, "", "not tested"))
+        elif isinstance(outcome, FailedStudy):
+            lines.append(SummaryLine(name, "", "FAILED", outcome.problem))
+        else:
+            required = [each for each in outcome.findings.claims if each.required and outcome.settings.known]
+            shown = [(each.claim, "not shown" if each.holds is None else each.word, each.evidence) for each in required]
+            lines += [
+                SummaryLine(name, *each) for each in shown or [("nothing is required; its numbers are above", "reported", "")]
+            ]
+    return lines
 
 
 def summary_text(lines: Sequence[SummaryLine]) -> Iterator[str]:
