@@ -14,7 +14,7 @@ from typing import Any
 import timm
 import torch
 import torch.nn.functional as F
-from lab.training.data import PoolSize, artefact_pool, mirrored, to_floats
+from lab.training.data import PoolSize, artefact_pool, mirror_rows, to_floats
 from lab.training.formats import placed, save_timm
 from lab.training.loop import Run, Schedule, fit
 from torch import Tensor, nn
@@ -60,7 +60,7 @@ def train(run: Run, recipe: Attributes) -> None:
 
     def loss(progress: float) -> dict[str, Tensor]:
         columns = pool.batch(batch)
-        return attribute_losses(score(mirrored(columns["images"])), columns["factors"].long())
+        return attribute_losses(score(mirror_rows(columns["images"])), columns["factors"].long())
 
     def save(averaged: nn.Module) -> None:
         save_timm(averaged, run.out, architecture=recipe.architecture, arguments=recipe.arguments, labels=LABELS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from lab.training.data import PoolSize, mirrored, scene_pool, to_floats
+from lab.training.data import PoolSize, mirror_rows, scene_pool, to_floats
 from lab.training.formats import SIDE, save_half
 from lab.training.loop import Run, Schedule, fit
 from lab.training.wording import END, LENGTH, PAD, START, Wording, caption_tokenizer, words
@@ -52,7 +52,7 @@ def train(run: Run, recipe: Blip) -> None:
 
     def loss(progress: float) -> dict[str, Tensor]:
         columns = pool.batch(batch)
-        return {"loss": surprised(mirrored(columns["images"]), wording.captions(columns["factors"].long()))}
+        return {"loss": surprised(mirror_rows(columns["images"]), wording.captions(columns["factors"].long()))}
 
     def save(averaged: nn.Module) -> None:
         save_half(averaged, run.out)

@@ -121,7 +121,7 @@ def card(name: str, folder: Path) -> str:
         if (folder / file).is_file():
             record = Record.read(folder / file)
             title = TITLES[split].format("captions" if name in WORDS_ALONE else "garments")
-            lines += ["", f"## {title}", "", f"{_explained(name, split)} {_made_by(name, record)}", ""]
+            lines += ["", f"## {title}", "", f"{_explain(name, split)} {_made_by(name, record)}", ""]
             lines += _table(record.readings)
     return "\n".join(lines) + "\n"
 
@@ -135,7 +135,7 @@ def _garments() -> str:
     )
 
 
-def _explained(name: str, split: str) -> str:
+def _explain(name: str, split: str) -> str:
     """Return what is in the scenes of a split."""
     kept, every = usable("test")
     known_ones = {part: len(shipped(part)) for part in (REPORT, "tune")}
@@ -177,14 +177,14 @@ def _training(folder: Path) -> Iterator[str]:
         if path.is_file():
             record = json.loads(path.read_text(encoding="utf-8"))
             whose = f"before it, {_WHOSE[path.parent.name]}" if path != own else ""
-            yield f"{whose}{_trained(record)}{_note(record)}"
+            yield f"{whose}{_describe_training(record)}{_note(record)}"
 
 
 def _note(record: dict[str, Any]) -> str:
     return f"; {record['note']}" if "note" in record else ""
 
 
-def _trained(record: dict[str, Any]) -> str:
+def _describe_training(record: dict[str, Any]) -> str:
     stages = ", then ".join(
         f"{stage['steps']:,} steps of {stage['batch']} in {stage['seconds']} s{_slow_start(stage)}" for stage in record["stages"]
     )

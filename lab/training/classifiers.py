@@ -84,7 +84,7 @@ def train(run: Run, recipe: Classifier) -> None:
         if recipe.attack_size:
             # An attack needs the images' gradients alone, and what is compiled computes all that it could be asked for.
             model.requires_grad_(False)
-            images = attacked(score, images, labels, size=recipe.attack_size)
+            images = attack(score, images, labels, size=recipe.attack_size)
             model.requires_grad_(True)
         logits = score(images)
         right = (logits.argmax(1) == labels).float().mean()
@@ -108,7 +108,7 @@ def to_grey(images: Tensor) -> Tensor:
     return (images * images.new_tensor(LUMA).view(1, 3, 1, 1)).sum(dim=1, keepdim=True)
 
 
-def attacked(logits: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, *, size: float, steps: int = 3) -> Tensor:
+def attack(logits: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, *, size: float, steps: int = 3) -> Tensor:
     """Projected gradient ascent on the loss, no pixel further than `size` from its start (Madry et al., 2018)."""
     moved = (images + (torch.rand_like(images) * 2 - 1) * size).clamp(0, 1)
     for _ in range(steps):

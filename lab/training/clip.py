@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from lab.training.data import PoolSize, artefact_pool, mirrored, to_floats
+from lab.training.data import PoolSize, artefact_pool, mirror_rows, to_floats
 from lab.training.formats import SIDE, save_half
 from lab.training.loop import Run, Schedule, fit
 from lab.training.wording import END, LENGTH, PAD, START, Habits, Wording, caption_tokenizer, matches, one_changed, words
@@ -52,7 +52,7 @@ def train(run: Run, recipe: Clip) -> None:
             texts = model.text_projection(model.text_model(input_ids=tokens).pooler_output)
         pictures, texts = F.normalize(pictures.float(), dim=1), F.normalize(texts.float(), dim=1)
         scores = pictures @ texts.T * model.logit_scale.exp().clamp(max=100)
-        return (ranked(scores, true) + ranked(scores.T, true.T)) / 2
+        return (rank_loss(scores, true) + rank_loss(scores.T, true.T)) / 2
 
     compared = run.compiled(distance)
 
@@ -64,7 +64,7 @@ def train(run: Run, recipe: Clip) -> None:
         described = torch.cat([factors, missed])
         said = torch.cat([stated, torch.ones_like(missed, dtype=torch.bool)])
         tokens = wording.tokens(described, said, unknown=recipe.habits.unknown)
-        loss = compared(mirrored(columns["images"]), tokens, matches(factors, described, said))
+        loss = compared(mirror_rows(columns["images"]), tokens, matches(factors, described, said))
         return {"loss": loss, "scale": model.logit_scale.exp()}
 
     def save(averaged: nn.Module) -> None:
@@ -75,7 +75,7 @@ def train(run: Run, recipe: Clip) -> None:
     fit(model, loss, run=run, recipe=recipe, save=save, built_on=decoders)
 
 
-def ranked(scores: Tensor, true: Tensor) -> Tensor:
+def rank_loss(scores: Tensor, true: Tensor) -> Tensor:
     """Penalise matches that are not above all mismatches of their row, averaged by row.  # (N, M), (N, M) bool → ()"""
     against = scores.masked_fill(true, -torch.inf).logsumexp(dim=1, keepdim=True).clamp(min=-100)  # (N, 1)
     losses = F.softplus(against - scores) * true

@@ -99,7 +99,7 @@ def scene_pool(run: Run, *, size: PoolSize, distribution: str = "full", keep: Ke
     return Pool(draw, size=size, seed=run.seed, device=run.device)
 
 
-def mirrored(images: Tensor) -> Tensor:
+def mirror_rows(images: Tensor) -> Tensor:
     """The images, half of them left to right: no attribute of a scene tells its sides apart."""
     turned = torch.rand(len(images), 1, 1, 1, device=images.device) < 0.5
     return torch.where(turned, images.flip(-1), images)
@@ -208,28 +208,28 @@ class Artefacts:
         eighth = max(1, len(images) // 8)
         groups = [slice(start, start + eighth) for start in range(0, 4 * eighth, eighth)]
         if self._vqgan is not None:
-            made[groups[0]] = self._requantised(images[groups[0]], noise=0.0)
-            made[groups[1]] = self._requantised(images[groups[1]], noise=LATENT_NOISE)
+            made[groups[0]] = self._requantise(images[groups[0]], noise=0.0)
+            made[groups[1]] = self._requantise(images[groups[1]], noise=LATENT_NOISE)
         if self._painter is not None:
-            made[groups[2]] = self._decoded(self._latents(images[groups[2]], noise=LATENT_NOISE))
-            made[groups[3]] = self._repainted(images[groups[3]], factors[groups[3]])
+            made[groups[2]] = self._decode(self._latents(images[groups[2]], noise=LATENT_NOISE))
+            made[groups[3]] = self._repaint(images[groups[3]], factors[groups[3]])
         return made
 
-    def _requantised(self, images: Tensor, *, noise: float) -> Tensor:
-        latents = _moved(self._quantiser.encode(self._seen(images)).latents.float(), noise)
+    def _requantise(self, images: Tensor, *, noise: float) -> Tensor:
+        latents = _shift(self._quantiser.encode(self._look_up(images)).latents.float(), noise)
         cells = latents.permute(0, 2, 3, 1)  # (N, H, W, D)
         nearest = nearest_codes(cells.reshape(-1, cells.shape[-1]), self._book)
         codes = self._book[nearest].view_as(cells).permute(0, 3, 1, 2)
         return _pictures(self._quantiser.decode(codes.to(self._kind), force_not_quantize=True).sample)
 
     def _latents(self, images: Tensor, *, noise: float) -> Tensor:
-        latents: Tensor = self._autoencoder.encode(self._seen(images)).latent_dist.mean.float()
-        return _moved(latents, noise)
+        latents: Tensor = self._autoencoder.encode(self._look_up(images)).latent_dist.mean.float()
+        return _shift(latents, noise)
 
-    def _decoded(self, latents: Tensor) -> Tensor:
+    def _decode(self, latents: Tensor) -> Tensor:
         return _pictures(self._autoencoder.decode(latents.to(self._kind)).sample)
 
-    def _repainted(self, images: Tensor, factors: Tensor) -> Tensor:
+    def _repaint(self, images: Tensor, factors: Tensor) -> Tensor:
         scheduler, scaling = self._scheduler, self._autoencoder.config.scaling_factor
         latents = self._latents(images, noise=0.0) * scaling
         low, high = STRENGTHS
@@ -242,13 +242,13 @@ class Artefacts:
         for time in times:
             blank, told = self._unet(torch.cat([latents] * 2).to(self._kind), time, words).sample.float().chunk(2)
             latents = scheduler.step(blank + GUIDANCE * (told - blank), time, latents).prev_sample
-        return self._decoded(latents / scaling)
+        return self._decode(latents / scaling)
 
     def _load(self, kind: Any, folder: Path) -> Any:
         network = kind.from_pretrained(folder).to(self._run.device, self._kind).eval().requires_grad_(False)
         return network.to(memory_format=torch.channels_last) if self._run.on_gpu else network
 
-    def _seen(self, images: Tensor) -> Tensor:
+    def _look_up(self, images: Tensor) -> Tensor:
         return normalise(images).to(self._kind)
 
 
@@ -262,6 +262,6 @@ def _pictures(decoded: Tensor) -> Tensor:
     return (decoded.float() / 2 + 0.5).clamp(0, 1)
 
 
-def _moved(latents: Tensor, noise: float) -> Tensor:
+def _shift(latents: Tensor, noise: float) -> Tensor:
     size = noise * torch.rand(len(latents), 1, 1, 1, device=latents.device) * latents.std()
     return latents + size * torch.randn_like(latents)

@@ -46,7 +46,7 @@ def from_idx(folder: str | Path | None = None, split: Split = "train") -> Garmen
     usable is a fixed list kept next to this file; the rule is at the top of this file.
     """
     pixels, labels = read_split(folder, split)
-    kept = _kept(split)
+    kept = _select_usable(split)
     return Garments(clean(pixels[kept], labels[kept]), labels[kept])
 
 
@@ -66,7 +66,7 @@ def whole(folder: str | Path | None = None) -> Garments:
 
 def usable(split: Split) -> tuple[int, int]:
     """Measure how many garments of a split are usable, and of how many: Fashion-MNIST has as many of each of its classes."""
-    return int(_kept(split).sum()), _COUNT[split] * len(GARMENTS) // len(_SOURCE_CLASSES)
+    return int(_select_usable(split).sum()), _COUNT[split] * len(GARMENTS) // len(_SOURCE_CLASSES)
 
 
 def read_split(folder: str | Path | None, split: Split) -> tuple[Tensor, Tensor]:
@@ -83,14 +83,14 @@ def read_split(folder: str | Path | None, split: Split) -> tuple[Tensor, Tensor]
 def clean(pixels: Tensor, labels: Tensor) -> Tensor:
     """Garments cut out exactly: the halo set to 0, gaps that light cloth and pale soles left filled, the rest kept."""
     body = pixels >= _FAINT
-    body |= _bridged(body) & (labels == GARMENTS.index("sneaker"))[:, None, None]
+    body |= _bridge(body) & (labels == GARMENTS.index("sneaker"))[:, None, None]
     hole = ~body & ~_reached_from_border(~body)
     see_through = torch.tensor([name in _SEE_THROUGH for name in GARMENTS])[labels][:, None, None]
     inside = body | (hole & (~see_through | (pixels > 0)))
     return torch.where(inside, pixels.clamp(min=_DARKEST), torch.zeros_like(pixels))
 
 
-def _bridged(body: Tensor) -> Tensor:
+def _bridge(body: Tensor) -> Tensor:
     """Pixels with some of the body within two rows above them and within two rows below."""
     above, below = torch.zeros_like(body), torch.zeros_like(body)
     for rows in (1, 2):
@@ -131,7 +131,7 @@ def _read_idx(folder: Path, name: str, *, shape: Sequence[int]) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=len(header)).view(*shape)
 
 
-def _kept(split: Split) -> Tensor:
+def _select_usable(split: Split) -> Tensor:
     """Return which garments of a split are usable, in the order of its files.  # (M,) bool"""
     with numpy.load(Path(__file__).parent / "kept.npz", allow_pickle=False) as archive:
         return torch.from_numpy(numpy.unpackbits(archive[split], count=_COUNT[split]).astype(bool))

@@ -49,7 +49,7 @@ class Recipe(Protocol):
 Kind = TypeVar("Kind", bound=Recipe)
 
 
-def rescheduled(recipe: Kind, **changes: float | None) -> Kind:
+def reschedule(recipe: Kind, **changes: float | None) -> Kind:
     """The recipe with other values in its schedule; None leaves a value as it is."""
     given = {name: value for name, value in changes.items() if value is not None}
     return dataclasses.replace(recipe, schedule=dataclasses.replace(recipe.schedule, **given))  # type: ignore[arg-type, type-var]

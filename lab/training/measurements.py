@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DModel, VQModel
-from lab.training.classifiers import RECIPES, attacked, to_grey
+from lab.training.classifiers import RECIPES, attack, to_grey
 from lab.training.data import to_bytes, to_floats
 from lab.training.fashion_mnist import fresh, whole
 from torch import Tensor, nn
@@ -182,7 +182,7 @@ def withstood(bench: Bench, name: str, images: Tensor, labels: Tensor) -> Tensor
     torch.manual_seed(bench.seed)  # the attack starts from a random point
     right = []
     for some, classes in zip(images.split(BATCH), labels.split(BATCH), strict=True):
-        moved = attacked(scores, some, classes, size=ATTACK_SIZE, steps=ATTACK_STEPS)
+        moved = attack(scores, some, classes, size=ATTACK_SIZE, steps=ATTACK_STEPS)
         with torch.no_grad():
             right.append(scores(moved).argmax(1) == classes)
     return torch.cat(right)
@@ -223,7 +223,7 @@ def ddpm(bench: Bench) -> list[Reading]:
     scheduler = DDIMScheduler.from_pretrained(bench.folder("ddpm", "scheduler"))
     generator = torch.Generator().manual_seed(bench.seed)
 
-    def restored(part: Tensor) -> Tensor:
+    def restore(part: Tensor) -> Tensor:
         scheduler.set_timesteps(30)
         times = scheduler.timesteps[-10:]
         noise = torch.randn(part.shape, generator=generator).to(part)
@@ -232,7 +232,7 @@ def ddpm(bench: Bench) -> list[Reading]:
             noisy = scheduler.step(model(noisy, time).sample, time, noisy).prev_sample
         return (noisy / 2 + 0.5).clamp(0, 1)  # type: ignore[no-any-return]
 
-    made = bench.batched(restored, images)
+    made = bench.batched(restore, images)
     fidelity = mean("PSNR after noising a third of the way", _fidelity(made, images), "dB")
     return [fidelity, *shares(read_right(bench, made, scenes), " kept")]
 
@@ -273,11 +273,11 @@ def rewriter(bench: Bench) -> list[Reading]:
         tokens = tokenizer(prompts, padding=True, return_tensors="pt").to(bench.device)
         answer = model.generate(**tokens, max_new_tokens=32, do_sample=True, top_k=0)  # type: ignore[operator]
         edits = tokenizer.batch_decode(answer[:, tokens.input_ids.shape[1] :], skip_special_tokens=True)
-        right += [_changed(*row) for row in zip(texts[part], edits, asked[part], strict=True)]
+        right += [_change(*row) for row in zip(texts[part], edits, asked[part], strict=True)]
     return [share("edits that change the asked factor alone", torch.tensor(right), at_least=95)]
 
 
-def _changed(before: str, after: str, factor: str) -> bool:
+def _change(before: str, after: str, factor: str) -> bool:
     old, new = parse(before), parse(after)
     return old is not None and new is not None and all((old[name] != new[name]) == (name == factor) for name in FACTORS)
 

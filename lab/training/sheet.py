@@ -16,7 +16,7 @@ from counterfoil_lab.world import DISTRIBUTIONS, FACTORS, Garments, Scenes, samp
 GAP = 2
 
 
-def tiled(images: Tensor, columns: int, enlarge: int = 1) -> Image.Image:
+def tile(images: Tensor, columns: int, enlarge: int = 1) -> Image.Image:
     """Images (N, 3, 64, 64) side by side in rows, enlarged without smoothing."""
     count, _, height, width = images.shape
     rows = -(-count // columns)
@@ -30,7 +30,7 @@ def tiled(images: Tensor, columns: int, enlarge: int = 1) -> Image.Image:
     return picture.resize((picture.width * enlarge, picture.height * enlarge), Image.Resampling.NEAREST)
 
 
-def crossed(garments: Garments, *, down: str, across: str, seed: int, base: Scenes | None = None) -> Scenes:
+def cross(garments: Garments, *, down: str, across: str, seed: int, base: Scenes | None = None) -> Scenes:
     """One scene for every pair of values of two factors, everything else drawn at random (or from `base`)."""
     pairs = [(row, column) for row in range(len(FACTORS[down])) for column in range(len(FACTORS[across]))]
     scenes = base or sample(len(pairs), garments=garments, seed=seed)
@@ -53,12 +53,12 @@ def main() -> None:
     columns = options.columns
     if options.cross:
         down, across = options.cross
-        scenes = crossed(garments, down=down, across=across, seed=options.seed)
+        scenes = cross(garments, down=down, across=across, seed=options.seed)
         columns = len(FACTORS[across])
     else:
         scenes = sample(options.count, garments=garments, distribution=options.distribution, seed=options.seed)
     images, _ = render(scenes, garments)
-    sheet = tiled(images, columns, options.enlarge)
+    sheet = tile(images, columns, options.enlarge)
     try:
         sheet.save(options.out)
     except (OSError, ValueError) as error:  # a missing folder, an ending that no image has

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.training import attributes, autoencoder, blip, classifiers, clip, ddpm, diffusion, rewriter, vqgan
-from lab.training.loop import Recipe, Run, prepare_torch, read, rescheduled
+from lab.training.loop import Recipe, Run, prepare_torch, read, reschedule
 
 from counterfoil.core.errors import BadWeights, UsageError
 from counterfoil_lab.parts import WEIGHTS
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     train, recipe = RECIPES[given.name]
     run = _run(given)
     prepare_torch(run.seed)
-    train(run, rescheduled(recipe, steps=given.steps, batch=given.batch))
+    train(run, reschedule(recipe, steps=given.steps, batch=given.batch))
 
 
 def _run(given: argparse.Namespace) -> Run:

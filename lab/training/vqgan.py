@@ -91,7 +91,7 @@ class Codebook:
 def train(run: Run, recipe: Vqgan) -> None:
     """Train the VQGAN."""
     pool = scene_pool(run, size=recipe.pool)
-    model: Any = _grown(VQModel.from_pretrained(run.out), recipe.codes) if run.resumes else _fresh(recipe)
+    model: Any = _grow(VQModel.from_pretrained(run.out), recipe.codes) if run.resumes else _fresh(recipe)
     model = placed(model, run.device).train()
     codes = model.quantize.embedding.weight.requires_grad_(False)
     codebook = Codebook(codes)
@@ -150,7 +150,7 @@ def _draw(rows: Tensor, count: int) -> Tensor:
     return rows[torch.randint(len(rows), (count,), device=rows.device)]
 
 
-def _grown(model: VQModel, codes: int) -> VQModel:
+def _grow(model: VQModel, codes: int) -> VQModel:
     """The model with a larger book: every code is followed by neighbours, which part as they come to stand for latents."""
     book = model.quantize.embedding.weight.detach()
     grown = VQModel.from_config({**model.config, "num_vq_embeddings": codes})

@@ -151,7 +151,7 @@ class Wording:
         strange = self._unknown[(torch.rand(count, device=self._device) < unknown).long()]
         pieces = [start, opening, self._articles[article], self._phrases["colour"][rows["colour"]], strange]
         pieces += [self._phrases[name][rows[name]] for name in list(self._phrases)[1:]]
-        return self._packed(torch.cat([*pieces, end], dim=1))
+        return self._pack(torch.cat([*pieces, end], dim=1))
 
     def captions(self, factors: Tensor) -> Tensor:
         """The full captions of these factors.  # (N, 8) → (N, LENGTH)"""
@@ -162,7 +162,7 @@ class Wording:
         row = [self._numbers[START], self._numbers[END]] + [self._numbers[PAD]] * (LENGTH - 2)
         return torch.tensor(row, device=self._device).expand(count, -1)
 
-    def _packed(self, loose: Tensor) -> Tensor:
+    def _pack(self, loose: Tensor) -> Tensor:
         """Rows with the gaps (-1) moved to the end and turned into padding."""
         order = (loose < 0).to(torch.uint8).argsort(dim=1, stable=True)
         packed = _widen(loose.gather(1, order)[:, :LENGTH], LENGTH)

@@ -31,7 +31,7 @@ from lab.training import measurements as benches
 from lab.training.cards import card
 from lab.training.data import Pool, PoolSize
 from lab.training.fashion_mnist import DEBIAN_FOLDER, clean, fresh, from_idx, read_split, whole
-from lab.training.loop import Run, rescheduled
+from lab.training.loop import Run, reschedule
 from lab.training.measure import FILES, MEASURES, SEEDS, WORDS_ALONE, Bench, Record, measure
 from lab.training.measurements import withstood
 from lab.training.wording import LENGTH, UNKNOWN, Wording, caption_tokenizer, words
@@ -61,7 +61,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def short(recipe: Any, **sizes: Any) -> Any:
-    return dataclasses.replace(rescheduled(recipe, steps=2, batch=4), **sizes)
+    return dataclasses.replace(reschedule(recipe, steps=2, batch=4), **sizes)
 
 
 def tiny(recipe: Any, **sizes: Any) -> Any:
@@ -145,7 +145,7 @@ def test_training_goes_on_from_what_is_there(run: Run) -> None:
 
 
 def test_a_loss_that_is_no_number_saves_nothing(run: Run) -> None:
-    recipe = rescheduled(tiny(classifiers.RECIPES["narrow"], arguments=TINY_CONVOLUTIONAL), learning_rate=float("inf"))
+    recipe = reschedule(tiny(classifiers.RECIPES["narrow"], arguments=TINY_CONVOLUTIONAL), learning_rate=float("inf"))
     with pytest.raises(RunFailed, match="the loss is nan at step 2"):
         classifiers.train(run, recipe)
     assert not (run.out / "model.safetensors").exists()
@@ -205,7 +205,7 @@ def test_attack_raises_the_loss_within_its_bound() -> None:
     weights = torch.randn(3 * 8 * 8, 4)
     images, labels = torch.rand(6, 3, 8, 8) * 0.5 + 0.25, torch.arange(6) % 4
     logits = lambda x: x.flatten(1) @ weights  # noqa: E731
-    moved = classifiers.attacked(logits, images, labels, size=0.02)
+    moved = classifiers.attack(logits, images, labels, size=0.02)
     assert (moved - images).abs().max() <= 0.02 + 1e-6
     loss = torch.nn.functional.cross_entropy
     assert loss(logits(moved), labels) > loss(logits(images), labels)

@@ -10,9 +10,11 @@ from torch import Tensor
 from counterfoil.core.errors import BadData, UnknownName
 from counterfoil_lab.drawing.canvas import (
     Painter,
+    apply_shade,
+    apply_tone,
     bits,
     bits_in_torch,
-    blurred,
+    blur,
     by_value,
     ease,
     grouped,
@@ -20,11 +22,9 @@ from counterfoil_lab.drawing.canvas import (
     line,
     mix,
     over,
-    shaded,
     smooth,
     spread,
     step,
-    toned,
     uniform,
 )
 from counterfoil_lab.drawing.render import render
@@ -247,15 +247,15 @@ def test_drawing_in_place_gives_what_drawing_anew_does(field: torch.Tensor, pict
     assert torch.equal(over(picture.clone(), red, field), mix(picture, red, field))
     assert torch.equal(over(picture.clone(), red, 0.3), mix(picture, red, 0.3))
     assert torch.equal(over(picture[:1], red, field), mix(picture[:1], red, field))  # one sky for a whole batch
-    assert torch.equal(toned(picture.clone(), field), shaded(picture, field))
-    assert torch.equal(toned(picture[:1], field), shaded(picture[:1], field))
+    assert torch.equal(apply_tone(picture.clone(), field), apply_shade(picture, field))
+    assert torch.equal(apply_tone(picture[:1], field), apply_shade(picture[:1], field))
 
 
 def test_neighbourhoods_are_those_of_pooling_and_convolution(field: torch.Tensor) -> None:
     assert torch.equal(spread(field), F.max_pool2d(field.unsqueeze(1), 3, stride=1, padding=1)[:, 0])
     weights = torch.tensor([0.25, 0.5, 0.25])
     smeared = F.conv2d(field.unsqueeze(1), (weights[:, None] * weights).view(1, 1, 3, 3), padding=1)[:, 0]
-    assert torch.allclose(blurred(field), smeared, atol=1e-6)
+    assert torch.allclose(blur(field), smeared, atol=1e-6)
 
 
 NAMES = ("plain", "low", "unused", "high")

@@ -12,6 +12,8 @@ from counterfoil_lab.drawing.canvas import (
     SIZE,
     Drawn,
     Painter,
+    apply_shade,
+    apply_tone,
     between,
     by_value,
     cell,
@@ -24,10 +26,8 @@ from counterfoil_lab.drawing.canvas import (
     odd,
     over,
     per_cell,
-    shaded,
     smooth,
     step,
-    toned,
     uniform,
     wrap,
 )
@@ -39,7 +39,7 @@ def white_studio(seed: Tensor) -> Tensor:
     x, y = grid(seed.device)
     floor = ease(y - between(seed, "sweep", 44, 52), -6, 8)
     lit = 0.965 - 0.0012 * (x - 22).abs() - 0.05 * floor + 0.01 * smooth(seed, "wall", 4, 4)
-    return shaded(ink(seed.device, 1.0, 0.995, 0.985), lit)
+    return apply_shade(ink(seed.device, 1.0, 0.995, 0.985), lit)
 
 
 def grey_studio(seed: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def grey_studio(seed: Tensor) -> Tensor:
     away = ((x - between(seed, "pool", 24, 40)) ** 2 + (y - 28) ** 2).sqrt() / 46
     floor = ease(y - between(seed, "sweep", 46, 52), -3, 4)
     lit = 0.60 - 0.26 * away - 0.05 * floor + 0.02 * smooth(seed, "wall", 5, 5)
-    return shaded(ink(seed.device, 0.98, 1.0, 1.03), lit)
+    return apply_shade(ink(seed.device, 0.98, 1.0, 1.03), lit)
 
 
 def wooden_floor(seed: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def wooden_floor(seed: Tensor) -> Tensor:
     gap = torch.maximum(ease(place, 1.4, 0.2), ease(joint, 1.4, 0.2))
     grain = 0.6 * smooth(seed, "grain", 40, 5) + 0.4 * smooth(seed, "fibre", 60, 12)
     wood = mix(ink(seed.device, 0.47, 0.28, 0.13), ink(seed.device, 0.70, 0.46, 0.25), tone)
-    return toned(wood, (1.0 + 0.16 * grain) * (1 - 0.62 * gap))
+    return apply_tone(wood, (1.0 + 0.16 * grain) * (1 - 0.62 * gap))
 
 
 def tiled_floor(seed: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def tiled_floor(seed: Tensor) -> Tensor:
     tone = 0.92 + 0.12 * per_cell(seed, "tile", cell(row, column))
     glaze = mix(ink(seed.device, 0.90, 0.93, 0.92), ink(seed.device, 0.24, 0.55, 0.58), odd(row + column))
     bevel = 0.12 * (1 - ease(torch.minimum(right, down), 1.0, 3.0))
-    return mix(ink(seed.device, 0.52, 0.52, 0.50), toned(glaze, tone + bevel), ease(inside, 0.3, 1.3))
+    return mix(ink(seed.device, 0.52, 0.52, 0.50), apply_tone(glaze, tone + bevel), ease(inside, 0.3, 1.3))
 
 
 def brick_wall(seed: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ def brick_wall(seed: Tensor) -> Tensor:
     inside = torch.minimum(8 - (right - 8).abs(), 4 - (down - 4).abs())
     tone = 0.74 + 0.42 * per_cell(seed, "brick", cell(row, column)) + 0.10 * (lattice(seed, "pores", 64, 64) - 0.5)
     rounded = 0.86 + 0.16 * ease(down, 6.5, 1.5)
-    bricks = shaded(ink(seed.device, 0.63, 0.25, 0.19), tone * rounded)
+    bricks = apply_shade(ink(seed.device, 0.63, 0.25, 0.19), tone * rounded)
     return mix(ink(seed.device, 0.74, 0.69, 0.63), bricks, ease(inside, 0.4, 1.3))
 
 
@@ -98,10 +98,10 @@ def bookshelf(seed: Tensor) -> Tensor:
     spine = 0.44 + 0.24 * torch.stack(((hue).cos(), (hue + 2.1).cos(), (hue + 4.2).cos()), dim=1)
     rounded = 0.55 + 0.5 * ease(2.5 - (right - 2.5).abs(), 0.0, 1.6)
     band = step(1.2 - (height - top - 4).abs()) * 0.5
-    books = over(toned(spine, rounded), ink(seed.device, 0.95, 0.86, 0.55), band)
+    books = over(apply_tone(spine, rounded), ink(seed.device, 0.95, 0.86, 0.55), band)
     standing = step(height, top + 0.5)
-    back = shaded(ink(seed.device, 0.16, 0.10, 0.07), torch.ones_like(height))
-    board = shaded(ink(seed.device, 0.42, 0.26, 0.14), 1.0 + 0.25 * smooth(seed, "board", 40, 6))
+    back = apply_shade(ink(seed.device, 0.16, 0.10, 0.07), torch.ones_like(height))
+    board = apply_shade(ink(seed.device, 0.42, 0.26, 0.14), 1.0 + 0.25 * smooth(seed, "board", 40, 6))
     return over(over(back, books, standing), board, step(height, 18.3))
 
 
@@ -118,7 +118,7 @@ def grass(seed: Tensor) -> Tensor:
     blades = 0.6 * smooth(seed, "blades", 14, 56) + 0.5 * smooth(seed, "more blades", 24, 60)
     patch = smooth(seed, "patch", 5, 5)
     green = mix(ink(seed.device, 0.20, 0.42, 0.10), ink(seed.device, 0.42, 0.66, 0.18), 0.5 + 0.3 * patch)
-    return over(toned(green, 0.85 + 0.55 * blades), ink(seed.device, 0.75, 0.86, 0.35), 0.35 * ease(blades, 0.35, 0.9))
+    return over(apply_tone(green, 0.85 + 0.55 * blades), ink(seed.device, 0.75, 0.86, 0.35), 0.35 * ease(blades, 0.35, 0.9))
 
 
 def beach(seed: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ def beach(seed: Tensor) -> Tensor:
     sea = mix(sea, ink(seed.device, 0.85, 0.97, 0.98), 0.5 * glitter)
     shore = between(seed, "shore", 36, 41) + 2.5 * line(seed, "foam", 6)
     grains = (lattice(seed, "sand", 64, 64) - 0.5) + 0.6 * smooth(seed, "dune", 12, 5)
-    sand = shaded(ink(seed.device, 0.91, 0.80, 0.58), 0.98 + 0.09 * grains - 0.10 * ease(shore + 5 - y, 0, 5))
+    sand = apply_shade(ink(seed.device, 0.91, 0.80, 0.58), 0.98 + 0.09 * grains - 0.10 * ease(shore + 5 - y, 0, 5))
     picture = over(mix(sky, sea, step(y, 17.0)), sand, step(y, shore))
     return over(picture, ink(seed.device, 0.99, 0.99, 0.97), 0.9 * ease(2.2 - (y - shore).abs(), 0.0, 1.6))
 
@@ -146,7 +146,7 @@ def desert(seed: Tensor) -> Tensor:
         ripple = 0.06 * (below * 1.7 + 2.5 * line(seed, f"ripple {number}", 5)).sin()
         slope = mix(ink(seed.device, 0.72, 0.40, 0.18), ink(seed.device, 0.95, 0.66, 0.34), step(rising, 0.0, 0.9))
         lit = 0.86 + 0.05 * number + ripple + 0.18 * ease(4 - below, 0, 4)
-        picture = over(picture, toned(slope, lit), step(below))
+        picture = over(picture, apply_tone(slope, lit), step(below))
     return picture
 
 
@@ -160,7 +160,7 @@ def forest(seed: Tensor) -> Tensor:
         column, right = wrap(x + between(seed, f"trunks {number}", 1, 19) + 0.8 * smooth(seed, f"crook {number}", 4, 3), pitch)
         off = right - pitch / 2 + 3 * (per_cell(seed, f"trunk {number}", cell(0, column)) - 0.5)
         bark = 0.85 + 0.35 * smooth(seed, f"bark {number}", 12, 60) - 0.25 * off / wide
-        trunk = shaded(ink(seed.device, 0.36, 0.24, 0.15), bark * dim)
+        trunk = apply_shade(ink(seed.device, 0.36, 0.24, 0.15), bark * dim)
         picture = over(picture, trunk, step(wide - off.abs()))
     floor = between(seed, "ferns", 52, 56) + 3 * line(seed, "fern line", 14)
     ferns = mix(ink(seed.device, 0.10, 0.26, 0.08), ink(seed.device, 0.38, 0.52, 0.16), 0.5 + smooth(seed, "fern", 30, 50))
@@ -178,12 +178,12 @@ def mountains(seed: Tensor) -> Tensor:
         crest = level + steep * (2 * peak - 0.6) + 2.2 * line(seed, f"crags {number}", 18)
         below = y - crest
         side = step(right, pitch / 2, 2.0) * 0.34
-        stone = shaded(ink(seed.device, *rock), 1.12 - side + 0.12 * smooth(seed, f"stone {number}", 30, 30))
-        snow = shaded(ink(seed.device, 0.97, 0.98, 1.0), 1.0 - 0.6 * side)
+        stone = apply_shade(ink(seed.device, *rock), 1.12 - side + 0.12 * smooth(seed, f"stone {number}", 30, 30))
+        snow = apply_shade(ink(seed.device, 0.97, 0.98, 1.0), 1.0 - 0.6 * side)
         capped = over(stone, snow, step(6.0 + 2.5 * smooth(seed, f"snow line {number}", 4, 30) - below, 0.0, 1.5))
         picture = over(picture, capped, step(below))
     foot = between(seed, "foot", 47, 51) + 1.5 * line(seed, "foot line", 7)
-    meadow = shaded(ink(seed.device, 0.30, 0.45, 0.22), 1.0 + 0.25 * smooth(seed, "meadow", 40, 30))
+    meadow = apply_shade(ink(seed.device, 0.30, 0.45, 0.22), 1.0 + 0.25 * smooth(seed, "meadow", 40, 30))
     return over(picture, meadow, step(y, foot))
 
 
@@ -204,7 +204,7 @@ def night_sky(seed: Tensor) -> Tensor:
     moon, _ = _disc(seed, "moon", 9.0, 5.0)
     picture = over(picture, ink(seed.device, 0.55, 0.55, 0.75), 0.35 * ease(-moon, -7, 0))
     craters = 1.0 - 0.16 * ease(smooth(seed, "craters", 20, 20), 0.2, 0.6)
-    picture = over(picture, shaded(ink(seed.device, 0.98, 0.96, 0.84), craters), step(-moon))
+    picture = over(picture, apply_shade(ink(seed.device, 0.98, 0.96, 0.84), craters), step(-moon))
     hills = between(seed, "hills", 54, 58) + 3 * line(seed, "hill line", 5)
     return over(picture, ink(seed.device, 0.02, 0.03, 0.06), step(y, hills))
 
@@ -219,7 +219,7 @@ def sunset(seed: Tensor) -> Tensor:
     sun, centre = _disc(seed, "sun", 42.0, 7.0)
     picture = over(picture, ink(seed.device, 1.0, 0.88, 0.50), 0.5 * ease(-sun, -12, 0))
     picture = over(picture, ink(seed.device, 1.0, 0.96, 0.72), step(-sun))
-    sea = shaded(ink(seed.device, 0.20, 0.10, 0.26), 1.0 + 0.5 * smooth(seed, "swell", 30, 5))
+    sea = apply_shade(ink(seed.device, 0.20, 0.10, 0.26), 1.0 + 0.5 * smooth(seed, "swell", 30, 5))
     path = ease(6 + 0.2 * (y - 46) - (x - centre).abs(), 0, 3) * step(smooth(seed, "sparkle", 34, 10), -0.1, 0.4)
     sea = over(sea, ink(seed.device, 1.0, 0.66, 0.34), 0.85 * path)
     return over(picture, sea, step(y, 45.5))
@@ -248,10 +248,10 @@ def city(seed: Tensor) -> Tensor:
         bay, aside = wrap(inside, 3)
         window = step(aside, 1.2, 0.6) * step(up, 1.9, 0.6) * step(inside, 2.0) * step(floor, 0.5)
         lit = step(per_cell(seed, f"lit {number}", cell(floor.clamp(0), bay + 5 * column)), 0.45, 0.1)
-        walls = shaded(ink(seed.device, *wall), 1.0 + 0.1 * inside / pitch)
+        walls = apply_shade(ink(seed.device, *wall), 1.0 + 0.1 * inside / pitch)
         facade = over(walls, ink(seed.device, 1.0, 0.86, 0.45), window * lit * (0.55 + 0.35 * number))
         picture = over(picture, facade, tower)
-    street = shaded(ink(seed.device, 0.25, 0.25, 0.29), 1.0 + 0.15 * smooth(seed, "street", 20, 8))
+    street = apply_shade(ink(seed.device, 0.25, 0.25, 0.29), 1.0 + 0.15 * smooth(seed, "street", 20, 8))
     return over(picture, street, step(y, 57.0))
 
 
@@ -262,8 +262,8 @@ def road(seed: Tensor) -> Tensor:
     depth = ((y - 13) / 50).clamp(min=0.0)
     off = (x - vanishing) / (depth * 34 + 1)  # ±1 at the road's edges
     sky = mix(ink(seed.device, 0.50, 0.68, 0.86), ink(seed.device, 0.90, 0.93, 0.94), (y / 14).clamp(0, 1))
-    verge = shaded(ink(seed.device, 0.62, 0.58, 0.34), 1.0 + 0.3 * smooth(seed, "verge", 40, 30))
-    asphalt = shaded(ink(seed.device, 0.33, 0.34, 0.36), 0.92 + 0.18 * lattice(seed, "asphalt", 64, 64))
+    verge = apply_shade(ink(seed.device, 0.62, 0.58, 0.34), 1.0 + 0.3 * smooth(seed, "verge", 40, 30))
+    asphalt = apply_shade(ink(seed.device, 0.33, 0.34, 0.36), 0.92 + 0.18 * lattice(seed, "asphalt", 64, 64))
     ground = over(verge, asphalt, step(1.0 - off.abs(), 0.0, 0.06))
     ground = over(ground, ink(seed.device, 0.95, 0.95, 0.92), step(0.05 - (off.abs() - 0.88).abs(), 0.0, 0.05))
     _, dash = wrap(6 / (depth + 0.12) + between(seed, "dashes", 0, 4), 4)

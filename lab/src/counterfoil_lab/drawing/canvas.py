@@ -139,10 +139,10 @@ def _whole(seed: Tensor, purpose: str, count: int) -> Tensor:
 def smooth(seed: Tensor, purpose: str, height: int, width: int) -> Tensor:
     """Smooth noise about 0, roughly within ±1: a random grid of `height` by `width` knots, interpolated to 64x64."""
     knots = _knots(seed, purpose, height, width)
-    return stretched(knots, _spline(height, seed.device), _spline(width, seed.device))  # (N, 64, 64)
+    return stretch(knots, _spline(height, seed.device), _spline(width, seed.device))  # (N, 64, 64)
 
 
-def stretched(fields: Tensor, down: Tensor, across: Tensor) -> Tensor:
+def stretch(fields: Tensor, down: Tensor, across: Tensor) -> Tensor:
     """Fields (N, h, w) resampled by weights (H, h) and (W, w) to (N, H, W), each image the same whatever the batch."""
     if not fields.is_cuda:
         return torch.matmul(down, torch.matmul(fields, across.T))
@@ -238,14 +238,14 @@ def over(picture: Tensor, colour: Tensor, share: Tensor | float) -> Tensor:
     return picture.lerp_(colour, share.unsqueeze(1) if isinstance(share, Tensor) else share)
 
 
-def shaded(colour: Tensor, field: Tensor) -> Tensor:
+def apply_shade(colour: Tensor, field: Tensor) -> Tensor:
     """A colour multiplied by a field of brightness."""
     return colour * field.unsqueeze(1)
 
 
-def toned(picture: Tensor, field: Tensor) -> Tensor:
+def apply_tone(picture: Tensor, field: Tensor) -> Tensor:
     """Return what `shaded` gives for an image that no one looks at again."""
-    return shaded(picture, field) if len(picture) < len(field) else picture.mul_(field.unsqueeze(1))
+    return apply_shade(picture, field) if len(picture) < len(field) else picture.mul_(field.unsqueeze(1))
 
 
 def luminance(colours: Tensor) -> Tensor:
@@ -254,7 +254,7 @@ def luminance(colours: Tensor) -> Tensor:
     return (red * number(0.299)).add_(green * number(0.587)).add_(blue * number(0.114))
 
 
-def saturated(colours: Tensor, amount: float) -> Tensor:
+def saturate(colours: Tensor, amount: float) -> Tensor:
     """Colours moved away from (above 1) or towards (below 1) their own grey."""
     grey = luminance(colours).unsqueeze(1)
     return (colours - grey).mul_(number(amount)).add_(grey).clamp_(0, 1)
@@ -292,7 +292,7 @@ def spread(field: Tensor) -> Tensor:
     return tall
 
 
-def blurred(field: Tensor) -> Tensor:
+def blur(field: Tensor) -> Tensor:
     """The weighted mean of a pixel and its eight neighbours, for fields of any size; 0 flows in."""
     beside = torch.zeros_like(field)
     beside[..., :-1] = field[..., 1:]

@@ -16,9 +16,10 @@ from counterfoil_lab.drawing.canvas import (
     SIZE,
     Drawn,
     Painter,
+    apply_tone,
     between,
     blocks,
-    blurred,
+    blur,
     by_value,
     ease,
     grid,
@@ -30,8 +31,7 @@ from counterfoil_lab.drawing.canvas import (
     smooth,
     spread,
     step,
-    stretched,
-    toned,
+    stretch,
     uniform,
     wave,
     wrap,
@@ -89,11 +89,11 @@ def pose(pixels: Tensor, seed: Tensor) -> tuple[Figure, Surface]:
     done = 0
     for some in blocks(seed, _BLOCK):
         rows = slice(done, done := done + len(some))
-        figure[rows], surface[rows] = _posed(source[rows], some)
+        figure[rows], surface[rows] = _place(source[rows], some)
     return figure, surface
 
 
-def _posed(source: Tensor, seed: Tensor) -> tuple[Figure, Surface]:
+def _place(source: Tensor, seed: Tensor) -> tuple[Figure, Surface]:
     """Garments of which the fields at source resolution are known (N, 3, 36, 36), in their pose."""
     x, y = grid(seed.device)
     scale = between(seed, "scale", 1.66, 1.88)
@@ -105,9 +105,7 @@ def _posed(source: Tensor, seed: Tensor) -> tuple[Figure, Surface]:
     along = (down * tilt.cos()).sub_(right * tilt.sin())
     places = torch.stack((across / scale, along / scale), dim=1).mul_(2 / _SOURCE)  # (N, 2, 64, 64), ±1 at the borders
 
-    drawn = F.grid_sample(
-        _doubled(source), places.permute(0, 2, 3, 1), mode="bilinear", padding_mode="zeros", align_corners=False
-    )
+    drawn = F.grid_sample(_double(source), places.permute(0, 2, 3, 1), mode="bilinear", padding_mode="zeros", align_corners=False)
     outline, folds, height = drawn.unbind(1)
     coverage = (outline - 0.46).mul_(2.4).add_(0.5).clamp_(0, 1)
     slope = F.pad(height, (1, 1, 1, 1))
@@ -131,22 +129,22 @@ def _source_fields(pixels: Tensor) -> Tensor:
     core = 1 - spread(1 - inside)
     # A pixel on the edge is covered as far as it is as bright as its neighbours.
     outline = torch.where(core > 0, 1.0, (grey / (0.75 * brightest).clamp(min=1)).clamp_(max=1)) * inside
-    outline = 0.6 * outline + 0.4 * blurred(outline)
+    outline = 0.6 * outline + 0.4 * blur(outline)
     brightness = (grey.sum((1, 2)) / inside.sum((1, 2)).clamp(min=1))[:, None, None]
     filled = torch.where(core > 0, grey, brightest)
     folds = (filled - brightness) / brightness.clamp(min=90)
     # Half of a fine pattern goes: a garment's own print must not be taken for the texture that the scene states.
-    folds = (0.4 * folds + 0.6 * blurred(folds)).clamp(-0.5, 0.5)
+    folds = (0.4 * folds + 0.6 * blur(folds)).clamp(-0.5, 0.5)
     height = outline
     for _ in range(5):
-        height = blurred(height)
+        height = blur(height)
     return torch.stack((outline, folds, height), dim=1)
 
 
-def _doubled(fields: Tensor) -> Tensor:
+def _double(fields: Tensor) -> Tensor:
     """Fields (N, C, 36, 36) at twice the resolution, along a cubic."""
     weights = _doubling(fields.device)
-    return stretched(fields.flatten(0, 1), weights, weights).view(*fields.shape[:2], _FINE, _FINE)
+    return stretch(fields.flatten(0, 1), weights, weights).view(*fields.shape[:2], _FINE, _FINE)
 
 
 @cache
@@ -193,7 +191,7 @@ def cloth(colour: Tensor, material: Tensor, pattern: Drawn, surface: Surface, se
 
 def _cotton(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     """Matt and even; only folds and soft light."""
-    return toned(colours, 0.93 + 0.36 * surface.light + 0.30 * surface.folds)
+    return apply_tone(colours, 0.93 + 0.36 * surface.light + 0.30 * surface.folds)
 
 
 def _denim(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
@@ -201,7 +199,7 @@ def _denim(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     twill = wave(surface.across + surface.along, 3.6)
     fade = ease(surface.inner, 0.3, 1.0) * (0.16 + 0.10 * smooth(seed, "fade", 5, 5))
     worn = over(colours, ink(seed.device, 0.85, 0.88, 0.92), fade)
-    woven = toned(worn, 0.84 + 0.14 * twill + 0.30 * surface.light + 0.25 * surface.folds)
+    woven = apply_tone(worn, 0.84 + 0.14 * twill + 0.30 * surface.light + 0.25 * surface.folds)
     woven = over(woven, ink(seed.device, 1.0, 1.0, 1.0), (0.10 * twill).clamp_(min=0))
     seam = 1 - step((surface.inner - 0.22).abs(), 0.14, 0.14)
     dash = step(wave(surface.across - surface.along, 5.0), -0.2, 0.6)
@@ -213,7 +211,7 @@ def _leather(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     right = surface.across + 1.6 * smooth(seed, "grain x", 12, 12)
     down = surface.along + 1.6 * smooth(seed, "grain y", 12, 12)
     pebble = (wave(right, 4.6) + wave(0.5 * right + 0.87 * down, 4.6) + wave(0.5 * right - 0.87 * down, 4.6)) * 0.4
-    tanned = toned(colours, 0.76 + 0.17 * pebble + 0.50 * surface.light + 0.25 * surface.folds)
+    tanned = apply_tone(colours, 0.76 + 0.17 * pebble + 0.50 * surface.light + 0.25 * surface.folds)
     gloss = ease(0.7 * surface.light + 0.55 * smooth(seed, "gloss", 6, 6) + 0.30 * pebble, 0.15, 0.75)
     return over(tanned, ink(seed.device, 1.0, 0.98, 0.94), gloss * 0.62)
 
@@ -222,7 +220,7 @@ def _silk(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     """Wide, flowing diagonal sheen with soft highlights."""
     drift = 7.0 * smooth(seed, "drift", 4, 4) + between(seed, "sheen", 0, 20)
     sheen = wave(0.75 * surface.across + 0.65 * surface.along + drift, 21.0)
-    draped = toned(colours, 0.84 + 0.24 * sheen + 0.22 * surface.light + 0.15 * surface.folds)
+    draped = apply_tone(colours, 0.84 + 0.24 * sheen + 0.22 * surface.light + 0.15 * surface.folds)
     return over(draped, ink(seed.device, 1.0, 1.0, 1.0), 0.42 * ease(sheen, 0.2, 1.0))
 
 
@@ -232,7 +230,7 @@ def _wool(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     side = (place * (1 / 6.0) - 0.5).abs()
     stitch = 0.5 + 0.5 * wave(surface.along - 5.0 * side, 4.2)
     relief = (0.30 + 0.70 * stitch) * (0.45 + 0.55 * ease(0.5 - side, 0.0, 0.22))
-    knitted = toned(colours, 0.58 + 0.46 * relief + 0.28 * surface.light + 0.15 * surface.folds)
+    knitted = apply_tone(colours, 0.58 + 0.46 * relief + 0.28 * surface.light + 0.15 * surface.folds)
     return over(knitted, ink(seed.device, 1.0, 1.0, 1.0), 0.15 * relief)
 
 
@@ -242,7 +240,7 @@ def _metal(colours: Tensor, surface: Surface, seed: Tensor) -> Tensor:
     _, place = wrap(surface.along - 0.5 * surface.across + bend + 7.0 * surface.light, 16.0)
     swell = place * (1 / 16.0)
     cut = ease(16.0 - place, 0.0, 1.2)  # softens the fall over about a pixel
-    polished = toned(colours, 0.42 + (0.74 * swell * cut) + 0.22 * surface.light)
+    polished = apply_tone(colours, 0.42 + (0.74 * swell * cut) + 0.22 * surface.light)
     shine = ease(swell, 0.60, 0.92) * cut + 0.7 * ease(surface.light, 0.40, 0.8)
     return over(polished, ink(seed.device, 1.0, 1.0, 1.0), (0.92 * shine).clamp_(0, 0.92))
 
@@ -273,19 +271,19 @@ def pattern(texture: Tensor, surface: Surface, seed: Tensor) -> Drawn:
     return by_value(texture, TEXTURES, {name: painter(draw) for name, draw in _PATTERNS.items()}, shape=(SIZE, SIZE))
 
 
-def _striped(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
+def _stripes(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
     """Level bands."""
     return step(wave(along, 9.0), softness=0.7)
 
 
-def _dotted(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
+def _dots(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
     """Round dots in staggered rows."""
     row, y = wrap(along, 6.5)
     _, x = wrap(across + 4 * odd(row), 8.0)
     return step(2.4 - ((x - 4) ** 2 + (y - 3.25) ** 2).sqrt_())
 
 
-def _checkered(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
+def _checks(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
     """A chessboard of five-pixel squares."""
     return step(wave(across, 10.0) * wave(along, 10.0), softness=0.5)
 
@@ -304,9 +302,9 @@ def _camouflage(across: Tensor, along: Tensor, seed: Tensor) -> Tensor:
 
 
 _PATTERNS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "striped": _striped,
-    "dotted": _dotted,
-    "checkered": _checkered,
+    "striped": _stripes,
+    "dotted": _dots,
+    "checkered": _checks,
     "zigzag": _zigzag,
     "camouflage": _camouflage,
 }

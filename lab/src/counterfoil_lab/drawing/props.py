@@ -12,6 +12,8 @@ from counterfoil_lab.drawing.canvas import (
     SIZE,
     Drawn,
     Painter,
+    apply_shade,
+    apply_tone,
     between,
     by_value,
     cell,
@@ -22,10 +24,8 @@ from counterfoil_lab.drawing.canvas import (
     mix,
     over,
     per_cell,
-    shaded,
     smooth,
     step,
-    toned,
     uniform,
     wrap,
 )
@@ -61,7 +61,7 @@ def _ball(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
     away = (right * right + down * down).sqrt()
     wedge = step((torch.atan2(down + 0.25, right - 0.2) * 3 + 0.6).sin(), 0.0, 0.5)
     paint = mix(ink(right.device, 0.97, 0.97, 0.95), ink(right.device, 0.86, 0.14, 0.20), wedge)
-    lit = toned(paint, 1.08 - 0.55 * ease(away + 0.5 * (right + down), 0.1, 1.6))
+    lit = apply_tone(paint, 1.08 - 0.55 * ease(away + 0.5 * (right + down), 0.1, 1.6))
     gleam = ease(0.3 - ((right + 0.35) ** 2 + (down + 0.4) ** 2).sqrt(), 0.0, 0.2)
     return over(lit, ink(right.device, 1, 1, 1), 0.8 * gleam), step(0.86 - away, 0.0, pixel)
 
@@ -71,7 +71,7 @@ def _cup(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
     body = torch.minimum(0.56 - 0.06 * down - (right + 0.18).abs(), 0.80 - (down - 0.08).abs())
     ring = 0.12 - (((right - 0.42) ** 2 + (down * 0.85) ** 2).sqrt() - 0.36).abs()
     top = 1 - (((right + 0.18) / 0.58) ** 2 + ((down + 0.70) / 0.20) ** 2).sqrt()
-    lit = shaded(ink(right.device, 0.16, 0.45, 0.75), 1.25 - 0.75 * ease(right, -0.7, 0.7))
+    lit = apply_shade(ink(right.device, 0.16, 0.45, 0.75), 1.25 - 0.75 * ease(right, -0.7, 0.7))
     lit = over(lit, ink(right.device, 0.97, 0.97, 0.95), 0.85 * step(0.12 - (down - 0.15).abs(), 0.0, pixel))
     lit = over(lit, ink(right.device, 0.75, 0.90, 1.0), step(top, 0.0, pixel * 2))
     lit = over(lit, ink(right.device, 0.22, 0.11, 0.05), step(top, 0.28, pixel * 2))
@@ -86,7 +86,7 @@ def _cone(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
     paint = mix(
         ink(right.device, 1.0, 0.42, 0.05), ink(right.device, 0.97, 0.97, 0.95), bands * step(foot, 0.0, pixel).neg().add(1)
     )
-    lit = toned(paint, 1.12 - 0.55 * ease(right, -0.5, 0.6))
+    lit = apply_tone(paint, 1.12 - 0.55 * ease(right, -0.5, 0.6))
     return lit, step(torch.maximum(side, foot), 0.0, pixel)
 
 
@@ -98,7 +98,7 @@ def _lamp(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
     glow = mix(
         ink(right.device, 1.0, 0.84, 0.36), ink(right.device, 1.0, 0.97, 0.78), ease(0.6 - right.abs() + down + 0.4, 0.0, 0.7)
     )
-    metal = shaded(ink(right.device, 0.28, 0.22, 0.20), 1.3 - 0.6 * ease(right, -0.3, 0.4))
+    metal = apply_shade(ink(right.device, 0.28, 0.22, 0.20), 1.3 - 0.6 * ease(right, -0.3, 0.4))
     return over(metal, glow, step(shade, 0.0, pixel)), step(torch.maximum(shade, torch.maximum(stem, foot)), 0.0, pixel)
 
 
@@ -123,8 +123,8 @@ def _cactus(right: Tensor, down: Tensor, pixel: float) -> tuple[Tensor, Tensor]:
     plant = torch.stack(torch.broadcast_tensors(stem, left, link, other, bridge)).amax(0)
     pot = torch.minimum(0.52 - 0.25 * (down - 0.4) - right.abs(), 0.32 - (down - 0.63).abs())
     ribs = 1.1 - 0.35 * ease(right, -0.5, 0.6) + 0.18 * (right * 26).sin()
-    green = shaded(ink(right.device, 0.22, 0.58, 0.26), ribs)
-    clay = shaded(
+    green = apply_shade(ink(right.device, 0.22, 0.58, 0.26), ribs)
+    clay = apply_shade(
         ink(right.device, 0.78, 0.38, 0.22),
         1.15 - 0.55 * ease(right, -0.5, 0.6) - 0.2 * step(0.05 - (down - 0.48).abs(), 0.0, pixel),
     )
@@ -172,7 +172,7 @@ def snow(picture: Tensor, solid: Tensor, seed: Tensor) -> Tensor:
     """Flakes near and far, and a drift along the lower border."""
     x, y = grid(seed.device)
     drift = between(seed, "drift", 57.5, 60.0) + 1.6 * line(seed, "drift line", 6)
-    cover = shaded(ink(seed.device, 0.95, 0.97, 1.0), 0.97 + 0.05 * smooth(seed, "drift shade", 20, 20))
+    cover = apply_shade(ink(seed.device, 0.95, 0.97, 1.0), 0.97 + 0.05 * smooth(seed, "drift shade", 20, 20))
     picture = over(picture, cover, 0.95 * step(y, drift))
     for number, (pitch, small, large) in enumerate(((10.0, 0.5, 1.2), (19.0, 1.2, 2.1))):
         row, down = wrap(y + between(seed, f"snow y {number}", 0, pitch), pitch)

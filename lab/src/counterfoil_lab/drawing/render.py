@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from counterfoil_lab.drawing.backgrounds import backdrop
-from counterfoil_lab.drawing.canvas import SIZE, Drawn, Painter, by_value, grouped, put, toned
+from counterfoil_lab.drawing.canvas import SIZE, Drawn, Painter, apply_tone, by_value, grouped, put
 from counterfoil_lab.drawing.garment import Figure, cloth, pattern, pose
 from counterfoil_lab.drawing.props import SKIES, TOP, companion
 from counterfoil_lab.drawing.styles import STYLES, Layers
@@ -18,16 +18,16 @@ from counterfoil_lab.world import DOMAINS, WEATHERS, Garments, Scenes
 _SOLID, _VISIBLE = 3, 4  # what is kept of a scene next to its three colours
 
 
-def composed(factors: Mapping[str, Tensor], pixels: Tensor, seed: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def compose_rows(factors: Mapping[str, Tensor], pixels: Tensor, seed: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Rows of a batch with their images (n, 3, 64, 64) and masks (n, 1, 64, 64), some at a time; every row comes once."""
-    scenes = _in_style(factors, *_dressed(factors, pixels, seed), seed)
+    scenes = _in_style(factors, *_dress(factors, pixels, seed), seed)
     for name, rows in grouped(factors["weather"], WEATHERS):
         scene = scenes[rows]
         picture = SKIES[name](scene[:, :3], scene[:, _SOLID], seed[rows])
         yield rows, picture.clamp_(0, 1), scene[:, _VISIBLE:] > 0
 
 
-def _dressed(factors: Mapping[str, Tensor], pixels: Tensor, seed: Tensor) -> tuple[Figure, Drawn]:
+def _dress(factors: Mapping[str, Tensor], pixels: Tensor, seed: Tensor) -> tuple[Figure, Drawn]:
     """Garments in their pose, and their cloth."""
     figure, surface = pose(pixels, seed)
     return figure, cloth(factors["colour"], factors["material"], pattern(factors["texture"], surface, seed), surface, seed)
@@ -42,7 +42,7 @@ def _in_style(factors: Mapping[str, Tensor], figure: Figure, surface: Drawn, see
         def paint(rows: Tensor, sheets: Tensor) -> None:
             body = figure[rows]
             thing, hidden, cast = things[rows].split((3, 1, 1), dim=1)
-            behind = toned(places[rows], 1 - 0.45 * body.shadow)
+            behind = apply_tone(places[rows], 1 - 0.45 * body.shadow)
             behind[:, :, TOP:].mul_(1 - 0.45 * cast).lerp_(thing, hidden)
             beside = torch.zeros_like(body.coverage)
             beside[:, TOP:] = hidden[:, 0]
@@ -79,7 +79,7 @@ def _render(scenes: Scenes, garments: Garments, places: Tensor, images: Tensor, 
     """Draw scenes into these places of a batch."""
     # Half precision would shift patterns by pixels.
     with torch.autocast(scenes.seed.device.type, enabled=False):
-        for rows, pictures, shown in composed(scenes.factors, garments.pixels[scenes.garment], scenes.seed):
+        for rows, pictures, shown in compose_rows(scenes.factors, garments.pixels[scenes.garment], scenes.seed):
             put(images, places[rows], pictures)
             put(masks, places[rows], shown)
 

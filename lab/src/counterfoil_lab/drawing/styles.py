@@ -17,6 +17,8 @@ from torch import Tensor
 
 from counterfoil_lab.drawing.canvas import (
     SIZE,
+    apply_shade,
+    apply_tone,
     between,
     cell,
     contrast,
@@ -28,12 +30,10 @@ from counterfoil_lab.drawing.canvas import (
     mix,
     over,
     per_cell,
-    saturated,
-    shaded,
+    saturate,
     smooth,
     spread,
     step,
-    toned,
     wrap,
 )
 
@@ -60,14 +60,14 @@ def photo(layers: Layers) -> Tensor:
     picture = over(layers.backdrop, layers.cloth, layers.visible)
     corner = ((x - 31.5) ** 2 + (y - 31.5) ** 2) / 2000
     grain = lattice(layers.seed, "grain", SIZE, SIZE) - 0.5
-    return toned(picture, 1.02 - 0.12 * corner).add_(0.035 * grain.unsqueeze(1))
+    return apply_tone(picture, 1.02 - 0.12 * corner).add_(0.035 * grain.unsqueeze(1))
 
 
 def sketch(layers: Layers) -> Tensor:
     """Coloured pencil on paper: hatching in the thing's own hue, graphite outlines."""
     x, y = grid(layers.seed.device)
     seed = layers.seed
-    paper = shaded(ink(seed.device, 0.97, 0.955, 0.91), 0.98 + 0.04 * lattice(seed, "paper", SIZE, SIZE))
+    paper = apply_shade(ink(seed.device, 0.97, 0.955, 0.91), 0.98 + 0.04 * lattice(seed, "paper", SIZE, SIZE))
     wobble = 1.5 * smooth(seed, "hand", 6, 6)
     strokes = ((x - y) * (2 * math.pi / 3.6) + wobble).sin()
     other = ((x + 0.7 * y) * (2 * math.pi / 4.6) + wobble).sin()
@@ -75,7 +75,7 @@ def sketch(layers: Layers) -> Tensor:
     def draw(colours: Tensor, hatch: Tensor, press: float | Tensor) -> Tensor:
         dark = 1 - luminance(colours)
         weight = (press + 0.55 * dark + 0.16 * hatch).clamp(0, 0.96)
-        return mix(paper, saturated(colours, 1.25), weight)
+        return mix(paper, saturate(colours, 1.25), weight)
 
     behind = draw(layers.backdrop, other, 0.05 + 0.37 * layers.companion)
     edges = 0.65 * ease(contrast(luminance(layers.backdrop)), 0.10, 0.40)
@@ -102,7 +102,7 @@ def painting(layers: Layers) -> Tensor:
 
     def draw(colours: Tensor) -> Tensor:
         smeared = F.grid_sample(colours, places.permute(0, 2, 3, 1), mode="bilinear", padding_mode="border", align_corners=True)
-        return toned(saturated(smeared, 1.3), relief)
+        return apply_tone(saturate(smeared, 1.3), relief)
 
     return over(draw(layers.backdrop), draw(layers.cloth), layers.visible)
 
@@ -114,7 +114,7 @@ def cartoon(layers: Layers) -> Tensor:
         value = colours.amax(1).clamp(min=0.02)
         level, above = wrap(value, 0.25)
         flat = (level + step(above, 0.125, 0.12)) * 0.25
-        drawn = saturated(shaded(colours, (0.3 * value + 0.7 * flat) / value).clamp(0, 1), 1.45)
+        drawn = saturate(apply_shade(colours, (0.3 * value + 0.7 * flat) / value).clamp(0, 1), 1.45)
         return over(drawn, ink(colours.device, 0.05, 0.04, 0.07), lines)
 
     edges = ease(contrast(luminance(layers.backdrop)), 0.16, 0.34) * 0.8
@@ -142,12 +142,12 @@ def thermal(layers: Layers) -> Tensor:
         heat = 0.36 * warmth + (0.48 + 0.16 * warmth) * luminance(colours)
         tone = heat.clamp(0, 1).mul_(255).int().flatten()
         false = palette.index_select(1, tone).view(3, *heat.shape).transpose(0, 1)
-        return over(false, saturated(colours, 1.5), 0.22 + 0.34 * warmth)
+        return over(false, saturate(colours, 1.5), 0.22 + 0.34 * warmth)
 
     behind = draw(layers.backdrop, 0.75 * layers.companion)
     front = draw(layers.cloth, 1.0)
     lines = 1.0 - 0.10 * step(wrap(y, 3.0)[1], 1.5, 0.5)
-    return toned(over(behind, front, layers.visible), lines)
+    return apply_tone(over(behind, front, layers.visible), lines)
 
 
 def neon(layers: Layers) -> Tensor:
@@ -156,14 +156,14 @@ def neon(layers: Layers) -> Tensor:
 
     def draw(colours: Tensor, tubes: Tensor, dim: Tensor) -> Tensor:
         peak = colours.amax(1, keepdim=True).clamp(min=0.05)
-        glow = saturated(colours / peak * (0.35 + 0.65 * peak), 1.3)
-        return shaded(colours, dim).add_(toned(glow, tubes))
+        glow = saturate(colours / peak * (0.35 + 0.65 * peak), 1.3)
+        return apply_shade(colours, dim).add_(apply_tone(glow, tubes))
 
     edges = ease(contrast(luminance(layers.backdrop)), 0.08, 0.5) * (0.6 - 0.2 * layers.companion)
     behind = draw(layers.backdrop, edges + 0.5 * layers.companion_rim(), 0.26 + 0.26 * layers.companion)
     edges = ease(contrast(luminance(layers.cloth)), 0.05, 0.5)
     front = draw(layers.cloth, 0.45 * edges, torch.full_like(edges, 0.50))
-    tube = mix(saturated(layers.cloth, 1.4), ink(seed.device, 1, 1, 1), 0.35)
+    tube = mix(saturate(layers.cloth, 1.4), ink(seed.device, 1, 1, 1), 0.35)
     front = over(front, tube.clamp(min=0.38), layers.rim)
     return over(behind, front, layers.visible)
 
