@@ -117,9 +117,7 @@ class LexiconRewriter:
     def _backgrounds(self, caption: ParsedCaption) -> Iterator[list[Swap]]:
         phrases = [phrase for phrase in caption.having("background") if phrase.preposition]
         for phrase in phrases[:1]:
-            start, end = _span(caption, phrase)
-            now = caption.text[start:end].lower()
-            yield [Swap(start, end, other) for other in self.lexicon.background if other != now]
+            yield _others(caption, *_span(caption, phrase), self.lexicon.background)
         if not phrases:
             companion = self.lexicon.companion
             last = [each for each in caption.phrases if each.role == "weather" or each.preposition == companion]
@@ -147,8 +145,7 @@ class LexiconRewriter:
         media = [with_article(medium) for medium in self.lexicon.domain]
         if opening is not None:
             start, end = caption.words[opening.noun_first].token.start, caption.words[opening.end - 1].token.end
-            now = caption.text[start:end].lower()
-            yield [Swap(start, end, medium) for medium in media if medium != now]
+            yield _others(caption, start, end, media)
         elif not phrases and caption.having("subject"):
             end, rest = _sentence_start(caption)
             yield [Swap(0, end, f"{medium} of {rest}") for medium in media if medium != "a photo"]
@@ -157,9 +154,8 @@ class LexiconRewriter:
         phrases = caption.having("weather")
         for phrase in phrases[:1]:
             start, end = _span(caption, phrase)
-            now = caption.text[start:end].lower()
-            swaps = [Swap(start, end, other) for other in self.lexicon.weather if other != now]
-            yield [*swaps, Swap(start, end, "")] if "weather" in self.lexicon.leave_out and phrase.preposition else swaps
+            gone = [Swap(start, end, "")] if "weather" in self.lexicon.leave_out and phrase.preposition else []
+            yield [*_others(caption, start, end, self.lexicon.weather), *gone]
         if not phrases and caption.words:
             yield [_insert(_end(caption), phrase) for phrase in self.lexicon.weather]
 
@@ -227,6 +223,11 @@ def _sentence_start(caption: ParsedCaption) -> tuple[int, str]:
 
 def _span(caption: ParsedCaption, phrase: Phrase) -> tuple[int, int]:
     return caption.words[phrase.first].token.start, caption.words[phrase.end - 1].token.end
+
+
+def _others(caption: ParsedCaption, start: int, end: int, values: Sequence[str]) -> list[Swap]:
+    """Every value but the one that stands there."""
+    return [Swap(start, end, value) for value in values if value != caption.text[start:end].lower()]
 
 
 def _insert(at: int, phrase: str) -> Swap:

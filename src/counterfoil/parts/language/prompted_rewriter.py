@@ -10,7 +10,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,11 +158,6 @@ def style_of(folder: Path) -> PromptStyle | None:
         return None if found is None else PromptStyle(**found)
     except TypeError as error:
         raise BadWeights(f"{folder / NOTE}: its style cannot be read ({one_line(error)})") from None
-
-
-def as_note(style: PromptStyle) -> dict[str, Any]:
-    """A style as plain data, for a note."""
-    return asdict(style)
 
 
 class PromptedRewriter:

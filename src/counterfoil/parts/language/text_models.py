@@ -226,10 +226,6 @@ class ChatEndpoint:
         self._parallel = 1 if options.rate is not None else parallel
         self._failed_in_a_row = 0
 
-    def complete(self, content: str | list[dict[str, Any]], *, seed: int | None = None) -> Completion:
-        """The answer to one message; RunFailed if the endpoint gives none."""
-        return self._complete(content, seed)
-
     def write(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Completion]:
         """One completion per prompt; an endpoint that does not answer is a fault, not an error."""
         if self._parallel == 1 or len(prompts) < 2:
@@ -246,14 +242,15 @@ class ChatEndpoint:
 
     def _write(self, prompt: str, seed: int) -> Completion:
         try:
-            found = self._complete(prompt, seed, retries=None if self._failed_in_a_row < self.PATIENT_FOR else 0)
+            found = self.complete(prompt, seed=seed, retries=None if self._failed_in_a_row < self.PATIENT_FOR else 0)
         except RunFailed as error:
             self._failed_in_a_row += 1
             return Completion("", fault=("endpoint", str(error)))
         self._failed_in_a_row = 0
         return found
 
-    def _complete(self, content: str | list[dict[str, Any]], seed: int | None, *, retries: int | None = None) -> Completion:
+    def complete(self, content: str | list[dict[str, Any]], *, seed: int | None = None, retries: int | None = None) -> Completion:
+        """The answer to one message; RunFailed if the endpoint gives none."""
         seeded = {} if seed is None else {"seed": seed % 2**31}
         body = {"messages": [{"role": "user", "content": content}], **self._body, **seeded}
         answer = self.endpoint.post(body, retries=retries)

@@ -29,7 +29,7 @@ from counterfoil.parts.language.caption_checks import MAX_LETTERS
 from counterfoil.parts.language.edits import Difference
 from counterfoil.parts.language.english import tidy
 from counterfoil.parts.language.grammar import FACTORS, parse
-from counterfoil.parts.language.prompted_rewriter import NOTE, PromptStyle, as_note, read_note, style_named, style_of
+from counterfoil.parts.language.prompted_rewriter import NOTE, PromptStyle, read_note, style_named, style_of
 from counterfoil.parts.language.text_models import encode, load_causal, seed_of
 from counterfoil.parts.pretrained import DTYPES
 from counterfoil.parts.weights import quiet
@@ -187,7 +187,7 @@ def train(
             "validation_before": progress["validation_before"],
             "validation_after": _validation_loss(trainer, validated),
         }
-        _finish(trainer.model, out, {"style": as_note(style), "begun": begun, **outcome, "losses": losses})
+        _finish(trainer.model, out, {"style": asdict(style), "begun": begun, **outcome, "losses": losses})
         return Trained(out, resumed_at=resumed_at, **outcome)
 
 

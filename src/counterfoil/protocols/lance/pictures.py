@@ -19,10 +19,18 @@ from counterfoil.store.stages import Item, Made, turned_away
 _ABOUT = ("factor", "removed", "added", "caption", "edited", "picture")
 
 
-class Inversions(Stage):
+class _ByEditor(Stage):
+    uses = ("editor",)
+
+    def decided_by(self) -> Mapping[str, Any]:
+        """The settings that the editor sweeps over."""
+        return {"sweep": list(self.space.editor.sweep)}
+
+
+class Inversions(_ByEditor):
     """One inversion per image that has edits, kept for all of them."""
 
-    name, uses, kept = "inversions", ("editor",), ("inversion",)
+    name, kept = "inversions", ("inversion",)
 
     def items(self) -> Iterator[Item]:
         """Every image with an edit."""
@@ -33,10 +41,6 @@ class Inversions(Stage):
                 picture = self.tables.files.hash_of(row["picture"])
                 inputs = {"picture": picture, "caption": row["caption"], "seed": self.space.seed(row.of)}
                 yield Item(row.of, inputs, {"picture": row["picture"]})
-
-    def decided_by(self) -> Mapping[str, Any]:
-        """The settings that the editor sweeps over."""
-        return {"sweep": list(self.space.editor.sweep)}
 
     def work(self, items: Sequence[Item]) -> list[Made]:
         """Invert the images."""
@@ -50,10 +54,10 @@ class Inversions(Stage):
         ]
 
 
-class Edited(Stage):
+class Edited(_ByEditor):
     """The sweep of every edit, and the plain reconstruction, which is what the inversion alone does to an image."""
 
-    name, uses, kept = "pictures", ("editor",), ("candidates", "reconstruction")
+    name, kept = "pictures", ("candidates", "reconstruction")
 
     def items(self) -> Iterator[Item]:
         """Every edit of an image that could be inverted."""
@@ -63,10 +67,6 @@ class Edited(Stage):
                 inputs = {"inversion": self.tables.files.hash_of(inverted["inversion"]), "edited": row["edited"]}
                 about = {name: row.values.get(name, "") for name in _ABOUT}
                 yield Item(row.id, inputs, {**about, "inversion": inverted["inversion"]})
-
-    def decided_by(self) -> Mapping[str, Any]:
-        """The settings that the editor sweeps over."""
-        return {"sweep": list(self.space.editor.sweep)}
 
     def work(self, items: Sequence[Item]) -> list[Made]:
         """Redraw the images to the edited captions."""
