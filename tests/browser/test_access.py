@@ -33,6 +33,15 @@ def test_pages_of_odd_runs_on_a_phone(page: Any, reports: dict[str, Path], name:
     assert problems(page) == []
 
 
+@pytest.mark.parametrize("name", ["two", "board"])
+def test_names_in_wide_tables_are_not_broken_into_letters_on_a_phone(page: Any, reports: dict[str, Path], name: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(reports[name].as_uri())
+    heads = page.locator("table:not(.blocks) tbody th:visible")
+    assert heads.count() > 3
+    assert heads.evaluate_all("all => all.every(each => each.offsetWidth >= 96)")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_one_image(page: Any, reports: dict[str, Path], scheme: str) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
