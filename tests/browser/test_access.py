@@ -38,7 +38,7 @@ def test_names_in_wide_tables_are_not_broken_into_letters_on_a_phone(page: Any, 
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(reports[name].as_uri())
     heads = page.locator("table:not(.blocks) tbody th:visible")
-    assert heads.count() > 3
+    assert heads.count() > 1
     assert heads.evaluate_all("all => all.every(each => each.offsetWidth >= 96)")
 
 
