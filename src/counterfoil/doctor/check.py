@@ -163,7 +163,7 @@ def check(
         "generator": {"name": generator[0].name, **generator[0].options},
         "oracle": {"name": best.candidate.name, **best.candidate.options},
     }  # fmt: skip
-    fmr = protocols.get("fmr")
+    fmr = protocols.get(protocols.USUAL)
     wanted = fmr.spec.model_validate(values)
     took = time_protocol(wanted, TIMED if device == "cpu" else None, given)
     fits = len(dataset)

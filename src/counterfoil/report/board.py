@@ -210,7 +210,9 @@ def _eyebrow(result: ResultFile) -> str:
         return f"One set of images, kept because {', '.join(result.test.surrogates)} missed them."
     if result.test.against:
         return f"One set of images, made against {result.test.against}."
-    return "One set of edits." if result.protocol == "lance" else "New images against each model." if result.ranked else ""
+    if result.clusters:  # several images of one source, made whatever the model
+        return "One set of images for all models."
+    return "New images against each model." if result.ranked else ""
 
 
 def _about(result: ResultFile) -> str:
