@@ -123,6 +123,13 @@ def test_set_finds_the_section_of_a_key():
     assert parsed.generator.options == {"epsilon": 0.1}
 
 
+def test_a_section_with_nothing_in_it_has_no_settings():
+    values = {**PARTS, "search": None}
+    assert protocols.parse(values) == protocols.parse(PARTS)
+    protocols.override(values, "budget=3")
+    assert protocols.parse(values).search.budget == 3
+
+
 def test_options_of_the_part_inside_stand_beside_those_of_the_part_around_it():
     parsed = protocols.parse(
         {**PARTS, "model": {"name": "grouped:timm:resnet18", "groups": "imagenet-9", "options": {"side": 96}}}

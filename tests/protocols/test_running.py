@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import yaml
 from torch import Tensor
 
 from counterfoil import protocols, store
@@ -16,7 +19,7 @@ from counterfoil.protocols.stages import Tables
 from counterfoil.protocols.workspace import Given
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
-from tests.worlds import arrays, spec
+from tests.worlds import arrays, spec, values
 
 
 def test_another_specification_or_a_second_writer_is_refused_before_a_part_is_loaded(tmp_path, monkeypatch) -> None:
@@ -28,6 +31,16 @@ def test_another_specification_or_a_second_writer_is_refused_before_a_part_is_lo
         protocols.run(chosen.model_copy(update={"seed": 1}), out)
     with store.open_run(out).appending(), pytest.raises(BadRun, match="is writing"):
         protocols.run(chosen, out)
+
+
+def test_the_command_refuses_another_specification_before_torch_is_imported(tmp_path) -> None:
+    data = f"tensors:{arrays(tmp_path / 'data.npz', 6)}"
+    protocols.run(spec(data), tmp_path / "run")
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(values(data, seed=1)))
+    without = "import sys; sys.modules['torch'] = None; from counterfoil.cli import main; main()"
+    asked = ["run", "other.yaml", "--out", "run"]
+    done = subprocess.run([sys.executable, "-c", without, *asked], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "holds a run with seed 0, now 1" in done.stderr
 
 
 def test_a_folder_whose_name_is_not_text_is_refused(tmp_path) -> None:

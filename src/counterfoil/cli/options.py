@@ -128,19 +128,12 @@ def specification(
 ) -> dict[str, Any]:
     """Read the values of a specification from a file and from options, which override it."""
     given = {name: value for name, value in locals().items() if name not in ("file", "precision", "settings")}
-    values = read(file)
+    values = specs.read(file) if file else {}
     values.update({key: value for key, value in given.items() if value is not None})
     for assignment in settings or []:
         protocols.override(values, assignment)
     put(values, "engine", "precision", precision)
     return values
-
-
-def read(file: Path | None) -> dict[str, Any]:
-    """Return the values of a specification's file, if one is named; a section with nothing in it has no settings."""
-    values = specs.read(file) if file else {}
-    sections = {name for each in protocols.names() for name in specs.sections(protocols.get(each).spec)}
-    return {key: {} if value is None and key in sections else value for key, value in values.items()}
 
 
 def resolve(values: Mapping[str, Any], **execution: Any) -> tuple[Any, Execution]:
@@ -152,6 +145,9 @@ def resolve(values: Mapping[str, Any], **execution: Any) -> tuple[Any, Execution
 
 def put(values: dict[str, Any], section: str, key: str, value: Any) -> None:
     """Set a key of a section, unless the value is None."""
-    settings = values.setdefault(section, {}) if value is not None else None
-    if isinstance(settings, dict):  # anything else is refused when the whole is read
-        settings[key] = value
+    if value is None:
+        return
+    if values.get(section) is None:
+        values[section] = {}
+    if isinstance(values[section], dict):  # anything else is refused when the whole is read
+        values[section][key] = value

@@ -277,8 +277,9 @@ Kinds = Callable[[], Mapping[str, type[RunSpec]]]
 
 def parse(values: Mapping[str, Any], kind: type[RunSpec], *, kinds: Kinds = dict) -> Any:
     """Read a specification of one kind from plain values."""
-    try:
-        return kind.model_validate(dict(values))
+    known = sections(kind)
+    try:  # a section with nothing in it has no settings
+        return kind.model_validate({key: {} if value is None and key in known else value for key, value in values.items()})
     except ValidationError as error:
         items = error.errors()
         missing = [".".join(map(str, item["loc"])) for item in items if item["type"] == "missing"]
@@ -314,7 +315,7 @@ def override(values: dict[str, Any], assignment: str, kind: type[RunSpec]) -> No
         route = _section_of(leaf, kind)
     target = values
     for section in route:
-        inner = target.setdefault(section, {})
+        inner = target[section] = {} if target.get(section) is None else target[section]
         if isinstance(inner, str):  # a bare part name: `--set generator.space=code` gives it an option
             inner = target[section] = {"name": inner}
         if not isinstance(inner, dict):

@@ -16,10 +16,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from counterfoil.core.errors import BadData, BadImage, UsageError
+from counterfoil import store
+from counterfoil.core.errors import BadData, BadImage, BadRun, UsageError, printable
 from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.core.spec import RunSpec
-from counterfoil.store import Run
+from counterfoil.store import Run, runfile
 
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure, Observations
@@ -91,6 +92,22 @@ def require_complete(spec: RunSpec, out: Path, *, left_out: int) -> None:
             f"{out}: images that could not be used were left out before ({left_out}), and strict allows none; "
             "resume without strict, or repair them and choose another --out"
         )
+
+
+def check_folder(out: Path, spec: RunSpec, decided_by_parts: Sequence[str] = ()) -> None:
+    """Refuse a folder with another run, or with one that a process is writing, before any part is loaded."""
+    try:
+        str(out).encode()
+    except UnicodeEncodeError:
+        raise BadRun(f"{printable(str(out))}: the folder's name is not text in UTF-8; choose another --out") from None
+    values = spec.model_dump(mode="json")
+    if (out / runfile.NAME).exists():
+        stored = runfile.load(out).spec
+        for key in decided_by_parts:  # what is not given is what it came to
+            section, _, name = key.partition(".")
+            if values[section][name] is None and isinstance(stored.get(section), Mapping):
+                values[section][name] = stored[section].get(name)
+    store.check(out, values)
 
 
 class _Imported:
@@ -258,10 +275,11 @@ class ImageProtocol(Protocol):
 
     def run(self, spec: Any, out: Path, *, stage: str | None = None, **options: Any) -> Run:
         """Run a specification into the directory `out`, or resume it."""
-        from counterfoil.protocols.running import run_images
-
         if stage is not None:
             raise UsageError(f"--stage: the protocol {self.name} has no stages; leave it out")
+        check_folder(out, spec, self.decided_by_parts)  # before torch is imported
+        from counterfoil.protocols.running import run_images
+
         return run_images(self, spec, out, **options)
 
     def open_data(self, spec: Any, given: Given | None) -> ImageSet:
@@ -291,6 +309,7 @@ class StagedProtocol(Protocol):
 
     def run(self, spec: Any, out: Path, **options: Any) -> Run:
         """Run a specification into the directory `out`, or resume it; with `stage`, only as far as that one."""
+        check_folder(out, spec)
         from counterfoil.protocols.running import run_staged
 
         return run_staged(self, spec, out, **options)

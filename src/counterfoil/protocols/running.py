@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import islice
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil import store
-from counterfoil.core.errors import BadImage, BadRun, BadSpec, printable
+from counterfoil.core.errors import BadImage, BadSpec
 from counterfoil.core.naming import image_seed
 from counterfoil.core.records import Trial
 from counterfoil.core.spec import RunSpec
@@ -21,7 +21,7 @@ from counterfoil.protocols.base import ImageProtocol, Outcome, Progress, StagedP
 from counterfoil.protocols.ray.execution import LOCAL, Execution
 from counterfoil.protocols.stages import Tables, run_stages
 from counterfoil.protocols.workspace import Given
-from counterfoil.store import Run, Writer, runfile
+from counterfoil.store import Run, Writer
 from counterfoil.store.later import by_people
 
 WAITING = 256  # outcomes that may wait for the main thread: climbs that take all their steps end together
@@ -43,7 +43,6 @@ def run_images(
     `watch` hears of every image, `tell` gets lines for people: images that were skipped, work that had to be redone.
     """
     execution = execution or LOCAL
-    check_folder(out, spec, protocol.decided_by_parts)
     if execution.executor == "ray":
         ray.run_images(protocol, spec, out, given=given, execution=execution, watch=watch, tell=tell)
     else:
@@ -79,22 +78,6 @@ def _run_images_here(protocol: ImageProtocol, spec: Any, out: Path, given: Given
         take(protocol.outcomes(work, work.sources(missing(writer, work.dataset), skip)), add)
         finish(protocol, writer)
         protocol.finished(work, out)
-
-
-def check_folder(out: Path, spec: RunSpec, decided_by_parts: Sequence[str] = ()) -> None:
-    """Refuse a folder with another run, or with one that a process is writing, before any part is loaded."""
-    try:
-        str(out).encode()
-    except UnicodeEncodeError:
-        raise BadRun(f"{printable(str(out))}: the folder's name is not text in UTF-8; choose another --out") from None
-    values = spec.model_dump(mode="json")
-    if (out / runfile.NAME).exists():
-        stored = runfile.load(out).spec
-        for key in decided_by_parts:  # what is not given is what it came to
-            section, _, name = key.partition(".")
-            if values[section][name] is None and isinstance(stored.get(section), Mapping):
-                values[section][name] = stored[section].get(name)
-    store.check(out, values)
 
 
 def take(produced: Iterable[Outcome | Future[Outcome]], add: Callable[[Outcome], None]) -> None:
@@ -160,7 +143,6 @@ def run_staged(
 ) -> Run:
     """Run a specification stage by stage; with `stage`, only as far as that one."""
     execution = execution or LOCAL
-    check_folder(out, spec)
     if execution.executor == "local":
         work = protocol.workspace(spec, given)
     else:  # workers have the parts and the GPUs
