@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +79,24 @@ def test_lowering_never_raises_an_allowance(words):
         "allowed = 1",
         "allowed = 0",
     ]
+
+
+ERRORS = """import pytest
+
+@pytest.mark.parametrize(("given", "message"), [(1, "too small"), (2, "too large")])
+def test_numbers(given, message):
+    with pytest.raises(ValueError, match=message):
+        check(given)
+
+def test_names():
+    with pytest.raises(BadPart, match=rf"{name}: no such part"):
+        find("x")
+"""
+
+
+def test_errors_that_tests_hold_are_read_from_their_tables_too() -> None:
+    code = f"import errors; print([tuple(each)[:2] for each in errors.expectations({ERRORS!r}, 'test_x.py')])"
+    answer = subprocess.run([sys.executable, "-c", code], cwd=TOOLS, capture_output=True, text=True, check=True).stdout
+    assert ast.literal_eval(answer)[:2] == [("ValueError", "too small"), ("ValueError", "too large")]
+    exception, pattern = ast.literal_eval(answer)[2]
+    assert exception == "BadPart" and "no such part" in pattern
