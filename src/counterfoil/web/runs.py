@@ -29,7 +29,7 @@ from counterfoil.web.pages import page
 from counterfoil.web.tally import oracle_name, summarise
 
 DEPTH = 6  # folders below the served one in which runs are looked for
-SHOWN = 12  # numbers of a run
+SHOWN = 20  # numbers of a run
 
 routes = APIRouter()
 
