@@ -14,7 +14,6 @@ from counterfoil.parts import registry
 from counterfoil.parts.contracts import Editor, EditResult, Inversion, Refusal
 from counterfoil.parts.editors.flow import FlowEditor, FlowOptions
 from counterfoil.parts.editors.instruct import InstructOptions, PipelineEditor
-from counterfoil.parts.fast.unets import AcceleratedPipeline
 from counterfoil.testing import pictures
 from tests.parts.editors.conftest import CAPTION, EDITED
 from tests.parts.editors.today import klein, kontext, qwen, sd3
@@ -83,9 +82,9 @@ def test_networks_made_fast_for_a_gpu_change_an_edit_by_rounding_alone(make: Cal
     else:
         part = PipelineEditor(make(), InstructOptions(sweep=0, steps=1, size=64))
     plain = edit(part)
-    fast = AcceleratedPipeline(part.pipeline, torch.bfloat16, device=torch.device("cpu"))
+    part.placed.accelerate(torch.bfloat16, torch.device("cpu"))
     close = edit(part)
-    fast.undo()
+    part.placed.undo()
     assert 0 < (close.candidates - plain.candidates).abs().mean() < 0.06  # random networks; eight bits of mantissa
     assert torch.equal(edit(part).candidates, plain.candidates)
 
