@@ -1,6 +1,6 @@
 """The review under load: 50 reviewers on loopback, each judging an image every two seconds and loading the next.
 
-    python -m bench.review_load [--seconds 30] [--reviewers 50] [--database URL]
+    python -m bench.review_load [--seconds 30] [--reviewers 50] [--database URL] [--keep NAME]
 
 Prints how long votes took and how many failed. Exit code 1 if one failed or the 99th percentile reaches 250 ms.
 """
@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
+from bench.results import add_keep, command, keep
 from PIL import Image
 
 from counterfoil import store
@@ -127,41 +128,41 @@ async def load(port: int, *, reviewers: int, seconds: float) -> Times:
     return times
 
 
-def show(name: str, seconds: list[float]) -> float:
-    """Print how long something took; answers the 99th percentile."""
-    middle, high, top = np.quantile(seconds, [0.5, 0.99, 1.0])
-    print(
-        f"{name:9} {len(seconds):6}   median {1000 * middle:6.1f} ms   99 % {1000 * high:6.1f} ms   longest {1000 * top:6.1f} ms"
-    )
-    return float(high)
+def row(name: str, seconds: list[float]) -> dict[str, Any]:
+    """Return how long something took."""
+    middle, high, top = (round(1000 * float(each), 1) for each in np.quantile(seconds, [0.5, 0.99, 1.0]))
+    return {"what": name, "number": len(seconds), "median ms": middle, "99 % ms": high, "longest ms": top}
 
 
 def main() -> int:
-    """Start a server, put the load on it, and say how it went."""
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("--seconds", type=float, default=30)
-    asked.add_argument("--reviewers", type=int, default=50)
-    asked.add_argument("--images", type=int, default=1000)
-    asked.add_argument("--database", default="")
-    told = asked.parse_args()
+    """Start a server, put the load on it, print and keep the times."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--reviewers", type=int, default=50)
+    parser.add_argument("--images", type=int, default=1000)
+    parser.add_argument("--database", default="")
+    add_keep(parser)
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        make_run(Path(folder) / "bench", told.images)
+        make_run(Path(folder) / "bench", given.images)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-        command = [sys.executable, "-m", "counterfoil.cli", "serve", folder, "--port", str(port), "--database", told.database]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        serve = [sys.executable, "-m", "counterfoil.cli", "serve", folder, "--port", str(port), "--database", given.database]
+        with subprocess.Popen(serve, stdout=subprocess.PIPE) as server:
             assert server.stdout and server.stdout.readline()
             try:
-                times = asyncio.run(load(port, reviewers=told.reviewers, seconds=told.seconds))
+                times = asyncio.run(load(port, reviewers=given.reviewers, seconds=given.seconds))
             finally:
                 server.terminate()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"{told.reviewers} reviewers, {told.seconds:g} s, one vote every {EVERY:g} s each, {told.images} images")
-    high = show("votes", times.votes)
-    show("images", times.images)
+    about = f"{given.reviewers} reviewers for {given.seconds:g} s, one vote every {EVERY:g} s each, {given.images} images."
+    rows = [row("votes", times.votes), row("images", times.images)]
+    print(about, *rows, sep="\n")
+    if given.keep:
+        keep(given.keep, rows, command=command("bench.review_load"), about=about, covers=["src/counterfoil/web"])
     print(f"CPU       {used.ru_utime + used.ru_stime:6.1f} s used by the server, its start included")
     print(f"failed    {len(times.failures):6}   {'; '.join(times.failures[:3])}")
-    return int(high >= LIMIT or bool(times.failures))
+    return int(rows[0]["99 % ms"] >= 1000 * LIMIT or bool(times.failures))
 
 
 if __name__ == "__main__":
