@@ -2,7 +2,7 @@
 
     python examples/real_photos/run.py PHOTOS [--images 40] [--out real-photos] [--device cuda]
 
-PHOTOS is a folder with one sub-folder a class, named by ImageNet's names or WordNet ids. With --styles FOLDER (images),
+PHOTOS is a folder with one sub-folder per class, named by ImageNet's names or WordNet ids. With --styles FOLDER (images),
 --encoder FILE and --decoder FILE (the published AdaIN weights), style transfer is a third generator. --networks and
 --families take some of them alone. A run that is there already is not made again.
 """

@@ -85,7 +85,7 @@ def _fresh(recipe: Attributes) -> nn.Module:
 
 
 class Perceptual:
-    """How differently the checker's early layers see two images: near 0 where its attributes would be read alike."""
+    """Distance of two images in the checker's early layers: near 0 where its attributes would be read alike."""
 
     def __init__(self, folder: Path, device: str) -> None:
         self._model: Any = placed(load_timm(folder), device)

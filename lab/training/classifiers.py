@@ -24,12 +24,12 @@ from counterfoil_lab.world import GARMENTS
 CONVOLUTIONAL = {"channels": [20, 40, 64, 112], "stem_width": 24, "stem_type": "deep_tiered", "avg_down": True}
 TRANSFORMER = {"img_size": 64, "patch_size": 8, "embed_dim": 112, "depth": 4, "num_heads": 4}
 LUMA = (0.299, 0.587, 0.114)
-"""How much red, green and blue count in the grey image that `grey` sees."""
+"""Weights of red, green and blue in the grey image that `grey` sees."""
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """What makes one classifier."""
+    """The recipe of one classifier."""
 
     distribution: str
     schedule: Schedule

@@ -29,14 +29,14 @@ Keep = Callable[[Tensor, Tensor], Columns]
 
 @dataclass(frozen=True)
 class PoolSize:
-    """How much is rendered: at the start, at most, and for each sample that is used."""
+    """Scenes rendered: at the start, at most, and for each sample that is used."""
 
     start: int = 16_384
     capacity: int = 262_144
     chunk: int = 16_384
-    """How many are drawn at a time: launching the kernels that draw takes as long for a few."""
+    """Scenes drawn at a time: launching the kernels that draw takes as long for a few."""
     fresh: float = 0.1
-    """How many scenes are drawn for each sample that training uses."""
+    """Scenes drawn for each sample that training uses."""
 
 
 class Pool:
@@ -86,7 +86,7 @@ def as_bytes(images: Tensor, factors: Tensor) -> Columns:
 
 
 def scene_pool(run: Run, *, size: PoolSize, distribution: str = "full", keep: Keep = as_bytes) -> Pool:
-    """A pool of scenes: the column 'factors', one a factor in the order of FACTORS, and what is kept of the images."""
+    """A pool of scenes: the column 'factors', one per factor in the order of FACTORS, and what is kept of the images."""
     garments = run.garments()
 
     @torch.no_grad()
@@ -178,7 +178,7 @@ def _amount(images: Tensor, low: float, high: float) -> Tensor:
 LATENT_NOISE = 0.25
 """The largest random move of a latent, in its standard deviations."""
 STRENGTHS = (0.1, 0.6)
-"""How far on the way to noise an image is taken before it is painted back, at least and at most."""
+"""Share of the way to noise that an image is taken before it is painted back, at least and at most."""
 STEPS = 8
 GUIDANCE = 3.0
 

@@ -24,7 +24,7 @@ from counterfoil.core.errors import BadWeights
 from counterfoil_lab.checker import normalise
 
 AUTOENCODER = "diffusion/vae"
-"""Where the autoencoder is, below a folder of the lab's models."""
+"""Place of the autoencoder below a folder of the lab's models."""
 
 
 @dataclass(frozen=True)

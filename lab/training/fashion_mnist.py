@@ -1,4 +1,4 @@
-"""Which Fashion-MNIST garments the wardrobe uses, and which of them ship with the package.
+"""The Fashion-MNIST garments that the wardrobe uses, and those that ship with the package.
 
 Fashion-MNIST's labels are noisy and some garments carry loud prints of their own. A garment is kept when it
 

@@ -24,7 +24,7 @@ from counterfoil_lab.world import Garments
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a model is optimised."""
+    """The optimiser's settings."""
 
     steps: int
     batch: int
@@ -73,14 +73,14 @@ class Run:
     """The folder with the Fashion-MNIST idx files; None for where the lab looks by itself."""
     device: str = "cpu"
     minutes: float | None = None
-    """How long to train; the schedule is then stretched over that time instead of over its steps."""
+    """Minutes to train; the schedule is then stretched over that time instead of over its steps."""
     seed: int = 0
     compiles: bool = False
-    """Whether the costly modules go through torch.compile: worth its minute on a GPU only."""
+    """Compile the costly modules: worth its minute on a GPU only."""
     resumes: bool = False
-    """Whether to continue from the weights already in `out`."""
+    """Continue from the weights already in `out`."""
     note: str = ""
-    """What the model's card should say of this run in addition to."""
+    """A note on this run for the model's card."""
 
     def garments(self) -> Garments:
         """The shapes to train on: those of Fashion-MNIST's training split, never those of the test split."""
@@ -200,7 +200,7 @@ LOG_EVERY = 50
 PRINT_EVERY = 20 * LOG_EVERY
 SAVE_EVERY_SECONDS = 100.0
 RESUMED_PACE = 0.5
-"""What a model that continues from earlier weights learns at, as a share of the recipe's rate."""
+"""Learning rate of a model that continues from earlier weights, as a share of the recipe's."""
 
 Loss = Callable[[float], dict[str, Tensor]]
 """Given the progress in [0, 1], the named losses of one batch; 'loss' is the one that is minimised."""
@@ -244,7 +244,7 @@ def fit(
 
 
 class Clock:
-    """How far training has come, by steps or by time."""
+    """Share of the training that is done, by steps or by time."""
 
     def __init__(self, steps: int, minutes: float | None) -> None:
         self._steps = steps

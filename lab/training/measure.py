@@ -45,7 +45,7 @@ from counterfoil_lab.checker import Reading
 from counterfoil_lab.parts import WEIGHTS, known
 
 FILES = {REPORT: "measured.json", FRESH: "measured_fresh.json", WHOLE: "measured_whole.json"}
-"""Where the readings of a split are kept; those of `tune`, which choices are made by, never are."""
+"""Files of the readings of each split; those of `tune`, which choices are made by, never are."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ COUNTS: Mapping[str, int] = {
     **dict.fromkeys(("vqgan", "diffusion", "blip", "rewriter"), 1000),
     "ddpm": 400,
 }
-"""How many scenes each model is measured on: many where they are cheap."""
+"""Scenes that each model is measured on: many where they are cheap."""
 WORDS_ALONE = ("diffusion", "rewriter")
 """The models that are given captions: on other garments they would be given nothing else, so `whole` says nothing of them."""
 

@@ -26,13 +26,13 @@ from counterfoil_lab.world import FACTORS, Garments, Scenes, sample, shipped
 
 BATCH = 100
 SEEDS = {"tune": 500_001, "report": 500_002, "fresh": 500_003, "whole": 500_004}
-"""Where the scenes of each split come from: no two share a scene, and no recipe's pool draws from these seeds."""
+"""Seeds of the scenes of each split: no two share a scene, and no recipe's pool draws from these seeds."""
 TUNE, REPORT, FRESH, WHOLE = SEEDS
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where the models are, and what they are measured on."""
+    """The models' folders and the scenes they are measured on."""
 
     weights: Path = WEIGHTS
     device: str = "cpu"

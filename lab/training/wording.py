@@ -74,7 +74,7 @@ CORE = ("garment", "colour", "material", "background", "domain")
 
 @dataclass(frozen=True)
 class Habits:
-    """How often captions leave something out."""
+    """Rates at which captions leave something out."""
 
     full: float = 0.6
     """Share of captions that state every factor."""

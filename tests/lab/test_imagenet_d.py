@@ -1,4 +1,4 @@
-"""What ImageNet-D must show on the lab, at reduced size: the world drawn exactly for the claims, the real painter for itself."""
+"""ImageNet-D's claims on the lab, at reduced size: the world drawn exactly for the claims, the real painter for itself."""
 
 from __future__ import annotations
 

@@ -134,9 +134,9 @@ def _sentence() -> re.Pattern[str]:
 GENERIC: Final = ("an image of", "a picture of")
 """Openings of a caption that does not say its domain."""
 THING: Final = "thing"
-"""What a caption that does not name the garment says."""
+"""The noun of a caption that does not name the garment."""
 SPOKEN: Final = {"texture": "plain", "object": "next to nothing", "weather": "in clear weather"}
-"""How a caption with gaps says the values that full captions leave unsaid."""
+"""Words of a caption with gaps for values that full captions leave out."""
 ARROW: Final = "=>"
 
 

@@ -53,7 +53,7 @@ class ScenePainter:
         self._split = split
 
     def paint(self, prompts: Sequence[str], seeds: Tensor) -> Tensor:
-        """One image a prompt.  # (N, 3, 64, 64)"""
+        """One image per prompt.  # (N, 3, 64, 64)"""
         rows = [self._row(prompt) for prompt in prompts]
         factors = {name: torch.tensor([row[name] for row in rows]) for name in FACTORS}
         shapes = [self._shape(GARMENTS[row["garment"]], int(seed)) for row, seed in zip(rows, seeds, strict=True)]

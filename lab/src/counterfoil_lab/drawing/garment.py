@@ -64,7 +64,7 @@ class _Fields:
 
 @dataclass(frozen=True)
 class Surface(_Fields):
-    """What weave and pattern need to know of a garment."""
+    """The shape of a garment as weave and pattern need it."""
 
     across: Tensor  # pixels along the garment's own horizontal
     along: Tensor  # pixels along its own vertical
