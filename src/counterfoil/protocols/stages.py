@@ -111,9 +111,13 @@ class Stage(ABC):
     def check(self, table: StageTable) -> None:  # noqa: B027 - most have nothing to refuse
         """Refuse a complete table that the run cannot continue from."""
 
+    def of_data(self) -> Mapping[str, Any]:
+        """The part of that which only a process with the whole data set can say; workers have the head of it."""
+        return {}
+
     def settings(self) -> dict[str, Any]:
         """Everything that decides a result beside the item."""
-        return {**{key: self.space.settings(key) for key in self.uses}, **self.decided_by()}
+        return {**{key: self.space.settings(key) for key in self.uses}, **self.decided_by(), **self.of_data()}
 
     def images(self, items: Sequence[Item], name: str = "image") -> list[Tensor]:
         """The images that items are about, by the value that names them."""
@@ -173,7 +177,8 @@ def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread |
     if table.added and (strays := table.added - {item.id for item in items}):
         raise BadRun(f'{table.path}: a line was added to {min(strays)!r}, which is not there; correct its "of", or delete it')
     tally = _Tally(Progress(0, stage.count(), stage=stage.name), watch)
-    key = partial(key_of, stage.name, stage.settings() if spread is None else spread.settings(stage.name))
+    settings = stage.settings() if spread is None else {**spread.settings(stage.name), **stage.of_data()}
+    key = partial(key_of, stage.name, settings)
     left = _missing(stage, tables, table, items, key, tally)
     here = spread is None or stage.at_once is not None
     with stage.space.placed(*stage.uses) if here else nullcontext():

@@ -42,9 +42,13 @@ class Sources(Stage):
 
     def decided_by(self) -> Mapping[str, Any]:
         """The data, and the size it is read at."""
-        data, dataset = self.space.spec.data, self.space.dataset
-        found = {"data": data.name, "options": data.options, "size": self.space.size}
-        return {**found, "provenance": dataset.provenance()} if hasattr(dataset, "provenance") else found
+        data = self.space.spec.data
+        return {"data": data.name, "options": data.options, "size": self.space.size}
+
+    def of_data(self) -> Mapping[str, Any]:
+        """The listing."""
+        dataset = self.space.dataset
+        return {"provenance": dataset.provenance()} if hasattr(dataset, "provenance") else {}
 
     def work(self, items: Sequence[Item]) -> list[Made]:
         """Read the images, rounded to 8 bits like everything that is made of them."""
