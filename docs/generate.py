@@ -219,7 +219,8 @@ def _origin(content: dict[str, Any]) -> str:
     torch = f", torch {content['versions']['torch']}" if "torch" in content["versions"] else ""
     fresh = content.get("covers") and content.get("code") == code(content["covers"])
     older = "" if fresh else " **Older than the present code.**"
-    return f"`{content['command']}`, {content['date']}{commit}; {', '.join([*where, *machine.get('gpu', [])])}{torch}.{older}"
+    places = ", ".join([*where, *machine.get("gpu", [])])
+    return f"`{content['command']}`, {content['date']}{commit}{'; ' if places else ''}{places}{torch}.{older}"
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> Iterator[str]:
