@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from counterfoil import protocols, store
 from counterfoil.cli.app import app
-from counterfoil.core.errors import BadSpec
+from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.metrics.answers import surrogates_of
 from counterfoil.protocols import reading
 from counterfoil.report.export import export
@@ -138,3 +138,34 @@ def test_the_command_line_knows_it():
         assert ("timm:" in listed.output) == (words == ["list"])
     with pytest.raises(BadSpec, match="painter"):
         protocols.parse({"protocol": "static", "model": "timm:resnet50", "data": "photos", "painter": "lab:scenes"})
+
+
+@pytest.fixture
+def broken(tmp_path, monkeypatch):
+    """A package whose protocol's module is missing, installed."""
+    package = tmp_path / "site" / "mist-1.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mist\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text(f"[{protocols.GROUP}]\nmist = mist_missing:MIST\n")
+    monkeypatch.syspath_prepend(package.parent)
+    protocols._entries.cache_clear()
+    yield
+    protocols._entries.cache_clear()
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_plug_in_that_cannot_be_imported_is_named_only_where_it_is_asked_for(data, tmp_path):
+    def said(*words):
+        return CliRunner().invoke(app, words, env={"COLUMNS": "300"})
+
+    listed = said("list", "protocols")
+    assert listed.exit_code == 0 and "Gaussian noise" in listed.output
+    assert "broken: protocol 'mist' (mist_missing:MIST) cannot be imported: No module named 'mist_missing'" in listed.output
+    assert said("list", "presets").exit_code == 0 and "mist" not in said("list", "presets").output
+    with pytest.raises(BadPart, match=r"protocol 'mist' .* cannot be imported"):
+        protocols.parse({"protocol": "mist"})
+    with pytest.raises(BadSpec, match="painter is for the protocol imagenet-d"):  # asks every protocol for its keys
+        protocols.parse({"protocol": "static", "model": "timm:resnet50", "data": "photos", "painter": "lab:scenes"})
+    asked = ["--protocol", "static", "--model", f"python:{FAKES}:TinyModel", "--data", data, "--set", "size=16"]
+    for words in (["run", *asked, "--out", str(tmp_path / "run")], ["report", str(tmp_path / "run")], ["doctor", *asked]):
+        assert said(*words).exit_code == 0

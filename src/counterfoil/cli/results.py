@@ -10,7 +10,7 @@ import typer
 from counterfoil import protocols
 from counterfoil.cli.options import Device, ManyRuns, OneRun, PartSettings, Results, Text, prints_results
 from counterfoil.cli.output import echo, output
-from counterfoil.core.errors import UsageError
+from counterfoil.core.errors import BadPart, UsageError
 from counterfoil.core.spec import part
 from counterfoil.store import Run, open_run
 
@@ -194,13 +194,21 @@ def list_parts(
     roles = [named] if named not in ("", "protocol", "preset") else list(registry.ROLES) if not named else []
     rows = [(each, f"{one.kind}:", one.package, one.summary) for each in roles for one in registry.listed(each)]
     if named in ("", "protocol"):
-        rows += [("protocol", name, protocols.package_of(name), protocols.get(name).title) for name in protocols.names()]
+        rows += [("protocol", name, protocols.package_of(name), _title(name)) for name in protocols.names()]
     if named == "preset":
-        told = [(each, protocols.get(each).presets()) for each in protocols.names()]
+        told = [(name, each.presets()) for name, each in protocols.working().items()]
         rows = [("preset", f"{each}: {name}", protocols.package_of(each), own[name]) for each, own in told for name in own]
     results.data([dict(zip(("role", "name", "package", "summary"), row, strict=True)) for row in rows])
     shown = ((each, name, what if package == "counterfoil" else f"{what} (from {package})") for each, name, package, what in rows)
     results.table(("role", "name", "what it is"), shown)
+
+
+def _title(protocol: str) -> str:
+    """What a protocol is, or why it can't be used."""
+    try:
+        return protocols.get(protocol).title
+    except BadPart as error:
+        return f"broken: {error}"
 
 
 def _tell(line: str) -> None:

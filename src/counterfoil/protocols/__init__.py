@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from counterfoil import store
     from counterfoil.protocols.reading import Run
 
-__all__ = ["Protocol", "get", "names", "of", "override", "package_of", "parse", "parse_here", "run"]
+__all__ = ["Protocol", "get", "names", "of", "override", "package_of", "parse", "parse_here", "run", "working"]
 
 GROUP = "counterfoil.protocols"
 USUAL = "fmr"
@@ -41,10 +42,19 @@ def get(name: str) -> Protocol:
         )
     try:
         found = entry.load()
-    except ImportError as error:
+    except (Exception, SystemExit) as error:  # whatever a plug-in's module raises
         raise BadPart(f"protocol {name!r} ({entry.value}) cannot be imported: {one_line(error)}") from error
     if not isinstance(found, Protocol) or found.name != name:
         raise BadPart(f"protocol {name!r} ({entry.value}) is not a Protocol of that name; register an instance of one")
+    return found
+
+
+def working() -> dict[str, Protocol]:
+    """The protocols that can be imported, by name; a broken plug-in is named where it is asked for."""
+    found = {}
+    for name in names():
+        with suppress(BadPart):
+            found[name] = get(name)
     return found
 
 
@@ -64,7 +74,7 @@ def of(run: store.Run) -> Protocol:
 
 def parse(values: Mapping[str, Any]) -> Any:
     """Read a specification from plain values, of the class that its `protocol` asks for."""
-    return specs.parse(values, _kind(values), kinds=lambda: {name: get(name).spec for name in names()})
+    return specs.parse(values, _kind(values), kinds=lambda: {name: each.spec for name, each in working().items()})
 
 
 def parse_here(values: Mapping[str, Any]) -> Any:
