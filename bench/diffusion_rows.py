@@ -1,4 +1,4 @@
-"""What bench/diffusion_speed.py times of painter, editor and diffusion generator: ours, and the straightforward way to do it."""
+"""Cases timed by bench/diffusion_speed.py: painter, editor and diffusion generator, ours and the straightforward way."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is done."""
+    """Amount of work in a case."""
 
     device: str
     sizes: sd.Sizes

@@ -51,8 +51,8 @@ def rows_of(scale: Scale) -> dict[str, Callable[[], Any]]:
         "painter: ours, compiled": lambda: painting().painter(compiled=True),
         "editor: one at a time, bfloat16": lambda: editing().straightforward(half),
         "editor: ours": lambda: editing().editor(),
-        "generator: loop, one picture, float32": lambda: generating().straightforward(1),
-        f"generator: loop, {scale.loop} pictures, float32": lambda: generating().straightforward(scale.loop),
+        "generator: loop, one image, float32": lambda: generating().straightforward(1),
+        f"generator: loop, {scale.loop} images, float32": lambda: generating().straightforward(scale.loop),
         "generator: ours": lambda: generating().generator(compiled=False),
         "generator: ours, compiled": lambda: generating().generator(compiled=True),
     }
@@ -135,8 +135,8 @@ def main() -> None:
         if work is not None and asked.profile and asked.device == "cuda":
             details["profile"][name] = profiled(work)
         so_far = compared(rows, known, limit)
-        said = {key: f"{value:.4g}" for key, value in so_far[name].items() if isinstance(value, int | float)}
-        print(f"{name}: {', '.join(f'{key} {value}' for key, value in said.items()) or rows[name]['error']}", flush=True)
+        numbers = {key: f"{value:.4g}" for key, value in so_far[name].items() if isinstance(value, int | float)}
+        print(f"{name}: {', '.join(f'{key} {value}' for key, value in numbers.items()) or rows[name]['error']}", flush=True)
         if name == ANSWERS:
             details["fused_differs_by"] = rows[name]
         if asked.keep:

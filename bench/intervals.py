@@ -1,4 +1,4 @@
-"""How often 95 % intervals hold the truth, and how p-values fall where nothing differs: on made-up images with a known truth.
+"""Measure the coverage of 95 % intervals, and the spread of p-values under no difference, on made-up images with a known truth.
 
     python -m bench.intervals populations [--repetitions 2000] [--processes 2] [--population NAME …] [--images 50 5000]
     python -m bench.intervals others [--repetitions 1000] [--images 60 300]
@@ -220,7 +220,7 @@ class Population:
 
     @property
     def exact(self) -> str:
-        """The test of accuracies: McNemar's, or with several images a source image its generalisation."""
+        """The test of accuracies: McNemar's, or with several images per source image its generalisation."""
         return "McNemar" if self.edits == (1,) else "sign flip"
 
     def truth(self) -> dict[str, float]:
@@ -229,7 +229,7 @@ class Population:
         return {**one, **{f"Δ {name}": one[name] - two[name] for name in one}}
 
     def draw(self, images: int, generator: np.random.Generator) -> dict[str, NDArray[Any]]:
-        """One row a source image, summed over its images, as the metrics' columns."""
+        """One row per source image, summed over its images, as the metrics' columns."""
         count = generator.choice(self.edits, size=images)
         live = np.arange(max(self.edits)) < count[:, None]  # (images, edits)
         shared = _luck(images, live.shape[1], self.likeness, generator)
@@ -286,7 +286,7 @@ POPULATIONS = (
 
 @dataclass(frozen=True)
 class Tally:
-    """What many repetitions came to, by statistic."""
+    """Totals over many repetitions, by statistic."""
 
     population: Population
     images: int
@@ -566,13 +566,13 @@ MODELS_OF_FEW = {
     "nearly all lost": NEARLY_LOST,
 }  # fmt: skip
 KINDS = np.array([(1, 0, 0), (1, 1, 0), (1, 1, 1), (0, 0, 0), (0, 1, 0), (0, 1, 1)])
-"""What can become of an image: right before, accepted, right after."""
+"""Possible outcomes of an image: right before, accepted, right after."""
 SELDOM = 0.02  # of a model's runs; of fewer with an interval, its coverage says nothing
 
 
 @dataclass(frozen=True)
 class HeldOfFew:
-    """What all ways together come to, for one model and one statistic, in per cent."""
+    """Totals over all outcomes, for one model and one statistic, in per cent."""
 
     given: float  # runs that have an interval
     coverage: float  # of these, whose interval holds the truth

@@ -144,8 +144,8 @@ def ask_generator(generator: Any, device: str) -> str:
         losses.append(float(loss))
     with torch.no_grad():
         made = generator.render(state)
-    assert made.device.type == torch.device(device).type, f"pictures come back on {made.device}"
-    assert float(made.min()) >= 0 and float(made.max()) <= 1, "pictures leave [0, 1]"
+    assert made.device.type == torch.device(device).type, f"images come back on {made.device}"
+    assert float(made.min()) >= 0 and float(made.max()) <= 1, "images leave [0, 1]"
     return f"{says}; loss {losses[0]:.3f} to {float(F.cross_entropy(model.logits(made), labels)):.3f} in {STEPS} steps"
 
 
@@ -196,8 +196,8 @@ def ask_editor(editor: Any, device: str) -> str:
     assert all(isinstance(each, Inversion) for each in found), f"not inverted: {found}"
     made = editor.edit(found, [EDITED] * 2)
     assert all(isinstance(each, EditResult) for each in made), f"not edited: {made}"
-    assert all(bool(torch.isfinite(each.candidates).all()) for each in made), "pictures are not finite"
-    return f"{len(made[0].candidates)} candidates a picture"
+    assert all(bool(torch.isfinite(each.candidates).all()) for each in made), "images are not finite"
+    return f"{len(made[0].candidates)} candidates per image"
 
 
 def ask_painter(painter: Any, device: str) -> str:

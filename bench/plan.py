@@ -25,7 +25,7 @@ GPUS = (1, 8, 256)
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a protocol's costliest part was measured to be."""
+    """Measured speed of a protocol's costliest part."""
 
     seconds: float  # an image and GPU
     warm_up: float  # seconds, once a GPU
@@ -38,7 +38,7 @@ def plan(seconds: float | None, price: float | None) -> tuple[list[dict[str, Any
     editing, painting = _diffusion("editor: ours"), _diffusion("painter: ours")
     runs = [("FMR", name, images, climbing) for name, images in SETS.items()]
     runs += [("LANCE, five edits each", name, SETS[name], editing) for name in EDITED if editing]
-    runs += [("ImageNet-D, a picture a prompt", "the paper's prompts", PAIRS, painting)] if painting else []
+    runs += [("ImageNet-D, one image per prompt", "the paper's prompts", PAIRS, painting)] if painting else []
     (size, where), rate = _stored(), _measured("scale", "finished images a second")
     rows = [
         {
@@ -58,8 +58,8 @@ def plan(seconds: float | None, price: float | None) -> tuple[list[dict[str, Any
     said = [_said("FMR", climbing), *([_said("LANCE's editor", editing)] if editing else [])]
     said += [_said("ImageNet-D's painter", painting)] if painting else []
     said += [f"an FMR image takes {size / 1e3:,.0f} kB of disk ({where})"] if size else []
-    said += [f"driver and store pass on {rate:,.0f} images/s with tiny pictures (scale)"] if rate else []
-    said += [f"{price:g} a GPU and hour"] if price is not None else []
+    said += [f"driver and store pass on {rate:,.0f} images/s with tiny images (scale)"] if rate else []
+    said += [f"{price:g} per GPU and hour"] if price is not None else []
     return rows, f"{'; '.join(said)}."
 
 
@@ -100,7 +100,7 @@ def _climbing() -> Pace:
         return Pace(whole[0], alone[1], "fmr_whole, control arm and store included; warming up as in fmr_speed")
     if alone:
         return Pace(*alone, "fmr_speed, the engine alone, neither control arm nor store")
-    sys.exit("no measured seconds an image in bench/results/fmr_speed.json; run bench/fmr_speed.py, or give --seconds-per-image")
+    sys.exit("no measured seconds per image in bench/results/fmr_speed.json; run bench/fmr_speed.py, or give --seconds-per-image")
 
 
 def _stored() -> tuple[float | None, str]:
@@ -145,7 +145,7 @@ def _needed(name: str, what: str) -> float:
 
 def _said(who: str, pace: Pace) -> str:
     warmed = f", {pace.warm_up:.3g} to warm up" if pace.warm_up else ""
-    return f"{who}: {pace.seconds:.4g} seconds an image and GPU{warmed} ({pace.source})"
+    return f"{who}: {pace.seconds:.4g} seconds per image and GPU{warmed} ({pace.source})"
 
 
 def spoken(seconds: float) -> str:

@@ -1,11 +1,11 @@
-"""What lower precision does to the science: FMR and VR on the lab in bf16 against float32, and image by image.
+"""Measure the effect of lower precision on the results: FMR and VR on the lab in bf16 against float32, and image by image.
 
     python -m bench.precision [--device cuda] [--images 600] [--ways rounding,bf16] [--tile 512] [--at-once 4] [--keep NAME]
 
 The same images, seeds and steps each time; only the dtype differs, and with it the layers that are fused. A climb goes
 through nearest codes and a verdict at every step, so that the last digit can send an image another way. How many go another way
-by rounding alone is what two rows say: `rounding`, float32 both times, once by the network's own layers and once by the fused
-ones; and `other tiles`, float32 both times, half as many images a call. A format changes the science if its differences are
+by rounding alone is in two rows: `rounding`, float32 both times, once by the network's own layers and once by the fused
+ones; and `other tiles`, float32 both times, half as many images per call. A dtype changes the results if its differences are
 larger than that, or lean to one side; the 95 % interval of a difference is paired, by resampling images.
 
 `bf16` is what a short run on a GPU does by default, `bf16 compiled` a long one. One run of each tells little more than how
@@ -58,7 +58,7 @@ RESAMPLES = 2000
 
 
 class Outcome(NamedTuple):
-    """What became of one image."""
+    """Outcome of one image."""
 
     known: bool  # the model is right before anything is made
     validated: bool
@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--models", default="diverse,narrow")
     parser.add_argument("--ways", default="rounding,bf16", help=f"of {', '.join(WAYS)}")
     parser.add_argument(
-        "--tile", type=int, help=f"images a call; {GPU_BATCH} on a GPU, {CPU_BATCH} on a CPU; twice as many slots"
+        "--tile", type=int, help=f"images per call; {GPU_BATCH} on a GPU, {CPU_BATCH} on a CPU; twice as many slots"
     )
     parser.add_argument("--at-once", type=int, default=1, help="pairs of a generator and a model that run at a time")
     parser.add_argument("--block", type=int, help="images that go through all ways before others; eight tiles")
@@ -254,7 +254,7 @@ def main() -> None:
         sys.exit(f"--ways: no way is called {unknown[0]!r}; there are {', '.join(WAYS)}")
     pairs = [(generator, model) for generator in asked.generators.split(",") for model in asked.models.split(",")]
     about = (
-        f"FMR and VR on up to {asked.images:,} images of the lab, {asked.budget} steps, by number format; differences from "
+        f"FMR and VR on up to {asked.images:,} images of the lab, {asked.budget} steps, by dtype; differences from "
         f"float32 in points, with paired 95 % intervals, and per cent of images for which both say the same."
     )
     rows: list[dict[str, Any]] = []

@@ -118,7 +118,7 @@ def straggler(images: int, budget: int, folder: Path) -> list[dict[str, Any]]:
     beside, _ = _ended(spec, folder / "beside", workers=2, slow=True)
     same = content(store.open_run(folder / "alone")) == content(store.open_run(folder / "beside"))
     return [
-        {"images": images, "alone s": round(alone, 1), "beside a worker at a twentieth of the speed s": round(beside, 1),
+        {"images": images, "alone s": round(alone, 1), "with a worker at a twentieth of the speed s": round(beside, 1),
          "an image is under way for s": round(usual, 1), "held up by s": round(max(beside - alone, 0.0), 1), "same bytes": same}
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""How quickly a report of thousands of pairs opens, scrolls, filters and turns pages, in a real Chromium.
+"""Time how quickly a report of thousands of pairs opens, scrolls, filters and turns pages, in a real Chromium.
 
     python -m bench.report --pairs 5000 [--out FOLDER] [--keep NAME]
     python -m bench.report --trials 200000 [--out FOLDER] [--keep NAME]

@@ -1,4 +1,4 @@
-"""Whether it matters how a run is processed: again, with other slots, after an interruption, by a worker of Ray.
+"""Check that a run's results do not depend on how it is processed: again, with other slots, after an interruption, on Ray.
 
     python -m bench.reproducibility [--device cuda] [--protocols fmr,lance,imagenet-d,gradients] [--images 128]
                                     [--precisions "float32,bf16,bf16 compiled"] [--without-ray] [--keep NAME]
@@ -6,9 +6,9 @@
 The lab's runs, each in a directory of its own, against the first: again; for FMR with half as many slots; killed when half of
 it is stored, and resumed by the same command; through one worker of Ray. All batches have the same size, as results depend on
 that in their last digits; what is compiled is compiled again each time. Every image must be there once. In float32 on a CPU
-everything must be the same, bit by bit, tables of stages too; elsewhere every verdict, outcome and number of steps, and it is
-said how many images are. `gradients` asks models of timm with random weights for the same gradients several times. Exit code 1 if
-anything differs that must not.
+everything must be the same, bit by bit, tables of stages too; elsewhere every verdict, outcome and number of steps, and the
+number of identical images is printed. `gradients` asks timm models with random weights for the same gradients repeatedly.
+Exit code 1 if anything differs that must not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How often a rewriter's proposals are valid edits, before and after `counterfoil train-rewriter`, on held-out captions.
+"""Share of valid edits among a rewriter's proposals, before and after `counterfoil train-rewriter`, on held-out captions.
 
     python -m bench.rewriter [--captions 240] [--tried 60] [--epochs 4] [--device cpu] [--keep NAME]
 

@@ -149,7 +149,7 @@ def _files(folder: Path) -> Iterator[Path]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=100_000)
-    parser.add_argument("--side", type=int, default=SIDE, help=f"of the pictures, at least {SIDE}")
+    parser.add_argument("--side", type=int, default=SIDE, help=f"of the images, at least {SIDE}")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, help="where the run goes, and stays; by default a folder that is removed")
     parser.add_argument("--scan", type=Path, metavar="FOLDER", help="only open the run that is there again")
@@ -172,8 +172,8 @@ def main() -> None:
         finally:
             if given.out is None:
                 shutil.rmtree(folder.parent, ignore_errors=True)
-        pictures = f"four pictures of {given.side} × {given.side}"
-        about = f"The real driver, dispatch, Ray actors and store over made-up images of two arms and {pictures}."
+        images = f"four images of {given.side} × {given.side}"
+        about = f"The real driver, dispatch, Ray actors and store over made-up images of two arms and {images}."
         told(rows, about, name=given.keep)
 
 

@@ -55,7 +55,7 @@ def matmul_limit(device: str) -> float:
 
 
 def profile(work: Callable[[], object], *, steps: int) -> dict[str, Any]:
-    """Milliseconds a step by kind of kernel; the rest of the step the GPU waits."""
+    """Milliseconds per step by kind of kernel; the rest of the step the GPU waits."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiling
 

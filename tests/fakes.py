@@ -38,7 +38,7 @@ class TinyModel(nn.Module):
 
 
 class TinyAutoencoder(nn.Module):
-    """Four times down, four times up, with fixed random weights and a skip that keeps the picture."""
+    """Four times down, four times up, with fixed random weights and a skip that keeps the image."""
 
     def __init__(self, seed: int = 1) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class TinyAutoencoder(nn.Module):
 
 @dataclass
 class CommandedOracle:
-    """Rejects exactly the pictures it was told to, by their pixels; `asked` counts the pictures it saw."""
+    """Rejects exactly the images it was told to, by their pixels; `asked` counts the images it saw."""
 
     rejected: set[str] = field(default_factory=set)
     abstains: bool = False
@@ -80,7 +80,7 @@ class CommandedOracle:
 
 @dataclass
 class RuleOracle:
-    """Accepts the pictures for which a rule holds."""
+    """Accepts the images for which a rule holds."""
 
     rule: Callable[[Tensor, Tensor], Tensor]
 
@@ -93,7 +93,7 @@ class RuleOracle:
 
 
 def pixels(image: Tensor) -> str:
-    """A picture's identity."""
+    """An image's identity."""
     return hashlib.sha256((image * 255).round().to(torch.uint8).numpy().tobytes()).hexdigest()
 
 

@@ -1,6 +1,6 @@
 """Algorithm 1 written plainly: one image, one step at a time, nothing shared. Slow and meant to be obviously right.
 
-The engine must agree with it picture by picture. `copies` repeats the image in every call of a part, so that the
+The engine must agree with it image by image. `copies` repeats the image in every call of a part, so that the
 floating-point kernels see the batch size the engine uses; the first row is the answer.
 """
 
@@ -23,11 +23,11 @@ class Outcome:
     steps: int
     queries: int
     losses: list[float]
-    picture: Tensor | None  # the picture kept last
+    image: Tensor | None  # the one kept last
 
 
 class Plain:
-    """The parts, asked about one picture at a time."""
+    """The parts, asked about one image at a time."""
 
     def __init__(self, model, generator, oracle, columns, copies=1):
         self.model, self.generator, self.oracle, self.columns, self.copies = model, generator, oracle, columns, copies
@@ -38,7 +38,7 @@ class Plain:
             return self.generator.start(torch.stack([image] * many), torch.tensor([label] * many), torch.tensor([seed] * many))
 
     def show(self, state: dict[str, Tensor], label: int):
-        """Picture, loss, gradient and verdict of a state."""
+        """Image, loss, gradient and verdict of a state."""
         moving = self.generator.moving
         leaf = state[moving].detach().clone().requires_grad_()
         rendered = self.generator.render({**state, moving: leaf})
@@ -71,7 +71,7 @@ def one_step(direction: Tensor, scale: Tensor, search: SearchSpec) -> Tensor:
 
 
 def guided(plain: Plain, image: Tensor, label: int, seed: int, search: SearchSpec) -> Outcome:
-    """Gradient ascent: at the first picture the oracle rejects, keep the one before."""
+    """Gradient ascent: at the first image the oracle rejects, keep the one before."""
     state = plain.start(image, label, seed)
     picture, loss, gradient, accepted, right = plain.show(state, label)
     if not accepted:
@@ -165,5 +165,5 @@ def assert_agrees(climbed: Climb, outcome: Outcome, image: Tensor) -> None:
     """Same ending, same steps, same losses, same final image."""
     assert (climbed.ending, climbed.steps, climbed.queries) == (outcome.ending, outcome.steps, outcome.queries)
     assert [look.loss for look in climbed.kept] == outcome.losses
-    if outcome.picture is not None:
-        assert torch.equal(image, outcome.picture)
+    if outcome.image is not None:
+        assert torch.equal(image, outcome.image)

@@ -62,15 +62,15 @@ def test_cautions_are_part_of_the_run_and_are_shown(tmp_path, capsys):
 
     class Assumes(TinyModel):
         def describe(self):
-            return [Trait("normalisation", "none", "assumed", caution="nobody gave mean and std")]
+            return [Trait("normalisation", "none", "assumed", caution="no mean and std were given")]
 
     images, labels = labelled(8)
     run = counterfoil.evaluate(
         Assumes(), (images, labels), classes=CLASSES, generator="brightness:", oracle="daylight:", size=16, search=SEARCH,
         out=tmp_path / "run",
     )  # fmt: skip
-    assert any("nobody gave mean and std" in caution for caution in run.cautions)
-    assert len(run.cautions) > 1  # of eight images little can be said
+    assert any("no mean and std were given" in caution for caution in run.cautions)
+    assert len(run.cautions) > 1  # eight images show little
     shown = " ".join(capsys.readouterr().err.split())
     assert "normalisation none (assumed)" in shown
     for caution in run.cautions:

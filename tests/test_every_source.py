@@ -97,7 +97,7 @@ def test_every_source_says_what_it_is(role: str) -> None:
 
 
 class Confused:
-    """Breaks the contracts of encoders and chats: what it says of an image hangs on the images beside it."""
+    """Breaks the contracts of encoders and chats: what it says of an image depends on the other images of the batch."""
 
     preprocessing, pairwise = None, False
 

@@ -1,4 +1,4 @@
-"""Another model or oracle on stored pictures; the same one says the same again."""
+"""Another model or oracle on stored images; the same one gives the same answers again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the suite itself runs: groups stay together, and no test can hang for ever."""
+"""The suite itself: groups stay together, and no test can hang for ever."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ FAKES = Path(__file__).with_name("fakes.py")
 
 
 def labelled(count: int, size: int = 16, *, wrong_every: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures with the labels the tiny model gives them, every fifth one another label.  # (N, H, W, 3) uint8, (N,)"""
+    """Images with the labels the tiny model gives them, every fifth one another label.  # (N, H, W, 3) uint8, (N,)"""
     images = pictures(count, size)
     labels = TinyModel().logits(images).argmax(1)
     labels[::wrong_every] = (labels[::wrong_every] + 1) % len(CLASSES)
@@ -26,14 +26,14 @@ def labelled(count: int, size: int = 16, *, wrong_every: int = 5) -> tuple[np.nd
 
 
 def arrays(path: Path, count: int, size: int = 16) -> Path:
-    """The pictures as one file of arrays."""
+    """The images as one file of arrays."""
     images, labels = labelled(count, size)
     np.savez(path, images=images, labels=labels, classes=np.array(CLASSES))
     return path
 
 
 def folder(path: Path, count: int = 12, size: int = 16) -> Path:
-    """The pictures as a folder with one sub-folder a class."""
+    """The images as a folder with one sub-folder per class."""
     for name in CLASSES:
         (path / name).mkdir(parents=True, exist_ok=True)
     for at, (image, label) in enumerate(zip(*labelled(count, size), strict=True)):

@@ -33,7 +33,7 @@ from counterfoil.parts import weights as weight_files
 
 @dataclass(frozen=True)
 class Recipe:
-    """How one model is trained."""
+    """Training settings of one model."""
 
     data: str
     steps: int
@@ -68,7 +68,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where one training takes its images from, where it runs and for how long, and where the weights go."""
+    """Source of one training's images, its device and duration, and the destination of the weights."""
 
     root: Path
     device: str = "cpu"

@@ -42,7 +42,7 @@ ANCESTORS = {
 
 
 def hypernyms(wordnet: Path) -> Mapping[str, list[str]]:
-    """What each noun of WordNet is a kind of."""
+    """The hypernyms of each noun of WordNet."""
     found = {}
     for line in (wordnet / "data.noun").read_text().splitlines():
         if line.startswith(" "):

@@ -225,7 +225,7 @@ def check_editor(
     inversions = editor.invert([images[0], torch.zeros(4, side, side), images[1]], [caption] * 3, [1, 2, 3])
     first, refused, last = inversions
     assert isinstance(refused, Refusal) and refused.reason, "an image with an alpha channel is refused with a reason"
-    assert isinstance(first, Inversion) and isinstance(last, Inversion), "the rows beside a refused one are answered"
+    assert isinstance(first, Inversion) and isinstance(last, Inversion), "the rows next to a refused one are answered"
     assert first.caption == caption, "an inversion keeps its caption"
     assert all(tensor.device.type == "cpu" for tensor in first.tensors.values()), "an inversion's tensors are on the CPU"
     changed, same, empty = editor.edit([first, last, last], [edited, edited, " "])

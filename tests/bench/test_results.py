@@ -50,7 +50,7 @@ def test_a_plan_follows_from_seconds_and_price(monkeypatch: pytest.MonkeyPatch) 
     rows, about = plan.plan(0.072, 2.5)
     first = rows[0]
     assert (first["images"], first["GPUs"], first["time"], first["price"]) == (50_000, 1, "60.0 minutes", 2)
-    assert {row["GPUs"] for row in rows} == {1, 8, 256} and "0.072 seconds an image" in about
+    assert {row["GPUs"] for row in rows} == {1, 8, 256} and "0.072 seconds per image" in about
     assert [row["price"] for row in rows[3:6]] == [round(14_197_122 * 0.072 / 3600 * 2.5)] * 3
     assert {row["protocol"] for row in rows} == {"FMR"}
     with pytest.raises(SystemExit, match="no measured seconds"):
@@ -66,14 +66,14 @@ def test_a_plan_takes_the_best_row_of_the_engine_until_a_whole_run_was_timed(mon
     found = {**SIMULATED, "fmr_speed": kept(engine, gpu=["H200"])}
     monkeypatch.setattr(plan, "read", found.get)
     rows, about = plan.plan(None, 1.0)
-    assert about.startswith("FMR: 0.1 seconds an image and GPU, 60 to warm up (fmr_speed, the engine alone, neither control arm")
+    assert about.startswith("FMR: 0.1 seconds per image and GPU, 60 to warm up (fmr_speed, the engine alone, neither control arm")
     assert rows[2]["images/s"] == 2560 and rows[2]["of the driver's rate, %"] == 50.0 and rows[2]["MB/s to store"] == 1024.0
     whole = [
         {"what": "whole run", "control": control, "seconds per image": 0.1 + (control == "path")} for control in ("none", "path")
     ]
     found["fmr_whole"] = kept(whole, gpu=["H200"])
     assert plan.plan(None, 1.0)[1].startswith(
-        "FMR: 1.1 seconds an image and GPU, 60 to warm up (fmr_whole, control arm and store"
+        "FMR: 1.1 seconds per image and GPU, 60 to warm up (fmr_whole, control arm and store"
     )
     found["fmr_whole"] = kept(whole)  # a rehearsal on a CPU says nothing
     assert "0.1 seconds" in plan.plan(None, 1.0)[1]

@@ -1,4 +1,4 @@
-"""Pages that everybody can use: names, headings, alternative texts, visible focus, and contrast as the browser computes it."""
+"""Pages are accessible: names, headings, alternative texts, visible focus, and contrast as the browser computes it."""
 
 from __future__ import annotations
 

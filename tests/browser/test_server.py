@@ -120,7 +120,7 @@ def test_two_reviewers_vote_at_once_by_keyboard(browser: Any, site: tuple[str, P
     ben.wait_for_counts(5)
 
     before = ada.tab.get_attribute("#image", "src")
-    ada.press("z")  # takes back the last one, and sees it with what she said
+    ada.press("z")  # takes back the last one, and sees it with her answer
     ada.wait_for_counts(4)
     assert ada.tab.get_attribute("#image", "src") != before
     pressed = ada.tab.eval_on_selector_all("[aria-pressed=true]", "all => all.map(b => b.dataset.question + b.dataset.answer)")

@@ -41,7 +41,7 @@ class Pipe(io.StringIO):
 
 @pytest.fixture
 def pipe(monkeypatch: pytest.MonkeyPatch) -> Pipe:
-    """Where lines go if there is no terminal; they come every few milliseconds."""
+    """Stand-in for a stream that is no terminal; lines come every few milliseconds."""
     stream = Pipe()
     monkeypatch.setattr(progress, "Console", lambda stderr: Console(file=stream))
     monkeypatch.setattr(progress, "INTERVAL", 0.005)

@@ -33,7 +33,7 @@ FAMILIES = {
 
 @cache
 def trail(family: str, copies: int) -> dict[str, list[str]]:
-    """The pictures each image would pass through if no oracle stopped it."""
+    """The images each climb would pass through if no oracle stopped it."""
     make, search = FAMILIES[family]
     seen: dict[str, list[str]] = {}
     for job in jobs():
@@ -41,7 +41,7 @@ def trail(family: str, copies: int) -> dict[str, list[str]]:
             plain = reference.Plain(TinyModel(), make(), CommandedOracle(), COLUMNS, copies)
             shorter = search.model_copy(update={"budget": budget})
             outcome = reference.guided(plain, job.image, job.label, job.seed, shorter)
-            seen.setdefault(job.image_id, []).append(pixels(outcome.picture))
+            seen.setdefault(job.image_id, []).append(pixels(outcome.image))
     return seen
 
 

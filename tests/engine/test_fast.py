@@ -118,7 +118,7 @@ class Stream:
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What recording asks of a GPU, on a CPU: a replay computes the outputs again from the inputs that were recorded with."""
+    """Stand-in on a CPU for recording on a GPU: a replay computes the outputs again from the recorded inputs."""
     state: dict[str, Any] = {"replays": 0, "recorded": None, "waited": 0}
 
     class Graph:

@@ -1,4 +1,4 @@
-"""How the engine keeps its slots and its memory: refilled at once, sized by steps, halved where they do not fit."""
+"""The engine's slots and memory: refilled at once, sized by steps, halved where they do not fit."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_steps_without_a_gradient_are_recorded_too_unless_the_model_is_a_black_b
 
 
 def launches(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many slots were taken at each iteration of a tile, as they come."""
+    """Record the number of slots taken at each iteration of a batch."""
     taken: list[int] = []
     run = engine.step.run
 

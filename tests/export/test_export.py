@@ -168,7 +168,7 @@ def test_runs_of_other_protocols_are_exported_too(tmp_path: Path) -> None:
     assert told.size == accepted > 0
     page = (tmp_path / "set" / "README.md").read_text()
     assert "Photos were changed step by step" in page
-    assert str(tmp_path) not in page + (tmp_path / "set" / "set.json").read_text()  # nobody's folders
+    assert str(tmp_path) not in page + (tmp_path / "set" / "set.json").read_text()  # no folder of this machine
     check_sums(tmp_path / "set")
 
 

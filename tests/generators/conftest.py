@@ -1,4 +1,4 @@
-"""Pictures and tiny networks in diffusers layout, for the tests of the generators."""
+"""Images and tiny networks in diffusers layout, for the tests of the generators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from counterfoil.testing import pictures
 
 @pytest.fixture(scope="session")
 def photos() -> Callable[..., Tensor]:
-    """Colourful pictures with fine texture, so that every family of transforms has something to change."""
+    """Colourful images with fine texture, so that every family of transforms has something to change."""
 
     def make(count: int = 8, size: int = 32, *, seed: int = 0) -> Tensor:
         grain = torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(seed + 1))
@@ -51,7 +51,7 @@ def save_network(folder: Path, name: str, **config: Any) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = getattr(diffusers, name)(**{**SMALL[name], **config})
-        if name == "VQModel":  # as drawn, all codes lie close to zero and decode to one picture
+        if name == "VQModel":  # as drawn, all codes lie close to zero and decode to one image
             network.quantize.embedding.weight.data.normal_()
     network.save_pretrained(folder)
     return folder

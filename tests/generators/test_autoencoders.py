@@ -27,7 +27,7 @@ def start(generator: LatentGenerator, images: Tensor) -> State:
 
 
 def forward(folder: Path, images: Tensor) -> Tensor:
-    """What the library's own network makes of pictures in [0, 1], by its own whole way through."""
+    """The library's own network on images in [0, 1], by its own forward pass."""
     import diffusers
 
     name = json.loads((folder / "config.json").read_text())["_class_name"]
@@ -51,7 +51,7 @@ def test_the_reconstruction_is_the_networks_own(networks: dict[str, Path], name:
     rendered = generator.render(start(generator, images))
     # The library adds and takes away the latent on the way to a code, which rounds the last bit.
     torch.testing.assert_close(rendered, forward(networks[name], images), atol=1e-5, rtol=0)
-    assert rendered.std() > 0.01  # a picture, not one grey
+    assert rendered.std() > 0.01  # an image, not one grey
 
 
 @pytest.mark.parametrize("config", [{"lookup_from_codebook": True}, {"norm_type": "spatial", "block_out_channels": (32, 32, 32)}])

@@ -23,7 +23,7 @@ def corrupted(name: str, images: Tensor, severity: float, *, seed: int = 1) -> T
 
 
 def directions(name: str, images: Tensor) -> tuple[Tensor, Tensor]:
-    """The two pictures a family makes at full severity, depending on the side the seed gives."""
+    """The two images a family makes at full severity, depending on the side the seed gives."""
     made = {
         tuple(picture.flatten().tolist()): picture for seed in range(12) for picture in corrupted(name, images, 1.0, seed=seed)
     }
@@ -225,7 +225,7 @@ def test_the_gradient_is_the_slope(name: str, dose: float, photos: Photos) -> No
 
     severity = torch.tensor(dose, requires_grad=True)
     gradient = torch.autograd.grad(score(severity), severity)[0].item()
-    # Resampling a textured picture is only smooth between pixels, so those slopes are taken over a very short way.
+    # Resampling a textured image is only smooth between pixels, so those slopes are taken over a very short way.
     way = 2e-4 if name in ("rotation", "translation", "scaling", "elastic", "zoom-blur") else 1e-2
     slope = ((score(torch.tensor(dose + way)) - score(torch.tensor(dose - way))) / (2 * way)).item()
     assert gradient != 0

@@ -24,7 +24,7 @@ QUICK = InversionSettings(steps=60, learning_rate=0.1, candidates=4)
 
 
 class Painter(nn.Module):
-    """A small generator: a latent of six numbers to a picture."""
+    """A small generator: a latent of six numbers per image."""
 
     latent_shape = (6,)
     size = 16
@@ -40,7 +40,7 @@ class Painter(nn.Module):
 
 
 class Levels(Painter):
-    """The same with a hierarchy of latents: one for the whole picture, one for its colours."""
+    """The same with a hierarchy of latents: one for the whole image, one for its colours."""
 
     latent_shape: ClassVar = [(6,), (3, 2, 2)]  # type: ignore[misc]
 
@@ -50,7 +50,7 @@ class Levels(Painter):
 
 
 def drawn(module: Any, count: int = 8, name: str = "truth") -> Tensor:
-    """Pictures that the network can make."""
+    """Images that the network can make."""
     shapes = module.latent_shape if isinstance(module.latent_shape, list) else [module.latent_shape]
     parts = [draws.normal(torch.arange(count), f"{name} {index}", *shape) for index, shape in enumerate(shapes)]
     with torch.no_grad():

@@ -44,7 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three style pictures, one of them deeper down, and a file that is none."""
+    """Three style images, one of them deeper down, and a file that is none."""
     root = tmp_path_factory.mktemp("styles")
     (root / "deeper").mkdir()
     for number, place in enumerate(("a.png", "b.png", "deeper/c.png")):

@@ -200,13 +200,13 @@ def test_only_families_that_may_move_are_rendered(photos: Photos, monkeypatch: p
     gradient_of(generator, state, brightness)
     assert seen == ["fog"]
     generator.render(start(generator, photos(1)))
-    assert seen == ["fog"]  # nothing at work, and nobody asked for a gradient
+    assert seen == ["fog"]  # nothing at work, and no gradient asked for
     gradient_of(generator, start(generator, photos(1)), brightness)
     assert seen == ["fog", *FAMILIES]
 
 
 def mixed_state(generator: TransformGenerator, images: Tensor) -> State:
-    """Two families at work in every picture, others in every one."""
+    """Two families at work in every image, others in every one."""
     state, count = start(generator, images, torch.arange(len(images)) + 100), len(generator.families)
     severity = torch.zeros_like(state["severity"])
     for row in range(len(images)):

@@ -20,7 +20,7 @@ from tests.metrics.test_fmr import image, stored
 
 
 def test_it_counts_the_images_that_both_arms_kept() -> None:
-    guided = [1] * 6 + [0] * 14  # of 20, the last of which the control's oracle turned away
+    guided = [1] * 6 + [0] * 14  # of 20, the last of which the control's oracle rejected
     random = np.array([1] * 18 + [0, 0], dtype=np.int8)
     kept = np.array([1] * 19 + [0], dtype=np.int8)
     both = replace(outcomes([1] * 20, guided), random_validated=kept, random_made_correct=random)

@@ -329,7 +329,7 @@ def test_an_interval_does_not_depend_on_what_else_is_asked() -> None:
 
 
 def test_a_few_large_clusters_widen_the_interval() -> None:
-    """Forty images with one picture and two with forty: the two decide, and two are few."""
+    """Forty source images with one variant each and two with forty: the two decide, and two are few."""
     count = np.array([1] * 40 + [40] * 2)
     draw = np.random.default_rng(0)
     one = np.array([draw.binomial(each, 0.7) for each in count])
@@ -343,7 +343,7 @@ def test_a_few_large_clusters_widen_the_interval() -> None:
 
 @pytest.mark.parametrize("lost", [1, 2, 5])
 def test_pictures_of_one_image_do_not_make_an_interval_wider_than_one_picture_each(lost: int) -> None:
-    """One image of forty that lost one of its six pictures is nearly all of their spread, but not of the interval's."""
+    """One source image of forty that lost one of its six variants is nearly all of their spread, but not of the interval's."""
 
     def drop(pictures: int, losses: int) -> float:
         whole = np.full(40, pictures)

@@ -97,7 +97,7 @@ def test_every_outcome_of_six_images_weighed_by_its_chance() -> None:
 
 def test_without_the_rule_intervals_reach_into_the_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimates, "FEWEST", 1)
-    way = np.array([0, 0, 1, 1, 0, 0])  # two images: one right before and after, one wrong and turned away
+    way = np.array([0, 0, 1, 1, 0, 0])  # two images: one right before and after, one wrong and rejected
     assert intervals.estimates(way, seed=0)["FMR"].high > 1000
 
 

@@ -38,7 +38,7 @@ def image(
     ending: Ending = "budget",
     verdict: bool | None = True,
 ) -> Image:
-    """One image's records. A path has a letter a kept picture, `y` where the model is right; none kept: unvalidated."""
+    """One image's records. A path has a letter per kept image, `y` where the model is right; none kept: unvalidated."""
     trials, predictions, verdicts = [], [], []
     for arm, way in (("guided", path), ("random", random_path)):
         if way is None:

@@ -16,7 +16,7 @@ NAMES = ("a", "b", "c")
 
 
 def candidate(name: str, misses: str, **changes: Any) -> Candidate:
-    """A picture that the surrogates in `misses` get wrong, with full confidence."""
+    """An image that the surrogates in `misses` get wrong, with full confidence."""
     looks = {each: Look(each not in misses, 0.9, 0.05 if each in misses else 0.9) for each in NAMES}
     return Candidate(**{"image_id": name, "label": 0, "kind": "background", "nuisance": "beach", "looks": looks, **changes})
 

@@ -1,4 +1,4 @@
-"""Every part says what it gets and assumes, who decided it, and what nobody asked for."""
+"""Every part says what it gets and assumes, who decided it, and what was not asked for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_onnx_file_says_that_imagenets_mean_and_std_are_assumed(tmp_path: Pat
     file = programs.onnx_file(tmp_path / "m.onnx")
     assumed = told(onnx_model(file, classes=NAMES, size=16))["normalisation"]
     assert str(assumed) == "mean 0.485, 0.456, 0.406; std 0.229, 0.224, 0.225 (assumed)"
-    assert assumed.caution == "nobody gave mean and std, so ImageNet's are assumed; give those it was trained with"
+    assert assumed.caution == "no mean and std were given, so ImageNet's are assumed; give those it was trained with"
     given = told(onnx_model(file, classes=NAMES, size=16, mean=0, std=1))
     assert str(given["normalisation"]) == "mean 0, 0, 0; std 1, 1, 1 (the options)" and not given["normalisation"].caution
     assert given["outputs"].decided_by == "a look at two outputs"

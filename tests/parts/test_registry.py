@@ -61,7 +61,7 @@ def test_an_unknown_option_is_told_with_those_there_are():
 
 
 @pytest.mark.parametrize(
-    "options", [{"options": {"size": 32}, "margin": 0.1}, {"size": 32, "margin": 0.1}], ids=["under options", "beside its own"]
+    "options", [{"options": {"size": 32}, "margin": 0.1}, {"size": 32, "margin": 0.1}], ids=["under options", "next to its own"]
 )
 def test_a_part_around_another_hands_its_options_on(options, tmp_path):
     made = tmp_path / "made.py"

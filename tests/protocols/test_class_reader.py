@@ -17,7 +17,7 @@ from counterfoil.protocols.imagenet_d.grid import read_grid
 
 @dataclass
 class Fixed:
-    """Says the same of every picture."""
+    """Gives the same answer for every image."""
 
     scores: Sequence[float]
     classes: Sequence[str]

@@ -13,7 +13,7 @@ from counterfoil.protocols.fmr import speed
 
 
 class Counting:
-    """A black box that counts the pictures it is shown."""
+    """A black box that counts the images it is shown."""
 
     classes = ("a", "b")
     differentiable = False
@@ -41,7 +41,7 @@ def test_figures_are_kept_beside_the_run(tmp_path: Path) -> None:
     calls = model.shown // 8
     assert speed.FEWEST < calls <= speed.MOST + 1
     speed.record(model, "python:m", tmp_path, size=8, device="cpu")
-    assert model.shown == 8 * calls  # a run that goes on keeps what it has
+    assert model.shown == 8 * calls  # a resumed run keeps what it has
 
 
 def test_a_server_is_not_asked(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What assembling a run fills in: the generator's own step, and the numbers its network knows the data's classes by."""
+"""Assembling a run fills in the generator's own step, and the numbers its network knows the data's classes by."""
 
 from __future__ import annotations
 

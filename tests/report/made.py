@@ -1,4 +1,4 @@
-"""Small made-up runs for reports, written through the store, with pictures that can be told apart."""
+"""Small made-up runs for reports, written through the store, with images that can be told apart."""
 
 from __future__ import annotations
 

@@ -83,18 +83,18 @@ def test_nothing_readable(tmp_path: Path) -> None:
     with store.write(tmp_path / "bad", run.spec, run.classes, run.provenance) as writer:
         from counterfoil.core.records import Trial
 
-        writer.add([Trial("a.png", "guided", 0, 1, "skipped", 0, 0, reason="not a picture")], [], [])
+        writer.add([Trial("a.png", "guided", 0, 1, "skipped", 0, 0, reason="not an image")], [], [])
         writer.finish({"counts": {}, "per_class": {}, "curve": []})
     words = read(write_report([store.open_run(tmp_path / "bad")], tmp_path / "report")).words
     assert "None of the 1 image could be read" in words
-    assert "not a picture" in words
+    assert "not an image" in words
 
 
 def test_missing_and_damaged_pictures_are_named_not_fatal(tmp_path: Path) -> None:
     run = build(tmp_path / "run")
     trials = [trial for trial in run.trials if trial.image and trial.arm == "guided"]
     (run.path / trials[0].image).unlink()
-    (run.path / trials[1].reconstruction).write_bytes(b"not a picture")
+    (run.path / trials[1].reconstruction).write_bytes(b"not an image")
     page = write_report([run], tmp_path / "report")
     assert "2 images missing from the run directory or damaged" in read(page).words
     entries = {(entry["id"], entry["arm"]): entry for entry in data(page.parent / "data/gallery-1.js")["entries"]}

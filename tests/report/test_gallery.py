@@ -1,4 +1,4 @@
-"""The gallery's data is what the records say: filters filter by the truth, and pictures are the run's own."""
+"""The gallery's data is what the records say: filters filter by the truth, and images are the run's own."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def image_id(number: int) -> str:
 
 
 def records(number: int) -> tuple[list[Trial], list[Prediction], list[Verdict], list[bytes]]:
-    """What a run records of image `number`: one in five is rejected by the oracle, one in eleven unreadable."""
+    """The records of image `number`: one in five is rejected by the oracle, one in eleven unreadable."""
     name, label = image_id(number), number % 3
     if number % 11 == 10:
         return [Trial(name, "guided", label, number, "skipped", 0, 0, reason="truncated")], [], [], []
@@ -85,7 +85,7 @@ def valid_of(trials: list[Trial]) -> list[Trial]:
 
 
 def expected(numbers: range) -> dict[str, list[Any]]:
-    """What `content` must give, worked out without the store; the pictures' names are the store's own affair."""
+    """The value `content` must give, computed without the store, which names the images itself."""
     every = [records(number) for number in numbers]
     return {
         "predictions": sorted((p for each in every for p in each[1]), key=lambda p: (p.trial_id, p.picture, p.model)),

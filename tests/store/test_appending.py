@@ -28,7 +28,7 @@ def test_another_model_and_oracle_can_be_added_later(tmp_path: Path) -> None:
     assert {each.model for each in run.predictions()} == {"python:m", "timm:other"}
     assert len(list(run.predictions("python:m"))) == len(expected(range(5))["predictions"])
     assert run.counts["images"] == 5
-    write(tmp_path, range(8))  # the run goes on beside them
+    write(tmp_path, range(8))  # the run resumes and keeps them
     assert list(run.predictions("timm:other")) == predictions
     assert run.counts["images"] == 8
 

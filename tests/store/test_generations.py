@@ -18,7 +18,7 @@ from .made import CLASSES, PROVENANCE, SPEC, content, every_file, fill, image_id
 
 
 def written(path: Path, mark: str, numbers: range, *, other: int | None = None, dropped: Counter | None = None) -> store.Run:
-    """A run of some images; the picture of `other` is not what it usually is."""
+    """A run of some images; the generated image of `other` is not what it usually is."""
     with store.write(path, SPEC, CLASSES, PROVENANCE, chunk_images=4) as writer:
         writer.generation(mark)
         _redrawn(writer, other)
@@ -59,7 +59,7 @@ def test_another_mark_replaces_what_was_derived_and_keeps_what_was_said_of_the_s
     second = written(tmp_path, "two", range(6), other=1, dropped=dropped)
     assert {trial.image_id for trial in second.trials} == {image_id(number) for number in range(6)}
     assert second.counts["images"] == 6
-    assert list(second.predictions("later")) == [said(0), said(3)]  # 1 has another picture, 8 has none
+    assert list(second.predictions("later")) == [said(0), said(3)]  # 1 has another image, 8 has none
     assert list(second.verdicts("human")) == [judged(2, "human")]
     assert dropped == {("model", "later"): 2, ("oracle", "human"): 1}
     assert not [name for name in every_file(tmp_path) if name.endswith(".tmp")]

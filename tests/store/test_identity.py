@@ -1,4 +1,4 @@
-"""A folder is gone on with only by the run it belongs to: specification, classes and weights must be the same."""
+"""Only the run it belongs to resumes a folder: specification, classes and weights must be the same."""
 
 from __future__ import annotations
 

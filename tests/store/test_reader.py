@@ -151,10 +151,10 @@ def test_manifests_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_later_verdicts_of_the_runs_own_oracle_do_not_unfinish_it(tmp_path: Path) -> None:
-    """A kill while they are written leaves the results of before; whoever adds rows next computes them again."""
+    """A kill while they are written leaves the results of before; the next process to add rows computes them again."""
     run = finished(tmp_path)
     with append_to(tmp_path, chunk_rows=1, own=["clip:o"]) as rows:
-        rows.add(verdicts=[next(run.verdicts("clip:o"))])  # and whoever would compute the results is killed
+        rows.add(verdicts=[next(run.verdicts("clip:o"))])  # and the process that would compute the results is killed
     assert run.results == {"images": 9}
     with append_to(tmp_path, chunk_rows=9, own=["clip:o"]) as rows:
         rows.add(predictions=[Prediction("a#guided", "made", "later", 0, True, 0.5, 0.5)])

@@ -1,4 +1,4 @@
-"""A run's results: the same bytes for the same numbers, gone when the run goes on, and readable without torch."""
+"""A run's results: the same bytes for the same numbers, gone when the run is resumed, and readable without torch."""
 
 from __future__ import annotations
 

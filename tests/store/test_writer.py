@@ -1,4 +1,4 @@
-"""What is written can be read again, in chunks of the size asked for, by one writer at a time, and after an interruption."""
+"""Written records can be read again, in chunks of the size asked for, by one writer at a time, and after an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures in zips: the same content as in files of their own, whatever happens on the way."""
+"""Images in zips: the same content as in files of their own, whatever happens on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every study runs on somebody's own parts, and what it says follows from its runs."""
+"""Every study runs on a user's own parts, and what it says follows from its runs."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_oracles_are_swapped_in_the_loop_and_on_the_pictures(runs: Runs) -> None
 def test_a_start_from_fgsm_pictures_is_another_run_on_the_same_images(runs: Runs) -> None:
     values = rows(run(runs, "fgsm-start", epsilon=0.02))
     clean, attacked = values[MODEL, "clean"], values[MODEL, "FGSM"]
-    assert attacked["SA"].value == clean["SA"].value  # both over the accuracy on the clean pictures
+    assert attacked["SA"].value == clean["SA"].value  # both over the accuracy on the clean images
     assert attacked["SA of the start"].value < clean["SA"].value
 
 
@@ -115,7 +115,7 @@ def test_augmentation_trains_on_other_images_and_tests_both_ways(runs: Runs, tmp
     report = run(runs, "augmentation", **settings)
     values = rows(report)
     tuned = f"{MODEL}, tuned"
-    assert values[MODEL, tuned]["PA"].value > values[MODEL, MODEL]["PA"].value  # it has learnt from such pictures
+    assert values[MODEL, tuned]["PA"].value > values[MODEL, MODEL]["PA"].value  # it has learnt from such images
     weights = sorted((runs.folder / "tuned").iterdir())
     again = run(Runs(runs.settings), "augmentation", **settings)  # found again, not trained again
     assert again.to_dict() == report.to_dict()
@@ -136,7 +136,7 @@ def test_an_attacked_oracle_gives_way(runs: Runs) -> None:
 
 
 def test_an_oracle_that_is_very_sure_still_has_a_gradient() -> None:
-    """A probability far below what a float shows beside 1 is not the same as none."""
+    """A probability far below what a float resolves next to 1 is not the same as none."""
 
     class Sure:
         acceptance = None

@@ -1,4 +1,4 @@
-"""Studies in one sitting: side by side, sharing runs, and the table of what has to hold."""
+"""Studies in one session: side by side, sharing runs, and the table of what has to hold."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def row(**right: list[int]) -> dict[str, object]:
 
 
 def test_accuracy_is_that_of_models_that_took_no_part() -> None:
-    """Pictures made against a; a always misses. Counted by hand for none, for one and for two surrogates."""
+    """Images made against a; a always misses. Counted by hand for none, for one and for two surrogates."""
     found = mined({"a": row(a=[0, 0, 0, 0], b=[1, 0, 1, 0], c=[1, 1, 0, 0])})  # type: ignore[dict-item]
     none, one = found
     assert none.accuracy.value == pytest.approx(100 * 4 / 8)  # b and c; a is what they were made against

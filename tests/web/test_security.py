@@ -329,7 +329,7 @@ def test_no_request_that_fits_the_description_breaks_the_server(here: World) -> 
     ada = invited(here, owner, key, "Ada")
     invited(here, owner, key, "Ben")
     known = {"key": key, "name": "one", "item": ada.next()["item"]["id"], "who": reviewer_key(here, key, "Ben")}
-    here.app.openapi_url = "/openapi.json"  # which nobody is served
+    here.app.openapi_url = "/openapi.json"  # which is not served
     schema = schemathesis.openapi.from_dict(here.app.openapi())
     schema.app = here.app
     seen: dict[str, set[int]] = {}

@@ -1,1 +1,1 @@
-"""What every layer uses: errors, records, specifications, names and progress; no torch."""
+"""Basics that every layer uses: errors, records, specifications, names and progress; no torch."""

@@ -98,7 +98,7 @@ def printable(text: str) -> str:
 
 
 def one_line(error: object, longest: int = 200) -> str:
-    """What an error of somebody else's says, short and without line breaks; its kind where it says nothing."""
+    """The message of a foreign error, short and without line breaks; its type where the message is empty."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 

@@ -22,7 +22,7 @@ def image_seed(seed: int, image_id: str) -> int:
 
 
 def part_name(part: Any) -> str:
-    """A part's name in a specification: `timm:resnet50`, or under `name` beside its options."""
+    """A part's name in a specification: `timm:resnet50`, or under `name` next to its options."""
     return str(part.get("name", "")) if isinstance(part, Mapping) else str(part or "")
 
 

@@ -23,7 +23,7 @@ def keep_freed_memory() -> None:
     """Ask glibc not to hand freed memory back to the system, for the rest of the process.
 
     Every iteration frees and takes the same activations again. Handed back in between, each page of them is faulted in and
-    zeroed anew; on two cores that took up to half of the CPU time.
+    zeroed again; on two cores that took up to half of the CPU time.
     """
     if sys.platform != "linux":
         return

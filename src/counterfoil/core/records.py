@@ -1,8 +1,8 @@
 """The plain records a run leaves behind. No torch here: reports and metrics read these without loading a model.
 
-A trial is one image taken through one arm of the experiment. What models and oracles say of the trial's pictures are
+A trial is one image taken through one arm of the experiment. Predictions and verdicts on the trial's images are
 records of their own, keyed by the trial, so that another model, another oracle or a person can be added later without
-making the pictures again.
+making the images again.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ LEVEL = 0.95
 Arm = Literal["guided", "random", "source", "edited", "painted"]
 """`guided` climbs the tested model's loss; `random` takes steps of equal length in random directions, as a control.
 
-Protocols that make pictures from words have a `source` trial an image that nothing is made of, with its clean picture and
-reconstruction, and an `edited` trial for each picture made of it; a picture made from nothing but words is `painted`."""
+Protocols that make images from words have one `source` trial per image, from which nothing is made, with its clean image and
+reconstruction, and an `edited` trial for each image made from it; an image made from words alone is `painted`."""
 
 Picture = Literal["clean", "reconstruction", "made"]
-"""The three pictures of a trial: the source image, the generator's plain rendering of it, and what was kept."""
+"""The three images of a trial: the source image, the generator's plain rendering of it, and the one kept."""
 
 Ending = Literal["budget", "oracle", "fooled", "queries", "unvalidated", "skipped", "made", "rejected"]
-"""Why a trial ended: steps spent, oracle rejected a step, model fooled (if asked to stop there), model calls spent, oracle
-rejected the plain reconstruction (nothing was made), or the source picture could not be read. Of pictures made from words:
-a picture was made, or a check before the oracle rejected it; `source` trials end as `made`."""
+"""The reason a trial ended: steps spent, oracle rejected a step, model fooled (if asked to stop there), model calls spent, oracle
+rejected the plain reconstruction (nothing was made), or the source image could not be read. For images made from words:
+an image was made, or a check before the oracle rejected it; `source` trials end as `made`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One image through one arm: how far it went, why it stopped and what was kept. Of pictures made from words: one of them."""
+    """One image through one arm: how far it went, why it stopped and what was kept. For images made from words: one of them."""
 
     image_id: str
     arm: Arm
@@ -39,27 +39,27 @@ class Trial:
     seed: int
     ending: Ending
     steps: int  # moves kept; 0 is the plain reconstruction
-    queries: int  # pictures the tested model was asked about on the way
+    queries: int  # images the tested model was asked about on the way
     source: str = ""  # where the source image is: a path relative to the data, or an index into it
     source_sha256: str = ""  # of the pixels as the run saw them
-    clean: str = ""  # the source picture as the run saw it, relative to the run directory
+    clean: str = ""  # the source image as the run saw it, relative to the run directory
     reconstruction: str = ""  # the generator's plain rendering of it
-    image: str = ""  # the made picture; empty when none was made
+    image: str = ""  # the generated image; empty when there is none
     image_sha256: str = ""
     image_bytes: int = 0
-    reason: str = ""  # for `skipped`: what was wrong with the picture
-    rejected_as: int = -1  # the class the oracle saw in the picture whose rejection ended the trial; -1 if it named none
+    reason: str = ""  # for `skipped`: what was wrong with the image
+    rejected_as: int = -1  # the class the oracle saw in the image whose rejection ended the trial; -1 if it named none
     rejected_score: float = 0.0  # its score for the label there
-    path_loss: tuple[float, ...] = ()  # the tested model's loss on the picture kept after 0, 1, 2, … steps
+    path_loss: tuple[float, ...] = ()  # the tested model's loss on the image kept after 0, 1, 2, … steps
     path_predicted: tuple[int, ...] = ()  # its prediction there, in the run's classes; -1 for any other class
     path_score: tuple[float, ...] = ()  # the oracle's score for the label there
     path_distance: tuple[float, ...] = ()  # how far what moves was from its start, root mean square in the generator's scale
-    variant: str = ""  # which of several pictures made of the image
+    variant: str = ""  # which of several images made from the source
     factor: str = ""  # what was varied: background, adjective, material …
     value: str = ""  # what it was changed to, or set to
-    caption: str = ""  # of the source picture
-    prompt: str = ""  # the words that the made picture was made from
-    quality: float = 0.0  # how well the change of the picture fits that of the words, as the protocol measures it
+    caption: str = ""  # of the source image
+    prompt: str = ""  # the words that the image was generated from
+    quality: float = 0.0  # how well the change of the image fits that of the words, as the protocol measures it
     path_said: tuple[str, ...] = ()  # what the model calls the classes outside the run's in `path_predicted`; empty without any
 
     @property
@@ -68,18 +68,18 @@ class Trial:
         return f"{self.image_id}#{self.variant or self.arm}"
 
     def shows(self, picture: Picture) -> str:
-        """The name of one of its pictures, relative to the run directory; empty where there is none."""
+        """The name of one of its images, relative to the run directory; empty where there is none."""
         return {"clean": self.clean, "reconstruction": self.reconstruction, "made": self.image}[picture]
 
     @property
     def validated(self) -> bool:
-        """Whether the oracle accepted the plain reconstruction, so that a counterfactual exists."""
+        """True if the oracle accepted the plain reconstruction, so that a counterfactual exists."""
         return self.ending not in ("unvalidated", "skipped", "rejected")
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What one model said of one picture of a trial."""
+    """One model's answer for one image of a trial."""
 
     trial_id: str
     picture: Picture
@@ -94,7 +94,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one oracle said of one picture of a trial. `keeps_label` is None while it abstains."""
+    """One oracle's answer for one image of a trial. `keeps_label` is None while it abstains."""
 
     trial_id: str
     picture: Picture

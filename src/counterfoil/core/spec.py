@@ -43,7 +43,7 @@ class PartSpec(Strict):
 
 
 def as_part(value: Any) -> Any:
-    """Accept a bare name, a mapping whose keys beside `name` are the options, or what a run keeps: `name` and `options`."""
+    """Accept a bare name, a mapping whose keys other than `name` are the options, or what a run keeps: `name` and `options`."""
     if isinstance(value, str):
         return {"name": value}
     if isinstance(value, Mapping) and set(value) != {"name", "options"}:
@@ -72,11 +72,11 @@ def _short(value: Any) -> Any:
 
 
 SAME: JsonDict = {"changes_numbers": False}
-"""On a field that lays out the work, or ends it, and changes no number: a resumed run may give it anew."""
+"""On a field that lays out the work, or ends it, and changes no number: a resumed run may change it."""
 
 
 class EngineSpec(Strict):
-    """How the work is laid out on the machine. On a CPU in float32 none of this changes a number."""
+    """Layout of the work on the machine. On a CPU in float32 none of this changes a number."""
 
     slots: int | None = Field(
         None,
@@ -101,13 +101,13 @@ class EngineSpec(Strict):
         64,
         ge=1,
         le=MOST_IMAGES,
-        description="images in one part of the store: what a kill can lose at most, beside those under way",
+        description="images in one part of the store: what a kill can lose at most, in addition to those in progress",
         json_schema_extra=SAME,
     )
 
 
 class StagesSpec(Strict):
-    """How the work of a staged protocol is laid out on the machine. On a CPU in float32 none of this changes a number."""
+    """Layout of a staged protocol's work on the machine. On a CPU in float32 none of this changes a number."""
 
     batch: int = Field(
         16,
@@ -120,7 +120,7 @@ class StagesSpec(Strict):
         None,
         ge=1,
         le=MOST_IMAGES,
-        description="pictures in one call of a part; default 8 on a CPU, 32 on a GPU",
+        description="images in one call of a part; default 8 on a CPU, 32 on a GPU",
         json_schema_extra=SAME,
     )
     workers: int = Field(
@@ -140,22 +140,22 @@ def _presets_in(path: Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 class RunSpec(Strict):
-    """What every protocol's specification has."""
+    """Fields that every protocol's specification has."""
 
     PRESETS: ClassVar[Path | None] = None
-    """A file with what each preset is about, what it needs beside a model and data, and its values."""
+    """A file with each preset's purpose, the parts it needs in addition to a model and data, and its values."""
 
     protocol: str
-    size: int | None = Field(None, ge=8, le=4096, description="side of the pictures; default what the parts work at")
+    size: int | None = Field(None, ge=8, le=4096, description="side of the images; default what the parts work at")
     limit: int | None = Field(None, ge=1, description="images at most, taken evenly over the data")
     seed: int = Field(0, ge=0, lt=2**31)
     device: str = Field("cpu", json_schema_extra=SAME)
-    strict: bool = Field(False, description="stop at the first unreadable picture instead of skipping it", json_schema_extra=SAME)
+    strict: bool = Field(False, description="stop at the first unreadable image instead of skipping it", json_schema_extra=SAME)
     force: bool = Field(False, description="let an oracle that shares weights with the model judge it all the same")
 
     @property
     def subject(self) -> str:
-        """What the run is about, for the name of its folder."""
+        """The subject of the run, for the name of its folder."""
         return self.protocol
 
     @classmethod
@@ -177,13 +177,13 @@ class RunSpec(Strict):
 
 
 class StagedSpec(RunSpec):
-    """What the specification of a protocol that goes from stage to stage has."""
+    """Fields of the specification of a protocol that runs in stages."""
 
     engine: StagesSpec = Field(default_factory=StagesSpec)
 
 
 class BatchSpec(Strict):
-    """How the work of a protocol that makes images in one step is laid out. On a CPU none of this changes a number."""
+    """Layout of the work of a protocol that makes images in one step. On a CPU none of this changes a number."""
 
     batch_size: int | None = Field(
         None,
@@ -212,7 +212,7 @@ FREE = tuple(
 
 
 class PlainSpec(RunSpec):
-    """What the specification of a protocol that makes images in one step has."""
+    """Fields of the specification of a protocol that makes images in one step."""
 
     model: Part
     data: Data
@@ -234,7 +234,7 @@ def _control(value: Any) -> Any:
 
 
 class SearchSpec(Strict):
-    """How the search climbs. The paper leaves several of these open; reports print the ones used."""
+    """Settings of the search. The paper leaves several of these open; reports print the ones used."""
 
     budget: int = Field(10, ge=0, le=100_000, description="steps at most")
     step: float | None = Field(None, gt=0, description="length of a step; the generator's own unless given")
@@ -249,7 +249,7 @@ class SearchSpec(Strict):
     accept: Literal["label", "agreement"] = Field(
         "label", description="what the oracle must say of an image: its label, or what it says of the source image"
     )
-    stop_when_fooled: bool = Field(False, description="stop at the first picture the model gets wrong")
+    stop_when_fooled: bool = Field(False, description="stop at the first image the model gets wrong")
     mask: str | None = Field(None, description="a file with the coordinates that may move; 'study sparse' fits one")
     control: Annotated[Control, BeforeValidator(_control)] = Field(
         "path",
@@ -258,17 +258,17 @@ class SearchSpec(Strict):
 
 
 class MiningSpec(Strict):
-    """Which painted pictures are hard enough to keep."""
+    """Rules for which painted images are hard enough to keep."""
 
-    misses: Literal["all"] | int = Field("all", description="surrogates that must miss a picture: all, or a number")
+    misses: Literal["all"] | int = Field("all", description="surrogates that must miss an image: all, or a number")
     confidence: float = Field(0.0, ge=0, le=1, description="a miss counts if the wrong answer has at least this probability")
     truth: float = Field(1.0, ge=0, le=1, description="a miss counts if the right answer has at most this probability")
     object_check: bool = Field(True, description="keep only what the oracle accepts as showing the object, or leaves open")
     duplicates: int | None = Field(
-        4, ge=0, le=64, description="bits in which the hashes of two pictures of an object must differ by more; null for no check"
+        4, ge=0, le=64, description="bits in which the hashes of two images of an object must differ by more; null for no check"
     )
-    per_class: int | None = Field(None, ge=1, description="pictures of an object at most")
-    per_nuisance: int | None = Field(None, ge=1, description="pictures of an object and a kind of nuisance at most")
+    per_class: int | None = Field(None, ge=1, description="images of an object at most")
+    per_nuisance: int | None = Field(None, ge=1, description="images of an object and a kind of nuisance at most")
 
 
 Kinds = Callable[[], Mapping[str, type[RunSpec]]]
@@ -359,7 +359,7 @@ def _homes(kind: type[RunSpec]) -> dict[str, str]:
 
 
 def _missing(keys: list[str]) -> list[str]:
-    """What is to be said of keys that have to be there and are not: one line for all of them."""
+    """The message about required keys that are missing: one line for all of them."""
     if not keys:
         return []
     each = "one" if len(keys) == 1 else "each"

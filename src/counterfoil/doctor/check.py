@@ -90,7 +90,7 @@ class Trial:
 
 @dataclass
 class Checked:
-    """What `check` did: its choices, what they rest on, the verdict and the run."""
+    """Result of `check`: its choices, what they rest on, the verdict and the run."""
 
     choices: list[tuple[str, str, str]] = field(default_factory=list)  # what, chosen, why
     verdict: tuple[str, ...] = ()
@@ -223,7 +223,7 @@ def _knows_classes(model: str) -> bool:
 
 
 def _names_of(model: Any, dataset: ImageSet, *, given: bool) -> str:
-    """Who named the outputs."""
+    """The source of the outputs' names."""
     outputs = len(model.classes)
     if given:
         return f"{outputs} outputs, named by --classes"
@@ -332,7 +332,7 @@ def _tried(
 
 
 def _seen(oracle: Oracle, images: Tensor, truth: Tensor, ids: Sequence[str], classes: int) -> list[tuple[bool | None, int]]:
-    """Whether the oracle answers for each photo, and the class that it sees."""
+    """The oracle's answer for each photo, and the class that it sees."""
     found = []
     for start in range(0, len(images), 16):
         rows = slice(start, start + 16)

@@ -48,7 +48,7 @@ class Job:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """One image's climbs, with what was said of the clean image and the images they kept."""
+    """One image's climbs, with the answers about the clean image and the images they kept."""
 
     job: Job
     clean: Assessment
@@ -60,7 +60,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class Entry:
-    """One image in one arm: it begins with its reconstruction, unless the climb already knows what is said of that."""
+    """One image in one arm: it begins with its reconstruction, unless the climb already has the answers about that."""
 
     job: Job
     climb: Climb
@@ -186,7 +186,7 @@ class Engine:
         """Every job's result, in the order in which they end.
 
         None among the jobs says that there are no more for the moment: those in progress continue. With nothing in progress,
-        whoever brings the jobs waits instead. Where memory does not suffice, the images in progress begin again, in smaller
+        the caller with the jobs waits instead. Where memory does not suffice, the images in progress begin again, in smaller
         batches.
         """
         source = _Source(jobs)
@@ -312,7 +312,7 @@ class Engine:
             found.gradient()
 
     def fit(self, image: Tensor) -> None:
-        """On a GPU, as many slots for such images as fit, unless somebody said how many.  # (3, H, W)"""
+        """On a GPU, as many slots for such images as fit, unless a number was given.  # (3, H, W)"""
         if self.sized:
             return
         self.sized = True
@@ -369,7 +369,7 @@ class _Batch:
                 self.origin[index] = entry.start[moving]
 
     def launch(self) -> None:
-        """Begin an iteration: a step from where images stand, unless they have just begun, and what is said of it."""
+        """Begin an iteration: a step from where images stand, unless they have just begun, and the answers about it."""
         entries: list[Entry | None] = [*self.slots, *[None] * (self.rows - len(self.slots))]
         moves = torch.tensor([entry is not None and entry.climb.queries > 0 for entry in entries])
         self.trial = self._moved(entries, moves) if moves.any() else dict(self.base)

@@ -29,7 +29,7 @@ NOT_FINITE = "the model's gradient is not finite; check its weights, or set prec
 
 @dataclass(frozen=True)
 class StepResult:
-    """Images of one iteration, and what is said of them."""
+    """Images of one iteration, and the answers about them."""
 
     images: Tensor  # (N, 3, H, W)
     assessments: Callable[[], list[Assessment]]  # waits for the numbers to arrive
@@ -111,7 +111,7 @@ class Step:
     def run(
         self, state: State, labels: Tensor, *, gradient: bool, names: Sequence[str], origin: Tensor | None = None
     ) -> StepResult:
-        """The images of a state, what is said of them and, if asked for, the gradient of the model's loss.
+        """The images of a state, the answers about them and, if asked for, the gradient of the model's loss.
 
         `origin` is where the moving tensor began, for the distance from there.
         """

@@ -31,15 +31,15 @@ _COLUMNS = {"predictions": ("model", "correct"), "verdicts": ("oracle", "keeps_l
 
 @dataclass(frozen=True)
 class Answers:
-    """One row per image that somebody was asked about, under `key`: a trial's id, or an image's where trials share it."""
+    """One row per image that a part was asked about, under `key`: a trial's id, or an image's where trials share it."""
 
-    rows: pa.Table  # key, picture, answer, and what else was asked for
+    rows: pa.Table  # key, which of the trial's images, answer, and what else was asked for
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
     def about(self, keys: Names, picture: str, column: str = "answer") -> pa.Array:
-        """A column in the order of `keys`, null where nobody was asked; for `made` they are trial ids, else image ids."""
+        """A column in the order of `keys`, null where there is no answer; for `made` they are trial ids, else image ids."""
         some = self.rows.filter(pc.equal(self.rows["picture"], picture)).combine_chunks()
         wanted = keys if isinstance(keys, pa.Array) else pa.array(keys, pa.string())
         places = pc.index_in(wanted, value_set=_whole(some["key"]))
@@ -54,7 +54,7 @@ class Answers:
         return np.asarray(pc.fill_null(answers.take(places), ABSENT), dtype=np.int8)
 
     def numbers(self, keys: Names, picture: str, column: str) -> NDArray[np.float64]:
-        """A column of numbers in the order of `keys`, NaN where nobody was asked."""
+        """A column of numbers in the order of `keys`, NaN where there is no answer."""
         return np.asarray(pc.fill_null(self.about(keys, picture, column).cast(pa.float64()), np.nan), dtype=np.float64)
 
 
@@ -77,7 +77,7 @@ def read_all(
 
 
 def models_of(run: Run, table: Literal["predictions", "verdicts"] = "predictions") -> list[str]:
-    """Name everybody who answered about a run's images, the run's own first."""
+    """Name all models or oracles that answered about a run's images, the run's own first."""
     column = _COLUMNS[table][0]
     own = part_name(run.spec.get(column))
     found = {name for batch in run.table(table, columns=[column]) for name in batch.column(0).unique().to_pylist()}
@@ -98,7 +98,7 @@ def surrogates_of(run: Run) -> list[str]:
 
 
 def _last(rows: pa.Table, table: str, extra: Sequence[str]) -> pa.Table:
-    """One row per key and picture: the last that answers or, where none does, an abstention."""
+    """One row per key and image: the last that answers or, where none does, an abstention."""
     trial, picture, answer = rows["trial_id"], rows["picture"], rows[_COLUMNS[table][1]]
     image = pc.replace_substring_regex(trial, pattern="#[^#]*$", replacement="")
     key = pc.if_else(pc.equal(picture, "made"), trial, image)

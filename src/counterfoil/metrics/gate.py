@@ -30,7 +30,7 @@ MARGIN = 5.0
 """Points that a run may lose against a baseline, unless another margin is asked for."""
 
 _OURS, _THEIRS = "this run", "the baseline"
-_POWER = 0.8  # of the loss that is said to be found
+_POWER = 0.8  # probability of finding the loss that the gate reports
 
 
 @dataclass(frozen=True)

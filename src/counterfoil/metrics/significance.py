@@ -9,7 +9,7 @@ Models that cannot be told apart have no order, so a tau between two lists of me
 images allow. Its interval is made of what the images do show: every two models are compared in both orders, corrected for
 the number of pairs; those told apart in both orders count as agreeing or not, and the others as open, once for and once
 against. That is cautious: it holds the true value in more than 95 of 100 cases. (Tau over resamples of the images leaves out
-the true value one time in five between models of about equal strength, since each resample shuffles both orders anew.)
+the true value one time in five between models of about equal strength, since each resample shuffles both orders again.)
 """
 
 from __future__ import annotations

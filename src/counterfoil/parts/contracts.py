@@ -327,8 +327,8 @@ class Trait:
 
     what: str  # input, normalisation, rule, made for, …
     value: str
-    decided_by: str = ""  # who decided it: the weights, the options, the file; "assumed" where nobody did
-    caution: str = ""  # one sentence for people where nobody asked for it and results may suffer
+    decided_by: str = ""  # who decided it: the weights, the options, the file; "assumed" where nothing did
+    caution: str = ""  # one sentence for people where it was not asked for and results may suffer
     classes: tuple[str, ...] = ()  # of a part that is made for some kind of images: the classes it knows
 
     def __str__(self) -> str:

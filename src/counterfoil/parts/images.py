@@ -54,7 +54,7 @@ Given = TypeVarTuple("Given")
 
 
 def _keep(make: Callable[[*Given], Tensor]) -> Callable[[*Given], Tensor]:
-    """The same function, which makes a tensor once. The compiler, which looks through a cache, gets it anew."""
+    """The same function, which makes a tensor once. The compiler, which looks through a cache, gets a new one."""
 
     @lru_cache(maxsize=64)
     def once(*given: *Given) -> Tensor:

@@ -30,7 +30,7 @@ Member = str | int
 GroupSpec = str | Mapping[str, Any]
 
 CLASSES_FILE = "classes.txt"
-"""The file beside images that says what numbers mean, one name per line."""
+"""The file next to images that says what numbers mean, one name per line."""
 
 MAX_CLASSES = 1_000_000
 """Class numbers are below this; a larger one is an id, and a list of names up to it would fill the memory."""

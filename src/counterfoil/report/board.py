@@ -30,7 +30,7 @@ from counterfoil.report.site import copy_static, take_over, writing
 from counterfoil.store import Run, open_run
 from counterfoil.store.files import canonical
 
-_OWN = ("results", "reports")  # folders that are written anew
+_OWN = ("results", "reports")  # folders that are rewritten
 _SHARED = ("colours.css", "look.css", "tables.js")
 _FIRST = ("painter.name", "grid", "data.name", "generator.name", "editor.name", "oracle.name")
 APART = 3  # settings named in a heading

@@ -167,7 +167,7 @@ class GalleryEntry:
     trial: Trial
     said: TrialAnswers
     outcome: Outcome
-    others: tuple[Prediction | Verdict, ...] = ()  # what models and oracles that were asked later said, their last word
+    others: tuple[Prediction | Verdict, ...] = ()  # the last answers of models and oracles that were asked later
 
     def scored(self) -> dict[str, dict[Picture, Prediction]]:
         """The answers of each other model, by its name and by image."""
@@ -227,7 +227,7 @@ class Collected:
         return all(value in known.get(grouping, ()) for grouping, value in where)
 
     def class_name(self, index: int, said: str = "") -> str:
-        """The name of a class; for one outside the run's, that of what the model `said`, where it is known."""
+        """The name of a class; for one outside the run's, the name that the model gave, where it is known."""
         return answer_name(self.run, index, said)
 
 
@@ -248,7 +248,7 @@ def path_answers(trial: Trial) -> list[tuple[int, str]]:
 
 
 def collect(run: Run, *, number: int, label: str, pictures: int, model: str | None = None) -> Collected:
-    """Read a run; the gallery gets `pictures` of its images."""
+    """Read a run and choose the images of its gallery."""
     model = part_name(run.spec.get("model")) if model is None else model
     answers = OwnAnswers(run, model)
     tally: dict[str, Counter[str]] = {}

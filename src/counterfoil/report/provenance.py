@@ -203,10 +203,10 @@ def _machine(provenance: Mapping[str, Any]) -> Iterator[Fact]:
 def _later(run: Run) -> Iterator[Fact]:
     """Differences when the run was resumed."""
     began = dict(dotted(run.provenance))
-    for sitting, provenance in enumerate(run.resumed, start=1):
+    for session, provenance in enumerate(run.resumed, start=1):
         for name, value in dotted(provenance):
             if began.get(name) != value:
-                yield Fact("Resumed", f"sitting {sitting + 1}: {name}", f"{text(value)} (began with {text(began.get(name))})")
+                yield Fact("Resumed", f"session {session + 1}: {name}", f"{text(value)} (began with {text(began.get(name))})")
 
 
 def _asked(run: Run) -> Iterator[Fact]:

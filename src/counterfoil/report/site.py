@@ -41,7 +41,7 @@ from counterfoil.store.files import canonical
 
 STATIC = ("colours.css", "look.css", "tables.js", "gallery.js")
 ROWS = 4096  # in one group of the Parquet file
-_OWN = ("data", "images", "thumbs", "downloads")  # folders that are written anew
+_OWN = ("data", "images", "thumbs", "downloads")  # folders that are rewritten
 _PICTURES = ("clean", "reconstruction", "made")
 
 _MODEL = {"predicted": pa.string(), "correct": pa.bool_(), "confidence": pa.float64(), "truth": pa.float64()}

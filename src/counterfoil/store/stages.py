@@ -39,10 +39,10 @@ class Item:
     """One thing that a stage works on."""
 
     id: str  # unique in its stage, and the same from run to run
-    inputs: Mapping[str, Any] = field(default_factory=dict)  # plain values that decide the result; pictures by their hash
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # plain values that decide the result; images by their hash
     about: Mapping[str, Any] = field(
         default_factory=dict
-    )  # written beside the result for people and later stages; decide nothing
+    )  # written next to the result for people and later stages; decide nothing
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ class StageTable:
     def _note(self, line: Mapping[str, Any], place: Place, where: str) -> None:
         item = line.get("of") or line.get("id")
         if not isinstance(item, str):
-            raise BadRun(f'{where}: has neither "id" nor "of", so nobody knows what it belongs to; correct or delete it')
+            raise BadRun(f'{where}: has neither "id" nor "of", so its item is unknown; correct or delete it')
         if not _is_added(line):
             self._by_key.setdefault(line["key"], []).append(place)
         else:

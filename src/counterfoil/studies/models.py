@@ -108,7 +108,7 @@ def run_transfer(runs: Runs) -> Findings:
             StudyTable("Accuracy the search took beyond the plain reconstruction, in points, over all cells", ("harm to",), rows),
         ),
         (
-            positive("made images transfer: they hurt models they were not made against", harm["others"]),
+            positive("generated images transfer: they hurt models they were not made against", harm["others"]),
             positive("they hurt their own target more than the others", harm["spared"]),
         ),
     )

@@ -3,7 +3,7 @@
 The oracle ends a climb when it no longer sees the class. A class that it gives up early keeps only images that hardly
 changed, and so looks robust: the paper's primates (Table 13). The study sets each class's FMR against how often the oracle
 stopped it, warns where the two go together, and gives FMR with classes weighted as in the source images, FMR over the
-climbs that nobody stopped, and the bounds from the oracle's audit.
+climbs that no oracle stopped, and the bounds from the oracle's audit.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Standardised:
 
 
 def corrected(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> dict[str, Estimate]:
-    """FMR with classes weighted as in the source images, and over the climbs that nobody stopped."""
+    """FMR with classes weighted as in the source images, and over the climbs that no oracle stopped."""
     columns = _columns(outcomes, ended)
     found = estimate(columns, {"FMR_unstopped": _UNSTOPPED}, seed=seed)
     strata: dict[str, NDArray[Any]] = {}

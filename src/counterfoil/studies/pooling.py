@@ -79,7 +79,7 @@ def _keys(row: Mapping[str, Outcomes]) -> NDArray[np.uint64]:
 def _answers(
     row: Mapping[str, Outcomes], keys: NDArray[np.uint64]
 ) -> tuple[dict[str, NDArray[np.bool_]], dict[str, NDArray[np.bool_]]]:
-    """By model, whether it is right about each made image, and whether it was asked and the oracle accepted it."""
+    """By model, whether it is right about each generated image, and whether it was asked and the oracle accepted it."""
     for outcomes in row.values():
         assert np.array_equal(outcomes.keys, keys), "all outcomes of a row are of one run"
     known = {name: (each.validated == YES) & (each.made_correct >= NO) for name, each in row.items()}
@@ -89,7 +89,7 @@ def _answers(
 def _tally(
     against: str, right: Mapping[str, NDArray[np.bool_]], known: Mapping[str, NDArray[np.bool_]], models: list[str], count: int
 ) -> dict[str, NDArray[np.int64]]:
-    """Summed over choices of surrogates and models that took no part, one row a image."""
+    """Summed over choices of surrogates and models that took no part, one row per image."""
     size = len(next(iter(known.values())))
     total = {name: np.zeros(size, dtype=np.int64) for name in ("all", "kept", "right")}
     for chosen in combinations([name for name in models if name in known], count):

@@ -1,4 +1,4 @@
-"""A denoiser that is exactly right about simple pictures, and small networks in diffusers layout."""
+"""A denoiser that is exactly right about simple images, and small networks in diffusers layout."""
 
 from __future__ import annotations
 

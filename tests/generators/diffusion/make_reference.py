@@ -36,7 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def inputs(case: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Noisy pictures, times and classes."""
+    """Noisy images, times and classes."""
     times = torch.tensor([3, CASES[case].get("diffusion_steps", 1000) * 2 // 3])
     return normal(2, "noisy", 3, 16, 16), times, torch.tensor([7, 999])
 

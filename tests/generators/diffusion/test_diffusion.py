@@ -174,7 +174,7 @@ def test_a_signal_moves_the_noisy_picture_before_it_is_denoised() -> None:
 
 
 def slope(generator: DiffusionGenerator, levels: list[int]) -> float:
-    """How much a linear denoiser's clean picture moves with the noisy one at the first of the levels, through all of them."""
+    """Derivative of a linear denoiser's clean image by the noisy one at the first of the levels, through all of them."""
     total, ladder = 1.0, generator.levels
     for number, level in enumerate(levels):
         kept = float(ladder.kept[level])
@@ -295,7 +295,7 @@ def test_under_autocast_the_whole_network_computes_in_its_format(pipelines: dict
 
 
 def climbed(generator: DiffusionGenerator, render: Callable[[State], Tensor]) -> Tensor:
-    """What is rendered on the way down, each picture with a gradient."""
+    """The images rendered on the way down, each with a gradient."""
     images = named_pictures(2, 16)
     state = generator.start(images, torch.zeros(2, dtype=torch.long), torch.arange(2))
     seen = []

@@ -117,7 +117,7 @@ def save_run(folder: Path, kind: str = "VQModel", **changes: Any) -> Path:
     params = params_of(kind, **changes)
     config = {"model": {"base_learning_rate": 4.5e-6, "target": f"taming.models.vqgan.{kind}", "params": params}}
     (folder / "model.yaml").write_text(yaml.safe_dump(config))
-    # What training keeps beside the autoencoder: the discriminator, and how far it got.
+    # What training keeps in addition to the autoencoder: the discriminator, and how far it got.
     state = {**weights_of(kind), "loss.discriminator.main.0.weight": torch.zeros(2), "colorize": torch.zeros(1)}
     torch.save({"epoch": 3, "global_step": 70, "optimizer_states": [], "state_dict": state}, folder / "last.ckpt")
     return folder

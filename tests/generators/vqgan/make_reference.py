@@ -45,7 +45,7 @@ def most_probable(logits: Tensor, tau: float = 1, hard: bool = False, eps: float
 
 @torch.no_grad()
 def through(network: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    """Pictures through the authors' encoder, codebook and decoder."""
+    """Images through the authors' encoder, codebook and decoder."""
     drawn, F.gumbel_softmax = F.gumbel_softmax, most_probable
     try:
         latents = network.quant_conv(network.encoder(images * 2 - 1))

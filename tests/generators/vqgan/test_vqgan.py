@@ -364,7 +364,7 @@ def test_stored_numbers_of_the_authors_code_come_out_again(runs: dict[str, Path]
         reference = expected[f"{kind}.{name}"]
         if name == "indices":
             assert torch.equal(values, reference)
-            assert len(reference.unique()) > 20  # the pictures need many codes
+            assert len(reference.unique()) > 20  # the images need many codes
         else:
             assert (values - reference).abs().max() < 5e-5
 

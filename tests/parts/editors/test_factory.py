@@ -1,4 +1,4 @@
-"""Editors by name, and what is said of names and folders that are wrong."""
+"""Editors by name, and the messages about wrong names and folders."""
 
 from __future__ import annotations
 

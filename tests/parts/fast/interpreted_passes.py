@@ -27,7 +27,7 @@ def use(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
 
 @pytest.fixture(params=BY)
 def by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What runs the passes."""
+    """Interpreter that runs the passes."""
     use(monkeypatch, request.param)
     return str(request.param)
 

@@ -1,4 +1,4 @@
-"""Networks in another number format: what comes and goes keeps its own, and what was is there again afterwards."""
+"""Networks in another dtype: inputs and outputs keep their own, and the old state is restored afterwards."""
 
 from __future__ import annotations
 

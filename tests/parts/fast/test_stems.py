@@ -79,7 +79,7 @@ def test_a_compiler_sees_through_it() -> None:
         nn.Conv2d(3, 8, 3, stride=2, padding=1, padding_mode="reflect"),
         type("Other", (nn.Conv2d,), {})(3, 8, 3, stride=2),
     ],
-    ids=["no stride", "no picture", "groups", "dilation", "two strides", "reflected", "another class"],
+    ids=["no stride", "no image", "groups", "dilation", "two strides", "reflected", "another class"],
 )
 def test_other_convolutions_are_left_alone(convolution: nn.Conv2d) -> None:
     assert not Stems([convolution.eval()], HALF).convolutions

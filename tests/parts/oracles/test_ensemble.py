@@ -20,7 +20,7 @@ IMAGES, LABELS = torch.zeros(len(ALL_VOTES), 3, 4, 4), torch.zeros(len(ALL_VOTES
 
 
 def members() -> list[Oracle]:
-    """Three oracles that together give every combination of answers, one a row."""
+    """Three oracles that together give every combination of answers, one per row."""
     count = len(ALL_VOTES)
     scores = [[0.9] * count, [0.6] * count, [0.3] * count]
     return [Saying([votes[number] for votes in ALL_VOTES], scores[number], [number] * count) for number in range(3)]

@@ -18,7 +18,7 @@ LABELS = torch.tensor([0, 1, 0, 1])
 
 
 def answers(path: Path, *rows: tuple[int, str, str]) -> Path:
-    """A file of answers about the test pictures, by their number."""
+    """A file of answers about the test images, by their number."""
     lines = [f"{images.digest(pictures()[number])},{label},{answer}" for number, label, answer in rows]
     path.write_text("picture,label,answer\n" + "\n".join(lines) + "\n")
     return path

@@ -77,7 +77,7 @@ def test_turning_the_choices_evens_out_their_places(folder: Path) -> None:
     image = to_batch(pictures()[:1])
     everything = vlm_oracle(str(folder), mode="choice", choices=4, rotations=4).bind(CLASSES)
     chances = torch.cat([everything.judge(image, torch.tensor([label])).scores for label in range(4)])
-    # Over all turns every class stands once at every letter; the shares of one picture add up to one for each label.
+    # Over all turns every class stands once at every letter; the shares of one image add up to one for each label.
     totals = [everything._chooses(image[0], label) for label in range(4)]
     assert all(float(total.sum()) == pytest.approx(1, abs=1e-5) for total in totals)
     assert torch.allclose(chances, torch.stack([total[label] for label, total in enumerate(totals)]), atol=1e-6)

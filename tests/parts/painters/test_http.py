@@ -73,7 +73,7 @@ def test_withheld_pictures_are_flagged() -> None:
         {"images": []},
         {"pictures": []},
         {"images": ["not base64"] * 3},
-        {"images": [base64.b64encode(b"no picture").decode()] * 3},
+        {"images": [base64.b64encode(b"no image").decode()] * 3},
         b"garbage",
         (503, b"busy", {}),
     ],

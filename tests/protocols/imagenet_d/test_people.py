@@ -106,7 +106,7 @@ def _publish(here: World, key: str) -> WrittenVerdicts:
 
 
 def _look(here: World, item: int) -> dict[str, bool]:
-    """The answer of somebody who looks."""
+    """The answer of a person who looks."""
     with here.database.reading() as db:
         asked = db.get_one(ReviewItem, item)
         if asked.expected is not None:

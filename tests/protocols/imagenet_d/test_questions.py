@@ -35,7 +35,7 @@ def test_who_always_says_the_first_gains_nothing_when_choices_are_shuffled(tmp_p
     bias = fair["order_bias"]["fake:chat"]
     assert bias["truth_first"]["value"] == 100 and bias["truth_second"]["value"] == 0
     assert bias["bias"]["value"] == 100 and bias["consistent"]["value"] == 0
-    assert bias["p"] == 2 / 2**7  # seven objects in places: three pictures of each are one coin
+    assert bias["p"] == 2 / 2**7  # seven objects in places: three images of each are one coin
     assert "Two-choice questions" in protocols.get("imagenet-d").text(fair)
     paper = asked(tmp_path / "paper", lambda first, second: f"It is a {first}.", preset="paper")
     assert paper["models"]["fake:chat"]["mined"]["value"] == 100  # the truth always stands first there
@@ -56,7 +56,7 @@ def test_an_answer_that_means_neither_is_wrong_or_dropped(tmp_path: Path) -> Non
         assert (bias["unread"], bias["asked"]) == (unread, len(rows))
         assert bias["consistent"]["value"] is None and bias["truth_first"]["value"] is not None
     assert f"{unread} of {len(rows)}" in protocols.get("imagenet-d").text(fair)
-    assert fair["order_bias"]["fake:chat"]["truth_second"]["value"] is not None  # the order was drawn by lot
+    assert fair["order_bias"]["fake:chat"]["truth_second"]["value"] is not None  # the order was drawn at random
     assert paper["order_bias"]["fake:chat"]["bias"]["value"] is None and paper["order_bias"]["fake:chat"]["p"] is None
 
 

@@ -1,4 +1,4 @@
-"""How free answers to a question with two choices are read: styles that vision-language models and people write in."""
+"""Free answers to a question with two choices are read in the styles that vision-language models and people write in."""
 
 from __future__ import annotations
 

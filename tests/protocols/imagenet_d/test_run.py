@@ -1,4 +1,4 @@
-"""A whole run over a world of coloured squares, whose outcome can be said beforehand."""
+"""A whole run over a world of coloured squares, whose outcome is known beforehand."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_mean_of_one_model_is_as_sure_as_that_model(run: store.Run) -> None:
         alone = found["models"][name]["mined"]
         assert (found["accuracy"]["value"], found["accuracy"]["n"]) == (alone["value"], alone["n"])
         assert found["accuracy"]["low"] == pytest.approx(alone["low"], abs=2)
-        assert found["accuracy"]["low"] < 100  # though every picture of the set was recognised
+        assert found["accuracy"]["low"] < 100  # though every image of the set was recognised
 
 
 def test_leaving_a_surrogate_out_shows_what_the_others_chose(run: store.Run) -> None:
@@ -122,7 +122,7 @@ def test_what_people_were_not_asked_about_counts_by_the_own_oracle(tmp_path: Pat
     run.append(verdicts=[Verdict(name, "made", "human", keep, 1.0, -1) for name, keep in said.items()])
     run = store.open_run(run.path)
     found = results(run, oracle="human")
-    shown = PICTURES - len(bags)  # by people's word one more than by the oracle's, and one less
+    shown = PICTURES - len(bags)  # people see the object in one more than the oracle, and in one less
     assert found["counts"]["object_seen"] == shown and found["counts"]["object_open"] == 0
     assert found["models"]["fake:good"]["painted"]["n"] == shown
     assert found["models"]["fake:good"]["mined"]["n"] == 1
@@ -143,7 +143,7 @@ def test_it_does_not_hang_on_how_the_work_is_laid_out(run: store.Run, tmp_path: 
 
 
 def test_an_endpoint_that_fails_half_way_loses_nothing(run: store.Run, tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match="goes on"):
+    with pytest.raises(RunFailed, match="resumes it"):
         protocols.run(spec(), tmp_path / "run", given=given(painter=SquarePainter(fails_after=40)))
     again = SquarePainter()
     finished = protocols.run(spec(), tmp_path / "run", given=given(painter=again))
@@ -216,7 +216,7 @@ def test_specifications_that_cannot_be(changes: dict, complaint: str) -> None:
 
 def test_near_duplicates_may_be_found_by_an_encoder(tmp_path: Path) -> None:
     class Middle:
-        """Embeds what is in the middle, so that all pictures of an object are alike."""
+        """Embeds what is in the middle, so that all images of an object are alike."""
 
         def embed_images(self, images: torch.Tensor) -> torch.Tensor:
             return images[:, :, 6:10, 6:10].mean((2, 3)).round() - 0.4

@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
 
 
 def told(data: SetData) -> list[tuple[str, dict[str, str], list[float]]]:
-    """Of every picture its class, what the set says of it, and its pixels."""
+    """Every image's class, what the set says of it, and its pixels."""
     names, found = list(data.classes), []
     for sample in data.taken(None):
         picture = data.load(sample, None)

@@ -31,7 +31,7 @@ GRID: dict[str, Any] = {
 
 @dataclass
 class SquarePainter:
-    """Paints the world. `spoil` may replace a picture, and `fails_after` pictures the endpoint is gone."""
+    """Paints the world. `spoil` may replace an image, and after `fails_after` images the endpoint is gone."""
 
     spoil: Callable[[str, Tensor], Tensor] = lambda prompt, image: image
     fails_after: int | None = None
@@ -39,7 +39,7 @@ class SquarePainter:
 
     def paint(self, prompts: Sequence[str], seeds: Tensor) -> Tensor:
         if self.fails_after is not None and len(self.painted) + len(prompts) > self.fails_after:
-            raise RunFailed("http://painter: status 503; what was done is kept, the same command goes on")
+            raise RunFailed("http://painter: status 503; what was done is kept, the same command resumes it")
         self.painted += prompts
         return torch.stack([self.spoil(text, _draw(text, int(seed))) for text, seed in zip(prompts, seeds, strict=True)])
 
@@ -68,7 +68,7 @@ class SquareModel:
 
 
 class SquareOracle:
-    """Sees the middle, and nothing in pictures in the snow of a bag."""
+    """Sees the middle, and nothing in images of a bag in the snow."""
 
     def bind(self, classes: Sequence[str]) -> SquareOracle:
         return self

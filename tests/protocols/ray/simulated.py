@@ -75,7 +75,7 @@ class SimulatedPool:
             self._post(self.now, "early", number, self._workers[call.worker].life)
 
     def wait(self) -> list[tuple[int, Answer | Lost]]:
-        assert self._events, "nobody has anything to do: the dispatch would wait for ever"
+        assert self._events, "no worker has anything to do: the dispatch would wait for ever"
         assert self.now < 1e5, "the dispatch does not come to an end"
         if self._events[0][0] > self.now + 1.0:
             self.now += 1.0

@@ -1,4 +1,4 @@
-"""Every item is done once, whoever dies on the way, and nobody waits long for the slowest."""
+"""Every item is done once, whichever worker dies on the way, and no worker waits long for the slowest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .simulated import SimulatedPool, items
 
 
 def work(pool: SimulatedPool, count: int, *, largest: int = 3) -> tuple[list[str], list[str]]:
-    """What was finished, in its order, and what was given up."""
+    """Finished items, in their order, and those given up."""
     kept, lost = [], []
     for done, answer in Dispatch(pool, items(count), str, largest, clock=pool.clock):
         (lost if answer is None else kept).extend(done)

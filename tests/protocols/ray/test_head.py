@@ -49,7 +49,7 @@ class Head:
     environment: dict[str, str]  # for those who are to see it: the home with the token, and where the head's address is noted
 
     def workers(self) -> list[str]:
-        """What its workers that climb are at."""
+        """The current work of its climbing workers."""
         found = []
         for each in psutil.Process(self.process.pid).children(recursive=True):
             try:
@@ -61,7 +61,7 @@ class Head:
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[Head]:
-    """Started as people start it, but with a home and a folder of its own, so that nobody else's cluster is touched."""
+    """Started as people start it, but with a home and a folder of its own, so that no other cluster is touched."""
     with tempfile.TemporaryDirectory(prefix="head-", ignore_cleanup_errors=True) as folder:  # Ray wants its paths short
         home = Path(folder)
         (home / ".ray").mkdir()
@@ -74,7 +74,7 @@ def head() -> Iterator[Head]:
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
             try:
-                noted = home / "ray" / "ray_current_cluster"  # written last, after the head has said that it is there
+                noted = home / "ray" / "ray_current_cluster"  # written last, after the head has announced itself
                 wait_for(lambda: (noted.is_file() and noted.read_text()) or process.poll() is not None)
                 assert process.poll() is None, (home / "log").read_text()
                 yield Head(process, noted.read_text(), environment)
@@ -138,7 +138,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_same_command_goes_on(he
 
 
 def _images(out: Path) -> int:
-    """How many are committed."""
+    """Number of committed images."""
     return store.open_run(out).counts["images"] if (out / "run.json").exists() else 0
 
 
@@ -157,5 +157,5 @@ def test_a_head_that_lets_nobody_in_is_told_in_a_line(monkeypatch: pytest.Monkey
             with pytest.raises(UsageError, match=r"cannot be reached.*RAY_AUTH_MODE=token") as caught, pool:
                 pass
             assert place in str(caught.value) and "\n" not in str(caught.value)
-    with pytest.raises(UsageError, match=r"refused.*ray start --head"), pool:  # nobody listens there any longer
+    with pytest.raises(UsageError, match=r"refused.*ray start --head"), pool:  # nothing listens there any longer
         pass

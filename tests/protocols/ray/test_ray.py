@@ -1,4 +1,4 @@
-"""Workers as processes of Ray: the same bytes as in one process, whoever is killed."""
+"""Workers as processes of Ray: the same bytes as in one process, whichever worker is killed."""
 
 from __future__ import annotations
 

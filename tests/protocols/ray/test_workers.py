@@ -126,7 +126,7 @@ def test_what_workers_have_finished_is_kept_when_a_run_is_interrupted(tmp_path: 
 def test_images_that_cannot_be_read_are_skipped_by_workers_too(tmp_path: Path) -> None:
     place = folder(tmp_path / "photos", 12)
     broken = sorted(place.rglob("*.png"))[3]
-    broken.write_bytes(b"not a picture")
+    broken.write_bytes(b"not an image")
     chosen = spec(f"folder:{place}")
     whole = protocols.run(chosen, tmp_path / "whole")
     told: list[str] = []
@@ -218,7 +218,7 @@ def test_an_error_in_a_stage_is_raised_in_the_driver(tmp_path: Path) -> None:
 
 
 def source(kind: str, place: Path) -> str:
-    """Twelve pictures in one of the ways in which they may lie on a disk."""
+    """Twelve images in one of the ways in which they may lie on a disk."""
     files = sorted(folder(place / "photos", 12).rglob("*.png"))
     if kind == "csv":
         lines = [f"{file.relative_to(place)},{file.parent.name},{file.stem}" for file in files]
@@ -340,7 +340,7 @@ X, Y, Z, BAD = (Sample(name, 0, f"{name}.png") for name in ("x", "y", "z", "bad"
 def made_feed(batch: int = 2) -> Feed:
     def load(sample: Sample) -> str:
         if sample == BAD:
-            raise BadImage("bad.png: not a picture")
+            raise BadImage("bad.png: not an image")
         return sample.image_id
 
     return Feed(load, lambda sample, problem: outcome_of(sample), batch=batch)
@@ -351,7 +351,7 @@ def outcome_of(sample: Sample) -> Outcome:
 
 
 def taken(feed: Feed) -> list[str]:
-    """What the engine gets until there is nothing for the moment."""
+    """Everything the engine gets until there is nothing for the moment."""
     return [image for image in iter(feed.__next__, None) if image is not None]
 
 
@@ -366,7 +366,7 @@ def test_a_feed_gives_the_engine_each_image_once_while_it_is_here(monkeypatch: p
     feed.release()
     feed.resolve(outcome_of(X))
     assert first.result() == outcome_of(X) == feed.take("x") and feed.take("x") is None
-    feed.put(X)  # wanted again, as whoever took it is gone
+    feed.put(X)  # wanted again, as its worker is gone
     assert taken(feed) == ["x"]
 
 

@@ -20,7 +20,7 @@ class ThreadPool:
     size: int = 2
     dies: Mapping[int, int] = field(default_factory=dict)
     given: Any = None
-    deadly: str = ""  # the image that ends whoever works on it
+    deadly: str = ""  # the image that ends any worker that takes it
     stage: str | None = None
     deaths: int = 0
     _workers: dict[str, Any] = field(default_factory=dict)

@@ -32,7 +32,7 @@ def check_templates(templates: str | Sequence[str]) -> list[str]:
 
 @torch.no_grad()
 def embed_prompts(encoder: Encoder, classes: Sequence[str], templates: Sequence[str]) -> Tensor:
-    """One embedding of length one a class: the mean over the templates, each of length one.  # → (K, D)"""
+    """One embedding of length one per class: the mean over the templates, each of length one.  # → (K, D)"""
     words = phrases(classes)
     prompts = [template.replace("{class}", word) for template in templates for word in words]
     batches = [prompts[start : start + TEXTS_AT_ONCE] for start in range(0, len(prompts), TEXTS_AT_ONCE)]

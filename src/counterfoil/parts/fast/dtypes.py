@@ -28,7 +28,7 @@ def has_bf16(device: str | torch.device) -> bool:
         return True
     try:
         return torch.cuda.get_device_capability(device) >= AMPERE
-    except (RuntimeError, AssertionError, ValueError):  # no such device: said where it is to be used
+    except (RuntimeError, AssertionError, ValueError):  # no such device: reported where it is to be used
         return True
 
 

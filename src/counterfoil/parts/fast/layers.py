@@ -105,7 +105,7 @@ class Pointwise:
 
 @dataclass(frozen=True)
 class Residual:
-    """Two normalised convolutions beside a shortcut."""
+    """Two normalised convolutions with a shortcut."""
 
     norm1: Norm
     conv1: Conv

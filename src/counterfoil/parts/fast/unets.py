@@ -1,6 +1,6 @@
 """The layers of diffusers' UNets with as few passes over activations as can be.
 
-A residual block of the library goes over an activation some thirty times beside its convolutions: it turns the layout around for
+Convolutions aside, a residual block of the library passes over an activation some thirty times: it turns the layout around for
 every normalisation and back, and adds biases, time and shortcut one by one. Here it is nine times. The way into and out of
 attention turns no layout and adds no bias by itself, and a gate is one pass. Weights are the layers' own. Under a compiler, which
 joins passes by itself, layers are as they were.

@@ -260,7 +260,7 @@ class Steps(nn.Sequential):
 
 
 class Residual(nn.Module):
-    """Two convolutions beside a shortcut, with the time and class mixed in between; may also halve or double the side."""
+    """Two convolutions with a shortcut, with the time and class mixed in between; may also halve or double the side."""
 
     def __init__(self, inputs: int, outputs: int, *, embedding: int, modulates: bool, resample: str = "") -> None:
         super().__init__()
@@ -364,7 +364,7 @@ class AdmDenoiser:
         self.process = Process(signal_left(flags), "sample" if flags.predict_xstart else "epsilon")
 
     def predict(self, noisy: Tensor, times: Tensor, classes: Tensor) -> Tensor:
-        """The network's answer; a learned variance beside it is left out."""
+        """The network's answer; a learned variance is left out."""
         if self.flags.rescale_timesteps:  # the network always counts to 1000
             times = times * (1000 / self.flags.diffusion_steps)
         network = self._low.asked(noisy)

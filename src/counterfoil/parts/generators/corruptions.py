@@ -1,13 +1,13 @@
 """The families of change that `transforms` chooses from.
 
 A family is a function `(images, severity, seeds) → images`, with severity (N, 1, 1, 1) in [0, 1] and seeds (N,). Severity 0
-is the image itself (up to rounding), 1 the strongest change. Images may leave [0, 1]; whoever calls clamps them.
+is the image itself (up to rounding), 1 the strongest change. Images may leave [0, 1]; the caller clamps them.
 
 Severity in levels. A severity of 1 is level 5 of ImageNet-C (Hendrycks and Dietterich, 2019), 0.2 is level 1.
 
 Lengths are given in pixels of a 224-pixel image and scale with the image, so that a level looks alike at every size.
-The families follow theirs but are written anew, differentiable in the severity, and give other pixels: results are not
-to be set beside published ImageNet-C numbers.
+The families follow theirs but are our own, differentiable in the severity, and give other pixels: results are not
+to be compared with published ImageNet-C numbers.
 """
 
 from __future__ import annotations

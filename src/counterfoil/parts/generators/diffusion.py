@@ -335,7 +335,7 @@ class UNetDenoiser(pretrained.Network):
         self.classes: int | None = network.config.num_class_embeds if network.class_embedding is not None else None
 
     def predict(self, noisy: Tensor, times: Tensor, classes: Tensor) -> Tensor:
-        """The network's answer; a learned variance beside it is left out."""
+        """The network's answer; a learned variance is left out."""
         labels = None if self.classes is None else classes
         network = self._low.asked(noisy)
         with torch.autocast(noisy.device.type, enabled=False):

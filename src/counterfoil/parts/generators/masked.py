@@ -2,7 +2,7 @@
 
 The search sees the kept coordinates alone: gradients, directions and steps are as long as there are kept ones. A step has the
 same Euclidean length as an unmasked one, so a run with and one without a mask go equally far. A mask is FILE.safetensors with
-FILE.json beside it for people.
+FILE.json next to it for people.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class MaskedGenerator:
         self._stretch = (mask.kept.numel() / len(self._indices)) ** 0.5
 
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
-        """The inner generator's start, with the kept coordinates beside it."""
+        """The inner generator's start, together with the kept coordinates."""
         state = self.inner.start(images, labels, seeds)
         whole = state[self.inner.moving]
         if whole.shape[1:] != self.mask.kept.shape:
@@ -195,7 +195,7 @@ class WindowGenerator(MaskedGenerator):
         return {**state, "codes": codes, "reconstruction": reconstruction, "recorded": recorded}
 
     def render(self, state: State) -> Tensor:
-        """The reconstruction with the window drawn anew; gradients reach the kept coordinates and no others."""
+        """The reconstruction with the window drawn again; gradients reach the kept coordinates and no others."""
         moved = self.inner.codes(self.moved.cut(self.filled(state), grid=self.grid))
         codes = self.moved.paste(moved, state["codes"], grid=self.grid)
         window = self.decoder(codes, state["recorded"])
@@ -210,7 +210,7 @@ class WindowGenerator(MaskedGenerator):
         return fast
 
     def to(self, device: torch.device | str) -> Self:
-        """Move the inner generator, and read the window's layers anew."""
+        """Move the inner generator, and read the window's layers again."""
         super().to(device)
         self.decoder = self._decoder(torch.float32)
         return self

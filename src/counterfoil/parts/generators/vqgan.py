@@ -1,6 +1,6 @@
 """Latent ascent over the checkpoints of VQGAN's authors: a VQModel of diffusers whose weights have other names.
 
-The entries under `model.params` of the YAML configuration beside a checkpoint decide the network:
+The entries under `model.params` of the YAML configuration next to a checkpoint decide the network:
 
     target: taming.models.vqgan.VQModel      or …GumbelVQ
     params:
@@ -209,7 +209,7 @@ def vqgan(
     """Latent ascent over a VQGAN checkpoint of its authors (taming-transformers), plain or Gumbel.
 
     `rest` is the checkpoint (.ckpt or .safetensors): a path, a file on the hub, a URL, or the folder that training left.
-    `config` is its YAML configuration, by default the one beside it; `size` is the side of the images, by default the
+    `config` is its YAML configuration, by default the one next to it; `size` is the side of the images, by default the
     one of the configuration.
     """
     file, settings = find_files(rest, config=config, sha256=sha256)
@@ -280,10 +280,10 @@ TRAINING_ONLY = ("loss.", "colorize", "model_ema.")  # in the checkpoint, but no
 
 
 class _Absent:
-    """Stands for a class that a checkpoint names and nobody needs. Nothing of it is ever made or called."""
+    """Stand-in for a class that a checkpoint names and we do not need. It is never instantiated or called."""
 
 
-# Lightning writes the settings of its callbacks beside the weights, under the callbacks' own classes. torch refuses to
+# Lightning writes the settings of its callbacks next to the weights, under the callbacks' own classes. torch refuses to
 # name any class when it reads weights only; these are read as names of something that does nothing.
 _LIGHTNING: list[Callable[..., Any] | tuple[Callable[..., Any], str]] = [
     (_Absent, f"{package}.callbacks.{module}")

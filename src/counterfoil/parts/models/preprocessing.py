@@ -45,7 +45,7 @@ class Preprocessing:
     antialias: bool = True
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
-    fill: tuple[float, ...] = (0.0, 0.0, 0.0)  # colour beside images that are smaller than `size`
+    fill: tuple[float, ...] = (0.0, 0.0, 0.0)  # colour around images that are smaller than `size`
     grey: bool = False  # the model takes one channel
     rounding: Callable[[float], int] = round  # where the crop goes if the middle falls between two pixels
     bgr: bool = False  # the model takes blue first; `mean` and `std` are then in that order too
@@ -89,10 +89,10 @@ class Preprocessing:
             how = fits.get(self.resizing, f"shorter side to {towards}, the centre cropped")
             seen = Trait("input", f"{height}×{width}: {how}, {self.interpolation}", self.sized_by or "its author")
         if self.mean is None or self.std is None:
-            values, caution = "none: pixels in [0, 1]", "nobody gave mean and std, so the network gets pixels in [0, 1]"
+            values, caution = "none: pixels in [0, 1]", "no mean and std were given, so the network gets pixels in [0, 1]"
         else:
             mean, std = (", ".join(f"{value:.4g}" for value in values) for values in (self.mean, self.std))
-            values, caution = f"mean {mean}; std {std}", "nobody gave mean and std, so ImageNet's are assumed"
+            values, caution = f"mean {mean}; std {std}", "no mean and std were given, so ImageNet's are assumed"
         decided = self.normalised_by or (ASSUMED if self.mean is None else "its author")
         caution = f"{caution}; give those it was trained with" if decided == ASSUMED else ""
         return [seen, Trait("normalisation", values, decided, caution)]

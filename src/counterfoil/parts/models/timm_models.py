@@ -30,7 +30,7 @@ class TimmOptions(PublishedOptions):
 def timm_model(name: str, options: TimmOptions) -> ModuleModel:
     """A model from timm: timm:resnet50.a1_in1k, timm:FOLDER, or timm:ORGANISATION/NAME on the hub.
 
-    A folder is in timm's own layout, config.json beside the weights. `weights` is a local file to load instead of the
+    A folder is in timm's own layout, config.json next to the weights. `weights` is a local file to load instead of the
     published ones, `sha256` the hash of whichever is loaded. `classes` are the names of the outputs, or a file with one per
     line; with `weights`, or with `pretrained: false`, they also set how many outputs there are. `crop: none` shows the model
     the whole image instead of the crop that its evaluation transform takes.

@@ -15,7 +15,7 @@ from counterfoil.parts.models.modules import ModuleModel, ZeroShotModel, zero_sh
 from counterfoil.parts.models.preprocessing import Crop, from_processor
 from counterfoil.parts.pretrained import Pretrained
 
-_UNNAMED = re.compile(r"LABEL_\d+")  # what transformers calls classes nobody named
+_UNNAMED = re.compile(r"LABEL_\d+")  # what transformers calls classes without a name
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ Answers = Mapping[tuple[str, str], bool]
 
 
 def human_oracle(answers: str = "") -> HumanOracle:
-    """People who answer later: human: abstains on every picture, human:FILE.csv gives the answers there are by now.
+    """People who answer later: human: abstains on every image, human:FILE.csv gives the answers there are by now.
 
     An image that only people can judge is made and counts as pending until they have. The file has the columns `picture`
     (SHA-256 of its 8-bit RGB pixels), `label` (the class asked about) and `answer` (yes or no, or nothing yet); where people
@@ -36,7 +36,7 @@ def human_oracle(answers: str = "") -> HumanOracle:
 
 
 class HumanOracle:
-    """Knows what people said of pictures they have seen, and abstains on all others."""
+    """People's answers about images they have seen; abstains on all others."""
 
     def __init__(self, answers: Answers, *, file: Path | None = None) -> None:
         self._answers = answers

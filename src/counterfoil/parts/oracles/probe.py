@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ProbeOptions:
-    """Which head, on how many images, and how often it may be wrong where it does not abstain."""
+    """Settings of a probe: the head, the number of images, and how often it may be wrong where it does not abstain."""
 
     head: Head = "linear"
     folds: int = 5
@@ -77,7 +77,7 @@ def probe_oracle(encoder: str, options: ProbeOptions) -> ProbeOracle:
 
 @dataclass(frozen=True)
 class Quality:
-    """How good a probe is on images that its head has not seen."""
+    """Quality of a probe on images that its head has not seen."""
 
     classes: tuple[str, ...]
     right: tuple[int, ...]  # held-out images of each class that it gives their class
@@ -142,7 +142,7 @@ class _Fit:
 class ProbeOracle:
     """Sees the class that a head on frozen features finds most probable.
 
-    `judge` takes, beside images and labels, the number of the head that judges each row, from `heads`.
+    `judge` takes, in addition to images and labels, the number of the head that judges each row, from `heads`.
     """
 
     cross_fitted = True
@@ -159,7 +159,7 @@ class ProbeOracle:
 
     @property
     def quality(self) -> Quality:
-        """How good it is on held-out images."""
+        """Its quality on held-out images."""
         return self._fitted.quality
 
     @property
@@ -221,7 +221,7 @@ class ProbeOracle:
         return self
 
     def describe(self) -> list[Trait]:
-        """What the encoder gets, the head and, once fitted, the rule and how good it is."""
+        """The encoder's input, the head and, once fitted, the rule and its quality."""
         head = "logistic regression" if self.options.head == "linear" else f"the {self.options.k} nearest images vote"
         traits = [*describe(self.encoder), Trait("head", f"{head}, on features of {self.name}, in {self.options.folds} folds")]
         if self._fit is None:

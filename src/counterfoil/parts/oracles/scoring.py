@@ -41,7 +41,7 @@ class AcceptanceRule:
     def decide(self, probabilities: Tensor, labels: Tensor) -> Verdicts:
         """Verdicts from probabilities over the bound classes; a row with one that is not finite scores NaN.  # (N, K), (N,)"""
         scores = probabilities.gather(1, labels[:, None])[:, 0]  # (N,)
-        # Looking at them here would make the host wait for a GPU; whoever reads the scores refuses what is not finite.
+        # Looking at them here would make the host wait for a GPU; the reader of the scores refuses what is not finite.
         scores = torch.where(torch.isfinite(probabilities).all(dim=1), scores, torch.nan)
         top, predicted = probabilities.max(dim=1)  # the first of equals
         others = probabilities.scatter(1, labels[:, None], -1.0).amax(dim=1)
