@@ -5,11 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import queue
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
@@ -309,6 +313,43 @@ def test_heads_of_requests_have_a_limit_in_size_and_time(here: World, monkeypatc
     finally:
         done.set()
         thread.join()
+
+
+def test_more_connections_than_the_limit_are_refused_and_the_server_answers_afterwards(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "CONNECTIONS", 4)
+    servers: list[Any] = []
+
+    class Known(serving.uvicorn.Server):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            servers.append(self)
+
+    monkeypatch.setattr(serving.uvicorn, "Server", Known)
+    started: queue.Queue[int] = queue.Queue()
+    settings = replace(here.settings, port=0)
+    serve = threading.Thread(target=lambda: serving.serve(settings, told=lambda told: started.put(told.port)))
+    serve.start()
+    port = started.get(timeout=30)
+
+    def status() -> int:
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as link:
+            link.request("GET", "/static/icon.svg", headers={"host": "localhost"})
+            return link.getresponse().status
+
+    try:
+        assert status() == 200
+        with ExitStack() as held:
+            for _ in range(6):
+                held.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(b"GET / HTTP/1.1\r\nHost: loc")
+            assert status() == 503
+        answers = iter(status, 200)  # until the server has noticed that the others have gone
+        assert all(answer == 503 for answer in islice(answers, 1000))
+        assert status() == 200
+    finally:
+        servers[0].should_exit = True
+        serve.join()
 
 
 def _is_closed(link: socket.socket) -> bool:
