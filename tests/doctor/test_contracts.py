@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from counterfoil import protocols
 from counterfoil.cli.app import app
-from counterfoil.core.errors import BadSpec
+from counterfoil.core.errors import BadSpec, RunFailed
 from counterfoil.doctor import Diagnosis, examine, set_ups
 from counterfoil.parts.contracts import Verdicts
 from counterfoil.parts.models.preprocessing import Preprocessing
@@ -127,6 +127,31 @@ def test_an_oracle_that_breaks_its_contract_is_named_before_a_run(tmp_path: Path
     assert finding.severity == "mistake" and evidence in finding.evidence and "\n" not in finding.evidence
     assert found.sections[1].rows.keys() == {"clean accuracy"}  # the model is examined all the same
     assert "gradients" in [section.title for section in found.sections]
+
+
+class Unbound(BrokenOracle):
+    """An oracle that cannot take the data's classes."""
+
+    def bind(self, classes):
+        raise KeyError(f"no prompt\nfor {classes[0]}")
+
+
+@pytest.mark.parametrize("protocol", ["fmr", "imagenet-d"])  # with a generator, and without
+def test_an_oracle_that_cannot_be_bound_is_named_before_a_run(tmp_path: Path, protocol: str) -> None:
+    given = values(f"tensors:{arrays(tmp_path / 'a.npz', 24)}", oracle="python:mine.py:oracle", protocol=protocol)
+    if protocol != "fmr":
+        given = {key: given[key] for key in ("protocol", "data", "oracle", "size")} | {"models": [given["model"]]}
+    with pytest.raises(RunFailed, match=r"^oracle python:mine\.py:oracle failed with KeyError: ") as failed:
+        set_ups(protocols.parse(given), Given({"oracle": Unbound(None)}))
+    assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_model_whose_weights_do_not_take_float32_is_named_before_a_run(tmp_path: Path, dtype: torch.dtype) -> None:
+    found = diagnose(tmp_path, model=TinyModel().to(dtype))
+    (finding,) = [each for each in found.findings if each.severity == "mistake"]
+    assert finding.mistake == "contract" and "\n" not in finding.evidence
+    assert finding.evidence.startswith("the model failed with RuntimeError: ")
 
 
 def test_protocols_without_a_generator_are_examined_too(tmp_path: Path) -> None:

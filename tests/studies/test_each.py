@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil.core.errors import UsageError
+from counterfoil.core.errors import RunFailed, UsageError
 from counterfoil.core.spec import PartSpec
 from counterfoil.parts.datasets.arrays import from_arrays
 from counterfoil.studies import runner
@@ -133,6 +133,15 @@ def test_an_attacked_oracle_gives_way(runs: Runs) -> None:
     assert after["target loss"].value < before["target loss"].value
     with pytest.raises(UsageError, match="daylight: gives no probabilities"):
         run(runs, "oracle-attack", oracles=())
+
+
+def test_an_attacked_oracle_that_cannot_be_bound_is_named(runs: Runs, tmp_path: Path) -> None:
+    place = tmp_path / "mine.py"
+    methods = "    def bind(self, classes):\n        raise KeyError('no prompt')\n\n    def judge(self, images, labels): ...\n"
+    place.write_text(f"class Mine:\n{methods}")
+    own = runs.under(replace(runs.settings, oracle=PartSpec(name=f"python:{place}:Mine")))
+    with pytest.raises(RunFailed, match=r"mine\.py:Mine failed with KeyError: 'no prompt'"):
+        run(own, "oracle-attack", oracles=())
 
 
 def test_an_oracle_that_is_very_sure_still_has_a_gradient() -> None:

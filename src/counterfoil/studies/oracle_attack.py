@@ -73,7 +73,8 @@ def _above(found: Estimate, bar: float) -> bool | None:
 
 
 def _readings(runs: Runs, asked: PartSpec, dataset: Dataset) -> dict[tuple[str, int], Reading]:
-    oracle = to_device(registry.create("oracle", asked.name, asked.options), runs.settings.device).bind(dataset.classes)
+    created = to_device(registry.create("oracle", asked.name, asked.options), runs.settings.device)
+    oracle = calls.bind(created, dataset.classes, part=f"oracle {asked.name}")
     if not isinstance(oracle, ScoringOracle):
         raise UsageError(f"oracle-attack: {asked.name} gives no probabilities to climb; attack one that does, such as clip:")
     options, device = runs.options, runs.settings.device
