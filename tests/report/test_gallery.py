@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from counterfoil.core.records import Prediction
+from counterfoil.core.records import Prediction, Verdict
 from counterfoil.protocols.reading import write_report
 from counterfoil.report.images import GAIN, LARGEST, SMALL
 from counterfoil.store import Run
+from counterfoil.store.later import AskedPart, record
 
 from .made import Plan, build, expected_outcome, image_id
 from .pages import data
@@ -111,6 +112,32 @@ def test_what_others_said_later_is_in_the_history(tmp_path: Path) -> None:
         if entry["history"]["others"]
     ]
     assert told == [[{"who": "python:other", "role": "model", "picture": "made", "said": [2, False, 0.5, 0.25]}]]
+
+
+def test_models_that_were_scored_later_are_told_apart_without_their_folders(tmp_path: Path) -> None:
+    run = build(tmp_path / "run", Plan(model="python:/home/ada/own/lite.py:lite0"))
+    later = [f"python:/home/ada/{folder}/lite.py:lite0" for folder in ("one", "two")]
+    trials = [trial for trial in run.trials if trial.image]
+    said = [Prediction(each.trial_id, "made", name, at, False, 0.5, 0.25) for each in trials for at, name in enumerate(later)]
+    run.append(predictions=said, verdicts=[Verdict(trials[0].trial_id, "made", "clip:/home/ada/clip.pt", True, 0.5, 0)])
+    for name in later:
+        record(run.path, AskedPart("model", name, {}, caution="a relative"))
+    report = write_report([run], tmp_path / "report").parent
+    names = ["python:lite.py:lite0", "python:lite.py:lite0 (2)", "python:lite.py:lite0 (3)"]
+    told = data(report / "data/run-1.js")
+    assert [told["model"], *told["scored"]] == names
+    entry = next(each for each in data(report / "data/gallery-1.js")["entries"] if each["scored"])
+    assert {name: answers["made"][0] for name, answers in entry["scored"].items()} == {names[1]: 0, names[2]: 1}
+    history = data(report / "data/history-1-001.js")["entries"]
+    assert {each["who"] for one in history for each in one["history"]["others"]} == {*names[1:], "clip:clip.pt"}
+    assert not [path for path in report.rglob("*") if path.suffix in (".html", ".js", ".csv") and "/home/ada" in path.read_text()]
+
+
+def test_runs_of_two_files_of_one_name_are_told_apart_without_their_folders(tmp_path: Path) -> None:
+    runs = [build(tmp_path / name, Plan(model=f"python:/home/ada/{name}/lite.py:lite0")) for name in ("one", "two")]
+    report = write_report(runs, tmp_path / "report").parent
+    assert [data(report / f"data/run-{at}.js")["model"] for at in (1, 2)] == ["python:lite.py:lite0", "python:lite.py:lite0 (2)"]
+    assert not [page for page in report.glob("*.html") if "/home/ada" in page.read_text()]
 
 
 @pytest.mark.parametrize("trick", ["../../secret.png", "/etc/hostname", "images/../../secret.png"])

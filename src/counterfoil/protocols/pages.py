@@ -84,7 +84,7 @@ class ReportPages:
 
     def cautions(self, view: Collected, results: Mapping[str, Any], missing: int) -> list[Caution]:
         """List cautions about the numbers."""
-        return [*about_parts(view.run), *about_images(*self.extent(results), missing=missing)]
+        return [*about_parts(view.run, name=self.site.name), *about_images(*self.extent(results), missing=missing)]
 
     def unfinished(self, view: Collected) -> list[Caution]:
         """Say why there is no result, if so."""
@@ -191,7 +191,7 @@ class ReportPages:
         made: list[Block] = [self.how] if self.how else []
         files: list[Block] = []
         for view in own:
-            facts = how_it_was_made(view.run, self.protocol.spec)
+            facts = how_it_was_made(view.run, self.protocol.spec, name=self.site.name)
             made += facts if len(own) == 1 else [Fold(view.label, facts)]
             files += [*([view.label] if len(own) > 1 else []), self.site.downloads(view, stages=self.stages)]
         return [*found, PageSection("How it was made", made), PageSection("Downloads", files)]
@@ -263,7 +263,7 @@ class ReportPages:
         """The views as models by tests."""
         from counterfoil.protocols.reading import scoreboard_of
 
-        return scoreboard_of(list({view.run.path: view.run for view in finished}.values()))
+        return scoreboard_of(list({view.run.path: view.run for view in finished}.values()), name=self.site.name)
 
     def _side_by_side(self, finished: Sequence[Collected], ranking: Ranking | None, address: Mapping[str, str]) -> Table:
         every = [dict(self.side_by_side(view)) for view in finished]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -112,17 +112,17 @@ def write_report(runs: Sequence[store.Run], out: str | Path, *, pictures: int = 
         made.alone = len(by_protocol) == 1
         found = [protocols.get(name).pages(own, [label[run.path] for run in own], made) for name, own in by_protocol.items()]
         every = [page for own in found for page in own]
-        return every if made.alone else [_overview(runs, [own[0] for own in found], len(by_protocol)), *every]
+        return every if made.alone else [_overview(runs, [own[0] for own in found], made), *every]
 
     return site.write_report(runs, Path(out), pages, limit=pictures)
 
 
-def _overview(runs: Sequence[store.Run], firsts: Sequence[Page], protocols_given: int) -> Page:
+def _overview(runs: Sequence[store.Run], firsts: Sequence[Page], site: Site) -> Page:
     """The first page of a report over several protocols: models by tests, and the way to each protocol's own page."""
     from counterfoil.metrics.tables import Cell, Column, Link, Table, counted
     from counterfoil.report import page
 
-    found = scoreboard_of([run for run in runs if run.results is not None])
+    found = scoreboard_of([run for run in runs if run.results is not None], name=site.name)
     names = [each.eyebrow.partition(" · ")[0] for each in firsts]
     ways: list[list[Cell]] = []
     stops = []
@@ -133,7 +133,7 @@ def _overview(runs: Sequence[store.Run], firsts: Sequence[Page], protocols_given
     text = f"The pages of the protocols have {counted(number, 'caution')}; read them before believing these numbers."
     return page.Page(
         title="Models by tests",
-        eyebrow=f"{counted(len(runs), 'run')} of {protocols_given} protocols",
+        eyebrow=f"{counted(len(runs), 'run')} of {len(firsts)} protocols",
         headline=found.headline(),
         pairs=[replace(pair, key="") for first in firsts for pair in first.pairs[: page.STRIP // len(firsts)]],  # no gallery here
         key_numbers=Table([Column("protocol", "text"), Column("", "text", wide=True)], ways),
@@ -142,8 +142,13 @@ def _overview(runs: Sequence[store.Run], firsts: Sequence[Page], protocols_given
     )
 
 
-def scoreboard_of(runs: Sequence[store.Run], *, scored: bool = False, alpha: float = 0.05) -> Scoreboard:
-    """Models by tests, for runs of any protocols: the clean accuracy first, then what each protocol ranks by."""
+def scoreboard_of(
+    runs: Sequence[store.Run], *, scored: bool = False, alpha: float = 0.05, name: Callable[[str], str] = str
+) -> Scoreboard:
+    """Models by tests, for runs of any protocols: the clean accuracy first, then what each protocol ranks by.
+
+    `name` gives the models' names as a report shows them.
+    """
     from counterfoil.core.naming import short_name
     from counterfoil.metrics.same_test import test_identity
     from counterfoil.metrics.scoreboard import BoardTest, scoreboard
@@ -160,7 +165,7 @@ def scoreboard_of(runs: Sequence[store.Run], *, scored: bool = False, alpha: flo
             for measure in (known[name] for name in names):
                 if observed.has(measure):
                     title = f"{measure.name}, {protocol.name} {made_by}".strip()
-                    found.append((BoardTest(f"{test_identity(run)} {measure.name}", title, measure), model, observed))
+                    found.append((BoardTest(f"{test_identity(run)} {measure.name}", title, measure), name(model), observed))
     return scoreboard(found, alpha=alpha)
 
 

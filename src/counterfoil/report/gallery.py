@@ -16,13 +16,13 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 from urllib.parse import urlencode
 
-from counterfoil.core.naming import part_name, without_folders
+from counterfoil.core.naming import part_name
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
 from counterfoil.report.images import ReportImages, TrialImages, trial_images
 from counterfoil.report.page import ImagePair, StoredImage
@@ -347,16 +347,19 @@ def _natural(text: str) -> list[tuple[int, int, str]]:
 PART = 60  # images whose histories are in one file
 
 
-def write_gallery(collected: Collected, out: Path, images: ReportImages) -> list[str]:
-    """Write a run's images and data; the scripts that the page has to load, as paths from the report's folder."""
+def write_gallery(collected: Collected, out: Path, images: ReportImages, *, name: Callable[[str], str]) -> list[str]:
+    """Write a run's images and data; the scripts that the page has to load, as paths from the report's folder.
+
+    `name` gives the names of parts as a report shows them.
+    """
     (out / "data").mkdir(parents=True, exist_ok=True)
     number, run = collected.number, collected.run
     names = {
         "run": number,
         "label": collected.label,
-        "model": without_folders(collected.model),
-        "oracle": without_folders(part_name(run.spec.get("oracle"))),
-        "scored": sorted(collected.answers.other_models),
+        "model": name(collected.model),
+        "oracle": name(part_name(run.spec.get("oracle"))),
+        "scored": [name(each) for each in sorted(collected.answers.other_models)],
         "classes": list(run.classes),
     }
     entries: list[dict[str, Any]] = []
@@ -364,8 +367,8 @@ def write_gallery(collected: Collected, out: Path, images: ReportImages) -> list
     parts: dict[str, int] = {}
     for shown in collected.shown:
         part = parts.setdefault(shown.trial.image_id, len(parts)) // PART + 1
-        entries.append({**_entry(shown, trial_images(images, run.path, shown.trial)), "part": part})
-        histories.setdefault(part, []).append({**entries[-1], "history": _history(shown)})
+        entries.append({**_entry(shown, trial_images(images, run.path, shown.trial), name), "part": part})
+        histories.setdefault(part, []).append({**entries[-1], "history": _history(shown, name)})
     _script(out / f"data/run-{number}.js", "name", names)
     _script(out / f"data/gallery-{number}.js", "add", {"run": number, "entries": entries})
     for part, told in histories.items():
@@ -379,7 +382,7 @@ def _script(path: Path, call: str, data: Any) -> None:
     path.write_text(f"counterfoil.{call}({text});\n", encoding="ascii")
 
 
-def _entry(shown: GalleryEntry, pictures: TrialImages) -> dict[str, Any]:
+def _entry(shown: GalleryEntry, pictures: TrialImages, name: Callable[[str], str]) -> dict[str, Any]:
     trial, said = shown.trial, shown.said
     named = {"clean": trial.clean, "reconstruction": trial.reconstruction, "made": trial.image}
     found: dict[str, StoredImage | None] = {name: getattr(pictures, name) for name in asdict(pictures)}
@@ -396,12 +399,14 @@ def _entry(shown: GalleryEntry, pictures: TrialImages) -> dict[str, Any]:
         "images": {name: [each.full, each.thumb] if each.thumb else [each.full] for name, each in found.items() if each},
         "missing": [name for name, path in named.items() if path and found[name] is None],
         "model": {picture: _prediction(each) for picture, each in said.model.items()},
-        "scored": {who: {picture: _prediction(each) for picture, each in told.items()} for who, told in shown.scored().items()},
+        "scored": {
+            name(who): {picture: _prediction(each) for picture, each in told.items()} for who, told in shown.scored().items()
+        },
         "oracle": {picture: _verdict(each) for picture, each in said.oracle.items()},
     }
 
 
-def _history(shown: GalleryEntry) -> dict[str, Any]:
+def _history(shown: GalleryEntry, name: Callable[[str], str]) -> dict[str, Any]:
     trial = shown.trial
     return {
         "queries": trial.queries,
@@ -411,7 +416,7 @@ def _history(shown: GalleryEntry) -> dict[str, Any]:
         "loss": [_short(value) for value in trial.path_loss],
         "predicted": [said or index for index, said in path_answers(trial)],
         "score": [_short(value) for value in trial.path_score],
-        "others": [_other(each) for each in shown.others],
+        "others": [{"who": name(who), **told} for who, told in map(_other, shown.others)],
         **{name: getattr(trial, name) for name in ("variant", "caption", "prompt", "quality") if getattr(trial, name)},
     }
 
@@ -425,10 +430,10 @@ def _verdict(said: Verdict) -> list[Any]:
     return [said.predicted, said.keeps_label, _short(said.score)]
 
 
-def _other(said: Prediction | Verdict) -> dict[str, Any]:
+def _other(said: Prediction | Verdict) -> tuple[str, dict[str, Any]]:
     if isinstance(said, Prediction):
-        return {"who": said.model, "role": "model", "picture": said.picture, "said": _prediction(said)}
-    return {"who": said.oracle, "role": "oracle", "picture": said.picture, "said": _verdict(said)}
+        return said.model, {"role": "model", "picture": said.picture, "said": _prediction(said)}
+    return said.oracle, {"role": "oracle", "picture": said.picture, "said": _verdict(said)}
 
 
 def _short(value: float) -> float | None:

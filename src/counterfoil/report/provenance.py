@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -31,15 +31,15 @@ class Fact:
     hint: str = ""
 
 
-def facts(run: Run, kind: type[RunSpec]) -> list[Fact]:
+def facts(run: Run, kind: type[RunSpec], name: Callable[[str], str] = short_name) -> list[Fact]:
     """Everything known of how the run was made, group by group; `kind` is the protocol's specification, for its hints."""
-    return [*_parts(run), *_sections(run, kind), *_run(run), *_machine(run.provenance), *_later(run), *_asked(run)]
+    return [*_parts(run), *_sections(run, kind), *_run(run), *_machine(run.provenance), *_later(run), *_asked(run, name)]
 
 
-def how_it_was_made(run: Run, kind: type[RunSpec]) -> list[Block]:
+def how_it_was_made(run: Run, kind: type[RunSpec], *, name: Callable[[str], str] = short_name) -> list[Block]:
     """Facts by group, and what makes the run again."""
     groups: dict[str, list[Fact]] = {}
-    for fact in facts(run, kind):
+    for fact in facts(run, kind, name):
         groups.setdefault(fact.group, []).append(fact)
     columns = [Column("", "text"), Column("", "text"), Column("", "text", wide=True)]
     blocks: list[Block] = [
@@ -65,12 +65,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
         part_name(run.spec.get("model") or run.spec.get("painter") or run.spec.get("data")) or "a model without a name"
         for run in runs
     ]
-    short = [short_name(name) for name in whole]
-    # Two files of one name are told apart by their folders.
-    names = [
-        few if len({full for full, each in zip(whole, short, strict=True) if each == few}) == 1 else full
-        for full, few in zip(whole, short, strict=True)
-    ]
+    names = [short_name(name) for name in whole]
     folders = [run.path.resolve().name for run in runs]
     for extra in (folders, [f"run {place}" for place in range(1, len(runs) + 1)]):
         twice = {name for name in names if names.count(name) > 1}
@@ -105,7 +100,7 @@ def _comparable(runs: Sequence[Run]) -> list[Caution]:
     ]
 
 
-def about_parts(run: Run, *, models: Collection[str] | None = None) -> list[Caution]:
+def about_parts(run: Run, *, name: Callable[[str], str] = short_name, models: Collection[str] | None = None) -> list[Caution]:
     """Name judges of a run that are not independent: its own oracle, where that was forced, and parts that were asked later.
 
     Of models that were asked later, those of `models`, or all.
@@ -114,7 +109,7 @@ def about_parts(run: Run, *, models: Collection[str] | None = None) -> list[Caut
     texts = [f"{told[:1].upper()}{told[1:]}."] if told else []
     for each in asked_of(run.path):
         if each.caution and (each.role == "oracle" or models is None or each.name in models):
-            texts.append(f"The {each.role} {each.name}, which was asked later, is {each.caution}.")
+            texts.append(f"The {each.role} {name(each.name)}, which was asked later, is {each.caution}.")
     return [Caution("care", text) for text in texts]
 
 
@@ -209,12 +204,12 @@ def _later(run: Run) -> Iterator[Fact]:
                 yield Fact("Resumed", f"session {session + 1}: {name}", f"{text(value)} (began with {text(began.get(name))})")
 
 
-def _asked(run: Run) -> Iterator[Fact]:
+def _asked(run: Run, named: Callable[[str], str]) -> Iterator[Fact]:
     """The own accounts of models and oracles that were asked later."""
     for part in asked_of(run.path):
-        yield Fact("Asked later", part.role.capitalize(), part.name)
+        yield Fact("Asked later", part.role.capitalize(), named(part.name))
         for name, value in part.provenance.items():
-            yield Fact("Asked later", f"{part.name}: {name}", text(value), "recorded from the part itself")
+            yield Fact("Asked later", f"{named(part.name)}: {name}", text(value), "recorded from the part itself")
 
 
 def text(value: Any) -> str:

@@ -83,6 +83,7 @@ class Site:
     alone: bool = True  # whether the report is about one protocol, so that its first page is the report's
     _collected: dict[tuple[Path, str | None], Collected] = field(default_factory=dict)
     _numbers: dict[Path, int] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
     _pages: int = 0
     _scripts: dict[int, list[str]] = field(default_factory=dict)
     _downloads: dict[int, Downloads] = field(default_factory=dict)
@@ -94,6 +95,15 @@ class Site:
             number = self._numbers.setdefault(run.path, len(self._numbers) + 1)
             self._collected[key] = collect(run, number=number, label=label, pictures=self.limit, model=model)
         return self._collected[key]
+
+    def name(self, part: str) -> str:
+        """A part's name without folders of this machine; a number tells two files of one name apart."""
+        if part not in self._names:
+            found, again, taken = without_folders(part), 2, set(self._names.values())
+            while found in taken:
+                found, again = f"{without_folders(part)} ({again})", again + 1
+            self._names[part] = found
+        return self._names[part]
 
     def page_names(self, protocol: str, count: int) -> tuple[str, list[str]]:
         """File names for the first of several pages of a protocol, and for each of `count` single ones."""
@@ -109,7 +119,7 @@ class Site:
             return None
         for each in every:
             if each.number not in self._scripts:
-                self._scripts[each.number] = write_gallery(each, self.out, self.images)
+                self._scripts[each.number] = write_gallery(each, self.out, self.images, name=self.name)
         scripts = [path for each in every for path in self._scripts[each.number]]
         arms = {name: meaning for name, meaning in ARMS.items() if any(name in each.tally for each in every)} or {
             "guided": ARMS["guided"]

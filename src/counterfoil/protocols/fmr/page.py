@@ -26,6 +26,7 @@ from counterfoil.protocols.pages import ReportPages, estimates, numbers_table
 from counterfoil.report.gallery import OUTCOMES, Collected, filter_of
 from counterfoil.report.page import Block, Caution, Fold, Lines, PageSection, Series
 from counterfoil.report.provenance import about_parts
+from counterfoil.report.site import Site
 from counterfoil.store.later import asked_of
 
 MEASURED = 200  # images whose distance from their source is measured
@@ -102,7 +103,7 @@ class FmrPages(ReportPages):
 
     def cautions(self, view: Collected, results: Mapping[str, Any], missing: int) -> list[Caution]:
         """List cautions about the numbers."""
-        return [*about_parts(view.run), *cautions_of(results, classes=len(view.run.classes))]
+        return [*about_parts(view.run, name=self.site.name), *cautions_of(results, classes=len(view.run.classes))]
 
     def notes(self, view: Collected, missing: int) -> list[Caution]:
         """Images that are missing, and whether the run was resumed."""
@@ -130,9 +131,9 @@ class FmrPages(ReportPages):
             yield PageSection("How far images moved", distance)
         if audit := _audit(results):
             yield PageSection("The oracle under audit", audit)
-        if later := _later(view):
+        if later := _later(view, self.site):
             yield PageSection("Other models and oracles on the same images", later)
-        if transfer := _transfer([view]):
+        if transfer := _transfer([view], self.site):
             yield PageSection("Transfer", transfer)
         if view.images:
             yield PageSection("What became of the images", [_tally(view)])
@@ -155,7 +156,7 @@ class FmrPages(ReportPages):
             yield PageSection("Where they fail", [rates])
         if distance := [*_medians(finished), *self._distances(finished)]:
             yield PageSection("How far images moved", distance)
-        if transfer := _transfer(finished):
+        if transfer := _transfer(finished, self.site):
             yield PageSection("Transfer", transfer)
         audits: list[list[Cell]] = [
             [view.label, *estimates((view.results or {}).get("audit") or {}, list(AUDIT))] for view in finished
@@ -237,7 +238,7 @@ def _audit(results: Mapping[str, Any]) -> list[Block]:
     return [" ".join(text), Table(columns, rows)]
 
 
-def _later(view: Collected) -> list[Block]:
+def _later(view: Collected, site: Site) -> list[Block]:
     """The numbers by other models and oracles; those that answered too little are left out."""
     seed = int(view.run.spec.get("seed", 0))
     cautions: dict[tuple[str, str], str] = {(each.role, each.name): each.caution for each in asked_of(view.run.path)}
@@ -248,12 +249,12 @@ def _later(view: Collected) -> list[Block]:
                 values = scores(read_outcomes(view.run, **{role: name}), seed=seed)
             except CounterfoilError:
                 continue
-            rows.append([Link(name, note=cautions.get((role, name), "")), role, *(values[each] for each in LATER)])
+            rows.append([Link(site.name(name), note=cautions.get((role, name), "")), role, *(values[each] for each in LATER)])
     columns = [Column("who", "text"), Column("role", "text"), *(Column(f"{name}, %") for name in LATER)]
     return [Table(columns, rows)] if rows else []
 
 
-def _transfer(every: Sequence[Collected]) -> list[Block]:
+def _transfer(every: Sequence[Collected], site: Site) -> list[Block]:
     if not any(view.answers.other_models for view in every):
         return []
     try:
@@ -261,7 +262,8 @@ def _transfer(every: Sequence[Collected]) -> list[Block]:
     except CounterfoilError:  # models that answered too little; the page says so where it lists them
         return []
     text = "FMR of each model (columns) on images made against each model (rows), in per cent of its own accuracy."
-    return [text, matrix.table("FMR")]
+    shown = {name: site.name(name) for view in every for name in (view.model, *sorted(view.answers.other_models))}
+    return [text, matrix.table("FMR", names=shown)]
 
 
 def _moved(results: Mapping[str, Any] | None, arm: str) -> Estimate | None:

@@ -58,14 +58,17 @@ class Transfer:
         """One cell; None if that model was not scored on those images."""
         return next((each for each in self.cells if (each.made_against, each.model) == (made_against, model)), None)
 
-    def table(self, measure: str, title: str = "") -> Table:
-        """One number of all cells: a row for each model that images were made against."""
+    def table(self, measure: str, title: str = "", *, names: Mapping[str, str] | None = None) -> Table:
+        """One number of all cells: a row for each model that images were made against. `names` are other names for some."""
+        shown = {each: (names or {}).get(each, each) for each in (*self.rows, *self.columns)}
         shade = (0.0, 100.0) if measure.startswith("FMR") else None
         rows = []
         for row in self.rows:
             cells = (self.cell(row, column) for column in self.columns)
-            rows.append([row, *("not scored" if cell is None else cell.values.get(measure, "") for cell in cells)])
-        return Table([Column("made against", "text"), *(Column(name, shade=shade) for name in self.columns)], rows, title=title)
+            rows.append([shown[row], *("not scored" if cell is None else cell.values.get(measure, "") for cell in cells)])
+        return Table(
+            [Column("made against", "text"), *(Column(shown[each], shade=shade) for each in self.columns)], rows, title=title
+        )
 
 
 def transfer(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> Transfer:

@@ -127,7 +127,8 @@ class LancePages(ReportPages):
         """The answers of each model; the run's own has the label."""
         own = part_name(run.spec.get("model"))
         for model in models_of(run)[:MODELS] if run.results is not None else [own]:
-            name = label if model == own else model if self.runs == 1 else f"{model} on the edits of {label}"
+            other = self.site.name(model)
+            name = label if model == own else other if self.runs == 1 else f"{other} on the edits of {label}"
             found = self.site.collect(run, label=name, model=model)
             others = None if model == own else lance_results(run, seed=int(run.spec.get("seed", 0)), model=model)
             yield replace(found, results=others) if others else found
@@ -173,7 +174,7 @@ class LancePages(ReportPages):
         """Few images, judges that are not independent, and what the editor alone costs."""
         accepted, readable = (int(results["counts"][name]) for name in ("validated", "readable"))
         text = f"{accepted:,} of {counted(readable, 'source image')} have an accepted edit"
-        found = [*about_parts(view.run, models=[view.model]), *about_images(accepted, text, missing=missing)]
+        found = [*about_parts(view.run, name=self.site.name, models=[view.model]), *about_images(accepted, text, missing=missing)]
         redrawn = estimate_in(results, "drop_reconstruction")
         if redrawn is not None and redrawn.value is not None and redrawn.value > GENERATOR_COST:
             cost = estimate_text(redrawn, unit=" points")
