@@ -10,7 +10,7 @@ import pytest
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-def cached(monkeypatch: pytest.MonkeyPatch, cache: Path, folder: Path, repository: str) -> str:
+def put_in_cache(monkeypatch: pytest.MonkeyPatch, cache: Path, folder: Path, repository: str) -> str:
     """Put a folder into an empty cache as if it had been downloaded from `repository`, and turn the network off."""
     home = cache / f"models--{repository.replace('/', '--')}"
     shutil.copytree(folder, home / "snapshots" / COMMIT)

@@ -70,7 +70,7 @@ def one_step(direction: Tensor, scale: Tensor, search: SearchSpec) -> Tensor:
     return (search.step * row).expand(direction.shape)
 
 
-def guided(plain: Plain, image: Tensor, label: int, seed: int, search: SearchSpec) -> Outcome:
+def guided_search(plain: Plain, image: Tensor, label: int, seed: int, search: SearchSpec) -> Outcome:
     """Gradient ascent: at the first image the oracle rejects, keep the one before."""
     state = plain.start(image, label, seed)
     picture, loss, gradient, accepted, right = plain.show(state, label)
@@ -132,7 +132,7 @@ def random_line(plain: Plain, image: Tensor, label: int, seed: int, distances: l
     return Outcome("budget", len(distances) - 1, len(distances), losses, kept)
 
 
-def searched(plain: Plain, image: Tensor, label: int, seed: int, search: SearchSpec, queries: int) -> Outcome:
+def random_search(plain: Plain, image: Tensor, label: int, seed: int, search: SearchSpec, queries: int) -> Outcome:
     """Random search: propose from where the image stands, keep what raises the loss, until steps or queries are spent.
 
     A proposal that does not raise it is followed by its opposite, and that by a new one.

@@ -16,7 +16,7 @@ from counterfoil.core.errors import BadData, BadPart, CounterfoilError
 from counterfoil.parts.contracts import Sample
 from counterfoil.parts.generators.latent import LatentGenerator
 from tests.fakes import CLASSES, TinyAutoencoder, TinyModel
-from tests.worlds import FAKES, arrays, labelled
+from tests.worlds import FAKES, arrays, label_images
 
 SEARCH = {"budget": 2, "step": 0.5}
 
@@ -40,7 +40,7 @@ def test_reading_results_needs_no_torch(module):
 
 
 def test_objects_and_names_give_the_same_numbers(tmp_path):
-    images, labels = labelled(16)
+    images, labels = label_images(16)
     by_name = counterfoil.evaluate(
         f"python:{FAKES}:TinyModel", f"tensors:{arrays(tmp_path / 'data.npz', 16)}", generator="brightness:", oracle="daylight:",
         size=16, search=SEARCH, out=tmp_path / "named",
@@ -64,7 +64,7 @@ def test_cautions_are_part_of_the_run_and_are_shown(tmp_path, capsys):
         def describe(self):
             return [Trait("normalisation", "none", "assumed", caution="no mean and std were given")]
 
-    images, labels = labelled(8)
+    images, labels = label_images(8)
     run = counterfoil.evaluate(
         Assumes(), (images, labels), classes=CLASSES, generator="brightness:", oracle="daylight:", size=16, search=SEARCH,
         out=tmp_path / "run",
@@ -79,7 +79,7 @@ def test_cautions_are_part_of_the_run_and_are_shown(tmp_path, capsys):
 
 
 def test_a_run_makes_its_own_report(tmp_path):
-    images, labels = labelled(8)
+    images, labels = label_images(8)
     run = counterfoil.evaluate(
         TinyModel(), (torch.from_numpy(images), labels), classes=CLASSES, generator="brightness:", oracle="daylight:",
         size=16, search=SEARCH, out=tmp_path / "run",
@@ -89,7 +89,7 @@ def test_a_run_makes_its_own_report(tmp_path):
 
 def test_two_models_of_one_class_do_not_share_a_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    images, labels = labelled(8)
+    images, labels = label_images(8)
     places = {
         counterfoil.evaluate(
             TinyModel(seed=seed),
@@ -109,7 +109,7 @@ def test_objects_that_differ_in_anything_do_not_share_a_run(tmp_path, monkeypatc
     from counterfoil_brightness import Brightness, Daylight
 
     monkeypatch.chdir(tmp_path)
-    images, labels = labelled(8)
+    images, labels = label_images(8)
     usual = {"data": (images, labels), "generator": Brightness(), "oracle": Daylight(), "model": nn.Sequential(TinyModel())}
     others = [
         {"data": (255 - images, labels)}, {"generator": Brightness(per_step=0.3)}, {"oracle": Daylight(darkest=0.2)},
@@ -143,7 +143,7 @@ def test_a_bare_module_needs_class_names():
 def test_lance_runs_with_objects_too(tmp_path):
     from tests.protocols.lance import world
 
-    parts = world.given().parts
+    parts = world.make_parts().parts
     run = counterfoil.evaluate(
         parts["model"], parts["dataset"], oracle=parts["oracle"], captioner=parts["captioner"], rewriter=parts["rewriter"],
         editor=parts["editor"], encoder=parts["encoder"], protocol="lance",
@@ -156,15 +156,15 @@ def test_lance_runs_with_objects_too(tmp_path):
 def test_a_model_object_is_tested_on_an_exported_set(tmp_path):
     from counterfoil import protocols
     from counterfoil.report.export import export
-    from tests.protocols.imagenet_d.world import SquareModel, given, spec
+    from tests.protocols.imagenet_d.world import SquareModel, make_parts, spec
 
-    export(protocols.run(spec(), tmp_path / "made", given=given()), tmp_path / "set", licence="MIT")
+    export(protocols.run(spec(), tmp_path / "made", given=make_parts()), tmp_path / "set", licence="MIT")
     run = counterfoil.evaluate(SquareModel(), tmp_path / "set", protocol="imagenet-d", out=tmp_path / "run")
     assert run.results["accuracy"]["value"] == 100 and run.results["model"]["name"] == "object:SquareModel"
 
 
 def test_a_model_object_is_tested_on_arrays(tmp_path):
-    images, labels = labelled(10)
+    images, labels = label_images(10)
     run = counterfoil.evaluate(
         TinyModel(), (images, labels), classes=CLASSES, protocol="imagenet-d", size=16, out=tmp_path / "run"
     )
@@ -173,7 +173,7 @@ def test_a_model_object_is_tested_on_arrays(tmp_path):
 
 def test_what_a_protocol_needs_is_said_in_one_line(tmp_path):
     with pytest.raises(CounterfoilError, match="generator") as caught:
-        counterfoil.evaluate(TinyModel(), labelled(8), classes=CLASSES, oracle="daylight:", out=tmp_path / "run")
+        counterfoil.evaluate(TinyModel(), label_images(8), classes=CLASSES, oracle="daylight:", out=tmp_path / "run")
     assert "\n" not in str(caught.value)
 
 
@@ -215,7 +215,7 @@ def test_data_whose_ids_or_labels_are_wrong_are_refused(tmp_path, ids, labels, s
     ],
 )
 def test_an_object_that_lacks_what_its_role_asks_for_is_refused(tmp_path, wrong, said):
-    parts = {"model": TinyModel(), "data": labelled(4), "generator": "brightness:", "oracle": "daylight:"}
+    parts = {"model": TinyModel(), "data": label_images(4), "generator": "brightness:", "oracle": "daylight:"}
     with pytest.raises(BadPart, match=said):
         counterfoil.evaluate(**{**parts, **wrong}, classes=CLASSES, size=16, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -223,6 +223,6 @@ def test_an_object_that_lacks_what_its_role_asks_for_is_refused(tmp_path, wrong,
 
 def test_a_module_and_its_classes_are_a_model(tmp_path):
     module, parts = nn.Sequential(TinyModel()), {"generator": "brightness:", "oracle": "daylight:", "size": 16, "search": SEARCH}
-    paired = counterfoil.evaluate((module, CLASSES), labelled(8), out=tmp_path / "a", **parts)
-    apart = counterfoil.evaluate(module, labelled(8), classes=CLASSES, out=tmp_path / "b", **parts)
+    paired = counterfoil.evaluate((module, CLASSES), label_images(8), out=tmp_path / "a", **parts)
+    apart = counterfoil.evaluate(module, label_images(8), classes=CLASSES, out=tmp_path / "b", **parts)
     assert paired.scores == apart.scores and paired.spec["model"] == apart.spec["model"]

@@ -48,7 +48,7 @@ def test_without_a_network_it_says_which_file_and_where_to_put_it(role, name, op
     assert str(tmp_path / "cache") in said and f"hf download {repository}" in said  # where it goes, and how
 
 
-def swapped(folder: Path, file: str) -> str:
+def rename_a_weight(folder: Path, file: str) -> str:
     """Give the weights in a folder one name that the network does not have."""
     path = next(folder.rglob(file))
     state = load_file(path)
@@ -61,9 +61,9 @@ def swapped(folder: Path, file: str) -> str:
 @pytest.mark.parametrize("kind", ["autoencoder", "diffusion", "hf"])
 def test_weights_of_another_architecture_are_named_by_their_keys(kind, tmp_path):
     if kind == "hf":
-        from tests.parts.models.test_hf_models import saved
+        from tests.parts.models.test_hf_models import save_classifier
 
-        folder = saved(tmp_path)
+        folder = save_classifier(tmp_path)
     elif kind == "diffusion":
         from tests.generators.diffusion.conftest import save_pipeline
 
@@ -72,7 +72,7 @@ def test_weights_of_another_architecture_are_named_by_their_keys(kind, tmp_path)
         from tests.generators.conftest import save_network
 
         folder = save_network(tmp_path, "AutoencoderKL")
-    missing = swapped(folder, "*.safetensors")
+    missing = rename_a_weight(folder, "*.safetensors")
     with pytest.raises(BadWeights) as caught:
         registry.create("model" if kind == "hf" else "generator", f"{kind}:{folder}", {})
     assert "\n" not in str(caught.value)

@@ -16,7 +16,7 @@ import pytest
 
 from counterfoil.parts import registry
 from tests import hub
-from tests.sources import CHECKS, RECIPES, listed
+from tests.sources import CHECKS, RECIPES, list_sources
 
 FROM_THE_HUB = {
     ("model", "timm"),
@@ -55,7 +55,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
         yield opened
 
 
-@pytest.mark.parametrize("source", listed(), ids=" ".join)
+@pytest.mark.parametrize("source", list_sources(), ids=" ".join)
 def test_it_keeps_its_contract(
     source: tuple[str, str], tmp_path: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,22 +66,22 @@ def test_it_keeps_its_contract(
     (tmp_path / "made").mkdir()
     name, options = RECIPES[source](tmp_path / "made", stack)
     if source in FROM_THE_HUB:
-        name = cached(name, tmp_path / "cache", monkeypatch)
+        name = cache_part(name, tmp_path / "cache", monkeypatch)
     assert name.partition(":")[0] == kind
     part = registry.create(role, name, options)
     CHECKS[role](part)
     json.dumps(part.provenance() if hasattr(part, "provenance") else {})
 
 
-def cached(name: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def cache_part(name: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The part's folder as a repository in the hub's cache, and its name there."""
     kind, _, folder = name.partition(":")
-    hub.cached(monkeypatch, cache, Path(folder), REPOSITORY)
+    hub.put_in_cache(monkeypatch, cache, Path(folder), REPOSITORY)
     return f"{kind}:hf-hub:{REPOSITORY}" if kind == "openclip" else f"{kind}:{REPOSITORY}"
 
 
 def test_no_recipe_is_left_of_a_source_that_is_gone() -> None:
-    assert set(RECIPES) <= set(listed()), "the package is installed without some of them, or they were renamed"
+    assert set(RECIPES) <= set(list_sources()), "the package is installed without some of them, or they were renamed"
     assert set(RECIPES) >= FROM_THE_HUB
 
 

@@ -17,7 +17,7 @@ from tests.fakes import CLASSES, TinyModel
 FAKES = Path(__file__).with_name("fakes.py")
 
 
-def labelled(count: int, size: int = 16, *, wrong_every: int = 5) -> tuple[np.ndarray, np.ndarray]:
+def label_images(count: int, size: int = 16, *, wrong_every: int = 5) -> tuple[np.ndarray, np.ndarray]:
     """Images with the labels the tiny model gives them, every fifth one another label.  # (N, H, W, 3) uint8, (N,)"""
     images = pictures(count, size)
     labels = TinyModel().logits(images).argmax(1)
@@ -27,7 +27,7 @@ def labelled(count: int, size: int = 16, *, wrong_every: int = 5) -> tuple[np.nd
 
 def arrays(path: Path, count: int, size: int = 16) -> Path:
     """The images as one file of arrays."""
-    images, labels = labelled(count, size)
+    images, labels = label_images(count, size)
     np.savez(path, images=images, labels=labels, classes=np.array(CLASSES))
     return path
 
@@ -36,7 +36,7 @@ def folder(path: Path, count: int = 12, size: int = 16) -> Path:
     """The images as a folder with one sub-folder per class."""
     for name in CLASSES:
         (path / name).mkdir(parents=True, exist_ok=True)
-    for at, (image, label) in enumerate(zip(*labelled(count, size), strict=True)):
+    for at, (image, label) in enumerate(zip(*label_images(count, size), strict=True)):
         Image.fromarray(image).save(path / CLASSES[label] / f"{at:03d}.png")
     return path
 

@@ -27,12 +27,12 @@ def test_a_command_names_no_folder_of_the_machine(monkeypatch: pytest.MonkeyPatc
     assert results.command("bench.x") == "python -m bench.x --out FOLDER --rows 'one, two' --small"
 
 
-def kept(rows: list[dict[str, Any]], **hardware: Any) -> dict[str, Any]:
+def result_file(rows: list[dict[str, Any]], **hardware: Any) -> dict[str, Any]:
     return {"hardware": hardware, "rows": rows}
 
 
 SIMULATED = {
-    "scale": kept(
+    "scale": result_file(
         [
             {"what": "images", "value": 1000},
             {"what": "finished images a second through the store", "value": 5120},
@@ -41,7 +41,7 @@ SIMULATED = {
             {"what": "seconds to list what is left, opening included", "value": 0.02},
         ]
     ),
-    "scale_pictures": kept([{"what": "bytes on the disk an image", "value": 400_000}]),
+    "scale_pictures": result_file([{"what": "bytes on the disk an image", "value": 400_000}]),
 }
 
 
@@ -63,7 +63,7 @@ def test_a_plan_takes_the_best_row_of_the_engine_until_a_whole_run_was_timed(mon
         {"what": "engine a", "seconds_per_image": 0.2},
         {"what": "engine b", "seconds_per_image": 0.1, "warm_up_seconds": 60.0},
     ]
-    found = {**SIMULATED, "fmr_speed": kept(engine, gpu=["H200"])}
+    found = {**SIMULATED, "fmr_speed": result_file(engine, gpu=["H200"])}
     monkeypatch.setattr(plan, "read", found.get)
     rows, about = plan.plan(None, 1.0)
     assert about.startswith("FMR: 0.1 seconds per image and GPU, 60 to warm up (fmr_speed, the engine alone, neither control arm")
@@ -71,11 +71,11 @@ def test_a_plan_takes_the_best_row_of_the_engine_until_a_whole_run_was_timed(mon
     whole = [
         {"what": "whole run", "control": control, "seconds per image": 0.1 + (control == "path")} for control in ("none", "path")
     ]
-    found["fmr_whole"] = kept(whole, gpu=["H200"])
+    found["fmr_whole"] = result_file(whole, gpu=["H200"])
     assert plan.plan(None, 1.0)[1].startswith(
         "FMR: 1.1 seconds per image and GPU, 60 to warm up (fmr_whole, control arm and store"
     )
-    found["fmr_whole"] = kept(whole)  # a rehearsal on a CPU says nothing
+    found["fmr_whole"] = result_file(whole)  # a rehearsal on a CPU says nothing
     assert "0.1 seconds" in plan.plan(None, 1.0)[1]
 
 
@@ -86,7 +86,7 @@ def test_edits_and_paintings_are_planned_from_their_own_rows(monkeypatch: pytest
         {"what": "painter: ours", "seconds_per_image": 0.25},
         {"what": "painter: ours, compiled", "seconds_per_image": 0.2},
     ]
-    monkeypatch.setattr(plan, "read", {"diffusion_speed": kept(speeds, gpu=["H200"])}.get)
+    monkeypatch.setattr(plan, "read", {"diffusion_speed": result_file(speeds, gpu=["H200"])}.get)
     rows, _ = plan.plan(0.1, None)
     lance = next(row for row in rows if row["protocol"].startswith("LANCE"))
     painted = next(row for row in rows if row["protocol"].startswith("ImageNet-D"))

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 
 @pytest.fixture(scope="module")
-def painted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def painted_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("painted")
-    run = protocols.run(squares.spec(), folder / "run", given=squares.given())
+    run = protocols.run(squares.spec(), folder / "run", given=squares.make_parts())
     return write_report([run], folder / "report")
 
 
@@ -66,7 +66,7 @@ def test_pages_of_the_gallery(page: Any, reports: dict[str, Path]) -> None:
     assert page.locator("#page-back").is_enabled()
 
 
-def closed(page: Any) -> None:
+def wait_until_closed(page: Any) -> None:
     """Wait until the open image is closed; the page hears of it a moment after it is gone."""
     page.get_by_role("dialog").wait_for(state="hidden")
     page.wait_for_function("() => !location.hash.startsWith('#image')")
@@ -92,7 +92,7 @@ def test_an_image_opens_by_keyboard_and_tells_its_history(page: Any, reports: di
     page.keyboard.press("ArrowRight")
     page.wait_for_function("before => document.querySelector('.detail-id').textContent !== before", arg=first)
     page.keyboard.press("Escape")
-    closed(page)
+    wait_until_closed(page)
     page.wait_for_function("() => document.activeElement.className === 'card-open'")
 
 
@@ -134,7 +134,7 @@ def test_a_pair_opens_its_image(page: Any, reports: dict[str, Path]) -> None:
     page.locator(".strip a").first.click()
     page.get_by_role("dialog").locator(".steps .step").first.wait_for()
     page.keyboard.press("Escape")
-    closed(page)
+    wait_until_closed(page)
 
 
 def test_two_runs_side_by_side(page: Any, reports: dict[str, Path]) -> None:
@@ -146,14 +146,14 @@ def test_two_runs_side_by_side(page: Any, reports: dict[str, Path]) -> None:
     page.get_by_role("link", name="python:m, guided").click()
     page.wait_for_function("() => document.querySelector('.detail-id').textContent.includes('python:m')")
     page.keyboard.press("Escape")
-    closed(page)
+    wait_until_closed(page)
     page.get_by_role("navigation", name="Pages of this report").get_by_role("link", name="python:n").click()
     page.wait_for_url("**/run-2.html")
     assert "python:n" in page.text_content("h1")
 
 
-def test_a_painted_sets_gallery_filters_by_factor_and_model(page: Any, painted: Path) -> None:
-    page.goto(painted.as_uri())
+def test_a_painted_sets_gallery_filters_by_factor_and_model(page: Any, painted_report: Path) -> None:
+    page.goto(painted_report.as_uri())
     page.select_option("[name=factor]", "background")
     page.select_option("[name=model]", "fake:unseen")
     page.select_option("[name=outcome]", "fooled")

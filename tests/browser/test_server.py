@@ -31,7 +31,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touc
 
 
 @contextmanager
-def served(root: Path, *, port: int = 0) -> Iterator[str]:
+def serve_folder(root: Path, *, port: int = 0) -> Iterator[str]:
     """The address of a server over `root`, started as people start it."""
     if not port:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -55,7 +55,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]
     root = tmp_path_factory.mktemp("served") / "runs"
     build(root / "one", Plan(control=True))
     build(root / "two", Plan(model="python:n", step=0.5))
-    with served(root) as address:
+    with serve_folder(root) as address:
         yield address, root
 
 
@@ -166,14 +166,14 @@ def test_two_reviewers_vote_at_once_by_keyboard(browser: Any, site: tuple[str, P
 def test_a_vote_survives_a_server_that_is_away_for_a_while(browser: Any, tmp_path: Path) -> None:
     build(tmp_path / "one", Plan())
     owner = Page(browser.new_context())
-    with served(tmp_path) as address:
+    with serve_folder(tmp_path) as address:
         _new_review(owner, address, votes=1)
         owner.tab.click("text=Review images myself")
         owner.tab.wait_for_selector("#work:not([hidden])")
     owner.tab.keyboard.press("a")
     owner.tab.wait_for_selector("#trouble:not([hidden])")
     assert "Not saved yet" in owner.text("#trouble")
-    with served(tmp_path, port=int(address.rpartition(":")[2])):
+    with serve_folder(tmp_path, port=int(address.rpartition(":")[2])):
         owner.wait_for_counts(1)
         assert not owner.tab.is_visible("#trouble")
 
@@ -221,7 +221,7 @@ def test_hostile_names_and_comments_run_no_script(browser: Any, tmp_path: Path) 
     owner, key = start_review(here, name, votes=1, known=0)
     token = link_of(owner, key, HOSTILE[:80])
     here.database.close()
-    with served(root) as address:
+    with serve_folder(root) as address:
         reviewer = Page(browser.new_context())
         reviewer.tab.goto(f"{address}/enter#{token}")
         reviewer.tab.wait_for_selector("#work:not([hidden])")

@@ -26,7 +26,9 @@ SPEC: dict[str, Any] = {
 }
 
 
-def stored(path: Path, model: str = "lab:narrow", *, kept: float = 0.5, images: int = 60, pixels: str = "p", **spec: Any) -> Path:
+def store_run(
+    path: Path, model: str = "lab:narrow", *, kept: float = 0.5, images: int = 60, pixels: str = "p", **spec: Any
+) -> Path:
     """A run against `model` that keeps about this share of its accuracy."""
     draw = random.Random(f"{model} {kept}")
     whole = {**SPEC, "model": {"name": model}, **{key: {**SPEC[key], **value} for key, value in spec.items()}}

@@ -61,7 +61,7 @@ def errors(complaint: str) -> int:
     )
 
 
-def refused(answer: tuple[int, str, str], *words: str) -> None:
+def assert_refused(answer: tuple[int, str, str], *words: str) -> None:
     """One line on standard error with these words, exit code 2, and no run directory."""
     code, _, complaint = answer
     assert code == 2, complaint
@@ -139,12 +139,12 @@ def test_what_cannot_be_run_is_refused_in_a_line(run, tmp_path, name):
     (tmp_path / "model.pt").write_bytes(pickle.dumps({"weight": object}))
     save_file({"weight": zeros(1)}, tmp_path / "model.safetensors")
     changes, words = REFUSED[name]
-    refused(run(**changes), *words)
+    assert_refused(run(**changes), *words)
 
 
 def test_a_specification_with_an_unknown_key(counterfoil, tmp_path):
     (tmp_path / "run.yaml").write_text("modle: timm:resnet18\n")
-    refused(counterfoil("run", tmp_path / "run.yaml", "--out", "run"), "modle", "did you mean 'model'?")
+    assert_refused(counterfoil("run", tmp_path / "run.yaml", "--out", "run"), "modle", "did you mean 'model'?")
 
 
 def test_an_output_directory_that_is_a_file_or_something_else(run, tmp_path):
@@ -294,4 +294,4 @@ def test_an_empty_section_is_one_without_settings(counterfoil, tmp_path):
     for line in ("precision: bf16", "mask: m.safetensors", "budget: 2"):
         assert line in printed
     (tmp_path / "spec.yaml").write_text((tmp_path / "spec.yaml").read_text().replace("engine:", "engine: 5"))
-    refused(counterfoil("run", "spec.yaml", "--precision", "bf16", "--dry-run"), "engine")
+    assert_refused(counterfoil("run", "spec.yaml", "--precision", "bf16", "--dry-run"), "engine")

@@ -32,7 +32,7 @@ main()
 """
 
 
-def ended(body: str, **options: object) -> subprocess.CompletedProcess[str]:
+def run_command(body: str, **options: object) -> subprocess.CompletedProcess[str]:
     """A command with this body, run to its end."""
     found = subprocess.run(
         [sys.executable, "-c", FAKE.format(body=body)], stderr=subprocess.PIPE, text=True, timeout=60, check=False,
@@ -43,13 +43,13 @@ def ended(body: str, **options: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_part_that_ends_the_process_is_a_failure() -> None:
-    found = ended("sys.exit(0)")
+    found = run_command("sys.exit(0)")
     assert found.returncode == 1
     assert found.stderr == "counterfoil: a part ended the process (sys.exit(0)); what is finished is kept\n"
 
 
 def test_termination_is_told_as_an_interruption() -> None:
-    found = ended("import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(20)")
+    found = run_command("import os, signal, time; os.kill(os.getpid(), signal.SIGTERM); time.sleep(20)")
     assert found.returncode == cli.INTERRUPTED
     assert found.stderr.startswith("counterfoil: interrupted;")
     assert found.stderr.count("\n") == 1
@@ -58,13 +58,13 @@ def test_termination_is_told_as_an_interruption() -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_output_that_cannot_be_written_is_one_line() -> None:
     with open("/dev/full", "w") as full:
-        found = ended("echo('x')", stdout=full)
+        found = run_command("echo('x')", stdout=full)
     assert found.returncode == 1
     assert found.stderr == "counterfoil: the output cannot be written (No space left on device); what is finished is kept\n"
 
 
 def test_a_name_that_is_too_long_is_one_line() -> None:
-    found = ended("open('x' * 5000)")
+    found = run_command("open('x' * 5000)")
     assert found.returncode == 2
     assert found.stderr.endswith("File name too long\n")
     assert found.stderr.count("\n") == 1
@@ -72,7 +72,7 @@ def test_a_name_that_is_too_long_is_one_line() -> None:
 
 
 def test_control_characters_of_others_reach_no_terminal() -> None:
-    found = ended(r"echo('a\x1b]0;pwn\x07\ud800'); raise BadData('b\x1b[31m\nc\u202e.png')")
+    found = run_command(r"echo('a\x1b]0;pwn\x07\ud800'); raise BadData('b\x1b[31m\nc\u202e.png')")
     assert found.stdout == "a\\x1b]0;pwn\\x07\\ud800\n"
     assert found.stderr == "counterfoil: b\\x1b[31m c\\u202e.png\n"
 
@@ -90,5 +90,5 @@ def test_what_is_readable_stays() -> None:
 def test_waiting_threads_sleep_unless_asked_otherwise() -> None:
     body = "import os; print(os.environ['OMP_WAIT_POLICY'])"
     asked = {key: value for key, value in os.environ.items() if key not in process.WAITING}
-    assert ended(body, env=asked).stdout == "passive\n"
-    assert ended(body, env={**asked, "OMP_WAIT_POLICY": "active"}).stdout == "active\n"
+    assert run_command(body, env=asked).stdout == "passive\n"
+    assert run_command(body, env={**asked, "OMP_WAIT_POLICY": "active"}).stdout == "active\n"

@@ -11,11 +11,11 @@ import pytest
 
 from counterfoil.protocols.fmr.results import fmr_results
 from counterfoil.store import open_run
-from tests.cli.stored import call, stored
+from tests.cli.stored import call, store_run
 
 
 def test_bars_pass_and_fail_with_exit_codes(tmp_path: Path) -> None:
-    run = stored(tmp_path / "a", kept=0.8)
+    run = store_run(tmp_path / "a", kept=0.8)
     code, output = call("gate", run, "--min", "fmr=40", "--max", "drop=60", "--min", "sa.bee=20")
     assert code == 0, output
     assert output.splitlines()[-1] == "gate: all 3 passed"
@@ -26,7 +26,7 @@ def test_bars_pass_and_fail_with_exit_codes(tmp_path: Path) -> None:
 
 
 def test_a_baseline_is_compared_image_by_image(tmp_path: Path) -> None:
-    firm, frail = stored(tmp_path / "a", "lab:diverse", kept=0.9), stored(tmp_path / "b", "lab:narrow", kept=0.2)
+    firm, frail = store_run(tmp_path / "a", "lab:diverse", kept=0.9), store_run(tmp_path / "b", "lab:narrow", kept=0.2)
     code, output = call("gate", frail, "--against", firm, "--allow-unproven")
     assert code == 1
     assert "FAIL  FMR no worse than the baseline: worse" in output
@@ -34,11 +34,11 @@ def test_a_baseline_is_compared_image_by_image(tmp_path: Path) -> None:
     assert code == 1
     assert "FAIL  FMR at most 5 points worse than the baseline" in output
     assert call("gate", firm, "--against", frail)[0] == 0
-    assert call("gate", firm, "--against", stored(tmp_path / "c", "lab:diverse", kept=0.9), "--margin", "20")[0] == 0
+    assert call("gate", firm, "--against", store_run(tmp_path / "c", "lab:diverse", kept=0.9), "--margin", "20")[0] == 0
 
 
 def test_a_baseline_is_held_to_the_word_of_the_same_oracle(tmp_path: Path) -> None:
-    runs = [stored(tmp_path / name, kept=0.7) for name in ("a", "b")]
+    runs = [store_run(tmp_path / name, kept=0.7) for name in ("a", "b")]
     strict = ["--oracle", "strict", "--min", "fmr=0", "--point", "--allow-unproven", "--against", runs[1]]
     for run in map(open_run, runs):
         with run.appending() as rows:
@@ -50,13 +50,13 @@ def test_a_baseline_is_held_to_the_word_of_the_same_oracle(tmp_path: Path) -> No
 
 
 def test_a_bar_on_a_group_is_held_against_that_group_of_the_baseline(tmp_path: Path) -> None:
-    runs = [stored(tmp_path / name, kept=0.7) for name in ("a", "b")]
+    runs = [store_run(tmp_path / name, kept=0.7) for name in ("a", "b")]
     _, output = call("gate", runs[0], "--min", "fmr.Bee=0", "--point", "--allow-unproven", "--against", runs[1])
     assert "FMR.Bee no worse than the baseline: cannot be told apart" in output and "FMR no worse" not in output
 
 
 def test_a_baseline_of_another_test_is_refused(tmp_path: Path) -> None:
-    run, other = stored(tmp_path / "a"), stored(tmp_path / "b", "lab:diverse", search={"step": 0.1})
+    run, other = store_run(tmp_path / "a"), store_run(tmp_path / "b", "lab:diverse", search={"step": 0.1})
     code, complaint = call("gate", run, "--against", other)
     assert code == 2
     assert "not the same test" in complaint
@@ -64,7 +64,7 @@ def test_a_baseline_of_another_test_is_refused(tmp_path: Path) -> None:
 
 
 def test_verdicts_go_into_a_junit_file(tmp_path: Path) -> None:
-    run = stored(tmp_path / "a")
+    run = store_run(tmp_path / "a")
     code, _ = call("gate", run, "--min", "fmr=99", "--min", "sa=10", "--junit", tmp_path / "out" / "gate.xml")
     assert code == 1
     suite = ElementTree.parse(tmp_path / "out" / "gate.xml").getroot().find("testsuite")
@@ -76,7 +76,7 @@ def test_verdicts_go_into_a_junit_file(tmp_path: Path) -> None:
 
 
 def test_verdicts_go_into_a_json_file_with_their_numbers(tmp_path: Path) -> None:
-    run = stored(tmp_path / "a")
+    run = store_run(tmp_path / "a")
     call("gate", run, "--min", "fmr=99", "--min", "sa=10", "--against", run, "--json", tmp_path / "gate.json")
     told = json.loads((tmp_path / "gate.json").read_text())
     assert (told["run"], told["passed"]) == (str(run), False)
@@ -89,7 +89,7 @@ def test_verdicts_go_into_a_json_file_with_their_numbers(tmp_path: Path) -> None
 
 
 def test_what_nobody_has_decided_on_is_counted_and_told(tmp_path: Path) -> None:
-    runs = [stored(tmp_path / name) for name in ("a", "b")]
+    runs = [store_run(tmp_path / name) for name in ("a", "b")]
     assert "undecided" not in call("gate", runs[0], "--min", "sa=10")[1]
     for run, decided in ((open_run(runs[0]), "image 4"), (open_run(runs[1]), "image 5")):
         with run.appending() as rows:
@@ -109,7 +109,7 @@ def test_what_nobody_has_decided_on_is_counted_and_told(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_not_finished_is_not_judged(tmp_path: Path) -> None:
-    runs = [stored(tmp_path / name) for name in ("a", "b")]
+    runs = [store_run(tmp_path / name) for name in ("a", "b")]
     (runs[1] / "results.json").unlink()
     for arguments in ((runs[1], "--min", "fmr=1"), (runs[0], "--against", runs[1])):
         code, complaint = call("gate", *arguments)
@@ -131,7 +131,7 @@ def test_a_run_that_is_not_finished_is_not_judged(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_two(tmp_path: Path, options: list[str], said: str) -> None:
-    code, complaint = call("gate", stored(tmp_path / "a"), *options)
+    code, complaint = call("gate", store_run(tmp_path / "a"), *options)
     assert code == 2
     assert said in complaint
     assert "\n" not in complaint

@@ -29,7 +29,7 @@ PICKY = f"python:{world.__file__}:Picky"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("cli") / "run"
-    finished = protocols.run(world.spec(), out, given=world.given())
+    finished = protocols.run(world.spec(), out, given=world.make_parts())
     for name in (OTHER, PICKY):
         rescoring.score(finished, PartSpec(name=name))
     return store.open_run(out)
@@ -120,7 +120,7 @@ def test_runs_over_other_pictures_of_the_same_names_are_refused(run, tmp_path):
         def load(self, sample, size):
             return (super().load(sample, size) * 230).round() / 255
 
-    other = protocols.run(world.spec(), tmp_path / "dark", given=world.given(dataset=Darker(count=4)))
+    other = protocols.run(world.spec(), tmp_path / "dark", given=world.make_parts(dataset=Darker(count=4)))
     with pytest.raises(UsageError, match="the same image ids stand for other images"):
         invoke("gate", str(run.path), "--against", str(other.path))
 
@@ -130,7 +130,9 @@ def test_edits_of_other_words_are_not_paired(run, tmp_path):
         def _one(self, request):
             return Proposals(tuple(reversed(super()._one(request).captions)))
 
-    other = protocols.run(world.spec(), tmp_path / "other", given=world.given(dataset=world.Pets(count=4), rewriter=Backwards()))
+    other = protocols.run(
+        world.spec(), tmp_path / "other", given=world.make_parts(dataset=world.Pets(count=4), rewriter=Backwards())
+    )
     said = invoke("compare", str(run.path), str(other.path), "--metric", "drop").output
     mine, theirs = ({(trial.trial_id, trial.prompt) for trial in each.trials if trial.image} for each in (run, other))
     assert 0 < len(mine & theirs) < len(theirs)

@@ -15,14 +15,16 @@ from counterfoil.core.errors import CounterfoilError
 from tests.cli.stored import call
 
 
-def shared(model: Annotated[str, typer.Option(help="A model.")], seed: Annotated[int, typer.Option(help="A seed.")] = 0) -> Any:
+def shared_options(
+    model: Annotated[str, typer.Option(help="A model.")], seed: Annotated[int, typer.Option(help="A seed.")] = 0
+) -> Any:
     return model, seed
 
 
 def test_a_command_takes_the_parameters_of_what_it_shares() -> None:
     found: list[object] = []
 
-    @options.takes(shared)
+    @options.takes(shared_options)
     def command(values: Any, images: Annotated[int, typer.Option(help="Images.", min=1)] = 8) -> None:
         """Do it."""
         found.append((values, images))

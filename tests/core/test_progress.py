@@ -17,7 +17,7 @@ from counterfoil.protocols.workspace import device_of
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+def bar_updates(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     """The fields of every update of the bar."""
     updates: list[dict[str, object]] = []
     monkeypatch.setattr(progress, "Console", lambda stderr: Console(stderr=stderr, force_terminal=True))
@@ -48,29 +48,29 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> Pipe:
     return stream
 
 
-def test_the_bar_moves_without_a_total_until_the_first_images_are_done(shown: list[dict[str, object]]) -> None:
+def test_the_bar_moves_without_a_total_until_the_first_images_are_done(bar_updates: list[dict[str, object]]) -> None:
     with progress.watching("model") as (watch, _):
         watch(Progress(0, 40, 0, 0))
         watch(Progress(8, 40, 6, 0))
-    first, second = shown
+    first, second = bar_updates
     assert first["total"] is None and first["text"] == "0/40"
     assert second["total"] == 40
     assert str(second["text"]).startswith("8/40  accepted 75%") and str(second["text"]).endswith(" left")
 
 
-def test_images_of_an_earlier_command_count_as_done_but_not_as_speed(shown: list[dict[str, object]]) -> None:
+def test_images_of_an_earlier_command_count_as_done_but_not_as_speed(bar_updates: list[dict[str, object]]) -> None:
     with progress.watching("model") as (watch, _):
         watch(Progress(30, 40, 30, 0))
         watch(Progress(40, 40, 40, 0))
-    assert shown[0]["text"] == "30/40  accepted 100%"
-    assert str(shown[1]["text"]).endswith("0:00:00 left")
+    assert bar_updates[0]["text"] == "30/40  accepted 100%"
+    assert str(bar_updates[1]["text"]).endswith("0:00:00 left")
 
 
-def test_a_stage_of_unknown_length_has_no_time_left(shown: list[dict[str, object]]) -> None:
+def test_a_stage_of_unknown_length_has_no_time_left(bar_updates: list[dict[str, object]]) -> None:
     with progress.watching("model") as (watch, _):
         watch(Progress(0, None, stage="edits"))
         watch(Progress(5, None, 5, stage="edits"))
-    assert str(shown[1]["text"]).startswith("5/?  accepted 100%") and "left" not in str(shown[1]["text"])
+    assert str(bar_updates[1]["text"]).startswith("5/?  accepted 100%") and "left" not in str(bar_updates[1]["text"])
 
 
 def test_through_a_pipe_a_run_reports_as_it_goes(pipe: Pipe) -> None:

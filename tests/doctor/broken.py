@@ -66,12 +66,12 @@ def remade(healthy: ModuleModel, module: nn.Module | None = None, classes: Seque
     return ModuleModel(module or healthy.module, names, preprocessing=preparing, aliases=aliases)
 
 
-def halved(healthy: ModuleModel) -> ModuleModel:
+def halve_size(healthy: ModuleModel) -> ModuleModel:
     side = healthy.size // 2
     return remade(healthy, size=(side, side), resize=(side, side))
 
 
-def shuffled(classes: Sequence[str]) -> list[str]:
+def shuffle_names(classes: Sequence[str]) -> list[str]:
     names = list(classes)
     random.Random(3).shuffle(names)
     return names
@@ -98,14 +98,14 @@ MODELS: dict[str, tuple[Callable[[ModuleModel], ModuleModel], str]] = {
     "levels from 0 to 255": (lambda healthy: remade(healthy, mean=(0.0,) * 3, std=(1 / 255,) * 3), "input range"),
     "BGR": (lambda healthy: remade(healthy, Wrapped(healthy.module, before=lambda images: images.flip(1))), "channel order"),
     "off by one": (lambda healthy: remade(healthy, classes=[*healthy.classes[-1:], *healthy.classes[:-1]]), "class order"),
-    "shuffled classes": (lambda healthy: remade(healthy, classes=shuffled(healthy.classes)), "class order"),
+    "shuffled classes": (lambda healthy: remade(healthy, classes=shuffle_names(healthy.classes)), "class order"),
     "one output more": (with_background, "class order"),
     "softmax inside": (lambda healthy: remade(healthy, Wrapped(healthy.module, after=lambda x: x.softmax(1))), "double softmax"),
     "softmax twice": (
         lambda healthy: remade(healthy, Wrapped(healthy.module, after=lambda x: x.softmax(1).softmax(1).log())),
         "double softmax",
     ),
-    "half the size": (halved, "size or crop"),
+    "half the size": (halve_size, "size or crop"),
     "training mode": (lambda healthy: remade(healthy, NeverEvaluates(healthy.module)), "training mode"),
     "dropout left on": (
         lambda healthy: remade(healthy, Wrapped(healthy.module, before=lambda images: F.dropout(images, 0.2))),

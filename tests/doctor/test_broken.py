@@ -53,19 +53,19 @@ def test_nothing_is_suspected_where_nothing_is_wrong(name):
 @pytest.mark.parametrize("name", broken.MODELS)
 def test_names_what_is_wrong_with_the_model(name):
     spoil, mistake = broken.MODELS[name]
-    found = diagnose(spoil(healthy("colour-shortcut" if name in COLOUR else "narrow")), coloured(name))
+    found = diagnose(spoil(healthy("colour-shortcut" if name in COLOUR else "narrow")), coloured_scenes(name))
     assert mistakes(found) == [mistake]
 
 
 @pytest.mark.parametrize("name", broken.DATA)
 def test_names_what_is_wrong_with_the_pictures(name):
     turn, mistake = broken.DATA[name]
-    data = coloured(name) or registry.create("dataset", "lab:wardrobe")
+    data = coloured_scenes(name) or registry.create("dataset", "lab:wardrobe")
     found = diagnose(healthy("colour-shortcut" if name in COLOUR else "narrow"), broken.Turned(data, turn))
     assert mistakes(found) == [mistake]
 
 
-def coloured(name: str):
+def coloured_scenes(name: str):
     """Scenes in which colour tells the class."""
     return registry.create("dataset", "lab:wardrobe", {"distribution": "colour-shortcut"}) if name in COLOUR else None
 

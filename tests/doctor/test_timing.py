@@ -102,7 +102,7 @@ def test_without_a_number_as_many_images_are_timed_as_it_needs(tmp_path: Path, m
     assert not any("slots" in line for line in lines(full, 1000))
 
 
-def written(folder: Path, **changes: object) -> Path:
+def write_spec(folder: Path, **changes: object) -> Path:
     """A specification's file over a few images."""
     path = folder / "spec.yaml"
     path.write_text(yaml.safe_dump(values(f"tensors:{arrays(folder / 'data.npz', 8)}", **changes)))
@@ -112,18 +112,18 @@ def written(folder: Path, **changes: object) -> Path:
 def test_the_section_that_says_where_to_work_is_taken_as_run_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def timed(spec: object, images: int | None) -> Timing:
+    def record_threads(spec: object, images: int | None) -> Timing:
         seen.append(torch.get_num_threads())
         return Timing("fmr", 8, 1.0, [TimeShare("all", 1, 1.0)])
 
-    monkeypatch.setattr(timing, "time_protocol", timed)
+    monkeypatch.setattr(timing, "time_protocol", record_threads)
     before = torch.get_num_threads()
-    done = CliRunner().invoke(app, ["doctor", "--time", str(written(tmp_path, execution={"threads": before + 1}))])
+    done = CliRunner().invoke(app, ["doctor", "--time", str(write_spec(tmp_path, execution={"threads": before + 1}))])
     assert done.exit_code == 0, done.output
     assert seen == [before + 1] and torch.get_num_threads() == before
-    spread = CliRunner().invoke(app, ["doctor", "--time", str(written(tmp_path, execution={"executor": "ray", "workers": 2}))])
+    spread = CliRunner().invoke(app, ["doctor", "--time", str(write_spec(tmp_path, execution={"executor": "ray", "workers": 2}))])
     assert "timed in this process alone, not by the workers of ray" in spread.output
-    wrong = CliRunner().invoke(app, ["doctor", "--time", str(written(tmp_path, execution={"cores": 1}))])
+    wrong = CliRunner().invoke(app, ["doctor", "--time", str(write_spec(tmp_path, execution={"cores": 1}))])
     assert isinstance(wrong.exception, BadSpec) and "execution: keys are" in str(wrong.exception)
 
 
@@ -146,7 +146,7 @@ def test_parts_named_stand_in_for_those_of_the_file_or_the_lab(
         return Timing(spec.protocol, 8, 1.0, [TimeShare("all", 1, 1.0)])
 
     monkeypatch.setattr(timing, "time_protocol", time_it)
-    written(tmp_path)
+    write_spec(tmp_path)
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["doctor", "--time", *words])
     assert done.exit_code == 0, done.output
@@ -166,7 +166,7 @@ def test_what_cannot_be_is_refused_before_anything_is_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:
     monkeypatch.setattr(timing, "time_protocol", lambda *given: pytest.fail("timed"))
-    written(tmp_path)
+    write_spec(tmp_path)
     monkeypatch.chdir(tmp_path)
     refused = CliRunner().invoke(app, ["doctor", "--time", "spec.yaml", *words])
     assert isinstance(refused.exception, UsageError) and said in str(refused.exception)

@@ -40,7 +40,7 @@ def trail(family: str, copies: int) -> dict[str, list[str]]:
         for budget in range(search.budget + 1):
             plain = reference.Plain(TinyModel(), make(), CommandedOracle(), COLUMNS, copies)
             shorter = search.model_copy(update={"budget": budget})
-            outcome = reference.guided(plain, job.image, job.label, job.seed, shorter)
+            outcome = reference.guided_search(plain, job.image, job.label, job.seed, shorter)
             seen.setdefault(job.image_id, []).append(pixels(outcome.image))
     return seen
 
@@ -57,7 +57,9 @@ def test_agrees_with_the_plain_algorithm_when_the_oracle_rejects_at_every_possib
     for job in jobs():
         plain = reference.Plain(TinyModel(), make(), CommandedOracle(rejected), COLUMNS, batch_size)
         done = found[job.image_id]
-        reference.assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
+        reference.assert_agrees(
+            done.climbs[0], reference.guided_search(plain, job.image, job.label, job.seed, search), done.images[0]
+        )
         reference.assert_agrees(
             done.climbs[1], reference.random_steps(plain, job.image, job.label, job.seed, search), done.images[1]
         )
@@ -77,7 +79,7 @@ def test_a_control_at_matched_distance_goes_along_a_line_as_far_as_the_guided_cl
     for job in jobs():
         done = found[job.image_id]
         guided, control = done.climbs
-        reference.assert_agrees(guided, reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
+        reference.assert_agrees(guided, reference.guided_search(plain, job.image, job.label, job.seed, search), done.images[0])
         distances = [each.distance for each in guided.kept]
         reference.assert_agrees(control, reference.random_line(plain, job.image, job.label, job.seed, distances), done.images[1])
         assert control.steps <= guided.steps
@@ -104,7 +106,9 @@ def test_normalisations_agree_with_the_plain_algorithm(norm, unit):
     plain = reference.Plain(TinyModel(), generator, CommandedOracle(), COLUMNS, 8)
     for job in jobs():
         done = found[job.image_id]
-        reference.assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
+        reference.assert_agrees(
+            done.climbs[0], reference.guided_search(plain, job.image, job.label, job.seed, search), done.images[0]
+        )
         reference.assert_agrees(
             done.climbs[1], reference.random_steps(plain, job.image, job.label, job.seed, search), done.images[1]
         )
@@ -122,7 +126,7 @@ def test_black_boxes_are_searched_within_the_query_budget(queries, family):
     for job in jobs():
         plain = reference.Plain(model, generator, CommandedOracle(), COLUMNS, 8)
         done = found[job.image_id].climbs[0]
-        outcome = reference.searched(plain, job.image, job.label, job.seed, search, limit)
+        outcome = reference.random_search(plain, job.image, job.label, job.seed, search, limit)
         reference.assert_agrees(done, outcome, found[job.image_id].images[0])
         assert done.queries <= limit
         assert outcome.losses == sorted(outcome.losses)
@@ -181,7 +185,9 @@ def test_stop_when_fooled_keeps_the_first_fooling_picture():
     fooled = 0
     for job in jobs():
         done = found[job.image_id]
-        reference.assert_agrees(done.climbs[0], reference.guided(plain, job.image, job.label, job.seed, search), done.images[0])
+        reference.assert_agrees(
+            done.climbs[0], reference.guided_search(plain, job.image, job.label, job.seed, search), done.images[0]
+        )
         if done.climbs[0].ending == "fooled":
             fooled += 1
             assert not done.climbs[0].kept[-1].correct
@@ -266,11 +272,11 @@ def test_by_agreement_a_climb_ends_where_the_oracle_says_something_else_than_of_
 
 
 def test_an_oracle_that_names_no_class_agrees_if_it_accepts_both_or_neither() -> None:
-    def said(keeps: bool | None, seen: int = -1) -> Assessment:
+    def assessment(keeps: bool | None, seen: int = -1) -> Assessment:
         return Assessment(0.0, 0, True, 1.0, 1.0, keeps, 0.0, seen)
 
-    assert as_agreement(said(True), said(True)).keeps_label is True
-    assert as_agreement(said(False), said(False)).keeps_label is True
-    assert as_agreement(said(False), said(True)).keeps_label is False
-    assert as_agreement(said(None), said(True)).keeps_label is None
-    assert as_agreement(said(False, seen=1), said(False, seen=2)).keeps_label is False
+    assert as_agreement(assessment(True), assessment(True)).keeps_label is True
+    assert as_agreement(assessment(False), assessment(False)).keeps_label is True
+    assert as_agreement(assessment(False), assessment(True)).keeps_label is False
+    assert as_agreement(assessment(None), assessment(True)).keeps_label is None
+    assert as_agreement(assessment(False, seen=1), assessment(False, seen=2)).keeps_label is False

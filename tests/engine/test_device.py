@@ -16,7 +16,7 @@ from counterfoil.protocols.workspace import device_of
 def rows(monkeypatch: pytest.MonkeyPatch):
     """The batch size on a GPU with so much memory free, for steps that take 1 GB once and so much per image."""
 
-    def found(free: float, each: float = 0.3e9, *, fits: int = 64) -> int:
+    def find_batch(free: float, each: float = 0.3e9, *, fits: int = 64) -> int:
         def peak(step, image, count, *, gradient):
             if count > fits:
                 raise torch.OutOfMemoryError
@@ -28,7 +28,7 @@ def rows(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
         return batch_that_fits(SimpleNamespace(device="cuda"), torch.zeros(3, 8, 8), most=64, gradient=True)
 
-    return found
+    return find_batch
 
 
 def test_a_batch_is_planned_by_the_memory_that_one_more_image_takes(rows) -> None:

@@ -193,11 +193,11 @@ def launches(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     taken: list[int] = []
     run = engine.step.run
 
-    def counted(state, labels, *, names, **how):
+    def count_slots(state, labels, *, names, **how):
         taken.append(sum("idle" not in name for name in names))
         return run(state, labels, names=names, **how)
 
-    monkeypatch.setattr(engine.step, "run", counted)
+    monkeypatch.setattr(engine.step, "run", count_slots)
     return taken
 
 

@@ -30,7 +30,7 @@ from counterfoil.report.export import LAYOUTS, export
 from counterfoil.report.gallery import collect
 from tests.fakes import TinyModel
 from tests.protocols.imagenet_d.test_run import FOREST_AND_SNOW
-from tests.protocols.imagenet_d.world import THINGS, given, spec
+from tests.protocols.imagenet_d.world import THINGS, make_parts, spec
 from tests.worlds import FAKES, arrays
 from tests.worlds import spec as fmr_spec
 
@@ -43,7 +43,7 @@ compare_app.command()(compare)
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
-    return protocols.run(spec(), tmp_path_factory.mktemp("squares") / "run", given=given())
+    return protocols.run(spec(), tmp_path_factory.mktemp("squares") / "run", given=make_parts())
 
 
 def check_sums(folder: Path) -> list[str]:
@@ -117,7 +117,7 @@ def test_a_set_tests_models_later_with_the_same_numbers(run: store.Run, tmp_path
     later = protocols.run(
         spec(painter=None, surrogates=[], oracle=None, data=str(tmp_path / "set"), models=["fake:unseen", "fake:good"]),
         tmp_path / "later",
-        given=given(),
+        given=make_parts(),
     )
     for name in ("fake:unseen", "fake:good"):
         assert later.results["models"][name]["mined"]["value"] == run.results["models"][name]["mined"]["value"]
@@ -134,7 +134,7 @@ def test_a_surrogate_that_is_tested_on_the_set_is_marked_as_one(run: store.Run, 
         "data": str(tmp_path / "set"),
         "models": ["fake:a", "fake:good"],
     }
-    later = protocols.run(spec(**changes), tmp_path / "later", given=given())
+    later = protocols.run(spec(**changes), tmp_path / "later", given=make_parts())
     assert {name: entry["role"] for name, entry in later.results["models"].items()} == {
         "fake:a": "surrogate",
         "fake:good": "unseen",
@@ -145,7 +145,7 @@ def test_a_surrogate_that_is_tested_on_the_set_is_marked_as_one(run: store.Run, 
 
 
 def test_people_decide_what_goes_into_the_set(tmp_path: Path) -> None:
-    run = protocols.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=make_parts())
     kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
     run.append(verdicts=[Verdict(name, "made", "human", at < 4, 1.0, -1) for at, name in enumerate(kept[:9])])
     told = export(store.open_run(run.path), tmp_path / "set")
@@ -155,7 +155,7 @@ def test_people_decide_what_goes_into_the_set(tmp_path: Path) -> None:
 
 def test_without_an_object_check_the_oracles_word_does_not_count(tmp_path: Path) -> None:
     settings = {"duplicates": None, "object_check": False}
-    run = protocols.run(spec(mining=settings), tmp_path / "run", given=given())
+    run = protocols.run(spec(mining=settings), tmp_path / "run", given=make_parts())
     assert run.results["models"]["fake:good"]["mined"]["n"] == FOREST_AND_SNOW + 3  # bags in the snow are in it too
     assert export(run, tmp_path / "set").size == FOREST_AND_SNOW + 3
 
@@ -296,7 +296,7 @@ def test_what_cannot_be_exported_is_said(run: store.Run, tmp_path: Path) -> None
     with pytest.raises(UsageError, match="counterfoil review RUN --export"):
         export(run, tmp_path / "set", layout="label-studio")
     assert not (tmp_path / "set").exists() and not list(tmp_path.glob("*.partial"))
-    nothing = protocols.run(spec(surrogates=["fake:good"], models=[]), tmp_path / "run", given=given())
+    nothing = protocols.run(spec(surrogates=["fake:good"], models=[]), tmp_path / "run", given=make_parts())
     with pytest.raises(UsageError, match="no image to export"):
         export(nothing, tmp_path / "set")
 

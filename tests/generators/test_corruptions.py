@@ -18,32 +18,30 @@ from counterfoil.parts.generators.corruptions import COMMON, FAMILIES, JPEG_QUAL
 Photos = Callable[..., Tensor]
 
 
-def corrupted(name: str, images: Tensor, severity: float, *, seed: int = 1) -> Tensor:
+def corrupt(name: str, images: Tensor, severity: float, *, seed: int = 1) -> Tensor:
     return FAMILIES[name](images, torch.full((len(images), 1, 1, 1), severity), torch.full((len(images),), seed))
 
 
 def directions(name: str, images: Tensor) -> tuple[Tensor, Tensor]:
     """The two images a family makes at full severity, depending on the side the seed gives."""
-    made = {
-        tuple(picture.flatten().tolist()): picture for seed in range(12) for picture in corrupted(name, images, 1.0, seed=seed)
-    }
+    made = {tuple(picture.flatten().tolist()): picture for seed in range(12) for picture in corrupt(name, images, 1.0, seed=seed)}
     first, second = made.values()
     return first, second
 
 
 def test_gaussian_noise_reaches_its_strength() -> None:
-    made = corrupted("gaussian-noise", torch.full((1, 3, 64, 64), 0.5), 1.0)
+    made = corrupt("gaussian-noise", torch.full((1, 3, 64, 64), 0.5), 1.0)
     assert float((made - 0.5).std()) == pytest.approx(0.38, rel=0.03)
 
 
 @pytest.mark.parametrize("light", [0.1, 0.5, 0.9])
 def test_shot_noise_has_the_spread_of_counted_photons(light: float) -> None:
-    made = corrupted("shot-noise", torch.full((1, 3, 64, 64), light), 1.0)
+    made = corrupt("shot-noise", torch.full((1, 3, 64, 64), light), 1.0)
     assert float((made - light).var()) == pytest.approx(light / 3, rel=0.06)
 
 
 def test_impulses_hit_the_stated_share() -> None:
-    made = corrupted("impulse-noise", torch.full((1, 3, 64, 64), 0.5), 1.0)
+    made = corrupt("impulse-noise", torch.full((1, 3, 64, 64), 0.5), 1.0)
     assert float((made == 0).float().mean()) == pytest.approx(0.135, abs=0.012)
     assert float((made == 1).float().mean()) == pytest.approx(0.135, abs=0.012)
     assert set(made.unique().tolist()) == {0.0, 0.5, 1.0}
@@ -51,7 +49,7 @@ def test_impulses_hit_the_stated_share() -> None:
 
 def test_stronger_impulses_keep_the_weaker_ones() -> None:
     grey = torch.full((1, 3, 32, 32), 0.5)
-    weak, strong = corrupted("impulse-noise", grey, 0.3), corrupted("impulse-noise", grey, 0.6)
+    weak, strong = corrupt("impulse-noise", grey, 0.3), corrupt("impulse-noise", grey, 0.6)
     assert torch.equal(strong[weak != 0.5], weak[weak != 0.5])
 
 
@@ -61,12 +59,12 @@ def test_jpeg_at_a_level_is_a_real_encoders_picture(level: int, photos: Photos) 
     file = io.BytesIO()
     Image.fromarray((images[0].permute(1, 2, 0) * 255).byte().numpy()).save(file, "JPEG", quality=JPEG_QUALITY[level])
     expected = torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1) / 255
-    assert torch.allclose(corrupted("jpeg", images, level / 5)[0], expected, atol=1e-6)
+    assert torch.allclose(corrupt("jpeg", images, level / 5)[0], expected, atol=1e-6)
 
 
 def test_pixelation_leaves_one_value_a_block(photos: Photos) -> None:
     images = photos(1, 32)
-    made = corrupted("pixelate", images, 1.0)  # a quarter of the side: blocks of 4 by 4
+    made = corrupt("pixelate", images, 1.0)  # a quarter of the side: blocks of 4 by 4
     blocks = images.reshape(1, 3, 8, 4, 8, 4).mean((3, 5))
     assert torch.allclose(made, blocks.repeat_interleave(4, 2).repeat_interleave(4, 3), atol=1e-5)
 
@@ -90,7 +88,7 @@ def test_scaling_is_up_or_down_and_keeps_the_middle(photos: Photos) -> None:
 def test_translation_moves_the_picture_by_a_fifth() -> None:
     images = torch.zeros(1, 3, 65, 65)
     images[:, :, 32, 32] = 1
-    made = corrupted("translation", images, 1.0)[0, 0]
+    made = corrupt("translation", images, 1.0)[0, 0]
     grid = torch.arange(65.0)
     down, across = (made.sum(1) @ grid / made.sum() - 32, made.sum(0) @ grid / made.sum() - 32)
     assert float(torch.hypot(down, across)) == pytest.approx(13, abs=0.01)
@@ -98,7 +96,7 @@ def test_translation_moves_the_picture_by_a_fifth() -> None:
 
 def test_hue_keeps_mean_and_strength_of_every_pixels_colour(photos: Photos) -> None:
     images = photos(2)
-    made = corrupted("hue", images, 0.6)
+    made = corrupt("hue", images, 0.6)
     assert torch.allclose(made.mean(1), images.mean(1), atol=1e-6)
     assert torch.allclose(
         (made - made.mean(1, keepdim=True)).norm(dim=1), (images - images.mean(1, keepdim=True)).norm(dim=1), atol=1e-5
@@ -116,7 +114,7 @@ def test_saturation_fades_to_grey_or_triples_the_colour(photos: Photos) -> None:
 
 def test_contrast_shrinks_to_a_twentieth(photos: Photos) -> None:
     images = photos(2)
-    made = corrupted("contrast", images, 1.0)
+    made = corrupt("contrast", images, 1.0)
     assert torch.allclose(made.mean((2, 3)), images.mean((2, 3)), atol=1e-5)
     assert torch.allclose(made.std((2, 3)), 0.05 * images.std((2, 3)), rtol=1e-3)
 
@@ -124,18 +122,18 @@ def test_contrast_shrinks_to_a_twentieth(photos: Photos) -> None:
 @pytest.mark.parametrize("name", ["defocus-blur", "motion-blur", "glass-blur", "zoom-blur"])
 def test_blur_keeps_flat_pictures_and_smooths_textured_ones(name: str, photos: Photos) -> None:
     flat, textured = torch.full((1, 3, 64, 64), 0.4), photos(1, 64)
-    assert torch.allclose(corrupted(name, flat, 1.0), flat, atol=1e-5)
+    assert torch.allclose(corrupt(name, flat, 1.0), flat, atol=1e-5)
 
     def roughness(images: Tensor) -> float:
         return float(images.diff(dim=2).abs().mean() + images.diff(dim=3).abs().mean())
 
-    assert roughness(corrupted(name, textured, 1.0)) < 0.6 * roughness(textured)
+    assert roughness(corrupt(name, textured, 1.0)) < 0.6 * roughness(textured)
 
 
 def test_defocus_spreads_a_point_into_a_disc() -> None:
     point = torch.zeros(1, 3, 224, 224)
     point[:, :, 112, 112] = 1
-    made = corrupted("defocus-blur", point, 1.0)[0, 0]
+    made = corrupt("defocus-blur", point, 1.0)[0, 0]
     reach = torch.hypot(*torch.meshgrid(torch.arange(224.0) - 112, torch.arange(224.0) - 112, indexing="ij"))
     assert (made[reach <= 10] > 0).all()
     assert (made[reach >= 11] == 0).all()
@@ -158,12 +156,12 @@ def test_convolution_mirrors_at_the_border() -> None:
 @pytest.mark.parametrize("name", ["snow", "frost"])
 def test_snow_and_frost_whiten_dark_pictures(name: str) -> None:
     dark = torch.full((4, 3, 64, 64), 0.1)
-    assert corrupted(name, dark, 1.0).clamp(0, 1).mean() > 0.2
+    assert corrupt(name, dark, 1.0).clamp(0, 1).mean() > 0.2
 
 
 def test_fog_hides_three_quarters_of_the_contrast(photos: Photos) -> None:
     one, other = photos(1), photos(1, seed=5)
-    assert torch.allclose(corrupted("fog", one, 1.0) - corrupted("fog", other, 1.0), (one - other) / 4, atol=1e-5)
+    assert torch.allclose(corrupt("fog", one, 1.0) - corrupt("fog", other, 1.0), (one - other) / 4, atol=1e-5)
 
 
 def test_between_levels_values_lie_on_straight_lines() -> None:

@@ -49,7 +49,7 @@ class Levels(Painter):
         return super().decode(whole) * torch.sigmoid(F.interpolate(colours, size=(16, 16)))
 
 
-def drawn(module: Any, count: int = 8, name: str = "truth") -> Tensor:
+def draw_images(module: Any, count: int = 8, name: str = "truth") -> Tensor:
     """Images that the network can make."""
     shapes = module.latent_shape if isinstance(module.latent_shape, list) else [module.latent_shape]
     parts = [draws.normal(torch.arange(count), f"{name} {index}", *shape) for index, shape in enumerate(shapes)]
@@ -71,7 +71,7 @@ def test_contract(module: type[Painter]) -> None:  # not bit by bit: products of
 @pytest.mark.parametrize("module", [Painter, Levels])
 def test_pictures_of_the_network_are_found_again(module: type[Painter]) -> None:
     generator = InvertedGenerator(module(), InversionSettings(steps=200, learning_rate=0.1))
-    images = drawn(generator.module)
+    images = draw_images(generator.module)
     error = (generator.render(start(generator, images)) - images).abs().mean((1, 2, 3))
     between = (images - images.roll(1, 0)).abs().mean((1, 2, 3))
     assert error.max() < 0.02
@@ -79,7 +79,7 @@ def test_pictures_of_the_network_are_found_again(module: type[Painter]) -> None:
 
 
 def test_more_steps_and_more_candidates_come_nearer() -> None:
-    images, errors = drawn(Painter()), []
+    images, errors = draw_images(Painter()), []
     for steps, candidates in ((0, 1), (0, 16), (40, 16)):
         generator = InvertedGenerator(Painter(), InversionSettings(steps=steps, candidates=candidates))
         errors.append((generator.render(start(generator, images)) - images).square().mean().item())
@@ -88,7 +88,7 @@ def test_more_steps_and_more_candidates_come_nearer() -> None:
 
 def test_the_search_comes_from_seeds_alone() -> None:
     generator = InvertedGenerator(Painter(), InversionSettings(steps=3, candidates=2))
-    images = drawn(generator.module, 2)
+    images = draw_images(generator.module, 2)
     before = torch.get_rng_state()
     first = start(generator, images)["latent"]
     assert torch.equal(torch.get_rng_state(), before)
@@ -118,7 +118,7 @@ def test_an_anchor_holds_latents_near_the_middle() -> None:
     module, lengths = Painter(), []
     for anchor in (0.0, 1.0):
         settings = InversionSettings(steps=100, learning_rate=0.1, anchor=anchor)
-        lengths.append(InvertedGenerator(module, settings).invert(drawn(module), torch.arange(8)).norm())
+        lengths.append(InvertedGenerator(module, settings).invert(draw_images(module), torch.arange(8)).norm())
     assert lengths[1] < 0.6 * lengths[0]
 
 

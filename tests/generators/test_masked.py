@@ -101,7 +101,7 @@ def test_the_engine_agrees_with_the_plain_algorithm_under_a_mask():
     engine = Engine(*parts, columns=COLUMNS, search=search, layout=layout, keep_places=True)
     plain = reference.Plain(TinyModel(), generator, CommandedOracle(), COLUMNS, 8)
     for done in engine.run(jobs()):
-        outcome = reference.guided(plain, done.job.image, done.job.label, done.job.seed, search)
+        outcome = reference.guided_search(plain, done.job.image, done.job.label, done.job.seed, search)
         reference.assert_agrees(done.climbs[0], outcome, done.images[0])
         assert done.places[0].shape == (110,)
 
@@ -133,55 +133,55 @@ def square(channels: int, cells: int, *, first: int, side: int, halo: int = 0) -
 
 
 @pytest.fixture(scope="module")
-def windowed():
+def window_generator():
     found = mask_generator(registry.create("generator", "lab:vqgan"), square(8, 16, first=5, side=6, halo=1))
     assert isinstance(found, WindowGenerator) and found.share == 0.25
     return found
 
 
-def begun(generator, count=2):
+def begin(generator, count=2):
     zeros = torch.zeros(count).long()
     with torch.no_grad():
         return generator.start(pictures(count, 64), zeros, zeros)
 
 
-def moved(generator):
-    state = begun(generator)
+def move(generator):
+    state = begin(generator)
     signal = torch.randn(state["kept"].shape, generator=torch.Generator().manual_seed(0))
     return generator.step(state, 0.05 * signal * state["scale"][:, None])
 
 
-def test_a_window_generator_keeps_the_contract(windowed):
-    check_generator(windowed, size=64)
+def test_a_window_generator_keeps_the_contract(window_generator):
+    check_generator(window_generator, size=64)
 
 
-def test_the_window_follows_the_whole_decoder_and_the_rest_stays(windowed):
-    inner, state = windowed.inner, moved(windowed)
+def test_the_window_follows_the_whole_decoder_and_the_rest_stays(window_generator):
+    inner, state = window_generator.inner, move(window_generator)
     with torch.no_grad():
-        before, drawn = windowed.render(begun(windowed)), windowed.render(state)
-        assert torch.allclose(before, inner.render(begun(inner)), atol=1e-5)
-        whole = inner.render({**state, "latent": windowed.filled(state)})
+        before, drawn = window_generator.render(begin(window_generator)), window_generator.render(state)
+        assert torch.allclose(before, inner.render(begin(inner)), atol=1e-5)
+        whole = inner.render({**state, "latent": window_generator.filled(state)})
     outside = torch.ones_like(before, dtype=torch.bool)
-    windowed.window.cut(outside, grid=windowed.grid).fill_(False)
+    window_generator.window.cut(outside, grid=window_generator.grid).fill_(False)
     assert torch.equal(drawn[outside], before[outside])
     assert (drawn - whole).square().mean() < 0.15 * (before - whole).square().mean()  # most of what changed
 
 
-def test_a_fast_window_generator_draws_the_same_but_for_rounding(windowed):
+def test_a_fast_window_generator_draws_the_same_but_for_rounding(window_generator):
     for dtype, near in ((torch.float32, 1e-5), (torch.bfloat16, 0.1)):
-        fast = windowed.accelerated(dtype)
+        fast = window_generator.accelerated(dtype)
         assert isinstance(fast, WindowGenerator) and fast.decoder.decoder.dtype == dtype
         with torch.no_grad():
-            assert (fast.render(begun(fast)) - windowed.render(begun(windowed))).abs().max() < near
+            assert (fast.render(begin(fast)) - window_generator.render(begin(window_generator))).abs().max() < near
 
 
-def test_less_is_decoded(windowed):
+def test_less_is_decoded(window_generator):
     """Counted, not timed: the arithmetic of the layers after the first doubling shrinks with the window."""
     from torch.utils.flop_counter import FlopCounterMode
 
     counts = []
-    for generator in (windowed.inner, windowed):
-        state = begun(generator)
+    for generator in (window_generator.inner, window_generator):
+        state = begin(generator)
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             generator.render(state)
         counts.append(counter.get_total_flops())

@@ -22,7 +22,7 @@ def scene(width: int, height: int, seed: int = 0) -> Image.Image:
     return Image.fromarray((np.asarray(coarse) + noise).clip(0, 255).astype(np.uint8))
 
 
-def saved(picture: Image.Image, path: Path, **options: object) -> Path:
+def save(picture: Image.Image, path: Path, **options: object) -> Path:
     """The image in a file."""
     picture.save(path, **options)
     return path

@@ -14,12 +14,12 @@ from PIL import Image
 from counterfoil.core.errors import BadImage
 from counterfoil.parts import images
 
-from .made import header_of_png, saved, scene
+from .made import header_of_png, save, scene
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), 1e9])
 def test_floats_that_mean_no_brightness_are_refused(tmp_path: Path, value: float) -> None:
-    path = saved(Image.fromarray(np.array([[0.0, value]], dtype=np.float32)), tmp_path / "a.tif")
+    path = save(Image.fromarray(np.array([[0.0, value]], dtype=np.float32)), tmp_path / "a.tif")
     with pytest.raises(BadImage, match=r"a\.tif.*grey values"):
         images.read(path)
 
@@ -41,7 +41,7 @@ def test_the_limit_holds_where_pillows_own_is_off(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.gif", "a.tif", "a.webp"])
 def test_a_truncated_picture_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    content = saved(scene(200, 200), tmp_path / name).read_bytes()
+    content = save(scene(200, 200), tmp_path / name).read_bytes()
     cut = tmp_path / f"cut-{name}"
     cut.write_bytes(content[: len(content) // 2])
     with pytest.raises(BadImage, match=f"cut-{name}: "):
@@ -72,7 +72,7 @@ def test_pillow_does_not_warn(tmp_path: Path) -> None:
     large.write_bytes(header_of_png(10_000, 10_000))  # Pillow warns from 89 megapixels on
     palette = Image.new("P", (4, 4))
     palette.putpalette(list(range(12)))
-    path = saved(palette, tmp_path / "p.png", transparency=bytes([0, 128, 255]))
+    path = save(palette, tmp_path / "p.png", transparency=bytes([0, 128, 255]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(BadImage, match="damaged or truncated"):
@@ -81,7 +81,7 @@ def test_pillow_does_not_warn(tmp_path: Path) -> None:
 
 
 def test_many_threads_leave_the_warning_filters_as_they_were(tmp_path: Path) -> None:
-    path = saved(scene(64, 64), tmp_path / "a.png")
+    path = save(scene(64, 64), tmp_path / "a.png")
     before = list(warnings.filters)
     threads = [threading.Thread(target=lambda: [images.read(path, 16) for _ in range(40)]) for _ in range(6)]
     for thread in threads:

@@ -41,11 +41,11 @@ def test_an_unknown_interpolation_is_refused() -> None:
 def test_gradients_pass_through_resizing_and_normalisation(interpolation: str) -> None:
     batch = (torch.rand(1, 3, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 0.4 + 0.3).requires_grad_()
 
-    def prepared(values: torch.Tensor) -> torch.Tensor:
+    def prepare(values: torch.Tensor) -> torch.Tensor:
         fitted = images.centre_crop(images.resize(values, 5, interpolation=interpolation), 4)
         return images.normalise(fitted, (0.5, 0.4, 0.3), (0.2, 0.2, 0.1))
 
-    assert torch.autograd.gradcheck(prepared, (batch,))
+    assert torch.autograd.gradcheck(prepare, (batch,))
 
 
 def test_normalising_without_gradients_first_does_not_harm_gradients_later() -> None:

@@ -28,7 +28,7 @@ def grid(*kinds: str, images: int = 1) -> dict:
 
 
 @pytest.fixture(scope="module")
-def mined(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
+def mined_run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
     spec = protocols.parse(
         {
             "protocol": "imagenet-d",
@@ -43,21 +43,21 @@ def mined(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
     return protocols.run(spec, tmp_path_factory.mktemp("lab") / "run")
 
 
-def test_what_surrogates_miss_is_hard_for_classifiers_that_took_no_part(mined: store.Run) -> None:
-    assert mined.results["drop"]["value"] >= 15 and mined.results["drop_p"] <= 0.01  # the mean of all four
+def test_what_surrogates_miss_is_hard_for_classifiers_that_took_no_part(mined_run: store.Run) -> None:
+    assert mined_run.results["drop"]["value"] >= 15 and mined_run.results["drop_p"] <= 0.01  # the mean of all four
     for name in set(MODELS) - {CONTROL}:
-        entry = mined.results["models"][name]
+        entry = mined_run.results["models"][name]
         assert entry["drop"]["value"] >= 15 and entry["p"] <= 0.01, name  # each by itself
-    points = mined.results["by_number"]
+    points = mined_run.results["by_number"]
     assert points[-1]["accuracy"]["value"] < points[1]["accuracy"]["value"] < points[0]["accuracy"]["value"]
 
 
-def test_what_is_kept_can_be_recognised(mined: store.Run) -> None:
-    assert mined.results["models"][CONTROL]["mined"]["value"] >= 95  # hard for the others, but not spoilt
+def test_what_is_kept_can_be_recognised(mined_run: store.Run) -> None:
+    assert mined_run.results["models"][CONTROL]["mined"]["value"] >= 95  # hard for the others, but not spoilt
 
 
-def test_the_planted_background_shortcut_shows_in_the_failure_modes(mined: store.Run) -> None:
-    modes = {name: mined.results["models"][name]["failure_modes"] for name in ("lab:background-shortcut", "lab:diverse")}
+def test_the_planted_background_shortcut_shows_in_the_failure_modes(mined_run: store.Run) -> None:
+    modes = {name: mined_run.results["models"][name]["failure_modes"] for name in ("lab:background-shortcut", "lab:diverse")}
     driven = {name: (each["painted"]["background"]["times"], each["painted"]["pictures"]) for name, each in modes.items()}
     flawed, sound = driven["lab:background-shortcut"], driven["lab:diverse"]
     table = [(flawed[0], flawed[1] - flawed[0]), (sound[0], sound[1] - sound[0])]

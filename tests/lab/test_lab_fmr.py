@@ -87,7 +87,7 @@ def test_results_kept_meet_every_demand(name: str) -> None:
             scores = {}
 
 
-def kept(model: str, folder: Path) -> Estimate:
+def measure_fmr(model: str, folder: Path) -> Estimate:
     """FMR on scenes in which neither background nor colour says anything about the garment."""
     data = {"name": "lab:wardrobe", "count": 16, "distribution": "full", "seed": 3}
     values = {"model": model, "data": data, "generator": "lab:kl", "oracle": "lab:clip", "search": {"control": False}}
@@ -96,7 +96,7 @@ def kept(model: str, folder: Path) -> Estimate:
 
 @pytest.mark.xdist_group("lab_fmr")
 def test_a_broken_shortcut_costs_the_model_that_took_it(tmp_path: Path) -> None:
-    flawed, diverse = kept("lab:background-shortcut", tmp_path), kept("lab:diverse", tmp_path)
+    flawed, diverse = measure_fmr("lab:background-shortcut", tmp_path), measure_fmr("lab:diverse", tmp_path)
     assert flawed.value is not None
     assert diverse.value is not None
     assert flawed.value < diverse.value

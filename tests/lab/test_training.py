@@ -68,7 +68,7 @@ def tiny(recipe: Any, **sizes: Any) -> Any:
     return short(recipe, pool=TINY_POOL, **sizes)
 
 
-def recorded(run: Run) -> dict[str, Any]:
+def read_record(run: Run) -> dict[str, Any]:
     return json.loads((run.out / "training.json").read_text())
 
 
@@ -87,7 +87,7 @@ def test_classifier_becomes_a_timm_folder(run: Run, name: str) -> None:
     assert model.pretrained_cfg["label_names"] == list(GARMENTS)
     assert model.pretrained_cfg["input_size"][0] == recipe.channels
     assert stored_types(run.out / "model.safetensors") <= {"torch.float16", "torch.int64"}
-    assert recorded(run)["steps"] == 2
+    assert read_record(run)["steps"] == 2
 
 
 def test_attributes_train_on_what_the_decoders_make(run: Run) -> None:
@@ -95,13 +95,13 @@ def test_attributes_train_on_what_the_decoders_make(run: Run) -> None:
     vqgan.train(dataclasses.replace(run, out=run.weights[0] / "vqgan"), tiny(vqgan.Vqgan(), widths=(8, 8, 8), codes=16))
     attributes.train(run, tiny(attributes.Attributes(), arguments=TINY_CONVOLUTIONAL))
     book = run.weights[0] / "vqgan" / "diffusion_pytorch_model.safetensors"
-    assert recorded(run)["stages"][0]["built_on"]["vqgan/diffusion_pytorch_model.safetensors"] == file_sha256(book)
+    assert read_record(run)["stages"][0]["built_on"]["vqgan/diffusion_pytorch_model.safetensors"] == file_sha256(book)
 
 
 def test_a_model_to_build_on_that_is_nowhere_is_told_and_recorded(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     vqgan.train(run, tiny(vqgan.Vqgan(), widths=(8, 8, 8), codes=16))
     assert "no trained attributes to build on" in capsys.readouterr().err
-    assert recorded(run)["stages"][0]["built_on"] == {"attributes": None}
+    assert read_record(run)["stages"][0]["built_on"] == {"attributes": None}
 
 
 def test_vqgan_loads_and_reconstructs(run: Run) -> None:
@@ -138,10 +138,10 @@ def test_training_goes_on_from_what_is_there(run: Run) -> None:
     classifiers.train(dataclasses.replace(run, resumes=True), still)
     after = timm.create_model(f"local-dir:{run.out}", pretrained=True).conv1[0].weight
     torch.testing.assert_close(before, after)
-    assert [stage["rate"] for stage in recorded(run)["stages"]] == [0.002, 0.0]
+    assert [stage["rate"] for stage in read_record(run)["stages"]] == [0.002, 0.0]
     assert len((run.out / "log.jsonl").read_text().splitlines()) == 4
     classifiers.train(run, recipe)
-    assert recorded(run)["steps"] == len((run.out / "log.jsonl").read_text().splitlines()) == 2
+    assert read_record(run)["steps"] == len((run.out / "log.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_loss_that_is_no_number_saves_nothing(run: Run) -> None:
@@ -331,7 +331,7 @@ def test_agreement_counts_neighbours_of_the_same_class() -> None:
 
 
 @pytest.fixture
-def copied(tmp_path: Path) -> Path:
+def model_folder(tmp_path: Path) -> Path:
     """A folder of models with one in it, `diverse`, to write next to."""
     (tmp_path / "diverse").mkdir()
     for file in ("config.json", "model.safetensors"):
@@ -339,15 +339,15 @@ def copied(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_nothing_is_written_unless_it_is_to_be_kept(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = sorted(copied.rglob("*"))
-    command.main(["diverse", "--weights", str(copied), "--count", "4"])
-    assert sorted(copied.rglob("*")) == before
+def test_nothing_is_written_unless_it_is_to_be_kept(model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(model_folder.rglob("*"))
+    command.main(["diverse", "--weights", str(model_folder), "--count", "4"])
+    assert sorted(model_folder.rglob("*")) == before
     assert "accuracy, full" in capsys.readouterr().out
-    command.main(["diverse", "--weights", str(copied), "--count", "4", "--keep"])
-    record = json.loads((copied / "diverse" / "measured.json").read_text(encoding="utf-8"))
+    command.main(["diverse", "--weights", str(model_folder), "--count", "4", "--keep"])
+    record = json.loads((model_folder / "diverse" / "measured.json").read_text(encoding="utf-8"))
     assert (record["split"], record["seed"], record["count"], record["device"]) == ("report", SEEDS["report"], 4, "cpu")
-    assert record["weights"] == {"diverse/model.safetensors": file_sha256(copied / "diverse" / "model.safetensors")}
+    assert record["weights"] == {"diverse/model.safetensors": file_sha256(model_folder / "diverse" / "model.safetensors")}
     assert record["machine"]
     assert torch.__version__.startswith(record["versions"]["torch"])
     assert [reading["n"] for reading in record["readings"]] == [4]

@@ -55,7 +55,9 @@ def outcomes(
     )
 
 
-def drawn(count: int, seed: int, *, clean: float = 0.8, kept: float = 0.6, accepted: float = 0.9, **more: object) -> Outcomes:
+def draw_outcomes(
+    count: int, seed: int, *, clean: float = 0.8, kept: float = 0.6, accepted: float = 0.9, **more: object
+) -> Outcomes:
     """Outcomes by chance."""
     draw = np.random.default_rng(seed)
     right = draw.random(count) < clean
@@ -67,30 +69,30 @@ def drawn(count: int, seed: int, *, clean: float = 0.8, kept: float = 0.6, accep
     )
 
 
-def observed(found: Outcomes | Observations) -> Observations:
+def as_observations(found: Outcomes | Observations) -> Observations:
     """Outcomes in the form that comparisons take."""
     return observations_of(found) if isinstance(found, Outcomes) else found
 
 
 def compare(contenders: Mapping[str, Outcomes], measures: Sequence[Measure], **options: Any) -> comparison.Comparison:
     """Compare models by their outcomes."""
-    return comparison.compare({name: observed(each) for name, each in contenders.items()}, measures, clean=SA, **options)
+    return comparison.compare({name: as_observations(each) for name, each in contenders.items()}, measures, clean=SA, **options)
 
 
 def agreement_across(settings: Mapping[str, Mapping[str, Outcomes]], *given: Any, **options: Any) -> Any:
     """Tau between settings, from outcomes."""
-    found = {name: {model: observed(each) for model, each in group.items()} for name, group in settings.items()}
+    found = {name: {model: as_observations(each) for model, each in group.items()} for name, group in settings.items()}
     return comparison.agreement_across(found, *given, **options)
 
 
 def check_bars(found: Outcomes | Observations, bars: Sequence[gate.Bar], **options: Any) -> list[gate.Check]:
     """Bars over outcomes."""
-    return gate.check_bars(observed(found), bars, **options)
+    return gate.check_bars(as_observations(found), bars, **options)
 
 
 def check_against(one: Outcomes, two: Outcomes, about: Sequence[Any], **options: Any) -> list[gate.Check]:
     """A baseline, from outcomes."""
-    return gate.check_against(observed(one), observed(two), about, **options)
+    return gate.check_against(as_observations(one), as_observations(two), about, **options)
 
 
 def parse_bar(text: str, sense: gate.Sense) -> gate.Bar:

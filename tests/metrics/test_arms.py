@@ -16,7 +16,7 @@ from counterfoil.metrics.tables import text_of
 from counterfoil.protocols.fmr.page import tables
 from counterfoil.protocols.fmr.results import against_random, distances, fmr_results
 from tests.metrics.made import outcomes
-from tests.metrics.test_fmr import image, stored
+from tests.metrics.test_fmr import image, store_images
 
 
 def test_it_counts_the_images_that_both_arms_kept() -> None:
@@ -80,7 +80,7 @@ def test_the_distances_of_a_run_stand_in_its_results_and_tables(tmp_path: Path) 
         trials, *rest = image(f"{number}", path="yyn", random_path="yyy")
         far = {"guided": 0.2, "random": 0.1}
         images.append(([replace(each, path_distance=(0.0, 0.05, far[each.arm] + number / 100)) for each in trials], *rest))
-    results = fmr_results(stored(tmp_path, images))
+    results = fmr_results(store_images(tmp_path, images))
     assert results["arms"]["distance"]["guided"]["value"] == pytest.approx(0.235)
     assert results["arms"]["distance"]["random"]["value"] == pytest.approx(0.135)
     words = text_of(tables(results))

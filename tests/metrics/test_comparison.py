@@ -10,12 +10,12 @@ from counterfoil.core.errors import UsageError
 from counterfoil.metrics.comparison import Comparison, lines
 from counterfoil.metrics.observations import find_measure
 from counterfoil.protocols.fmr.results import MEASURES, fmr_results
-from tests.metrics.made import agreement_across, compare, drawn, outcomes
+from tests.metrics.made import agreement_across, compare, draw_outcomes, outcomes
 
 ALL = [MEASURES[name] for name in ("SA", "PA", "FMR", "FMR_matched", "drop", "drop_matched")]
 
 
-def compared(**contenders: object) -> Comparison:
+def compare_all(**contenders: object) -> Comparison:
     return compare(contenders, ALL, resamples=1000)  # type: ignore[arg-type]
 
 
@@ -26,7 +26,7 @@ def text(found: Comparison) -> str:
 def test_accuracies_are_compared_image_by_image() -> None:
     one = outcomes([1] * 30 + [0] * 10, [1] * 40)
     two = outcomes([1] * 20 + [0] * 15 + [1] * 5, [1] * 40)
-    ranking = compared(one=one, two=two).rankings[0]
+    ranking = compare_all(one=one, two=two).rankings[0]
     pair = ranking.pairs[0]
     assert (pair.first, pair.only_first, pair.only_second) == ("one", 10, 5)
     assert pair.p == pytest.approx(stats.binomtest(5, 15).pvalue)
@@ -37,13 +37,13 @@ def test_accuracies_are_compared_image_by_image() -> None:
 def test_made_pictures_are_paired_where_both_are_accepted() -> None:
     one = outcomes([1] * 6, [1, 1, 0, 1, 1, 0], validated=[1, 1, 1, 0, 1, 1])
     two = outcomes([1] * 6, [0, 1, 1, 1, 0, 0], validated=[1, 1, 1, 1, 1, 0])
-    pair = compared(one=one, two=two).rankings[1].pairs[0]
+    pair = compare_all(one=one, two=two).rankings[1].pairs[0]
     assert pair.difference.n == 4
     assert {pair.first: pair.only_first, pair.second: pair.only_second} == {"one": 2, "two": 1}
 
 
 def test_differences_of_ratios_agree_with_scipys_paired_bootstrap() -> None:
-    one, two = drawn(2000, 0, kept=0.7), drawn(2000, 1, kept=0.6)
+    one, two = draw_outcomes(2000, 0, kept=0.7), draw_outcomes(2000, 1, kept=0.6)
 
     def fmr(clean, accepted, right, axis):
         return 100 * (right.sum(axis) / accepted.sum(axis)) / clean.mean(axis)
@@ -70,14 +70,14 @@ def test_pairing_narrows_what_chance_can_explain() -> None:
     hard = np.arange(400) < 120
     one = outcomes((~hard).astype(int).tolist(), (~hard).astype(int).tolist())
     two = outcomes((~hard).astype(int).tolist(), [int(not each and place % 20 > 0) for place, each in enumerate(hard)])
-    ranking = compared(one=one, two=two).rankings[1]
+    ranking = compare_all(one=one, two=two).rankings[1]
     first, second = ranking.values["one"], ranking.values["two"]
     assert first.low < second.high
     assert ranking.pairs[0].significant(0.05)
 
 
 def test_holm_corrects_over_the_pairs_of_a_measure() -> None:
-    found = compared(a=drawn(100, 0), b=drawn(100, 1), c=drawn(100, 2))
+    found = compare_all(a=draw_outcomes(100, 0), b=draw_outcomes(100, 1), c=draw_outcomes(100, 2))
     for ranking in found.rankings:
         assert len(ranking.pairs) == 3
         smallest = min(ranking.pairs, key=lambda each: each.p)
@@ -86,17 +86,17 @@ def test_holm_corrects_over_the_pairs_of_a_measure() -> None:
 
 
 def test_a_drop_ranks_the_smaller_first() -> None:
-    found = compared(frail=drawn(400, 0, kept=0.2), firm=drawn(400, 1, kept=0.9)).rankings[4]
+    found = compare_all(frail=draw_outcomes(400, 0, kept=0.2), firm=draw_outcomes(400, 1, kept=0.9)).rankings[4]
     assert list(found.values) == ["firm", "frail"]
     assert found.ranks == {"firm": (1, 1), "frail": (2, 2)}
     assert "firm is lower" in text(
-        compare({"frail": drawn(400, 0, kept=0.2), "firm": drawn(400, 1, kept=0.9)}, [MEASURES["drop"]])
+        compare({"frail": draw_outcomes(400, 0, kept=0.2), "firm": draw_outcomes(400, 1, kept=0.9)}, [MEASURES["drop"]])
     )
 
 
 def test_identical_models_cannot_be_significant() -> None:
-    one = drawn(60, 0)
-    found = compared(one=one, two=one)
+    one = draw_outcomes(60, 0)
+    found = compare_all(one=one, two=one)
     for ranking in found.rankings:
         pair = ranking.pairs[0]
         assert pair.difference.value == 0
@@ -117,41 +117,41 @@ def test_identical_models_cannot_be_significant() -> None:
     ],
 )
 def test_where_there_is_nothing_to_compare_it_says_why(one: object, two: object, said: str) -> None:
-    found = text(compared(one=one, two=two))
+    found = text(compare_all(one=one, two=two))
     assert said in found
     assert "nothing to compare" in found
     assert "nan" not in found.lower()
 
 
 def test_one_image_is_compared_and_cannot_show_anything() -> None:
-    found = compared(one=outcomes([1], [1]), two=outcomes([1], [0]))
+    found = compare_all(one=outcomes([1], [1]), two=outcomes([1], [0]))
     assert not any(pair.significant(0.05) for ranking in found.rankings for pair in ranking.pairs)
     assert "nan" not in text(found).lower()
 
 
 def test_images_that_only_one_has_are_left_out_and_counted() -> None:
-    one, two = drawn(50, 0, keys=range(50)), drawn(50, 1, keys=range(20, 70))
-    found = compared(one=one, two=two)
+    one, two = draw_outcomes(50, 0, keys=range(50)), draw_outcomes(50, 1, keys=range(20, 70))
+    found = compare_all(one=one, two=two)
     assert (found.images, found.left_out) == (30, {"one": 20, "two": 20})
     assert found.rankings[0].values["one"].n == 30
     assert "20 more images of one are left out" in text(found)
     with pytest.raises(UsageError, match="no source image in common"):
-        compared(one=one, two=drawn(10, 1, keys=range(100, 110)))
+        compare_all(one=one, two=draw_outcomes(10, 1, keys=range(100, 110)))
     with pytest.raises(UsageError, match="two: nothing was made that counts"):
-        compared(one=one, two=drawn(0, 1, keys=range(0)))
+        compare_all(one=one, two=draw_outcomes(0, 1, keys=range(0)))
     with pytest.raises(UsageError, match="needs two models"):
-        compared(one=one)
+        compare_all(one=one)
 
 
 def test_many_pairs_are_shortened_to_neighbours() -> None:
-    found = text(compare({f"m{place}": drawn(40, place) for place in range(7)}, [MEASURES["SA"]], resamples=200))
+    found = text(compare({f"m{place}": draw_outcomes(40, place) for place in range(7)}, [MEASURES["SA"]], resamples=200))
     assert found.count(" − ") == 6
     assert "15 pairs that are not neighbours" in found
 
 
 def test_orders_under_two_settings_agree_where_the_models_are_far_apart() -> None:
-    one = {"a": drawn(300, 0, kept=0.9), "b": drawn(300, 1, kept=0.5), "c": drawn(300, 2, kept=0.1)}
-    two = {"a": drawn(300, 3, kept=0.8), "b": drawn(300, 4, kept=0.4), "c": drawn(300, 5, kept=0.1)}
+    one = {"a": draw_outcomes(300, 0, kept=0.9), "b": draw_outcomes(300, 1, kept=0.5), "c": draw_outcomes(300, 2, kept=0.1)}
+    two = {"a": draw_outcomes(300, 3, kept=0.8), "b": draw_outcomes(300, 4, kept=0.4), "c": draw_outcomes(300, 5, kept=0.1)}
     found = agreement_across({"vqgan": one, "ddpm": two}, MEASURES["FMR"], resamples=500)
     assert found["vqgan", "ddpm"].value == found["vqgan", "ddpm"].low == 1
     with pytest.raises(UsageError, match="c: not tested under every setting"):
@@ -166,7 +166,7 @@ def test_measures_are_found_in_any_case_and_near_misses_named() -> None:
 
 def test_a_models_value_is_that_of_its_own_run_in_any_company_and_order() -> None:
     """FMR_matched of one run was 4.63–18.60 in its results, 4.5–18.6 in `compare A B` and 4.5–18.7 in `compare B A`."""
-    one, two, three = drawn(80, 0), drawn(80, 1), drawn(80, 2)
+    one, two, three = draw_outcomes(80, 0), draw_outcomes(80, 1), draw_outcomes(80, 2)
     own = fmr_results(one)["FMR_matched"]
     for company in ({"one": one, "two": two}, {"two": two, "one": one}, {"three": three, "two": two, "one": one}):
         found = compare(company, [MEASURES["FMR_matched"]], resamples=300).rankings[0].values["one"]
@@ -175,6 +175,6 @@ def test_a_models_value_is_that_of_its_own_run_in_any_company_and_order() -> Non
 
 def test_tied_models_have_no_tau() -> None:
     """A tau of −1.00 (−1.00 to 1.00) for two models that cannot be told apart says nothing."""
-    found = compare({"one": drawn(60, 0), "two": drawn(60, 1)}, [MEASURES["PA"]], resamples=500)
+    found = compare({"one": draw_outcomes(60, 0), "two": draw_outcomes(60, 1)}, [MEASURES["PA"]], resamples=500)
     assert found.rankings[0].agreement.value is None
     assert "undefined: no two models can be told apart" in text(found)

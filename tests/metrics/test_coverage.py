@@ -19,7 +19,7 @@ CHOSEN = [("usual", 50), ("accurate", 50), ("1 to 6 edits an image", 50), ("usua
 TALLIES: dict[tuple[str, int], object] = {}
 
 
-def tallied(name: str, images: int):
+def cached_tally(name: str, images: int):
     if (name, images) not in TALLIES:
         population = next(each for each in intervals.POPULATIONS if each.name == name)
         TALLIES[name, images] = intervals.tally(population, images, repetitions=REPETITIONS, resamples=600)
@@ -29,7 +29,7 @@ def tallied(name: str, images: int):
 @pytest.mark.parametrize(("name", "images"), CHOSEN)
 def test_intervals_hold_the_truth_about_as_often_as_they_say(name: str, images: int) -> None:
     """93 to 97 per cent, give or take three standard errors of so few repetitions; in the mean, far closer."""
-    found = tallied(name, images)
+    found = cached_tally(name, images)
     each = {statistic: found.coverage(statistic) for statistic in intervals.STATISTICS}
     give = 300 * np.sqrt(0.95 * 0.05 / REPETITIONS)
     assert all(93 - give <= value <= 97 + give for value in each.values()), each
@@ -38,7 +38,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(name: str, images: 
 
 @pytest.mark.parametrize(("name", "images"), CHOSEN)
 def test_p_values_are_uniform_where_nothing_differs(name: str, images: int) -> None:
-    found = tallied(name, images)
+    found = cached_tally(name, images)
     assert set(found.p_values) == {"sign flip" if "edits" in name else "McNemar", *intervals.RESAMPLED}
     for test in found.p_values:
         assert found.distance(test) <= found.farthest, (test, found.distance(test))
@@ -81,7 +81,7 @@ def test_a_populations_truth_is_what_its_images_come_to() -> None:
 
 
 def test_p_values_that_are_too_small_are_noticed() -> None:
-    found = tallied("usual", 50)
+    found = cached_tally("usual", 50)
     halved = replace(found, p_values={"Δ FMR": found.p_values["Δ FMR"] / 2})
     assert any("p-values of Δ FMR" in miss for miss in halved.misses())
 

@@ -40,7 +40,7 @@ def numbers(content: Any) -> Iterator[dict[str, Any]]:
             yield from numbers(each)
 
 
-def told(content: Any, *, some: bool = True) -> list[dict[str, Any]]:
+def check_estimates(content: Any, *, some: bool = True) -> list[dict[str, Any]]:
     """The estimates, each of which has a value within its interval or a reason why the one or the other is missing."""
     json.dumps(content, allow_nan=False, default=str)
     found = list(numbers(content))
@@ -58,9 +58,11 @@ def told(content: Any, *, some: bool = True) -> list[dict[str, Any]]:
 def test_a_runs_own_numbers(name: str) -> None:
     case = CASES[name]
     ended = case.steps < 0
-    told([fmr_results(case), audit(case), against_random(case), *(asdict(each) for each in corrected(case, ended).values())])
-    told([asdict(each) for row in by_class(case, ended).values() for each in row.values()], some=name != "no image")
-    told(asdict(rejection_bias(case, ended)))
+    check_estimates(
+        [fmr_results(case), audit(case), against_random(case), *(asdict(each) for each in corrected(case, ended).values())]
+    )
+    check_estimates([asdict(each) for row in by_class(case, ended).values() for each in row.values()], some=name != "no image")
+    check_estimates(asdict(rejection_bias(case, ended)))
 
 
 def test_reasons_name_what_is_missing() -> None:
@@ -81,14 +83,14 @@ def test_reasons_name_what_is_missing() -> None:
 def test_identical_models_cannot_be_told_apart_and_say_so(name: str) -> None:
     found = compare({"one": CASES[name], "two": CASES[name]}, list(MEASURES.values()), resamples=200)
     for ranking in found.rankings:
-        told([asdict(each) for each in ranking.values.values()])
+        check_estimates([asdict(each) for each in ranking.values.values()])
         for pair in ranking.pairs:
-            told(asdict(pair))
+            check_estimates(asdict(pair))
             assert pair.difference.value in (0, None)
             assert pair.p is None or pair.p > 0.5
             assert not pair.significant(0.05)
         if ranking.agreement is not None:
-            told(asdict(ranking.agreement))
+            check_estimates(asdict(ranking.agreement))
     text = "\n".join(lines(found))
     assert "nan" not in text.lower()
     assert "cannot be told apart" in text or "cannot tell" in text or "undefined" in text
@@ -98,11 +100,11 @@ def test_identical_models_cannot_be_told_apart_and_say_so(name: str) -> None:
 def test_models_against_others(name: str) -> None:
     case = CASES[name]
     scored = {"one": {"one": case, "two": case, "three": case}}
-    told(asdict(transfer(scored)))
-    told([asdict(each) for each in pooled(scored).values()])
-    told([asdict(each) for each in mined(scored)])
+    check_estimates(asdict(transfer(scored)))
+    check_estimates([asdict(each) for each in pooled(scored).values()])
+    check_estimates([asdict(each) for each in mined(scored)])
     orders = {"first": {"one": case, "two": case}, "second": {"one": case, "two": case}}
-    told([asdict(each) for each in agreement_across(orders, MEASURES["FMR"], resamples=200).values()])
+    check_estimates([asdict(each) for each in agreement_across(orders, MEASURES["FMR"], resamples=200).values()])
 
 
 @pytest.mark.parametrize("name", WITH_IMAGES)

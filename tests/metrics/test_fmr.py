@@ -57,11 +57,11 @@ def image(
     return trials, predictions, verdicts
 
 
-def skipped(name: str) -> Image:
+def skipped_image(name: str) -> Image:
     return [Trial(name, "guided", 0, 0, "skipped", 0, 0, reason="truncated")], [], []
 
 
-def stored(path: Path, images: list[Image], *, chunk_images: int = 64, spec: dict[str, Any] = SPEC) -> Run:
+def store_images(path: Path, images: list[Image], *, chunk_images: int = 64, spec: dict[str, Any] = SPEC) -> Run:
     with store.write(path, spec, CLASSES, {}, chunk_images=chunk_images) as writer:
         for each in images:
             writer.add(*each)
@@ -77,7 +77,7 @@ def many(count: int, seed: int = 0) -> list[Image]:
     images = []
     for number in range(count):
         if draw.random() < 0.05:
-            images.append(skipped(f"{number}#bad"))
+            images.append(skipped_image(f"{number}#bad"))
             continue
         valid = draw.random() < 0.7
         images.append(
@@ -124,7 +124,7 @@ def by_loops(images: list[Image], label: int | None = None) -> dict[str, tuple[f
 
 def test_values_agree_with_loops_over_the_records(tmp_path: Path) -> None:
     images = many(150)
-    results = fmr_results(stored(tmp_path, images), seed=0)
+    results = fmr_results(store_images(tmp_path, images), seed=0)
     wanted = by_loops(images)
     assert {name for name in results if isinstance(results[name], dict) and "value" in results[name]} == set(wanted)
     for name, (value, n) in wanted.items():
@@ -148,7 +148,7 @@ def test_values_agree_with_loops_over_the_records(tmp_path: Path) -> None:
 
 def test_fmrs_interval_agrees_with_a_bootstrap_by_loops(tmp_path: Path) -> None:
     images = [each for each in many(100, seed=1) if each[0][0].ending != "skipped"]
-    results = fmr_results(stored(tmp_path, images), seed=0)
+    results = fmr_results(store_images(tmp_path, images), seed=0)
     draw = random.Random(1)
     seen = []
     for _ in range(1500):
@@ -167,7 +167,7 @@ def test_the_curve_carries_the_last_kept_picture_forward(tmp_path: Path) -> None
         image("c", path="n", random_path="nnn"),
         image("d", path="", random_path=""),
     ]
-    results = fmr_results(stored(tmp_path, images), seed=0)
+    results = fmr_results(store_images(tmp_path, images), seed=0)
     third = 100 / 3
     assert [each["step"] for each in results["curve"]] == [0, 1, 2, 3]
     assert [each["guided"]["value"] for each in results["curve"]] == pytest.approx([2 * third, third, 0, 0])
@@ -181,7 +181,7 @@ def test_the_curve_carries_the_last_kept_picture_forward(tmp_path: Path) -> None
 def test_published_fmr_can_exceed_100_where_the_matched_one_does_not(tmp_path: Path) -> None:
     """Accepted images are the easy ones: nothing was gained, only the others were left out of PA."""
     images = [image(f"easy{n}", path="yyyy") for n in range(6)] + [image(f"hard{n}", clean=False) for n in range(2)]
-    results = fmr_results(stored(tmp_path, images), seed=0)
+    results = fmr_results(store_images(tmp_path, images), seed=0)
     assert results["FMR"]["value"] == pytest.approx(100 / 0.75)
     assert results["FMR_matched"]["value"] == 100
 
@@ -201,7 +201,7 @@ def numbers_in(value: Any) -> Iterator[float]:
     ("images", "undefined"),
     [
         ([], {"SA": "no readable image", "VR": "no image", "PA": "accepted no image"}),
-        ([skipped("a")], {"SA": "no readable image", "VR": "no image", "PA": "accepted no image"}),
+        ([skipped_image("a")], {"SA": "no readable image", "VR": "no image", "PA": "accepted no image"}),
         ([image("a"), image("b")], {"PA": "accepted no image", "FMR": "accepted no image", "steps": "accepted no image"}),
         ([image("a", clean=False, path="y"), image("b", clean=False)], {"FMR": "SA is 0", "FMR_matched": "SA is 0"}),
         ([image("a", clean=False, path="y"), image("b")], {"FMR_matched": "SA is 0"}),
@@ -210,7 +210,7 @@ def numbers_in(value: Any) -> Iterator[float]:
     ],
 )  # fmt: skip
 def test_degenerate_runs_give_reasons_and_never_nan(tmp_path: Path, images: list[Image], undefined: dict[str, str]) -> None:
-    run = stored(tmp_path, images)
+    run = store_images(tmp_path, images)
     with store.write(tmp_path, SPEC, CLASSES, {}) as writer:
         results = fmr_results(run, seed=0)
         writer.finish(results)
@@ -227,17 +227,17 @@ def test_parts_and_order_leave_no_trace_in_the_results(tmp_path: Path) -> None:
     shuffled = random.Random(0).sample(images, len(images))
     texts = []
     for name, order, size in (("one", images, 64), ("other", shuffled, 3)):
-        run = stored(tmp_path / name, order, chunk_images=size)
+        run = store_images(tmp_path / name, order, chunk_images=size)
         with store.write(run.path, SPEC, CLASSES, {}) as writer:
             writer.finish(fmr_results(run, seed=5))
         texts.append((run.path / "results.json").read_bytes())
     assert texts[0] == texts[1]
-    assert fmr_results(stored(tmp_path / "one", []), seed=6)["FMR"] != fmr_results(run, seed=5)["FMR"]
+    assert fmr_results(store_images(tmp_path / "one", []), seed=6)["FMR"] != fmr_results(run, seed=5)["FMR"]
 
 
 def test_images_the_oracle_abstains_on_wait_for_people(tmp_path: Path) -> None:
     undecided = [image(name, path=path, verdict=None) for name, path in (("a", "yn"), ("b", "yy"), ("c", "ny"))]
-    run = stored(tmp_path, [*undecided, image("d")])
+    run = store_images(tmp_path, [*undecided, image("d")])
     results = fmr_results(run, seed=0)
     assert (results["counts"]["pending"], results["counts"]["validated"], results["counts"]["rejected"]) == (3, 0, 1)
     assert (results["VR"]["value"], results["VR"]["n"]) == (0, 1)
@@ -255,7 +255,7 @@ def test_images_the_oracle_abstains_on_wait_for_people(tmp_path: Path) -> None:
 
 
 def test_another_oracle_decides_on_what_was_made(tmp_path: Path) -> None:
-    run = stored(tmp_path, [image("a", path="yn", random_path="y"), image("b", path="yy", random_path="y"), image("c")])
+    run = store_images(tmp_path, [image("a", path="yn", random_path="y"), image("b", path="yy", random_path="y"), image("c")])
     run.append(verdicts=[Verdict("a#guided", "made", "p", False, 0.1, 1), Verdict("a#random", "made", "p", True, 0.9, 0)])
     found = read_outcomes(run, oracle="p")
     by_name = {name: int(value) for name, value in zip(_names(run, found.keys), found.validated, strict=True)}
@@ -268,7 +268,7 @@ def test_another_oracle_decides_on_what_was_made(tmp_path: Path) -> None:
 
 
 def test_another_model_is_scored_on_what_was_made(tmp_path: Path) -> None:
-    run = stored(tmp_path, [image("a", path="yn"), image("b", path="yy"), image("c")])
+    run = store_images(tmp_path, [image("a", path="yn"), image("b", path="yy"), image("c")])
     with pytest.raises(BadRun, match="no predictions by model 'timm:x'; there are some by m"):
         fmr_results(run, model="timm:x")
     said = [("a", "clean", True), ("b", "clean", True), ("c", "clean", False), ("a", "made", True)]
@@ -282,7 +282,9 @@ def test_another_model_is_scored_on_what_was_made(tmp_path: Path) -> None:
 
 
 def test_outcomes_hold_one_row_a_readable_image(tmp_path: Path) -> None:
-    run = stored(tmp_path, [image("a", label=2, path="yn", random_path="yyy"), skipped("b"), image("c", label=1, clean=False)])
+    run = store_images(
+        tmp_path, [image("a", label=2, path="yn", random_path="yyy"), skipped_image("b"), image("c", label=1, clean=False)]
+    )
     found = read_outcomes(run)
     rows = {name: index for index, name in enumerate(_names(run, found.keys))}
     a, c = rows["a"], rows["c"]
@@ -314,12 +316,12 @@ def test_classes_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_path_longer_than_the_budget_says_is_kept_whole(tmp_path: Path) -> None:
-    run = stored(tmp_path, [image("a", path="yyyyyn")], spec={"model": "m", "oracle": "o"})
+    run = store_images(tmp_path, [image("a", path="yyyyyn")], spec={"model": "m", "oracle": "o"})
     assert [each["guided"]["value"] for each in fmr_results(run)["curve"]] == [100] * 5 + [0]
 
 
 def test_the_table_has_a_row_an_estimate_with_its_meaning(tmp_path: Path) -> None:
-    results = fmr_results(stored(tmp_path, [image(f"{n}", path="yn" if n % 2 else "yy") for n in range(8)]))
+    results = fmr_results(store_images(tmp_path, [image(f"{n}", path="yn" if n % 2 else "yy") for n in range(8)]))
     found = tables(results)[0]
     rows = {row[0]: [cell_text(*pair) for pair in zip(row, found.columns, strict=True)] for row in found.rows}
     assert set(rows) == set(MEANINGS) == {name for name in results if "value" in results[name]}
@@ -332,13 +334,13 @@ def test_the_table_has_a_row_an_estimate_with_its_meaning(tmp_path: Path) -> Non
 def test_images_that_kept_no_step_are_counted_beside_pa(tmp_path: Path) -> None:
     """Their reconstruction is what PA scores, so a reader must know how many there are."""
     images = [image(f"{n}", path="y" if n < 3 else "yn") for n in range(8)]
-    results = fmr_results(stored(tmp_path, images))
+    results = fmr_results(store_images(tmp_path, images))
     assert results["counts"]["unmoved"] == 3 and results["PA"]["n"] == 8
     assert "3 of them kept no step" in text_of(tables(results))
 
 
 def test_an_oracle_asked_later_accepts_by_agreement_where_the_run_does(tmp_path: Path) -> None:
-    run = stored(
+    run = store_images(
         tmp_path, [image(name, path="yy") for name in "abcd"], spec={**SPEC, "search": {"budget": 3, "accept": "agreement"}}
     )
     seen = {"a": (2, 2), "b": (2, 0), "c": (-1, -1), "d": (-1, 3)}  # on the source image and on what was made of it

@@ -12,9 +12,9 @@ from counterfoil.core.records import Estimate
 from counterfoil.metrics.estimate import estimate
 from counterfoil.metrics.gate import Bar, Check, junit
 from counterfoil.protocols.fmr.results import MEASURES, columns_of
-from tests.metrics.made import check_against, check_bars, drawn, outcomes, parse_bar
+from tests.metrics.made import check_against, check_bars, draw_outcomes, outcomes, parse_bar
 
-RUN = drawn(200, 0, kept=0.75, label=[number % 3 for number in range(200)])
+RUN = draw_outcomes(200, 0, kept=0.75, label=[number % 3 for number in range(200)])
 SA, FMR, DROP = (MEASURES[name] for name in ("SA", "FMR", "drop"))
 
 
@@ -71,7 +71,7 @@ def test_what_is_undefined_does_not_pass() -> None:
 
 
 def test_without_a_margin_a_loss_that_shows_fails_and_the_rest_says_what_would_have_been_found() -> None:
-    worse, alike, better = drawn(200, 1, kept=0.3), drawn(200, 2, kept=0.74), drawn(200, 3, kept=0.99)
+    worse, alike, better = draw_outcomes(200, 1, kept=0.3), draw_outcomes(200, 2, kept=0.74), draw_outcomes(200, 3, kept=0.99)
     assert [each.passed for each in check_against(worse, RUN, [SA, FMR, DROP], margin=None)] == [True, False, False]
     assert all(each.passed for each in check_against(alike, RUN, [SA, FMR, DROP], margin=None))
     answer = check_against(alike, RUN, [FMR], margin=None)[0].answer
@@ -90,7 +90,7 @@ def test_against_a_baseline_it_says_on_how_many_images() -> None:
 def test_unless_told_otherwise_a_baseline_asks_for_proof_that_little_was_lost() -> None:
     same = check_against(RUN, RUN, [FMR])[0]
     assert same.passed and same.asked == "FMR at most 5 points worse than the baseline"
-    alike = drawn(200, 2, kept=0.74)
+    alike = draw_outcomes(200, 2, kept=0.74)
     unproven = check_against(alike, RUN, [FMR], margin=3)[0]
     assert not unproven.passed, "few images prove nothing, and nothing is what passed a regression"
     assert "an equal model passes" in unproven.answer
@@ -100,7 +100,7 @@ def test_unless_told_otherwise_a_baseline_asks_for_proof_that_little_was_lost() 
 def test_the_power_that_a_gate_states_is_about_the_one_it_has() -> None:
     passed, stated = 0, []
     for seed in range(60):
-        one, two = drawn(300, 2 * seed, kept=0.9), drawn(300, 2 * seed + 1, kept=0.9)
+        one, two = draw_outcomes(300, 2 * seed, kept=0.9), draw_outcomes(300, 2 * seed + 1, kept=0.9)
         found = check_against(one, two, [SA], margin=8)[0]
         passed += found.passed
         if "an equal model" in found.answer:

@@ -17,7 +17,7 @@ from counterfoil.store import Run
 ONE, TWO = "1" * 64, "2" * 64
 
 
-def made(path: Path, *, parts: Any = None, pixels: str = "", arm: Arm = "source", ids: str | None = None, **spec: Any) -> Run:
+def make_run(path: Path, *, parts: Any = None, pixels: str = "", arm: Arm = "source", ids: str | None = None, **spec: Any) -> Run:
     """A run of three images with what is asked of its parts and images, and nothing else."""
     provenance = {"size": 64, "parts": parts or {}, **({"data": ids} if ids else {})}
     with store.write(path, {"protocol": "lance", **spec}, ("ant",), provenance) as writer:
@@ -31,7 +31,7 @@ def made(path: Path, *, parts: Any = None, pixels: str = "", arm: Arm = "source"
 @pytest.mark.parametrize("role", ["captioner", "rewriter", "editor", "encoder", "oracle", "painter", "generator"])
 def test_a_part_that_shapes_the_images_must_have_the_same_weights(tmp_path: Path, role: str) -> None:
     runs = [
-        made(tmp_path / name, parts={role: {"unet": digest, "library": f"version {name}"}, "model": {"weights": digest}})
+        make_run(tmp_path / name, parts={role: {"unet": digest, "library": f"version {name}"}, "model": {"weights": digest}})
         for name, digest in (("a", ONE), ("b", TWO))
     ]
     assert [each.partition(" (")[0] for each in differences(runs)] == [f"{role} unet"]
@@ -40,7 +40,7 @@ def test_a_part_that_shapes_the_images_must_have_the_same_weights(tmp_path: Path
 
 def test_surrogates_must_have_the_same_weights_and_tested_models_need_not(tmp_path: Path) -> None:
     runs = [
-        made(
+        make_run(
             tmp_path / name,
             protocol="imagenet-d",
             surrogates=[{"name": "timm:s", "options": {}}],
@@ -53,8 +53,10 @@ def test_surrogates_must_have_the_same_weights_and_tested_models_need_not(tmp_pa
 
 
 def test_what_changes_no_compared_number_may_differ(tmp_path: Path) -> None:
-    one = made(tmp_path / "a", engine={"batch": 16, "workers": 1}, realism={"language": None}, edit={"words": None})
-    two = made(tmp_path / "b", engine={"batch": 4, "workers": 8}, realism={"language": "lab:rewriter"}, edit={"words": "mine"})
+    one = make_run(tmp_path / "a", engine={"batch": 16, "workers": 1}, realism={"language": None}, edit={"words": None})
+    two = make_run(
+        tmp_path / "b", engine={"batch": 4, "workers": 8}, realism={"language": "lab:rewriter"}, edit={"words": "mine"}
+    )
     assert differences([one, two]) == ["edit.words (none / mine)"]
 
 
@@ -69,7 +71,7 @@ def test_fields_say_themselves_that_they_change_no_number() -> None:
 
 @pytest.mark.parametrize("arm", ["guided", "source", "painted"])
 def test_the_same_ids_of_other_images_are_refused(tmp_path: Path, arm: Arm) -> None:
-    one, two, three = (made(tmp_path / name, arm=arm, pixels=pixels) for name, pixels in (("a", "p"), ("b", "q"), ("c", "p")))
+    one, two, three = (make_run(tmp_path / name, arm=arm, pixels=pixels) for name, pixels in (("a", "p"), ("b", "q"), ("c", "p")))
     assert check_sources([one, three]) == ""
     with pytest.raises(UsageError, match="the same image ids stand for other images"):
         check_sources([one, two])
@@ -79,7 +81,7 @@ def test_the_same_ids_of_other_images_are_refused(tmp_path: Path, arm: Arm) -> N
 
 def test_the_same_data_may_lie_elsewhere(tmp_path: Path) -> None:
     here, there, other, unknown = (
-        made(tmp_path / name, data={"name": f"folder:/{name}/photos", "options": {}}, ids=ids)
+        make_run(tmp_path / name, data={"name": f"folder:/{name}/photos", "options": {}}, ids=ids)
         for name, ids in (("a", ONE), ("b", ONE), ("c", TWO), ("d", None))
     )
     assert differences([here, there]) == []
@@ -88,5 +90,5 @@ def test_the_same_data_may_lie_elsewhere(tmp_path: Path) -> None:
 
 
 def test_long_values_that_differ_late_differ(tmp_path: Path) -> None:
-    one, two = (made(tmp_path / name, edit={"words": f"{'long/' * 20}{name}.yaml"}) for name in ("a", "b"))
+    one, two = (make_run(tmp_path / name, edit={"words": f"{'long/' * 20}{name}.yaml"}) for name in ("a", "b"))
     assert differences([one, two]) == ["edit.words (…long/long/long/long/a.yaml / …long/long/long/long/b.yaml)"]

@@ -16,12 +16,12 @@ from counterfoil.metrics.prediction_files import MEASURES, read_predictions
 from counterfoil.metrics.scoreboard import BoardTest, scoreboard
 from counterfoil.metrics.slices import read_slices, slices, table_of
 from counterfoil.metrics.tables import Column, as_csv, as_text, cell_text
-from tests.cli.stored import call, stored
+from tests.cli.stored import call, store_run
 
 ACCURACY = MEASURES["accuracy"]
 
 
-def observed(seed: int = 0, *, night: float = 0.3, count: int = 400) -> Observations:
+def observations(seed: int = 0, *, night: float = 0.3, count: int = 400) -> Observations:
     """A model that is right on 80 % of the images by day, and on fewer by night."""
     draw = np.random.default_rng(seed)
     light = np.where(np.arange(count) % 4 == 0, "night", "day").astype(object)
@@ -32,7 +32,7 @@ def observed(seed: int = 0, *, night: float = 0.3, count: int = 400) -> Observat
 
 
 def test_the_slice_where_a_model_fails_is_first_and_significant() -> None:
-    found = slices(observed(), ACCURACY)
+    found = slices(observations(), ACCURACY)
     assert found[0].name == "light=night" and found[0].significant(0.05) and found[0].difference.high < -20
     assert {each.name for each in found} == {"light=night", "light=day", "place=road", "place=field"}
     assert not [each for each in found if each.name.startswith("place") and each.significant(0.05)]
@@ -40,17 +40,17 @@ def test_the_slice_where_a_model_fails_is_first_and_significant() -> None:
 
 
 def test_pairs_of_groupings_and_few_images() -> None:
-    names = {each.name for each in slices(observed(), ACCURACY, pairs=True)}
+    names = {each.name for each in slices(observations(), ACCURACY, pairs=True)}
     assert "light=night & place=road" in names
-    few = observed().take(np.arange(12))  # three nights
+    few = observations().take(np.arange(12))  # three nights
     assert not any("night" in each.name for each in slices(few, ACCURACY))
     with pytest.raises(UsageError, match="no grouping 'weather'; there are light, place"):
-        slices(observed(), ACCURACY, by=["weather"])
+        slices(observations(), ACCURACY, by=["weather"])
 
 
 def test_slices_of_one_kind_of_image_keep_their_level() -> None:
     """With no difference between groups, one of four is significant about once in twenty times."""
-    found = sum(any(each.significant(0.05) for each in slices(observed(seed, night=0.8), ACCURACY)) for seed in range(100))
+    found = sum(any(each.significant(0.05) for each in slices(observations(seed, night=0.8), ACCURACY)) for seed in range(100))
     assert found <= 12
 
 
@@ -126,7 +126,7 @@ def test_files_are_compared_and_gated_like_runs(tmp_path: Path) -> None:
 
 def test_models_by_tests_in_one_table() -> None:
     day, night = BoardTest("1", "accuracy, day", ACCURACY), BoardTest("2", "accuracy, night", ACCURACY)
-    found = scoreboard([(day, "m", observed(1)), (day, "n", observed(2)), (night, "m", observed(3, night=0.1))])
+    found = scoreboard([(day, "m", observations(1)), (day, "n", observations(2)), (night, "m", observations(3, night=0.1))])
     table = found.table()
     (m, first, second), (n, _, missing) = ([cell_text(cell, Column()) for cell in row] for row in table.rows)
     assert (m, n, missing) == ("m", "n", "not run")
@@ -136,7 +136,7 @@ def test_models_by_tests_in_one_table() -> None:
 
 
 def test_formats_of_a_comparison(tmp_path: Path) -> None:
-    runs = [stored(tmp_path / name, f"python:{name}", kept=kept) for name, kept in (("a", 0.9), ("b", 0.2))]
+    runs = [store_run(tmp_path / name, f"python:{name}", kept=kept) for name, kept in (("a", 0.9), ("b", 0.2))]
     assert "| rank | model |" in call("compare", *runs, "--metric", "fmr", "--format", "md")[1]
     assert r"\toprule" in call("compare", *runs, "--metric", "fmr", "--format", "tex")[1]
     assert "rank,model,value" in call("compare", *runs, "--metric", "fmr", "--format", "csv")[1]

@@ -11,7 +11,7 @@ import pytest
 from counterfoil import store
 from counterfoil.protocols.fmr.transfer import tables_of, transfer, transfer_of
 from counterfoil.studies.pooling import pooled
-from tests.cli.stored import stored
+from tests.cli.stored import store_run
 from tests.metrics.made import outcomes
 
 
@@ -53,7 +53,7 @@ def test_nothing_accepted_and_nothing_right_are_said() -> None:
 
 
 def test_runs_on_disk_and_models_scored_on_them(tmp_path: Path) -> None:
-    first, second = store.open_run(stored(tmp_path / "a", "m1")), store.open_run(stored(tmp_path / "b", "m2"))
+    first, second = store.open_run(store_run(tmp_path / "a", "m1")), store.open_run(store_run(tmp_path / "b", "m2"))
     first.append(predictions=[replace(each, model="m2") for each in first.predictions("m1")])
     matrix = transfer_of([first, second])
     assert (matrix.rows, matrix.columns) == (("m1", "m2"), ("m1", "m2"))
@@ -65,7 +65,7 @@ def test_runs_on_disk_and_models_scored_on_them(tmp_path: Path) -> None:
 
 
 def test_two_runs_against_one_model_are_two_rows(tmp_path: Path) -> None:
-    runs = [store.open_run(stored(tmp_path / name, "m")) for name in "ab"]
+    runs = [store.open_run(store_run(tmp_path / name, "m")) for name in "ab"]
     assert transfer_of(runs).rows == ("m", "m (2)")
     assert transfer_of(runs, names=["m · a", "m · b"]).rows == ("m · a", "m · b")
 

@@ -21,32 +21,32 @@ def candidate(name: str, misses: str, **changes: Any) -> Candidate:
     return Candidate(**{"image_id": name, "label": 0, "kind": "background", "nuisance": "beach", "looks": looks, **changes})
 
 
-def kept(candidates: list[Candidate], surrogates: tuple[str, ...] = NAMES, **settings: Any) -> set[str]:
+def select_names(candidates: list[Candidate], surrogates: tuple[str, ...] = NAMES, **settings: Any) -> set[str]:
     return {name for name, decision in select(candidates, MiningSpec(**settings), surrogates=surrogates).items() if decision.kept}
 
 
 def test_all_or_k_of_n_must_miss() -> None:
     images = [candidate(misses or "none", misses) for misses in ("", "a", "ab", "abc")]
-    assert kept(images) == {"abc"}
-    assert kept(images, misses=2) == {"ab", "abc"}
-    assert kept(images, misses=1) == {"a", "ab", "abc"}
-    assert kept(images, surrogates=("a", "b")) == {"ab", "abc"}
-    assert kept(images, surrogates=("c",), misses=3) == {"abc"}  # three of one is one
-    assert len(kept(images, surrogates=())) == 4
+    assert select_names(images) == {"abc"}
+    assert select_names(images, misses=2) == {"ab", "abc"}
+    assert select_names(images, misses=1) == {"a", "ab", "abc"}
+    assert select_names(images, surrogates=("a", "b")) == {"ab", "abc"}
+    assert select_names(images, surrogates=("c",), misses=3) == {"abc"}  # three of one is one
+    assert len(select_names(images, surrogates=())) == 4
 
 
 def test_a_miss_without_confidence_does_not_count() -> None:
     unsure = {name: Look(False, 0.3, 0.28) for name in NAMES}
     images = [candidate("sure", "abc"), candidate("unsure", "abc", looks=unsure)]
-    assert kept(images) == {"sure", "unsure"}
-    assert kept(images, confidence=0.5) == {"sure"}
-    assert kept(images, truth=0.1) == {"sure"}
+    assert select_names(images) == {"sure", "unsure"}
+    assert select_names(images, confidence=0.5) == {"sure"}
+    assert select_names(images, truth=0.1) == {"sure"}
 
 
 def test_the_oracle_turns_away_but_may_leave_open() -> None:
     images = [candidate(str(word), "abc", accepted=word) for word in (True, False, None)]
-    assert kept(images) == {"True", "None"}
-    assert kept(images, object_check=False) == {"True", "False", "None"}
+    assert select_names(images) == {"True", "None"}
+    assert select_names(images, object_check=False) == {"True", "False", "None"}
     assert select(images, MiningSpec(), surrogates=NAMES)["False"].check == "object"
 
 
@@ -58,10 +58,10 @@ def test_of_images_that_look_alike_one_is_kept() -> None:
         candidate("other object", "abc", picture_hash=0b1111, label=1),
         candidate("easy", "", picture_hash=0b1111),  # what is not kept makes nothing a duplicate
     ]
-    assert len(kept(images) & {"one", "two"}) == 1
-    assert {"far", "other object"} <= kept(images)
-    assert {"one", "two"} <= kept(images, duplicates=0)
-    assert {"one", "two"} <= kept(images, duplicates=None)
+    assert len(select_names(images) & {"one", "two"}) == 1
+    assert {"far", "other object"} <= select_names(images)
+    assert {"one", "two"} <= select_names(images, duplicates=0)
+    assert {"one", "two"} <= select_names(images, duplicates=None)
 
 
 def test_quotas_are_shared_between_kinds() -> None:
@@ -71,10 +71,10 @@ def test_quotas_are_shared_between_kinds() -> None:
         for kind, count in (("background", 20), ("texture", 3))
         for number in range(count)
     ]
-    chosen = Counter(name.rsplit(" ", 1)[0] for name in kept(images, per_class=6))
+    chosen = Counter(name.rsplit(" ", 1)[0] for name in select_names(images, per_class=6))
     assert chosen == {"0 background": 3, "0 texture": 3, "1 background": 3, "1 texture": 3}
-    assert len(kept(images, per_nuisance=4)) == 2 * (4 + 3)
-    assert kept(images, per_class=6) == kept(images[::-1], per_class=6)
+    assert len(select_names(images, per_nuisance=4)) == 2 * (4 + 3)
+    assert select_names(images, per_class=6) == select_names(images[::-1], per_class=6)
 
 
 def test_a_surrogate_without_an_answer_is_an_error() -> None:

@@ -51,7 +51,7 @@ class _Quiet(ThreadingHTTPServer):
 
 
 @contextmanager
-def served(*, certificate: tuple[Path, Path] | None = None) -> Iterator[Endpoint]:
+def serve(*, certificate: tuple[Path, Path] | None = None) -> Iterator[Endpoint]:
     """An endpoint on the loopback address, for as long as the block lasts; encrypted if given a certificate and its key."""
     endpoint = Endpoint()
 

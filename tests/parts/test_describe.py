@@ -21,7 +21,7 @@ from tests.parts.models import programs
 NAMES = list(CLASSES)
 
 
-def told(part: Any) -> dict[str, Trait]:
+def traits_of(part: Any) -> dict[str, Trait]:
     return {trait.what: trait for trait in describe(part)}
 
 
@@ -31,16 +31,16 @@ def model(preprocessing: Preprocessing | None = None) -> ModuleModel:
 
 def test_an_onnx_file_says_that_imagenets_mean_and_std_are_assumed(tmp_path: Path) -> None:
     file = programs.onnx_file(tmp_path / "m.onnx")
-    assumed = told(onnx_model(file, classes=NAMES, size=16))["normalisation"]
+    assumed = traits_of(onnx_model(file, classes=NAMES, size=16))["normalisation"]
     assert str(assumed) == "mean 0.485, 0.456, 0.406; std 0.229, 0.224, 0.225 (assumed)"
     assert assumed.caution == "no mean and std were given, so ImageNet's are assumed; give those it was trained with"
-    given = told(onnx_model(file, classes=NAMES, size=16, mean=0, std=1))
+    given = traits_of(onnx_model(file, classes=NAMES, size=16, mean=0, std=1))
     assert str(given["normalisation"]) == "mean 0, 0, 0; std 1, 1, 1 (the options)" and not given["normalisation"].caution
     assert given["outputs"].decided_by == "a look at two outputs"
 
 
 def test_a_program_says_where_its_size_comes_from(tmp_path: Path) -> None:
-    found = told(pt2_model(programs.exported(tmp_path / "m.pt2"), classes=NAMES, size=16, mean=0, std=1))
+    found = traits_of(pt2_model(programs.export_program(tmp_path / "m.pt2"), classes=NAMES, size=16, mean=0, std=1))
     assert found["input"].value == "16×16: shorter side to 16, the centre cropped, bilinear"
     assert found["input"].decided_by == "the options"
 
@@ -62,25 +62,25 @@ def test_a_program_says_where_its_size_comes_from(tmp_path: Path) -> None:
     ],
 )
 def test_a_module_says_what_is_done_to_its_images(preprocessing: Preprocessing | None, seen: str, normalisation: str) -> None:
-    found = told(model(preprocessing))
+    found = traits_of(model(preprocessing))
     assert str(found["input"]) == seen and str(found["normalisation"]) == normalisation
     assert bool(found["normalisation"].caution) == ("assumed" in normalisation)
 
 
 def test_wrappers_say_what_they_wrap_and_oracles_their_rule() -> None:
     inner = model(square(32, mean=[0.0] * 3, std=[1.0] * 3))
-    plain = told(ClassifierOracle(inner))
+    plain = traits_of(ClassifierOracle(inner))
     assert str(plain["rule"]) == "accepts the most probable of the data's classes; no threshold (the default)"
-    assert plain["input"] == told(inner)["input"]
-    strict = told(ClassifierOracle(inner, acceptance=AcceptanceRule(0.6, 0.1, "abstain")))["rule"]
+    assert plain["input"] == traits_of(inner)["input"]
+    strict = traits_of(ClassifierOracle(inner, acceptance=AcceptanceRule(0.6, 0.1, "abstain")))["rule"]
     assert strict.value.endswith("ahead by 0.1; abstains below a probability of 0.6") and strict.decided_by == "the options"
-    grouped = told(GroupedModel(inner, {"insect": ["ant", "bee"], "mammal": ["cat", "dog"]}))
+    grouped = traits_of(GroupedModel(inner, {"insect": ["ant", "bee"], "mammal": ["cat", "dog"]}))
     assert grouped["classes"].value == "insect: 2, mammal: 2" and grouped["input"] == plain["input"]
 
 
 def test_a_part_made_for_some_classes_is_told_with_a_caution_where_others_are_asked_for() -> None:
     garments = registry.create("model", "lab:narrow")
-    trait = told(garments)["made for"]
+    trait = traits_of(garments)["made for"]
     assert str(trait) == "images of the lab's garments (its author)"
     assert caution_for(trait, ["Boot", "bag"]) == ""
     strange = caution_for(trait, ["boot", "ant", "bee", "cat", "dog"])
@@ -88,11 +88,11 @@ def test_a_part_made_for_some_classes_is_told_with_a_caution_where_others_are_as
         strange
         == "made for images of the lab's garments, not for ant, bee, cat and 1 more; results for other classes mean nothing"
     )
-    painted = told(registry.create("painter", "lab:scenes"))["made for"]
+    painted = traits_of(registry.create("painter", "lab:scenes"))["made for"]
     assert caution_for(painted, ["bird"]).startswith("made for sentences about the lab's garments, not for bird;")
     assert caution_for(Trait("rule", "none", caution="take another"), ["bird"]) == "take another"
-    assert "made for" in told(ClassifierOracle(garments)) and "made for" in told(registry.create("oracle", "lab:clip"))
-    assert told(garments)["normalisation"].decided_by == "the weights"
+    assert "made for" in traits_of(ClassifierOracle(garments)) and "made for" in traits_of(registry.create("oracle", "lab:clip"))
+    assert traits_of(garments)["normalisation"].decided_by == "the weights"
 
 
 def test_a_part_that_describes_nothing_gives_its_size() -> None:

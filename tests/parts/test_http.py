@@ -15,7 +15,7 @@ from counterfoil.parts import registry
 from counterfoil.parts.contracts import RewriteRequest
 from counterfoil.parts.http import Endpoint, EndpointOptions
 from tests.parts import endpoint as servers
-from tests.parts.endpoint import served
+from tests.parts.endpoint import serve
 
 QUICK: dict[str, Any] = {"backoff": 0.0, "timeout": 5.0}
 
@@ -23,7 +23,7 @@ QUICK: dict[str, Any] = {"backoff": 0.0, "timeout": 5.0}
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[servers.Endpoint]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with served() as found:
+    with serve() as found:
         found.answer = lambda body: found.posts.append(1) or found.spoil(len(found.posts), {"fine": True})  # type: ignore[method-assign, func-returns-value]
         yield found
 
@@ -43,14 +43,14 @@ class Time:
         self.now += seconds
 
 
-def asked(server: servers.Endpoint, time: Time | None = None, **options: Any) -> Endpoint:
+def make_endpoint(server: servers.Endpoint, time: Time | None = None, **options: Any) -> Endpoint:
     time = time or Time()
     return Endpoint(server.url, EndpointOptions(**options), clock=time.clock, sleep=time.sleep)
 
 
 def test_a_token_is_sent_and_no_message_repeats_it(server: servers.Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "hush\n")  # secrets often end in a line break
-    endpoint = asked(server, token_env="SOME_TOKEN", retries=0)
+    endpoint = make_endpoint(server, token_env="SOME_TOKEN", retries=0)
     assert endpoint.post({}) == {"fine": True}
     assert server.tokens == ["Bearer hush"]
     server.spoil = lambda number, answer: (401, b"Bearer hush is not known here", {})
@@ -64,7 +64,7 @@ def test_a_token_that_no_header_can_hold_is_refused_unseen(
 ) -> None:
     monkeypatch.setenv("SOME_TOKEN", token)
     with pytest.raises(BadPart, match=f"SOME_TOKEN,? (?:which )?{message}") as caught:
-        asked(server, token_env="SOME_TOKEN")
+        make_endpoint(server, token_env="SOME_TOKEN")
     assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -72,7 +72,7 @@ def test_a_token_that_no_header_can_hold_is_refused_unseen(
 def test_a_failing_endpoint_is_asked_again_after_growing_pauses(server: servers.Endpoint, status: int) -> None:
     server.spoil = lambda number, answer: answer if number > 3 else (status, b"busy", {})
     time = Time()
-    assert asked(server, time, backoff=0.5, retries=3).post({}) == {"fine": True}
+    assert make_endpoint(server, time, backoff=0.5, retries=3).post({}) == {"fine": True}
     assert time.slept == [0.5, 1.0, 2.0]
 
 
@@ -80,7 +80,7 @@ def test_a_failing_endpoint_is_asked_again_after_growing_pauses(server: servers.
 def test_a_refusal_is_not_asked_again(server: servers.Endpoint, status: int) -> None:
     server.spoil = lambda number, answer: (status, b"", {})
     with pytest.raises(RunFailed, match=f"status {status} .*, after 1 try;"):
-        asked(server, retries=3).post({})
+        make_endpoint(server, retries=3).post({})
     assert len(server.posts) == 1
 
 
@@ -89,20 +89,20 @@ def test_a_stated_pause_is_kept_to(server: servers.Endpoint, stated: str, slept:
     header = {"Retry-After": stated.encode().decode("latin-1")}
     server.spoil = lambda number, answer: answer if number > 1 else (503, b"", header)
     time = Time()
-    asked(server, time, backoff=0.5).post({})
+    make_endpoint(server, time, backoff=0.5).post({})
     assert time.slept == [slept]
 
 
 def test_requests_keep_to_the_rate(server: servers.Endpoint) -> None:
     time = Time()
-    endpoint = asked(server, time, rate=4.0)
+    endpoint = make_endpoint(server, time, rate=4.0)
     for _ in range(4):
         endpoint.post({})
     assert time.slept == [0.25, 0.25, 0.25]
 
 
 def test_a_connection_is_used_again_and_threads_have_their_own(server: servers.Endpoint) -> None:
-    endpoint = asked(server)
+    endpoint = make_endpoint(server)
     endpoint.post({})
     client = endpoint._client()
     other = []
@@ -217,4 +217,4 @@ def test_hostile_answers_end_in_one_line(
 
 def test_an_answer_that_is_an_object_is_taken(server: servers.Endpoint) -> None:
     server.answer = lambda body: {"sent": json.loads(body)}  # type: ignore[method-assign]
-    assert asked(server).post({"x": [1, 2]}) == {"sent": {"x": [1, 2]}}
+    assert make_endpoint(server).post({"x": [1, 2]}) == {"sent": {"x": [1, 2]}}

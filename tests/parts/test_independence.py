@@ -99,13 +99,13 @@ def test_a_clip_under_test_may_not_judge_itself(clip_folder: Path) -> None:
 
 
 def test_one_endpoint_is_one_model() -> None:
-    def asked(url: str) -> HttpModel:
+    def http_model(url: str) -> HttpModel:
         return registry.create("model", url, {"classes": NAMES})
 
-    first: Any = asked("http://host/a")
+    first: Any = http_model("http://host/a")
     with pytest.raises(BadPart, match="its endpoint http://host/a is that of the model"):
-        independence.check(first, ClassifierOracle(asked("http://host/a")))
-    assert independence.check(first, ClassifierOracle(asked("http://host/b"))) is None
+        independence.check(first, ClassifierOracle(http_model("http://host/a")))
+    assert independence.check(first, ClassifierOracle(http_model("http://host/b"))) is None
 
 
 def test_an_oracle_without_weights_is_independent() -> None:

@@ -21,8 +21,8 @@ from tests import hub
 from tests.fakes import CLASSES
 from tests.parts.datasets.made import png, shard
 from tests.parts.models import programs
-from tests.parts.models.test_hf_models import saved as save_hf
-from tests.parts.models.test_timm_models import saved as save_timm
+from tests.parts.models.test_hf_models import save_classifier as save_hf
+from tests.parts.models.test_timm_models import save_model as save_timm
 from tests.parts.oracles import small_vlm
 from tests.parts.oracles.conftest import Fixed, Saying, save_clip, save_openclip
 from tests.worlds import FAKES
@@ -131,11 +131,11 @@ def unsized_onnx(folder: Path) -> None:
 
 
 def script(folder: Path) -> None:
-    programs.scripted(folder / "m.pt")
+    programs.script_program(folder / "m.pt")
 
 
 def export(folder: Path) -> None:
-    programs.exported(folder / "m.pt2")
+    programs.export_program(folder / "m.pt2")
 
 
 class Doubling(torch.nn.Module):
@@ -332,7 +332,7 @@ PROGRAMS = [
     ),
     model("torchscript:{}/m.pt", BadPart, "give size", {"classes": NAMES}, script),
     model("torchscript:{}/m.pt", BadPart, r"output of shape \(2, 3, 16, 16\) for 2 images", PLAIN,
-        lambda at: programs.scripted(at / "m.pt", module=Doubling())),
+        lambda at: programs.script_program(at / "m.pt", module=Doubling())),
     model("torchscript:{}/m.pt", BadWeights, "not an exported program, it begins with b'hello'", PLAIN, write(m__pt="hello")),
     model("pt2:{}/m.pt2", BadWeights, "not an exported program, it begins with b'hello'", PLAIN, write(m__pt2="hello")),
     model("torchscript:{}/m.pt", BadWeights, "not a TorchScript program", PLAIN, write(m__pt=torch_file({"w": torch.zeros(3)}))),
@@ -361,7 +361,7 @@ ORACLES = [
         )
     ),
     *(
-        oracle("vlm:{}", (BadPart, BadSpec, BadWeights), message, options, small_vlm.saved)
+        oracle("vlm:{}", (BadPart, BadSpec, BadWeights), message, options, small_vlm.save_vlm)
         for options, message in (
             ({"mode": "guess"}, "mode: input should be 'yes-no' or 'choice'"),
             ({"question": "What is it?"}, "has no place for the class; write '{class}'"),
@@ -405,7 +405,7 @@ def test_it_is_refused_in_one_line(row: Row, tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("name", [f"classifier:{TINY}", "human:", "clip:{}", "vlm:{}"])
 def test_an_oracle_has_to_be_bound_before_it_judges(name: str, tmp_path: Path) -> None:
-    save: Made = {"clip": save_clip, "vlm": small_vlm.saved}.get(name.partition(":")[0], lambda folder: None)
+    save: Made = {"clip": save_clip, "vlm": small_vlm.save_vlm}.get(name.partition(":")[0], lambda folder: None)
     save(tmp_path)
     with pytest.raises(BadPart, match="bind it to class names before it judges"):
         registry.create("oracle", name.replace("{}", str(tmp_path))).judge(torch.zeros(1, 3, 32, 32), torch.tensor([0]))

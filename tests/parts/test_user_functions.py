@@ -13,7 +13,7 @@ from counterfoil import evaluate, protocols, store
 from counterfoil.core.errors import BadData, BadPart, BadSpec, UnknownName
 from counterfoil.parts import registry
 from tests.sources import CHECKS
-from tests.sources.own import PARTS, named
+from tests.sources.own import PARTS, part_name
 from tests.worlds import FAKES, spec
 
 LACKING = {
@@ -108,7 +108,7 @@ def test_every_role_has_it() -> None:
 
 @pytest.mark.parametrize("role", PARTS)
 def test_a_function_of_ones_own_makes_a_part(role: str) -> None:
-    CHECKS[role](registry.create(role, named(role)))
+    CHECKS[role](registry.create(role, part_name(role)))
 
 
 @pytest.mark.parametrize("role", PARTS)
@@ -134,21 +134,21 @@ def test_a_file_without_its_kind_is_answered_with_how_to_write_it() -> None:
 
 
 def test_options_are_the_arguments() -> None:
-    assert registry.create("oracle", named("oracle"), {"darkest": 0.3}).darkest == 0.3
+    assert registry.create("oracle", part_name("oracle"), {"darkest": 0.3}).darkest == 0.3
     with pytest.raises(BadSpec, match=r"got an unexpected keyword argument 'darkst'; its options are darkest$"):
-        registry.create("oracle", named("oracle"), {"darkst": 0.3})
+        registry.create("oracle", part_name("oracle"), {"darkst": 0.3})
     with pytest.raises(BadSpec, match=r"'pens'; it takes no options$"):
-        registry.create("painter", named("painter"), {"pens": 3})
-    dataset = registry.create("dataset", named("dataset"), {"count": 5})
-    assert len(dataset) == 5 and next(iter(dataset)).source.startswith(f"{named('dataset')}[00000000]")
+        registry.create("painter", part_name("painter"), {"pens": 3})
+    dataset = registry.create("dataset", part_name("dataset"), {"count": 5})
+    assert len(dataset) == 5 and next(iter(dataset)).source.startswith(f"{part_name('dataset')}[00000000]")
 
 
 def test_a_whole_run_of_ones_own_parts(tmp_path: Path) -> None:
     run = evaluate(
         f"python:{FAKES}:TinyModel",
-        named("dataset"),
+        part_name("dataset"),
         generator="brightness:",
-        oracle={"name": named("oracle"), "darkest": 0.05},
+        oracle={"name": part_name("oracle"), "darkest": 0.05},
         size=16,
         search={"budget": 2, "step": 0.5},
         out=tmp_path / "run",
@@ -157,7 +157,9 @@ def test_a_whole_run_of_ones_own_parts(tmp_path: Path) -> None:
 
 
 def test_going_on_after_an_edit_of_the_file_is_told_and_recorded(tmp_path: Path, source: Path) -> None:
-    chosen = spec(named("dataset"), oracle=f"python:{source}:Bright", generator="brightness:", search={"budget": 2, "step": 0.5})
+    chosen = spec(
+        part_name("dataset"), oracle=f"python:{source}:Bright", generator="brightness:", search={"budget": 2, "step": 0.5}
+    )
     protocols.run(chosen, tmp_path / "run")
     before = hashlib.sha256(source.read_bytes()).hexdigest()
     told: list[str] = []

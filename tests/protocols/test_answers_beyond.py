@@ -26,7 +26,7 @@ WIDER = ("oak", *CLASSES, "elm")
 
 
 @pytest.fixture(scope="module")
-def climbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def climbed_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("beyond")
     parts = Given({"model": TinyModel(WIDER, seed=3)})
     return protocols.run(spec(f"tensors:{arrays(folder / 'data.npz', 12)}"), folder / "run", given=parts)
@@ -36,31 +36,31 @@ def name(run: Run, said: Prediction) -> str:
     return said.said or run.classes[said.predicted]
 
 
-def test_a_climb_notes_what_the_model_calls_it(climbed: Run) -> None:
-    trials, model = {trial.trial_id: trial for trial in climbed.trials}, TinyModel(WIDER, seed=3)
-    said = list(climbed.predictions())
+def test_a_climb_notes_what_the_model_calls_it(climbed_run: Run) -> None:
+    trials, model = {trial.trial_id: trial for trial in climbed_run.trials}, TinyModel(WIDER, seed=3)
+    said = list(climbed_run.predictions())
     assert {"oak", "elm"} & {each.said for each in said} and any(each.predicted >= 0 for each in said)
     for each in said:
         assert (each.predicted < 0) == (each.said in ("oak", "elm"))
-        picture = images.read(climbed.picture(trials[each.trial_id], each.picture))
-        assert name(climbed, each) == WIDER[int(model.logits(picture[None]).argmax())]
+        picture = images.read(climbed_run.picture(trials[each.trial_id], each.picture))
+        assert name(climbed_run, each) == WIDER[int(model.logits(picture[None]).argmax())]
     made = [(trials[each.trial_id], each) for each in said if each.picture == "made"]
     for trial, each in made:
         assert (trial.path_predicted[-1], (trial.path_said or ("",))[-1]) == (each.predicted, each.said)
         assert len(trial.path_said) in (0, len(trial.path_predicted))
 
 
-def test_a_model_that_comes_later_is_noted_alike(climbed: Run) -> None:
-    rescoring.score(climbed, PartSpec(name="python:later:model"), built=TinyModel(WIDER, seed=3))
-    own = {(each.trial_id, each.picture): each.said for each in climbed.predictions(climbed.spec["model"]["name"])}
-    later = {(each.trial_id, each.picture): each.said for each in climbed.predictions("python:later:model")}
+def test_a_model_that_comes_later_is_noted_alike(climbed_run: Run) -> None:
+    rescoring.score(climbed_run, PartSpec(name="python:later:model"), built=TinyModel(WIDER, seed=3))
+    own = {(each.trial_id, each.picture): each.said for each in climbed_run.predictions(climbed_run.spec["model"]["name"])}
+    later = {(each.trial_id, each.picture): each.said for each in climbed_run.predictions("python:later:model")}
     assert later == own
 
 
-def test_galleries_and_downloads_name_it(climbed: Run, tmp_path: Path) -> None:
-    write_report([climbed], tmp_path)
-    outside = next(each for each in climbed.predictions() if each.said and each.picture == "made")
-    trial = next(trial for trial in climbed.trials if trial.trial_id == outside.trial_id)
+def test_galleries_and_downloads_name_it(climbed_run: Run, tmp_path: Path) -> None:
+    write_report([climbed_run], tmp_path)
+    outside = next(each for each in climbed_run.predictions() if each.said and each.picture == "made")
+    trial = next(trial for trial in climbed_run.trials if trial.trial_id == outside.trial_id)
     entry = next(
         each
         for each in data(tmp_path / "data/gallery-1.js")["entries"]
@@ -79,7 +79,7 @@ def test_galleries_and_downloads_name_it(climbed: Run, tmp_path: Path) -> None:
 
 def test_a_painted_set_names_it(tmp_path: Path) -> None:
     wide = squares.SquareModel(blind=("forest",), says="tree", classes=(*squares.THINGS, "tree"))
-    run = protocols.run(squares.spec(models=["fake:wide"]), tmp_path / "run", given=squares.given(wide=wide))
+    run = protocols.run(squares.spec(models=["fake:wide"]), tmp_path / "run", given=squares.make_parts(wide=wide))
     assert {each.said for each in run.predictions("fake:wide") if not each.correct} == {"tree"}
     assert {pair["answer"] for pair in run.results["models"]["fake:wide"]["confusions"]} == {"tree"}
     page = write_report([run], tmp_path / "report").read_text(encoding="utf-8")
@@ -95,7 +95,7 @@ def test_an_edit_names_it(tmp_path: Path) -> None:
         def logits(self, images: torch.Tensor) -> torch.Tensor:
             return torch.tensor([0.0, 0.0, 5.0]).expand(len(images), 3)
 
-    parts = pets.given(model=Birds(), dataset=pets.Pets(count=4))
+    parts = pets.make_parts(model=Birds(), dataset=pets.Pets(count=4))
     run = protocols.run(pets.spec(), tmp_path / "run", given=parts)
     assert {(each.predicted, each.said) for each in run.predictions()} == {(-1, "bird")}
     page = write_report([run], tmp_path / "report").read_text(encoding="utf-8")

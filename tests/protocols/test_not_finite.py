@@ -27,14 +27,14 @@ class Empty(pets.Leaning):
 
 def test_an_oracle_of_painted_pictures(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="oracle fake:oracle's scores are not finite"):
-        protocols.run(squares.spec(), tmp_path / "run", given=squares.given(oracle=Lost()))
+        protocols.run(squares.spec(), tmp_path / "run", given=squares.make_parts(oracle=Lost()))
 
 
 def test_an_oracle_of_edits(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="oracle object:sure's scores are not finite"):
-        protocols.run(pets.spec(limit=2), tmp_path / "run", given=pets.given(oracle=Lost()))
+        protocols.run(pets.spec(limit=2), tmp_path / "run", given=pets.make_parts(oracle=Lost()))
 
 
 def test_a_model_asked_about_edits(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="model python:here:Leaning: its scores are not finite"):
-        protocols.run(pets.spec(limit=2), tmp_path / "run", given=pets.given(model=Empty()))
+        protocols.run(pets.spec(limit=2), tmp_path / "run", given=pets.make_parts(model=Empty()))

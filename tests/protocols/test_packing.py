@@ -14,9 +14,9 @@ from tests.protocols.lance import world as pets
 
 @pytest.mark.parametrize("world", [pets, squares])
 def test_a_large_staged_run_packs_its_images_and_is_read_resumed_and_corrected_alike(tmp_path: Path, monkeypatch, world) -> None:
-    whole = protocols.run(world.spec(), tmp_path / "files", given=world.given())
+    whole = protocols.run(world.spec(), tmp_path / "files", given=world.make_parts())
     monkeypatch.setattr(writer, "PACKED_FROM", 2)
-    packed = protocols.run(world.spec(), tmp_path / "zips", given=world.given())
+    packed = protocols.run(world.spec(), tmp_path / "zips", given=world.make_parts())
     assert list(packed.trials) == list(whole.trials)
     assert packed.results == whole.results
     named = {name for trial in packed.trials for name in (trial.clean, trial.reconstruction, trial.image) if name}
@@ -24,6 +24,6 @@ def test_a_large_staged_run_packs_its_images_and_is_read_resumed_and_corrected_a
     images = store.Images(packed.path)
     assert all(images.at(name).read_bytes() == (whole.path / name).read_bytes() for name in named)
     tables = {path.name: path.read_bytes() for path in (packed.path / "stages").glob("*.jsonl")}
-    protocols.run(world.spec(), tmp_path / "zips", given=world.given())  # nothing is made again
+    protocols.run(world.spec(), tmp_path / "zips", given=world.make_parts())  # nothing is made again
     assert {path.name: path.read_bytes() for path in (packed.path / "stages").glob("*.jsonl")} == tables
     assert not [name for name in named if (packed.path / name).exists()]

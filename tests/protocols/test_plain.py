@@ -46,12 +46,12 @@ def test_static_gives_accuracy_with_intervals_and_by_class(data, tmp_path):
 
 
 def test_static_tests_a_model_on_an_exported_set(tmp_path):
-    made = protocols.run(squares.spec(), tmp_path / "made", given=squares.given())
+    made = protocols.run(squares.spec(), tmp_path / "made", given=squares.make_parts())
     export(made, tmp_path / "set", licence="MIT")
     values = {"protocol": "static", "model": "fake:unseen", "data": str(tmp_path / "set"), "size": 16}
-    run = protocols.run(protocols.parse(values), tmp_path / "run", given=squares.given())
+    run = protocols.run(protocols.parse(values), tmp_path / "run", given=squares.make_parts())
     old = {**values, "protocol": "imagenet-d"}
-    before = protocols.run(protocols.parse(old), tmp_path / "before", given=squares.given())
+    before = protocols.run(protocols.parse(old), tmp_path / "before", given=squares.make_parts())
     assert run.results["accuracy"]["value"] == before.results["accuracy"]["value"]
     assert run.results["accuracy"]["n"] == before.results["accuracy"]["n"] > 0
     surrogates = surrogates_of(run)
@@ -155,17 +155,17 @@ def broken(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("broken")
 def test_a_plug_in_that_cannot_be_imported_is_named_only_where_it_is_asked_for(data, tmp_path):
-    def said(*words):
+    def invoke(*words):
         return CliRunner().invoke(app, words, env={"COLUMNS": "300"})
 
-    listed = said("list", "protocols")
+    listed = invoke("list", "protocols")
     assert listed.exit_code == 0 and "Gaussian noise" in listed.output
     assert "broken: protocol 'mist' (mist_missing:MIST) cannot be imported: No module named 'mist_missing'" in listed.output
-    assert said("list", "presets").exit_code == 0 and "mist" not in said("list", "presets").output
+    assert invoke("list", "presets").exit_code == 0 and "mist" not in invoke("list", "presets").output
     with pytest.raises(BadPart, match=r"protocol 'mist' .* cannot be imported"):
         protocols.parse({"protocol": "mist"})
     with pytest.raises(BadSpec, match="painter is for the protocol imagenet-d"):  # asks every protocol for its keys
         protocols.parse({"protocol": "static", "model": "timm:resnet50", "data": "photos", "painter": "lab:scenes"})
     asked = ["--protocol", "static", "--model", f"python:{FAKES}:TinyModel", "--data", data, "--set", "size=16"]
     for words in (["run", *asked, "--out", str(tmp_path / "run")], ["report", str(tmp_path / "run")], ["doctor", *asked]):
-        assert said(*words).exit_code == 0
+        assert invoke(*words).exit_code == 0

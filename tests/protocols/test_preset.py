@@ -12,14 +12,14 @@ from counterfoil.core.errors import BadWeights
 from counterfoil.protocols.fmr.citation import citation
 from counterfoil_lab.parts import WEIGHTS
 from tests.generators.vqgan.conftest import save_run, weights_of
-from tests.hub import cached
+from tests.hub import put_in_cache
 
 NEEDED = {"preset": "paper", "model": "lab:narrow", "data": {"name": "lab:wardrobe", "count": 2}}
 
 
 def test_the_preset_runs_on_the_published_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    cached(monkeypatch, tmp_path / "cache", WEIGHTS / "clip", "openai/clip-vit-base-patch32")
+    put_in_cache(monkeypatch, tmp_path / "cache", WEIGHTS / "clip", "openai/clip-vit-base-patch32")
     folder, small = Path("logs/vqgan_imagenet_f16_16384"), {"ch_mult": [1, 1, 1, 1, 2], "attn_resolutions": []}
     for name in ("checkpoints", "configs"):
         (folder / name).mkdir(parents=True)

@@ -76,7 +76,7 @@ def test_an_oracle_that_cannot_be_bound_is_named(tmp_path, bind, kind, complaint
 
 
 def test_staged_runs_refuse_them_too(tmp_path) -> None:
-    protocols.run(squares.spec(), tmp_path / "run", given=squares.given())
+    protocols.run(squares.spec(), tmp_path / "run", given=squares.make_parts())
     with pytest.raises(BadRun, match="holds a run with seed"):  # nothing is given, and none of the names could be loaded
         protocols.run(squares.spec(seed=5), tmp_path / "run", given=Given())
 
@@ -84,7 +84,7 @@ def test_staged_runs_refuse_them_too(tmp_path) -> None:
 @pytest.mark.parametrize("world", [squares, pets])
 def test_where_workers_have_the_parts_the_driver_builds_none(tmp_path, world, monkeypatch) -> None:
     """Its stages need the names of the parts alone; what decides their results is what workers say."""
-    chosen, parts = world.spec(), world.given()
+    chosen, parts = world.spec(), world.make_parts()
     protocol = protocols.get(chosen.protocol)
     monkeypatch.setattr(registry, "create", lambda role, *rest: pytest.fail(f"{role} was built"))
     data = {"dataset": parts.parts["dataset"]} if "dataset" in parts.parts else {}
@@ -97,7 +97,7 @@ def test_where_workers_have_the_parts_the_driver_builds_none(tmp_path, world, mo
 def test_a_run_without_a_single_caption_fails_and_says_why(tmp_path) -> None:
     everybody = [f"pet-{number:03d}" for number in range(99)]
     with pytest.raises(RunFailed, match=r"captioner .*: none of 4 images has a caption that can be used; the first: "):
-        protocols.run(pets.spec(limit=4), tmp_path / "run", given=pets.given(captioner=pets.Told(mute=everybody)))
+        protocols.run(pets.spec(limit=4), tmp_path / "run", given=pets.make_parts(captioner=pets.Told(mute=everybody)))
 
 
 def test_a_protocol_without_stages_says_so(tmp_path) -> None:

@@ -40,7 +40,7 @@ class Step(Stage):
         return self._follows(row)
 
 
-def mapped(
+def map_items(
     folder, name, items, work, *, settings, kept=(), parallel=False, follows=lambda row: {}, until=None, tell=print, **layout
 ):
     tables = Tables(folder)
@@ -71,12 +71,12 @@ def words(*given):
 
 def shout(folder, items, work=None, **layout):
     work = work or Shout()
-    table = mapped(folder, "loud", items, work, settings={"voice": 1}, parallel=True, **layout)
+    table = map_items(folder, "loud", items, work, settings={"voice": 1}, parallel=True, **layout)
     return table, work
 
 
 def test_every_item_gets_a_row_and_what_is_turned_away_keeps_its_reason(tmp_path):
-    table = mapped(tmp_path, "loud", words("a", "", "c"), Shout(), settings={})
+    table = map_items(tmp_path, "loud", words("a", "", "c"), Shout(), settings={})
     assert [(row.id, row.values.get("loud"), row["label"]) for row in table] == [
         ("000", "A", 0),
         ("001", None, 1),
@@ -103,7 +103,7 @@ def test_what_is_done_is_not_done_again(tmp_path):
 def test_another_setting_redoes_everything(tmp_path):
     shout(tmp_path, words("a", "b"))
     work = Shout()
-    mapped(tmp_path, "loud", words("a", "b"), work, settings={"voice": 2})
+    map_items(tmp_path, "loud", words("a", "b"), work, settings={"voice": 2})
     assert work.asked == ["000", "001"]
 
 
@@ -118,9 +118,9 @@ def test_a_corrected_line_stands_and_exactly_what_depends_on_it_is_redone(tmp_pa
 
     def run():
         told, first, second = [], Shout(), Echo()
-        loud = mapped(tmp_path, "loud", words("a", "b", "c"), first, settings={}, tell=told.append)
+        loud = map_items(tmp_path, "loud", words("a", "b", "c"), first, settings={}, tell=told.append)
         items = lambda: (Item(row.id, {"loud": row["loud"]}) for row in loud.kept())  # noqa: E731
-        return mapped(tmp_path, "echo", items, second, settings={}, tell=told.append), first.asked, second.asked, told
+        return map_items(tmp_path, "echo", items, second, settings={}, tell=told.append), first.asked, second.asked, told
 
     run()
     path = tmp_path / "stages" / "loud.jsonl"
@@ -139,7 +139,7 @@ def test_lines_can_be_deleted_added_and_copied(tmp_path):
 
     asked: list[str] = []
     items = words("a", "b")
-    table = mapped(tmp_path, "many", items, several, settings={})
+    table = map_items(tmp_path, "many", items, several, settings={})
     lines = [json.loads(line) for line in table.path.read_text().splitlines()]
     assert [line["id"] for line in lines] == ["000#v0", "000#v1", "001#v0", "001#v1"]
     lines[1]["text"] = "corrected"
@@ -147,11 +147,11 @@ def test_lines_can_be_deleted_added_and_copied(tmp_path):
     lines.append({**lines[0], "text": "copied"})
     del lines[2]
     table.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    table = mapped(tmp_path, "many", items, several, settings={})
+    table = map_items(tmp_path, "many", items, several, settings={})
     assert [row["text"] for row in table] == ["000-0", "corrected", "copied", "001-1", "added"]
     assert [row["label"] for row in table.of("001")] == [1, 1]
     assert len({row.id for row in table}) == 5
-    again = mapped(tmp_path, "many", items, several, settings={})
+    again = map_items(tmp_path, "many", items, several, settings={})
     assert again.path.read_bytes() == table.path.read_bytes()
     assert asked == ["000", "001"]
 
@@ -172,10 +172,10 @@ class Versions:
 
 
 def versions(folder, items, work, **options):
-    return mapped(folder, "many", items, work, settings={}, **options)
+    return map_items(folder, "many", items, work, settings={}, **options)
 
 
-def changed(table, *more, **texts):
+def change_lines(table, *more, **texts):
     """Correct lines of a table by what they say, and add some."""
     lines = [json.loads(line) for line in table.path.read_text().splitlines()]
     lines = [{**line, "text": texts[line["text"]]} if line.get("text") in texts else line for line in lines]
@@ -185,7 +185,7 @@ def changed(table, *more, **texts):
 def test_what_a_person_corrected_or_added_stands_when_its_item_is_tried_again(tmp_path):
     table = versions(tmp_path, words("a", "b"), Versions(down=True))
     copied = {**json.loads(table.path.read_text().splitlines()[0]), "text": "copied"}
-    changed(table, {"of": "000", "text": "added"}, copied, a="corrected")
+    change_lines(table, {"of": "000", "text": "added"}, copied, a="corrected")
     for second in ([], [], ["aa"]):
         table = versions(tmp_path, words("a", "b"), Versions(down=not second))
         texts = [row["text"] for row in table.of("000") if row.goes_on]
@@ -209,7 +209,7 @@ def test_a_failure_that_a_person_has_mended_is_not_tried_again(tmp_path):
 def test_an_added_line_stays_when_its_item_changes_and_a_corrected_one_is_made_anew(tmp_path):
     table = versions(tmp_path, words("a"), Versions())
     copied = {**json.loads(table.path.read_text().splitlines()[0]), "text": "copied"}
-    changed(table, {"of": "000", "text": "added"}, copied, aa="corrected")
+    change_lines(table, {"of": "000", "text": "added"}, copied, aa="corrected")
     assert [row["text"] for row in versions(tmp_path, words("a"), Versions())] == ["a", "corrected", "copied", "added"]
     assert [row["text"] for row in versions(tmp_path, words("b"), Versions())] == ["b", "bb", "copied", "added"]
 
@@ -230,7 +230,7 @@ def test_a_line_that_is_there_twice_is_named(tmp_path):
 
 def test_a_line_added_to_nothing_is_named_and_left_where_it_is(tmp_path):
     table = versions(tmp_path, words("a"), Versions())
-    changed(table, {"of": "0000", "text": "added"})
+    change_lines(table, {"of": "0000", "text": "added"})
     before, work = table.path.read_bytes(), Versions()
     with pytest.raises(
         BadRun, match=r"many\.jsonl: a line was added to '0000', which is not there; correct its \"of\", or delete it"
@@ -249,12 +249,12 @@ def test_a_person_may_write_the_one_result_of_an_item(tmp_path):
 
 
 def test_what_follows_from_a_corrected_value_is_brought_in_line(tmp_path):
-    def measured(row):
+    def measure(row):
         return {"length": len(row["text"])}
 
-    table = versions(tmp_path, words("a"), Versions(), follows=measured)
-    changed(table, {"of": "000", "text": "added", "length": 99}, a="corrected")
-    table = versions(tmp_path, words("a"), Versions(), follows=measured)
+    table = versions(tmp_path, words("a"), Versions(), follows=measure)
+    change_lines(table, {"of": "000", "text": "added", "length": 99}, a="corrected")
+    table = versions(tmp_path, words("a"), Versions(), follows=measure)
     assert [row.values.get("length") for row in table] == [9, None, 5]
 
 
@@ -281,24 +281,24 @@ def test_a_line_that_is_no_json_is_named(tmp_path):
 
 def test_two_items_of_one_id_are_refused(tmp_path):
     with pytest.raises(BadData, match="'x' occurs twice"):
-        mapped(tmp_path, "loud", [Item("x"), Item("x")], lambda items: [Made()] * len(items), settings={})
+        map_items(tmp_path, "loud", [Item("x"), Item("x")], lambda items: [Made()] * len(items), settings={})
 
 
 def test_a_failure_that_may_pass_is_tried_again(tmp_path):
     answers = iter([turned_away("endpoint", "down", retry=True), Made({"n": 1})])
     work = lambda items: [next(answers) for _ in items]  # noqa: E731
-    assert [row.check for row in mapped(tmp_path, "ask", [Item("x")], work, settings={})] == ["endpoint"]
-    table = mapped(tmp_path, "ask", [Item("x")], work, settings={})
+    assert [row.check for row in map_items(tmp_path, "ask", [Item("x")], work, settings={})] == ["endpoint"]
+    table = map_items(tmp_path, "ask", [Item("x")], work, settings={})
     assert [(row.check, row.values) for row in table] == [("", {"n": 1})]
 
 
 def test_a_result_whose_blob_is_gone_is_made_again(tmp_path):
     held = Tables(tmp_path).files
     work = lambda items: [Made({"files": [held.put(item.id.encode(), ".bin")]}) for item in items]  # noqa: E731
-    table = mapped(tmp_path, "files", words("a", "b"), work, settings={}, kept=["files"])
+    table = map_items(tmp_path, "files", words("a", "b"), work, settings={}, kept=["files"])
     name = table.one("001")["files"][0]
     held.path(name).unlink()
-    mapped(tmp_path, "files", words("a", "b"), work, settings={}, kept=["files"])
+    map_items(tmp_path, "files", words("a", "b"), work, settings={}, kept=["files"])
     assert held.read(name) == b"001"
     assert held.hash_of(name) == os.path.basename(name).removesuffix(".bin")
 
@@ -323,7 +323,7 @@ def test_a_failure_half_way_keeps_what_was_done(tmp_path):
         return [Made({"loud": "x"}) for _ in items]
 
     with pytest.raises(RuntimeError):
-        mapped(tmp_path, "loud", words(*"abcdef"), fails, settings={"voice": 1}, batch=2)
+        map_items(tmp_path, "loud", words(*"abcdef"), fails, settings={"voice": 1}, batch=2)
     assert shout(tmp_path, words(*"abcdef"))[1].asked == ["004", "005"]
 
 
@@ -357,5 +357,5 @@ def test_stages_do_without_torch():
 def test_ten_thousand_items_take_seconds(tmp_path):
     items = lambda: (Item(f"{n:05d}", {"word": "w"}) for n in range(10_000))  # noqa: E731
     work = lambda some: [Made({"loud": "W"}) for _ in some]  # noqa: E731
-    table = mapped(tmp_path, "loud", items, work, settings={}, batch=500)
+    table = map_items(tmp_path, "loud", items, work, settings={}, batch=500)
     assert sum(1 for _ in table) == 10_000

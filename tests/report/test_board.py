@@ -16,7 +16,7 @@ from counterfoil.report.board import board_page
 from counterfoil.report.result_file import ResultFile, read, schema
 from counterfoil.store import open_run
 from counterfoil.store.files import canonical
-from tests.cli.stored import call, stored
+from tests.cli.stored import call, store_run
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
 
@@ -28,10 +28,11 @@ from .pages import read as read_page
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("board")
     found = {
-        name: stored(folder / name, f"python:{name}", kept=kept) for name, kept in (("good", 0.9), ("fair", 0.5), ("poor", 0.1))
+        name: store_run(folder / name, f"python:{name}", kept=kept)
+        for name, kept in (("good", 0.9), ("fair", 0.5), ("poor", 0.1))
     }
-    found["lance"] = protocols.run(pets.spec(), folder / "lance", given=pets.given()).path
-    found["imagenet-d"] = protocols.run(squares.spec(), folder / "imagenet-d", given=squares.given()).path
+    found["lance"] = protocols.run(pets.spec(), folder / "lance", given=pets.make_parts()).path
+    found["imagenet-d"] = protocols.run(squares.spec(), folder / "imagenet-d", given=squares.make_parts()).path
     return found
 
 
@@ -41,7 +42,7 @@ def result(folders: dict[str, Path]) -> ResultFile:
     return found
 
 
-def written(path: Path, result: ResultFile, **changed: Any) -> Path:
+def write_result(path: Path, result: ResultFile, **changed: Any) -> Path:
     path.write_bytes(canonical({**result.model_dump(mode="json"), **changed}))
     return path
 
@@ -50,7 +51,7 @@ def written(path: Path, result: ResultFile, **changed: Any) -> Path:
 def test_a_results_numbers_are_the_runs_and_follow_from_its_rows(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
     run = open_run(folders[name])
     for each in result_files(run):
-        read(written(tmp_path / "r.json", each))
+        read(write_result(tmp_path / "r.json", each))
         if each.model.name == str(run.spec.get("model", {}).get("name")):
             for measure, described in each.measures.items():
                 if measure in run.results:
@@ -58,7 +59,7 @@ def test_a_results_numbers_are_the_runs_and_follow_from_its_rows(folders: dict[s
 
 
 def test_a_file_reads_back_as_it_was_written_and_fits_the_schema(result: ResultFile, tmp_path: Path) -> None:
-    again = read(written(tmp_path / "r.json", result))
+    again = read(write_result(tmp_path / "r.json", result))
     assert again.identity == result.identity and again.columns == result.columns
     check = jsonschema_rs.validator_for(schema())
     good = json.loads(canonical(result.model_dump(mode="json")))
@@ -66,7 +67,7 @@ def test_a_file_reads_back_as_it_was_written_and_fits_the_schema(result: ResultF
     assert not check.is_valid({**good, "keys": ["x"]}) and not check.is_valid({**good, "unknown": 1})
 
 
-def changed(content: dict[str, Any], name: str) -> dict[str, Any]:
+def change_column(content: dict[str, Any], name: str) -> dict[str, Any]:
     letters = content["columns"]["made_right"]
     match name:
         case "a number":
@@ -96,7 +97,7 @@ CHANGES = ("a number", "a bound", "an answer", "a row less", "keys twice", "anot
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_whoever_changes_a_result_is_found_out_in_one_line(result: ResultFile, tmp_path: Path, name: str) -> None:
-    content = changed(json.loads(canonical(result.model_dump(mode="json"))), name)
+    content = change_column(json.loads(canonical(result.model_dump(mode="json"))), name)
     if name == "an answer":
         content["columns"]["made"] = "1" * len(content["keys"])
         content["columns"]["made_right"] = "1" * len(content["keys"])
@@ -167,7 +168,7 @@ def test_slices_lead_to_their_images_in_the_report(tmp_path: Path) -> None:
 
 
 def test_results_of_others_stand_next_to_ones_own(result: ResultFile, folders: dict[str, Path], tmp_path: Path) -> None:
-    theirs = written(tmp_path / "theirs.json", result, submitter="Ada", comment="<script>alert(1)</script>")
+    theirs = write_result(tmp_path / "theirs.json", result, submitter="Ada", comment="<script>alert(1)</script>")
     page = read_page(write_board([folders["fair"], theirs], tmp_path / "site", pictures=0))
     assert "handed in by Ada" in page.words and "<script>alert(1)</script>" in page.words  # as text
     assert all(script.attributes.get("src") for script in page.all("script"))

@@ -11,7 +11,7 @@ import pytest
 from counterfoil import protocols, store
 from counterfoil.core.records import Prediction, Trial
 from counterfoil.protocols.reading import write_board
-from tests.cli.stored import call, stored
+from tests.cli.stored import call, store_run
 from tests.metrics.test_fmr import CLASSES
 
 from .pages import read
@@ -33,7 +33,7 @@ COMMANDS = {
 def world(folder: Path) -> Path:
     """Three runs of unlike models, and predictions of two."""
     for name, kept in (("good", 0.9), ("fair", 0.5), ("poor", 0.1)):
-        stored(folder / name, f"python:{name}", kept=kept)
+        store_run(folder / name, f"python:{name}", kept=kept)
     static(folder / "static")
     for name, every in (("good", 9), ("poor", 2)):
         rows = (f"i{at},{'cat' if at % 3 else 'dog'},{'cat' if at % 3 and at % every else 'dog'}\n" for at in range(90))
@@ -57,7 +57,7 @@ def static(path: Path) -> None:
         writer.finish(protocols.of(run).results(run))
 
 
-def said(folder: Path, name: str) -> str:
+def run_command(folder: Path, name: str) -> str:
     """Text and exit code of a command, without the folder's name; of the board, the text of the page."""
     if name == "board":
         page = read(write_board([folder / each for each in ("good", "fair", "poor")], folder / "site", pictures=0))
@@ -76,11 +76,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", [*COMMANDS, "board"])
 def test_it_says_the_same_words(folder: Path, name: str) -> None:
-    assert said(folder, name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    assert run_command(folder, name) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
         place = world(Path(temporary))
         for each in sys.argv[1:] or [*COMMANDS, "board"]:
-            (GOLDEN / f"{each}.txt").write_text(said(place, each), encoding="utf-8")
+            (GOLDEN / f"{each}.txt").write_text(run_command(place, each), encoding="utf-8")

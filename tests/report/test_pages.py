@@ -16,7 +16,7 @@ from counterfoil.protocols.reading import open_run, write_report
 from counterfoil.report import html
 from counterfoil.report.page import Lines, Page, PageSection, Series
 from counterfoil.store import Run
-from tests.cli.stored import stored
+from tests.cli.stored import store_run
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
 
@@ -29,8 +29,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("pages")
     return {
         "fmr": build(folder / "fmr"),
-        "lance": protocols.run(pets.spec(), folder / "lance", given=pets.given()),
-        "imagenet-d": protocols.run(squares.spec(), folder / "imagenet-d", given=squares.given()),
+        "lance": protocols.run(pets.spec(), folder / "lance", given=pets.make_parts()),
+        "imagenet-d": protocols.run(squares.spec(), folder / "imagenet-d", given=squares.make_parts()),
     }
 
 
@@ -89,7 +89,7 @@ def test_slices_stand_with_their_p_value_and_the_image_pairs_of_the_worst(tmp_pa
 
 def test_the_comparisons_headline_says_who_keeps_more_and_who_less(tmp_path: Path) -> None:
     """ "Keeps most of its accuracy (40 %)" was printed of the best of two."""
-    runs = [open_run(stored(tmp_path / name, f"python:{name}", kept=kept)) for name, kept in (("low", 0.05), ("high", 0.4))]
+    runs = [open_run(store_run(tmp_path / name, f"python:{name}", kept=kept)) for name, kept in (("low", 0.05), ("high", 0.4))]
     words = read(write_report(runs, tmp_path / "report")).words
     assert re.search(r"high keeps the most accuracy \(\d\d % by matched FMR\), \S*low the least \(\d+ %\)\.", words)
 
@@ -140,7 +140,7 @@ def test_a_search_that_found_nothing_is_told_so_in_words_that_fit_the_number() -
     assert "can't be told apart (−1.0 points (−9.0 to 7.0), p = 0.90)" in text and "only" not in text
 
 
-def drawn(table: Table) -> Document:
+def draw(table: Table) -> Document:
     page = Document()
     page.feed(str(html.table(table)))
     page.close()
@@ -149,7 +149,7 @@ def drawn(table: Table) -> Document:
 
 def test_an_estimate_is_drawn_and_written_in_one_cell() -> None:
     found = Estimate(25.0, 10.0, 45.0, 40)
-    page = drawn(Table([Column("model", "text"), Column("accuracy", axis=(0, 100))], [["a", found]]))
+    page = draw(Table([Column("model", "text"), Column("accuracy", axis=(0, 100))], [["a", found]]))
     (circle,) = page.all("circle")
     whisker = next(line for line in page.all("line") if "whisker" in line.attributes["class"])
     assert (circle.attributes["cx"], whisker.attributes["x1"], whisker.attributes["x2"]) == ("25%", "10%", "45%")
@@ -157,7 +157,7 @@ def test_an_estimate_is_drawn_and_written_in_one_cell() -> None:
 
 
 def test_a_cell_without_a_value_says_why() -> None:
-    page = drawn(Table([Column("x", "text"), Column("y", axis=(0, 100))], [["a", Estimate(None, None, None, 0, "no image")]]))
+    page = draw(Table([Column("x", "text"), Column("y", axis=(0, 100))], [["a", Estimate(None, None, None, 0, "no image")]]))
     assert "– no image" in page.rows[1] and not page.all("circle")
 
 
@@ -165,7 +165,7 @@ def test_several_marks_and_shades_and_links_are_drawn() -> None:
     one, two = Estimate(10.0, 5.0, 20.0, 9), Estimate(90.0, 80.0, 95.0, 9)
     columns = [Column("who", "text"), Column("both", axis=(0, 100)), Column("heat", shade=(0, 100))]
     row = [Link("<b>", show="class=<b>", badges=("new",)), (Mark("before", two, "random", hollow=True), Mark("after", one)), two]
-    page = drawn(Table(columns, [row]))
+    page = draw(Table(columns, [row]))
     assert len(page.all("circle")) == 2 and "before 90.0" in page.rows[1] and "after 10.0" in page.rows[1]
     assert any("shade-4" in cell.attributes.get("class", "") for cell in page.all("td"))
     assert page.all("button")[0].attributes["data-show"] == "class=<b>" and not page.all("b")

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.parts.endpoint import Endpoint, served
+from tests.parts.endpoint import Endpoint, serve
 
 Answer = Callable[[Endpoint], None]
 CERTIFICATE = "counterfoil-tests"
@@ -35,23 +35,23 @@ def _chat(endpoint: Endpoint) -> None:
 
 
 def _rewriter(endpoint: Endpoint) -> None:
-    from tests.parts.language.test_prompted_rewriter import said
+    from tests.parts.language.test_prompted_rewriter import reply
 
-    endpoint.answer = lambda body: said("1. a photo of a cat on a sofa")  # type: ignore[method-assign]
+    endpoint.answer = lambda body: reply("1. a photo of a cat on a sofa")  # type: ignore[method-assign]
 
 
 def _plain(answers: Answer) -> Any:
     def recipe(folder: Path, stack: ExitStack) -> Any:
-        endpoint = stack.enter_context(served())
+        endpoint = stack.enter_context(serve())
         answers(endpoint)
         return endpoint.url, {"backoff": 0.0}
 
     return recipe
 
 
-def _encrypted(answers: Answer) -> Any:
+def _with_encryption(answers: Answer) -> Any:
     def recipe(folder: Path, stack: ExitStack) -> Any:
-        endpoint = stack.enter_context(served(certificate=certificate(folder)))
+        endpoint = stack.enter_context(serve(certificate=certificate(folder)))
         answers(endpoint)
         _trust(folder / "certificate.pem", stack)
         return endpoint.url, {"backoff": 0.0}
@@ -76,17 +76,17 @@ def _trust(file: Path, stack: ExitStack) -> None:
 
 
 def _openai(folder: Path, stack: ExitStack) -> Any:
-    endpoint = stack.enter_context(served())
+    endpoint = stack.enter_context(serve())
     _rewriter(endpoint)
     return "openai:tiny", {"base_url": endpoint.url.removesuffix("/predict")}
 
 
 RECIPES: dict[tuple[str, str], Any] = {
     ("model", "http"): _plain(_model),
-    ("model", "https"): _encrypted(_model),
+    ("model", "https"): _with_encryption(_model),
     ("painter", "http"): _plain(_painter),
-    ("painter", "https"): _encrypted(_painter),
+    ("painter", "https"): _with_encryption(_painter),
     ("chat", "http"): _plain(_chat),
-    ("chat", "https"): _encrypted(_chat),
+    ("chat", "https"): _with_encryption(_chat),
     ("rewriter", "openai"): _openai,
 }

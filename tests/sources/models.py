@@ -17,15 +17,15 @@ PLAIN: dict[str, Any] = {"classes": NAMES, "size": 16, "mean": 0, "std": 1}
 
 
 def _timm(folder: Path, stack: ExitStack) -> Any:
-    from tests.parts.models.test_timm_models import saved
+    from tests.parts.models.test_timm_models import save_model
 
-    return f"timm:{saved(folder)}", {}
+    return f"timm:{save_model(folder)}", {}
 
 
 def _hf(folder: Path, stack: ExitStack) -> Any:
-    from tests.parts.models.test_hf_models import saved
+    from tests.parts.models.test_hf_models import save_classifier
 
-    return f"hf:{saved(folder)}", {}
+    return f"hf:{save_classifier(folder)}", {}
 
 
 def _onnx(folder: Path, stack: ExitStack) -> Any:
@@ -37,13 +37,13 @@ def _onnx(folder: Path, stack: ExitStack) -> Any:
 def _torchscript(folder: Path, stack: ExitStack) -> Any:
     from tests.parts.models import programs
 
-    return f"torchscript:{programs.scripted(folder / 'm.pt')}", PLAIN
+    return f"torchscript:{programs.script_program(folder / 'm.pt')}", PLAIN
 
 
 def _pt2(folder: Path, stack: ExitStack) -> Any:
     from tests.parts.models import programs
 
-    return f"pt2:{programs.exported(folder / 'm.pt2')}", PLAIN
+    return f"pt2:{programs.export_program(folder / 'm.pt2')}", PLAIN
 
 
 def _clip(folder: Path, stack: ExitStack) -> Any:
@@ -65,7 +65,7 @@ def _openclip_model(folder: Path, stack: ExitStack) -> Any:
 def _vlm(folder: Path, stack: ExitStack) -> Any:
     from tests.parts.oracles import small_vlm
 
-    return f"vlm:{small_vlm.saved(folder)}", {}
+    return f"vlm:{small_vlm.save_vlm(folder)}", {}
 
 
 def _trunk(folder: Path, stack: ExitStack) -> Any:
@@ -81,7 +81,7 @@ def _trunk(folder: Path, stack: ExitStack) -> Any:
 def _features(folder: Path, stack: ExitStack) -> Any:
     from tests.parts.models import programs
 
-    return f"torchscript:{programs.scripted(folder / 'm.pt')}", {"size": 16, "scale": 1.0}
+    return f"torchscript:{programs.script_program(folder / 'm.pt')}", {"size": 16, "scale": 1.0}
 
 
 RECIPES: dict[tuple[str, str], Any] = {
@@ -103,7 +103,7 @@ RECIPES: dict[tuple[str, str], Any] = {
         {"members": [f"classifier:{TINY}", _clip(folder, stack)[0]]},
     ),
     ("oracle", "vlm"): _vlm,
-    ("oracle", "probe"): lambda folder, stack: (f"probe:{own.named('encoder')}", {"head": "knn", "k": 5}),
+    ("oracle", "probe"): lambda folder, stack: (f"probe:{own.part_name('encoder')}", {"head": "knn", "k": 5}),
     ("oracle", "human"): lambda folder, stack: ("human:", {}),
     ("oracle", "lab"): lambda folder, stack: ("lab:clip", {}),
     ("oracle", "daylight"): lambda folder, stack: ("daylight:", {}),

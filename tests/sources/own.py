@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterfoil.parts.contracts import Caption, EditResult, Inversion, Proposals, Refusal, RewriteRequest, Sample, Verdicts
 from tests.fakes import CLASSES
-from tests.worlds import labelled
+from tests.worlds import label_images
 
 
 class Bright:
@@ -30,7 +30,7 @@ class Bright:
 
 def photos(count: int = 12) -> tuple[Any, Any, Sequence[str]]:
     """A data set as arrays."""
-    return *labelled(count), CLASSES
+    return *label_images(count), CLASSES
 
 
 class Shade:
@@ -95,9 +95,9 @@ PARTS = {
 """The maker of a part, by role."""
 
 
-def named(role: str) -> str:
+def part_name(role: str) -> str:
     """The part of a role, by the file and its name there."""
     return f"python:{Path(__file__)}:{PARTS[role].__name__}"
 
 
-RECIPES = {(role, "python"): lambda folder, stack, role=role: (named(role), {}) for role in PARTS}
+RECIPES = {(role, "python"): lambda folder, stack, role=role: (part_name(role), {}) for role in PARTS}

@@ -30,7 +30,7 @@ RECIPES: dict[tuple[str, str], Recipe] = {
 """By role and kind."""
 
 
-def listed() -> list[tuple[str, str]]:
+def list_sources() -> list[tuple[str, str]]:
     """Role and kind of every source that is registered, without importing any."""
     found = {(role, entry.name) for role in ROLES for entry in entry_points(group=f"counterfoil.{role}s") if _own(entry.value)}
     found |= {(role, "python") for role in ROLES}

@@ -84,7 +84,7 @@ def valid_of(trials: list[Trial]) -> list[Trial]:
     return [trial for trial in trials if trial.image]
 
 
-def expected(numbers: range) -> dict[str, list[Any]]:
+def expected_content(numbers: range) -> dict[str, list[Any]]:
     """The value `content` must give, computed without the store, which names the images itself."""
     every = [records(number) for number in numbers]
     return {

@@ -13,7 +13,7 @@ from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Prediction, Verdict
 
 from .faults import failing
-from .made import every_file, expected, image_id, write
+from .made import every_file, expected_content, image_id, write
 
 
 def test_another_model_and_oracle_can_be_added_later(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_another_model_and_oracle_can_be_added_later(tmp_path: Path) -> None:
     assert list(run.predictions("timm:other")) == predictions
     assert list(run.verdicts(oracle="people")) == verdicts
     assert {each.model for each in run.predictions()} == {"python:m", "timm:other"}
-    assert len(list(run.predictions("python:m"))) == len(expected(range(5))["predictions"])
+    assert len(list(run.predictions("python:m"))) == len(expected_content(range(5))["predictions"])
     assert run.counts["images"] == 5
     write(tmp_path, range(8))  # the run resumes and keeps them
     assert list(run.predictions("timm:other")) == predictions

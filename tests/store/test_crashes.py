@@ -191,7 +191,7 @@ def _mortal(patch: pytest.MonkeyPatch, *, after: int) -> list[int]:
     """Let `after` changes to the disk happen, half-do the next and none of the rest; answer a counter of them."""
     calls = [0]
 
-    def wrapped(name: str):
+    def wrap(name: str):
         real = getattr(os, name)
 
         def call(*arguments, **options):
@@ -207,7 +207,7 @@ def _mortal(patch: pytest.MonkeyPatch, *, after: int) -> list[int]:
         return call
 
     for name in ("open", "write", "fsync", "replace", "mkdir", "unlink", "rmdir"):
-        patch.setattr(os, name, wrapped(name))
+        patch.setattr(os, name, wrap(name))
     return calls
 
 

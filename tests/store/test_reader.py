@@ -19,7 +19,7 @@ from counterfoil.store.later import append_to
 from .made import CLASSES, PROVENANCE, SPEC, content, fill, write
 
 
-def finished(path: Path, images: int = 9) -> Run:
+def finished_run(path: Path, images: int = 9) -> Run:
     with store.write(path, SPEC, CLASSES, PROVENANCE, chunk_images=4) as writer:
         fill(writer, range(images))
         writer.finish({"images": images})
@@ -62,7 +62,7 @@ def test_an_image_outside_the_run_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
 def test_a_run_that_has_lost_a_chunk_is_refused_and_its_command_repairs_it(tmp_path: Path, number: int) -> None:
-    run = finished(tmp_path)
+    run = finished_run(tmp_path)
     run.append(predictions=[Prediction("a#guided", "made", "later", 0, True, 0.5, 0.5)])
     before = content(run)
     (tmp_path / "chunks" / f"{number:06d}.json").unlink()
@@ -70,17 +70,17 @@ def test_a_run_that_has_lost_a_chunk_is_refused_and_its_command_repairs_it(tmp_p
         store.open_run(tmp_path)
     with pytest.raises(BadRun, match="files are lost"):
         list(run.trials)  # also one that was open
-    finished(tmp_path)
+    finished_run(tmp_path)
     after = content(store.open_run(tmp_path))
     assert after["trials"] == before["trials"] and after["images"] == before["images"]
 
 
 def test_a_finished_run_without_its_list_of_chunks_is_refused(tmp_path: Path) -> None:
-    finished(tmp_path)
+    finished_run(tmp_path)
     (tmp_path / "chunks.json").unlink()
     with pytest.raises(BadRun, match=r"files are lost \(chunks.json\)"):
         store.open_run(tmp_path)
-    assert finished(tmp_path).counts["images"] == 9
+    assert finished_run(tmp_path).counts["images"] == 9
 
 
 def _nest(path: Path) -> None:
@@ -95,7 +95,7 @@ def _fifo(path: Path) -> None:
 @pytest.mark.parametrize("damage", [_nest, _fifo, lambda path: path.write_text("[1, 2]")])
 @pytest.mark.parametrize("name", ["run.json", "results.json", "chunks/000001.json", "chunks.json"])
 def test_hostile_files_of_a_run_are_one_line(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
-    finished(tmp_path)
+    finished_run(tmp_path)
     damage(tmp_path / name)
     with pytest.raises(BadRun, match=name) as caught:
         print(store.open_run(tmp_path).results)
@@ -103,7 +103,7 @@ def test_hostile_files_of_a_run_are_one_line(tmp_path: Path, name: str, damage: 
 
 
 def test_a_table_with_other_columns_is_damaged(tmp_path: Path) -> None:
-    run = finished(tmp_path)
+    run = finished_run(tmp_path)
     path = tmp_path / "predictions" / "000001.parquet"
     rows = pq.read_table(path)
     pq.write_table(rows.rename_columns(["Picture" if name == "picture" else name for name in rows.column_names]), path)
@@ -142,7 +142,7 @@ def test_a_link_in_a_circle_is_a_missing_image(tmp_path: Path) -> None:
 
 
 def test_manifests_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, read = finished(tmp_path), []
+    run, read = finished_run(tmp_path), []
     monkeypatch.setattr("counterfoil.store.run.read_chunk", lambda root, number: read.append(number) or read_chunk(root, number))
     run.append(predictions=[Prediction("a#guided", "made", "later", 0, True, 0.5, 0.5)])
     for _ in range(3):
@@ -152,7 +152,7 @@ def test_manifests_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_later_verdicts_of_the_runs_own_oracle_do_not_unfinish_it(tmp_path: Path) -> None:
     """A kill while they are written leaves the results of before; the next process to add rows computes them again."""
-    run = finished(tmp_path)
+    run = finished_run(tmp_path)
     with append_to(tmp_path, chunk_rows=1, own=["clip:o"]) as rows:
         rows.add(verdicts=[next(run.verdicts("clip:o"))])  # and the process that would compute the results is killed
     assert run.results == {"images": 9}

@@ -18,7 +18,7 @@ from counterfoil.core.records import Trial
 from counterfoil.store import writer as writer_module
 from counterfoil.store.chunks import Chunk
 
-from .made import CLASSES, PROVENANCE, SPEC, content, every_file, expected, fill, image_id, records, write
+from .made import CLASSES, PROVENANCE, SPEC, content, every_file, expected_content, fill, image_id, records, write
 
 
 def wait_for(what: Callable[[], bool]) -> None:
@@ -37,7 +37,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     write(tmp_path / "run", range(23))
     run = store.open_run(tmp_path / "run")
     found = content(run)
-    wanted = expected(range(23))
+    wanted = expected_content(range(23))
     assert {name: found[name] for name in wanted} == wanted
     stored = {trial.trial_id: trial for trial in found["trials"]}
     for number in range(23):
@@ -69,7 +69,7 @@ def test_resuming_adds_only_what_is_missing(tmp_path: Path) -> None:
         assert writer.counts["images"] == 20
         assert writer.notes == []
     run = store.open_run(tmp_path)
-    assert {name: rows for name, rows in content(run).items() if name != "trials"} == expected(range(20))
+    assert {name: rows for name, rows in content(run).items() if name != "trials"} == expected_content(range(20))
 
 
 def test_images_belong_to_the_trials_that_name_them(tmp_path: Path) -> None:
@@ -100,7 +100,9 @@ def test_a_finished_image_is_committed_though_no_other_comes(tmp_path: Path, mon
         assert [chunk.images for chunk in store.open_run(tmp_path).chunks()] == [1, 1, 1]
     monkeypatch.setattr(writer_module, "COMMIT_AFTER", 1e6)
     write(tmp_path, range(6))
-    assert {name: rows for name, rows in content(store.open_run(tmp_path)).items() if name != "trials"} == expected(range(6))
+    assert {name: rows for name, rows in content(store.open_run(tmp_path)).items() if name != "trials"} == expected_content(
+        range(6)
+    )
 
 
 def test_a_late_commit_that_fails_ends_the_run_at_the_next_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +144,7 @@ def test_an_exception_keeps_what_is_complete_and_frees_the_lock(tmp_path: Path) 
         write_and_fail(tmp_path, range(3), KeyboardInterrupt())
     run = store.open_run(tmp_path)
     assert len({trial.image_id for trial in run.trials}) == 3
-    assert len([name for name in every_file(tmp_path) if name.startswith("images/")]) == len(expected(range(3))["images"])
+    assert len([name for name in every_file(tmp_path) if name.startswith("images/")]) == len(expected_content(range(3))["images"])
     write(tmp_path, range(6))
     assert run.counts["images"] == 6  # an open run sees chunks that come later
 

@@ -71,13 +71,13 @@ def test_findings_as_text_name_undefined_values() -> None:
 
 
 def test_options_are_checked_by_name_and_kind(runs: Runs) -> None:
-    def given(**options: object) -> None:
+    def run_with(**options: object) -> None:
         runner.run("step-size", replace(runs.settings, models=(PartSpec(name=MODEL),), options=options), runs)
 
     with pytest.raises(BadSpec, match="step-size has no such option; it has steps, budgets"):
-        given(stepz=1)
+        run_with(stepz=1)
     with pytest.raises(BadSpec, match="takes a list of float"):
-        given(steps="small")
+        run_with(steps="small")
 
 
 def test_the_command_prints_writes_and_goes_on(tiny: StudySettings, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.worlds import arrays, spec
 BUDGET = 5
 
 
-def climbed(label: list[int], made: list[int], steps: list[int], *, clean: list[int] | None = None) -> Outcomes:
+def outcomes_of(label: list[int], made: list[int], steps: list[int], *, clean: list[int] | None = None) -> Outcomes:
     """Images of several classes that took so many of five steps; none at all means lost before the first."""
     accepted = [int(count >= 0) for count in steps]
     found = outcomes(clean or [1] * len(label), made, validated=accepted, label=label)
@@ -25,7 +25,7 @@ def climbed(label: list[int], made: list[int], steps: list[int], *, clean: list[
     return replace(found, steps=np.array([max(count, 0) for count in steps]), path_correct=path)
 
 
-def ended(found: Outcomes) -> np.ndarray:
+def ended_by_oracle(found: Outcomes) -> np.ndarray:
     """Here nothing but the oracle ends a climb before its budget is spent."""
     return found.steps < BUDGET
 
@@ -38,45 +38,45 @@ def primates(images: int = 40) -> Outcomes:
             label.append(kind)
             made.append(int(place < kept * images))
             steps.append(1 if place < stopped * images else BUDGET)
-    return climbed(label, made, steps)
+    return outcomes_of(label, made, steps)
 
 
 def test_a_class_counts_as_stopped_when_a_step_was_rejected_or_none_was_begun() -> None:
-    climbs = climbed([0] * 4 + [1] * 2, [1, 1, 0, 1, 0, 1], [5, 5, 2, -1, 5, 5])
-    found = by_class(climbs, ended(climbs))
+    climbs = outcomes_of([0] * 4 + [1] * 2, [1, 1, 0, 1, 0, 1], [5, 5, 2, -1, 5, 5])
+    found = by_class(climbs, ended_by_oracle(climbs))
     assert found["ant"]["stopped"].value == 50
     assert found["bee"]["stopped"].value == 0
     assert found["ant"]["FMR"].value == pytest.approx(100 * 2 / 3)  # of three accepted two are right
 
 
 def test_classes_that_are_stopped_more_and_look_easier_are_noticed() -> None:
-    found = rejection_bias(primates(), ended(primates()))
+    found = rejection_bias(primates(), ended_by_oracle(primates()))
     assert found.value == 1
     assert found.low is not None and found.low > 0
-    fair = climbed([0] * 40 + [1] * 40, [1, 0] * 40, [5, 1] * 40)
-    even = rejection_bias(fair, ended(fair))
+    fair = outcomes_of([0] * 40 + [1] * 40, [1, 0] * 40, [5, 1] * 40)
+    even = rejection_bias(fair, ended_by_oracle(fair))
     assert (even.value, even.low) in ((None, None), (0, -1))
 
 
 def test_one_class_and_no_image_have_no_order() -> None:
-    alone, none = climbed([0] * 3, [1, 0, 1], [5, 5, 5]), climbed([], [], [])
-    assert rejection_bias(alone, ended(alone)).note == "one class has nothing to be compared with"
-    assert rejection_bias(none, ended(none)).note == "no image"
+    alone, none = outcomes_of([0] * 3, [1, 0, 1], [5, 5, 5]), outcomes_of([], [], [])
+    assert rejection_bias(alone, ended_by_oracle(alone)).note == "one class has nothing to be compared with"
+    assert rejection_bias(none, ended_by_oracle(none)).note == "no image"
 
 
 def test_classes_weigh_as_among_the_source_images() -> None:
     """Half the images are of each class; the oracle keeps all of the one and a quarter of the other."""
-    found = climbed([0] * 8 + [1] * 8, [1] * 8 + [0] * 8, [5] * 8 + [5] * 2 + [-1] * 6)
-    assert corrected(found, ended(found))["FMR_by_class"].value == pytest.approx(50)  # PA as accepted would be 80
+    found = outcomes_of([0] * 8 + [1] * 8, [1] * 8 + [0] * 8, [5] * 8 + [5] * 2 + [-1] * 6)
+    assert corrected(found, ended_by_oracle(found))["FMR_by_class"].value == pytest.approx(50)  # PA as accepted would be 80
 
 
 def test_climbs_that_were_not_stopped_by_themselves() -> None:
-    found = climbed([0] * 6, [1, 1, 0, 0, 1, 0], [1, 1, 5, 5, 5, 5], clean=[1, 1, 1, 1, 1, 0])
-    assert corrected(found, ended(found))["FMR_unstopped"].value == pytest.approx(100 * (1 / 4) / (3 / 4))
-    stopped = climbed([0] * 2, [1, 1], [1, 2])
-    assert corrected(stopped, ended(stopped))["FMR_unstopped"].note == "the oracle stopped every climb"
-    lost = climbed([0] * 2, [0, 0], [-1, -1])
-    assert "no class has both" in corrected(lost, ended(lost))["FMR_by_class"].note
+    found = outcomes_of([0] * 6, [1, 1, 0, 0, 1, 0], [1, 1, 5, 5, 5, 5], clean=[1, 1, 1, 1, 1, 0])
+    assert corrected(found, ended_by_oracle(found))["FMR_unstopped"].value == pytest.approx(100 * (1 / 4) / (3 / 4))
+    stopped = outcomes_of([0] * 2, [1, 1], [1, 2])
+    assert corrected(stopped, ended_by_oracle(stopped))["FMR_unstopped"].note == "the oracle stopped every climb"
+    lost = outcomes_of([0] * 2, [0, 0], [-1, -1])
+    assert "no class has both" in corrected(lost, ended_by_oracle(lost))["FMR_by_class"].note
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_intervals_of_fmr_by_class_hold_the_truth_about_as_often_as_they_say() -
             clean.astype(int).tolist(), made.astype(int).tolist(), validated=accepted.astype(int).tolist(),
             label=label.tolist(), classes=tuple("abcdefgh"),
         )  # fmt: skip
-        entry = corrected(found, ended(found), seed=repetition)["FMR_by_class"]
+        entry = corrected(found, ended_by_oracle(found), seed=repetition)["FMR_by_class"]
         held += entry.low <= 100 * kept.mean() / 0.9 <= entry.high
         widths.append(entry.high - entry.low)
     assert 106 <= held <= 119, held
@@ -113,7 +113,7 @@ def test_intervals_of_fmr_by_class_hold_the_truth_about_as_often_as_they_say() -
 
 
 def test_fmr_by_class_of_few_images_has_no_interval_and_names_classes_left_out() -> None:
-    found = climbed([0, 0, 1, 1], [1, 0, 1, 1], [5, 5, -1, -1])
-    entry = corrected(found, ended(found))["FMR_by_class"]
+    found = outcomes_of([0, 0, 1, 1], [1, 0, 1, 1], [5, 5, -1, -1])
+    entry = corrected(found, ended_by_oracle(found))["FMR_by_class"]
     assert entry.value == pytest.approx(50) and entry.low is None
     assert "too few images" in entry.note and "1 of 2 classes" in entry.note

@@ -11,7 +11,7 @@ from counterfoil import protocols, store
 from counterfoil.core.errors import CounterfoilError, UsageError
 from counterfoil.studies import published
 from counterfoil.studies.published import same_words
-from tests.cli.stored import call, stored
+from tests.cli.stored import call, store_run
 from tests.studies.conftest import MODEL, OTHER
 
 
@@ -114,7 +114,7 @@ def test_values_that_contradict_each_other_are_all_shown() -> None:
 
 
 def test_a_run_stands_beside_the_row_it_is_meant_for_and_says_what_differs(tmp_path: Path) -> None:
-    path = stored(tmp_path / "a", "timm:lenet")
+    path = store_run(tmp_path / "a", "timm:lenet")
     values = store.open_run(path).results
     code, output = call("study", "fmr/1", path)
     assert code == 0
@@ -136,7 +136,7 @@ def test_a_run_stands_beside_the_row_it_is_meant_for_and_says_what_differs(tmp_p
 
 
 def test_a_run_may_be_put_beside_a_row_by_name(tmp_path: Path) -> None:
-    path = stored(tmp_path / "a")
+    path = store_run(tmp_path / "a")
     output = call("study", "fmr/1", f"Swin={path}")[1]
     row = next(line for line in output.splitlines() if " Swin " in line)
     assert row.count(" to ") == 3
@@ -147,7 +147,7 @@ def test_a_run_may_be_put_beside_a_row_by_name(tmp_path: Path) -> None:
 
 
 def test_a_run_of_no_published_model_gets_a_row_of_its_own(tmp_path: Path) -> None:
-    lines = call("study", "fmr/1", stored(tmp_path / "a"), stored(tmp_path / "b", "timm:resnet18"))[1].splitlines()
+    lines = call("study", "fmr/1", store_run(tmp_path / "a"), store_run(tmp_path / "b", "timm:resnet18"))[1].splitlines()
     for name in ("lab:narrow", "timm:resnet18"):  # there are two ResNet18, on data that this run has not seen
         row = next(line for line in lines if line.split()[1:2] == [name])
         assert row.split()[2:5] == ["–", "–", "–"]
@@ -155,7 +155,7 @@ def test_a_run_of_no_published_model_gets_a_row_of_its_own(tmp_path: Path) -> No
 
 
 def test_tables_by_class_and_by_scored_model(tmp_path: Path) -> None:
-    path = stored(tmp_path / "a", "timm:resnet18")
+    path = store_run(tmp_path / "a", "timm:resnet18")
     output = call("study", "fmr/13", path)[1]
     assert next(line for line in output.splitlines() if " Cat " in line).count(" to ") == 3  # the run has cats
     assert next(line for line in output.splitlines() if " all " in line).count(" to ") == 3
@@ -167,7 +167,7 @@ def test_tables_by_class_and_by_scored_model(tmp_path: Path) -> None:
 def test_wrong_use(tmp_path: Path) -> None:
     assert call("study", "fmr/16") == (2, call("study", "fmr/16")[1])
     assert "no such table" in call("study", "fmr/16")[1]
-    code, complaint = call("study", "fmr/12", stored(tmp_path / "a"))
+    code, complaint = call("study", "fmr/12", store_run(tmp_path / "a"))
     assert (code, "leave the runs out" in complaint) == (2, True)
     assert call("study", "fmr/1", tmp_path / "nowhere")[0] == 2
 
@@ -185,7 +185,7 @@ def test_wrong_use(tmp_path: Path) -> None:
 def test_the_papers_own_prompt_is_no_departure_and_others_are_printed_whole(
     tmp_path: Path, templates: object, departs: bool
 ) -> None:
-    path = stored(tmp_path / "a", "timm:lenet", oracle={"name": "o", "options": {"templates": templates}})
+    path = store_run(tmp_path / "a", "timm:lenet", oracle={"name": "o", "options": {"templates": templates}})
     output = call("study", "fmr/1", path)[1]
     assert ("oracle asked" in output) is departs
     if departs:
@@ -193,7 +193,7 @@ def test_the_papers_own_prompt_is_no_departure_and_others_are_printed_whole(
 
 
 def test_the_other_reading_of_acceptance_is_printed(tmp_path: Path) -> None:
-    path = stored(tmp_path / "a", "timm:lenet", search={"accept": "agreement"})
+    path = store_run(tmp_path / "a", "timm:lenet", search={"accept": "agreement"})
     assert "accepted by agreement with the oracle's answer on the source" in call("study", "fmr/1", path)[1]
 
 

@@ -18,7 +18,7 @@ from counterfoil.studies.sparse_fit import CellSettings, Settings, best_box, fit
 from tests.worlds import FAKES, arrays
 
 
-def made(count: int = 240, *, told: bool = True, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def make_latents(count: int = 240, *, told: bool = True, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """Noise of 3 × 8 × 8, with the class of three in cells (2, 5) and (3, 5)."""
     source = torch.Generator().manual_seed(seed)
     latents, labels = torch.randn(count, 3, 8, 8, generator=source), torch.randint(3, (count,), generator=source)
@@ -29,7 +29,7 @@ def made(count: int = 240, *, told: bool = True, seed: int = 0) -> tuple[torch.T
 
 
 def test_the_cells_that_tell_are_kept_with_all_their_channels():
-    fitted = fit_cells(*made(), CellSettings(window=25, halo=1))
+    fitted = fit_cells(*make_latents(), CellSettings(window=25, halo=1))
     cells = fitted.mask.kept.any(0)
     assert bool(cells[2, 5]) and bool(cells[3, 5]) and bool((fitted.mask.kept == cells).all())
     assert bounding_box(cells).dilate(1, grid=(8, 8)).area <= 16
@@ -38,7 +38,7 @@ def test_the_cells_that_tell_are_kept_with_all_their_channels():
 
 
 def test_noise_scores_at_chance():
-    fitted = fit_cells(*made(told=False, seed=4), CellSettings(window=50))
+    fitted = fit_cells(*make_latents(told=False, seed=4), CellSettings(window=50))
     assert fitted.score.low < fitted.chance + 5
 
 
@@ -48,9 +48,9 @@ def test_settings_and_data_that_cannot_do_are_named():
     with pytest.raises(BadSpec, match="halo=-1"):
         CellSettings(halo=-1)
     with pytest.raises(BadSpec, match="less than one cell of 8 × 8"):
-        fit_cells(*made(), CellSettings(window=1))
+        fit_cells(*make_latents(), CellSettings(window=1))
     with pytest.raises(BadData, match="40 or more images"):
-        fit_cells(*made(30), CellSettings())
+        fit_cells(*make_latents(30), CellSettings())
     with pytest.raises(BadData, match="two or more classes, got 50 of 1"):
         fit_cells(torch.randn(50, 3, 4, 4), torch.zeros(50).long(), CellSettings())
     with pytest.raises(BadData, match=r"shape \(7,\) has no rows and columns"):
@@ -125,7 +125,7 @@ def test_wrong_settings_are_named():
         fit(torch.zeros(3, 2), torch.zeros(3, 2), Settings())
 
 
-def decided(folder, generator, *, count, **options):
+def sparse_settings(folder, generator, *, count, **options):
     return StudySettings(
         folder=folder,
         models=(PartSpec(name=f"python:{FAKES}:TinyModel"),),
@@ -139,7 +139,7 @@ def decided(folder, generator, *, count, **options):
 
 
 def test_the_study_finds_the_cells_of_the_classes_and_searches_in_them(tmp_path):
-    settings = decided(tmp_path, PartSpec(name=f"python:{FAKES}:TinyAutoencoder"), count=160, window=50.0)
+    settings = sparse_settings(tmp_path, PartSpec(name=f"python:{FAKES}:TinyAutoencoder"), count=160, window=50.0)
     report = runner.run("sparse", settings, Runs(settings))
     (mask,) = (tmp_path / "masks").glob("*.safetensors")
     assert bounding_box(load_mask(mask).kept.any(0)).area <= 8  # half of 4 × 4 cells
@@ -151,14 +151,14 @@ def test_the_study_finds_the_cells_of_the_classes_and_searches_in_them(tmp_path)
 
 
 def test_an_unknown_question_is_refused(tmp_path):
-    settings = decided(tmp_path, PartSpec(name="pixels:l2"), count=40, question="colour")
+    settings = sparse_settings(tmp_path, PartSpec(name="pixels:l2"), count=40, question="colour")
     with pytest.raises(UsageError, match="question='colour': one of class, perturbed"):
         runner.run("sparse", settings, Runs(settings))
 
 
 def test_the_study_fits_saves_and_uses_a_mask_of_single_dimensions(tmp_path):
     pixel_steps = PartSpec(name="pixels:l2", options={"epsilon": 3.0})
-    settings = decided(tmp_path, pixel_steps, count=40, question="perturbed", sparsity=95.0)
+    settings = sparse_settings(tmp_path, pixel_steps, count=40, question="perturbed", sparsity=95.0)
     report = runner.run("sparse", settings, Runs(settings))
     (mask,) = (tmp_path / "masks").glob("*.safetensors")
     (row,) = report.findings.tables[0].rows

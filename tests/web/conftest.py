@@ -14,7 +14,7 @@ from .world import World, world
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 24 images, 18 of them with a generated image."""
     folder = tmp_path_factory.mktemp("made")
     build(folder / "one", Plan(control=True))
@@ -22,10 +22,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
+def folder(run_folder: Path, tmp_path: Path) -> Path:
     """A folder with that run."""
     root = tmp_path / "runs"
-    shutil.copytree(made, root)
+    shutil.copytree(run_folder, root)
     return root
 
 

@@ -12,7 +12,7 @@ from counterfoil.core.errors import BadData, BadRun
 from counterfoil.web.access import review_of
 from counterfoil.web.label_studio import CONFIG, ImportedVotes, export_tasks, import_votes
 
-from .world import World, invited, start_review
+from .world import World, invite, start_review
 
 
 def _take_in(here: World, key: str, path: Path) -> ImportedVotes:
@@ -30,7 +30,7 @@ def _export(here: World, key: str, path: Path, *, embed: bool = False) -> Any:
 
 def test_what_goes_out_comes_back_as_the_same_votes(here: World, tmp_path: Path) -> None:
     owner, key = start_review(here, votes=2, known=20)
-    ada = invited(here, owner, key, "Ada")
+    ada = invite(here, owner, key, "Ada")
     turn = ada.next()
     for present, single in ((True, True), (False, None), (None, None), (True, False)):
         turn = ada.vote(turn["item"]["id"], present=present, single=single, usable=True, comment="„so“ \u2028 <b>")

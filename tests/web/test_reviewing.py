@@ -16,7 +16,7 @@ from counterfoil.web.review import ReviewPlan, known_from_run
 from counterfoil.web.tally import agreements
 from tests.report.made import ORACLE, Plan, build
 
-from .world import Person, World, invited, link_of, reviewer_key, start_review, world
+from .world import Person, World, invite, link_of, reviewer_key, start_review, world
 
 IMAGES = 18  # images of the run with a generated image
 YES = {"present": True, "single": True, "usable": True}
@@ -40,7 +40,7 @@ def test_a_review_asks_about_every_generated_image_of_the_guided_arm(here: World
 
 def test_two_reviewers_with_one_vote_per_image_share_the_work(here: World) -> None:
     owner, key = start_review(here, votes=1, known=0)
-    people = [invited(here, owner, key, name) for name in ("Ada", "Ben")]
+    people = [invite(here, owner, key, name) for name in ("Ada", "Ben")]
     turns = [person.next() for person in people]
     seen: list[int] = []
     while any(turn["item"] for turn in turns):
@@ -55,7 +55,7 @@ def test_two_reviewers_with_one_vote_per_image_share_the_work(here: World) -> No
 
 def test_taking_back_brings_the_image_and_the_answer(here: World) -> None:
     owner, key = start_review(here, votes=1, known=0)
-    ada = invited(here, owner, key, "Ada")
+    ada = invite(here, owner, key, "Ada")
     first = ada.next()["item"]
     given = {"item": first["id"], "present": True, "single": False, "usable": True, "comment": "a fly, too"}
     assert ada.post("votes", given)["done"] == 1
@@ -66,7 +66,7 @@ def test_taking_back_brings_the_image_and_the_answer(here: World) -> None:
 
 def test_a_passed_image_is_left_to_others(here: World) -> None:
     owner, key = start_review(here, votes=1, known=0, limit=1)
-    ada, ben = (invited(here, owner, key, name) for name in ("Ada", "Ben"))
+    ada, ben = (invite(here, owner, key, name) for name in ("Ada", "Ben"))
     item = ada.next()["item"]["id"]
     assert ada.post("skips", {"item": item})["item"] is None
     assert ben.next()["item"]["id"] == item
@@ -75,7 +75,7 @@ def test_a_passed_image_is_left_to_others(here: World) -> None:
 
 def test_the_same_vote_twice_counts_once_and_another_replaces_it(here: World) -> None:
     owner, key = start_review(here, votes=1, known=0)
-    ada = invited(here, owner, key, "Ada")
+    ada = invite(here, owner, key, "Ada")
     item = ada.next()["item"]["id"]
     for _ in range(2):
         assert ada.vote(item, **YES)["mine"] == 1
@@ -86,7 +86,7 @@ def test_the_same_vote_twice_counts_once_and_another_replaces_it(here: World) ->
 
 def test_a_vote_on_an_image_nobody_asked_about_is_refused(here: World) -> None:
     owner, key = start_review(here, votes=1, known=0)
-    ada, ben = (invited(here, owner, key, name) for name in ("Ada", "Ben"))
+    ada, ben = (invite(here, owner, key, name) for name in ("Ada", "Ben"))
     asked = ada.next()["item"]["id"]
     for item in here.items(key):
         if item.id != asked:
@@ -97,7 +97,7 @@ def test_a_vote_on_an_image_nobody_asked_about_is_refused(here: World) -> None:
 
 def test_a_decided_review_cannot_be_overturned(here: World) -> None:
     owner, key = start_review(here, votes=1, known=0)
-    ada, *others = (invited(here, owner, key, name) for name in ("Ada", "Ben", "Cleo"))
+    ada, *others = (invite(here, owner, key, name) for name in ("Ada", "Ben", "Cleo"))
     late = others[0].next()["item"]["id"]
     for person in (ada, others[1]):
         _judge_all(person)
@@ -117,7 +117,7 @@ def test_a_decided_review_cannot_be_overturned(here: World) -> None:
 
 def test_no_image_gets_more_votes_than_asked_for(here: World) -> None:
     owner, key = start_review(here, votes=2, known=0)
-    people = [invited(here, owner, key, name) for name in ("Ada", "Ben", "Cleo", "Dan")]
+    people = [invite(here, owner, key, name) for name in ("Ada", "Ben", "Cleo", "Dan")]
     turns = [person.next() for person in people]
     while any(turn["item"] for turn in turns):
         for place, person in enumerate(people):
@@ -148,7 +148,7 @@ def test_a_known_answer_rests_on_the_last_verdict(here: World) -> None:
 
 def test_who_fails_the_known_answers_does_not_count_and_others_get_their_images(here: World) -> None:
     owner, key = start_review(here, votes=1, known=25)
-    careless, careful = (invited(here, owner, key, name) for name in ("Careless", "Careful"))
+    careless, careful = (invite(here, owner, key, name) for name in ("Careless", "Careful"))
     turn = careless.next()
     for _ in range(IMAGES + 6):
         if turn["item"]:  # the opposite of what is there
@@ -170,7 +170,7 @@ def test_who_fails_the_known_answers_does_not_count_and_others_get_their_images(
 
 def test_votes_become_verdicts_and_the_numbers_follow(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, key = start_review(here, votes=2, known=0)
-    people = [invited(here, owner, key, name) for name in ("Ada", "Ben")]
+    people = [invite(here, owner, key, name) for name in ("Ada", "Ben")]
     items = here.items(key)
     place = {item.id: number for number, item in enumerate(items)}
     noes = [NO, {"present": True, "single": False, "usable": True}, {"present": True, "single": True, "usable": False}]
@@ -204,8 +204,8 @@ def test_votes_become_verdicts_and_the_numbers_follow(here: World, monkeypatch: 
 def test_agreement_is_that_of_the_votes(here: World) -> None:
     owner, key = start_review(here, votes=2, known=0)
     place = {item.id: number for number, item in enumerate(here.items(key))}
-    _judge_all(invited(here, owner, key, "Ada"), lambda item: YES if place[item] % 2 else NO)
-    _judge_all(invited(here, owner, key, "Ben"), lambda item: YES if place[item] % 2 or place[item] == 0 else NO)
+    _judge_all(invite(here, owner, key, "Ada"), lambda item: YES if place[item] % 2 else NO)
+    _judge_all(invite(here, owner, key, "Ben"), lambda item: YES if place[item] % 2 or place[item] == 0 else NO)
     with here.database.reading() as db:
         found = agreements(db, review_of(db, key))
     # 36 votes, 19 of them yes, one image of 18 in disagreement.
@@ -218,7 +218,7 @@ def test_agreement_is_that_of_the_votes(here: World) -> None:
 
 def test_verdicts_wait_for_a_run_that_is_being_written(here: World) -> None:
     owner, key = start_review(here, votes=1, known=0, limit=1)
-    _judge_all(invited(here, owner, key, "Ada"))
+    _judge_all(invite(here, owner, key, "Ada"))
     with open_run(here.settings.root / "one").appending():
         refused = owner.post(f"/reviews/{key}/verdicts")
     assert refused.status_code == 409 and "is writing here" in refused.text and str(here.settings.root) not in refused.text
@@ -244,7 +244,7 @@ def test_the_owner_reviews_as_one_person_from_every_browser(here: World) -> None
 
 def test_somebody_invited_as_owner_is_not_the_owner(here: World) -> None:
     owner, key = start_review(here, votes=1, known=0)
-    namesake = invited(here, owner, key, "Owner")
+    namesake = invite(here, owner, key, "Owner")
     owner.post(f"/reviews/{key}/reviewers/{reviewer_key(here, key, 'Owner')}/revoke")
     assert here.owner().post(f"/reviews/{key}/myself").status_code == 303
     assert namesake.browser.post(f"/review/{key}/next").status_code in (401, 403)
@@ -253,7 +253,7 @@ def test_somebody_invited_as_owner_is_not_the_owner(here: World) -> None:
 
 def test_somebody_invited_again_keeps_their_votes_and_the_old_link_ends(here: World) -> None:
     owner, key = start_review(here, votes=1, known=0)
-    ada = invited(here, owner, key, "Ada")
+    ada = invite(here, owner, key, "Ada")
     _judge_all(ada)
     again = here.enter(link_of(owner, key, " Ada "))
     assert again.post(f"/review/{key}/next").json()["mine"] == IMAGES
@@ -269,7 +269,7 @@ def test_known_answers_are_explained_where_there_are_some(here: World) -> None:
     explained = []
     for known in (0, 10):
         owner, key = start_review(here, known=known)
-        invited(here, owner, key, "Ada")
+        invite(here, owner, key, "Ada")
         explained.append("of the known answers right" in owner.get(f"/reviews/{key}").text)
     assert explained == [False, True]
 
@@ -277,7 +277,7 @@ def test_known_answers_are_explained_where_there_are_some(here: World) -> None:
 def test_a_review_that_can_never_decide_says_so(here: World) -> None:
     owner, key = start_review(here, votes=3, known=0)
     for name, missing in (("Ada", 2), ("Ben", 1), ("Cleo", 0)):
-        invited(here, owner, key, name)
+        invite(here, owner, key, name)
         assert here.summary(key).reviewers_missing == missing
         assert ("More reviewers needed" in owner.get(f"/reviews/{key}").text) == bool(missing)
 

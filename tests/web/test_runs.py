@@ -210,9 +210,9 @@ def _report(browser: TestClient) -> str:
 
 def test_a_painted_set_is_listed_with_its_models_and_accuracy(tmp_path: Path) -> None:
     from counterfoil import protocols
-    from tests.protocols.imagenet_d.world import given, spec
+    from tests.protocols.imagenet_d.world import make_parts, spec
 
-    made = protocols.run(spec(), tmp_path / "painted", given=given())
+    made = protocols.run(spec(), tmp_path / "painted", given=make_parts())
     here = world(tmp_path)
     listed = here.app.state.catalogue.describe("painted").parts
     assert listed["model"] == ", ".join(part["name"] for part in made.spec["models"])

@@ -29,14 +29,14 @@ from counterfoil.web import serving
 from counterfoil.web.access import ServerSettings
 from counterfoil.web.database import Review, ReviewItem
 
-from .world import TOKEN, World, invited, link_of, reviewer_key, start_review, world
+from .world import TOKEN, World, invite, link_of, reviewer_key, start_review, world
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}"
 OWNERS_PAGES = ("/", "/runs/one", "/progress/one", "/reports/one", "/compare?run=one&run=one", "/board", "/sites/x/index.html")
 
 
 @pytest.fixture
-def locked(folder: Path) -> Iterator[World]:
+def locked_world(folder: Path) -> Iterator[World]:
     """A server that demands a token."""
     found = world(folder, token=TOKEN)
     yield found
@@ -61,12 +61,12 @@ def test_an_open_server_answers_to_local_names_only(here: World, host: str) -> N
     assert here.browser().get("/", headers={"host": "[::1]:8765"}).status_code == 200
 
 
-def test_every_address_asks_for_a_token(locked: World) -> None:
-    _, key = start_review(locked, votes=1, known=0)
+def test_every_address_asks_for_a_token(locked_world: World) -> None:
+    _, key = start_review(locked_world, votes=1, known=0)
     for browser in (
-        locked.browser(),
-        locked.browser(authorization="Bearer wrong"),
-        locked.browser(cookie="counterfoil=e30=.x.y"),
+        locked_world.browser(),
+        locked_world.browser(authorization="Bearer wrong"),
+        locked_world.browser(cookie="counterfoil=e30=.x.y"),
     ):
         for path in (*OWNERS_PAGES, f"/reviews/{key}", f"/reviews/{key}/ties", f"/review/{key}", f"/review/{key}/images/1"):
             assert browser.get(path).status_code == 401, path
@@ -74,14 +74,14 @@ def test_every_address_asks_for_a_token(locked: World) -> None:
             assert browser.post(path, data={"run": "one", "name": "x", "item": 1, "keep": "true"}).status_code == 401, path
         for path in ("next", "votes", "skips", "undo"):
             assert browser.post(f"/review/{key}/{path}", json={"item": 1, "present": True}).status_code in (401, 422), path
-    assert locked.owner().get("/").status_code == 200
-    assert locked.browser(authorization=f"Bearer {TOKEN}").get("/progress/one").json()["images"] == 24
+    assert locked_world.owner().get("/").status_code == 200
+    assert locked_world.browser(authorization=f"Bearer {TOKEN}").get("/progress/one").json()["images"] == 24
 
 
-def test_a_reviewer_sees_their_review_and_nothing_else(locked: World) -> None:
-    owner, key = start_review(locked, votes=1, known=0)
-    _, other = start_review(locked, votes=1, known=0, owner=owner)
-    ada, ben, cleo = (invited(locked, owner, *each) for each in ((key, "Ada"), (other, "Ben"), (key, "Cleo")))
+def test_a_reviewer_sees_their_review_and_nothing_else(locked_world: World) -> None:
+    owner, key = start_review(locked_world, votes=1, known=0)
+    _, other = start_review(locked_world, votes=1, known=0, owner=owner)
+    ada, ben, cleo = (invite(locked_world, owner, *each) for each in ((key, "Ada"), (other, "Ben"), (key, "Cleo")))
     image = ada.next()["item"]["image"]
     assert ada.browser.get(image).headers["content-type"] == "image/png"
     assert ben.browser.get(image).status_code == 404
@@ -93,19 +93,19 @@ def test_a_reviewer_sees_their_review_and_nothing_else(locked: World) -> None:
     assert ada.browser.post(f"/reviews/{key}/verdicts").status_code == 403
 
 
-def test_a_withdrawn_invitation_is_worth_nothing(locked: World) -> None:
-    owner, key = start_review(locked, votes=1, known=0)
-    ada = invited(locked, owner, key, "Ada")
+def test_a_withdrawn_invitation_is_worth_nothing(locked_world: World) -> None:
+    owner, key = start_review(locked_world, votes=1, known=0)
+    ada = invite(locked_world, owner, key, "Ada")
     assert ada.browser.get(f"/review/{key}").status_code == 200
-    assert owner.post(f"/reviews/{key}/reviewers/{reviewer_key(locked, key, 'Ada')}/revoke").status_code == 303
+    assert owner.post(f"/reviews/{key}/reviewers/{reviewer_key(locked_world, key, 'Ada')}/revoke").status_code == 303
     assert ada.browser.get(f"/review/{key}").status_code == 401
     assert ada.browser.post(f"/review/{key}/next").status_code == 401
-    assert locked.browser().post("/enter", data={"token": ada.token}).status_code == 401
-    assert locked.browser(authorization=f"Bearer {ada.token}").post(f"/review/{key}/next").status_code == 401
+    assert locked_world.browser().post("/enter", data={"token": ada.token}).status_code == 401
+    assert locked_world.browser(authorization=f"Bearer {ada.token}").post(f"/review/{key}/next").status_code == 401
 
 
-def test_cookies_are_for_this_site_and_out_of_reach_of_scripts(locked: World, folder: Path) -> None:
-    answer = locked.browser().post("/enter", data={"token": TOKEN})
+def test_cookies_are_for_this_site_and_out_of_reach_of_scripts(locked_world: World, folder: Path) -> None:
+    answer = locked_world.browser().post("/enter", data={"token": TOKEN})
     assert answer.status_code == 303 and answer.headers["location"] == "/"
     (cookie,) = answer.headers.get_list("set-cookie")
     assert "httponly" in cookie.lower() and "samesite=lax" in cookie.lower() and TOKEN not in cookie
@@ -114,14 +114,16 @@ def test_cookies_are_for_this_site_and_out_of_reach_of_scripts(locked: World, fo
     assert "secure" in behind.browser().post("/enter", data={"token": TOKEN}).headers["set-cookie"].lower()
 
 
-def test_a_session_ends_when_its_owner_leaves_or_the_token_changes_and_survives_a_restart(locked: World, folder: Path) -> None:
-    browser = locked.owner()
+def test_a_session_ends_when_its_owner_leaves_or_the_token_changes_and_survives_a_restart(
+    locked_world: World, folder: Path
+) -> None:
+    browser = locked_world.owner()
     cookies = dict(browser.cookies)
     for token, status in ((TOKEN, 200), (TOKEN + "!", 401)):
         again = world(folder, token=token).browser()
         again.cookies.update(cookies)
         assert again.get("/").status_code == status
-    forged = locked.browser(cookie=f"counterfoil={cookies['counterfoil'][:-2]}xx")
+    forged = locked_world.browser(cookie=f"counterfoil={cookies['counterfoil'][:-2]}xx")
     assert forged.get("/").status_code == 401
     assert browser.post("/leave").status_code == 303
     assert browser.get("/").status_code == 401
@@ -138,24 +140,24 @@ def test_a_session_ends_when_its_owner_leaves_or_the_token_changes_and_survives_
         {"origin": "http://evil.example", "sec-fetch-site": "same-origin"},
     ],
 )
-def test_a_request_from_another_site_changes_nothing(locked: World, headers: dict[str, str]) -> None:
-    browser = locked.owner()
+def test_a_request_from_another_site_changes_nothing(locked_world: World, headers: dict[str, str]) -> None:
+    browser = locked_world.owner()
     body = {"run": "one", "votes": 1}
     assert browser.post("/reviews", data=body, headers=headers).status_code == 403
     assert browser.post("/enter", data={"token": TOKEN}, headers=headers).status_code == 403
-    with locked.database.reading() as db:
+    with locked_world.database.reading() as db:
         assert db.query(Review).count() == 0
     right = {"origin": "http://runs.example", "sec-fetch-site": "same-origin"}
     assert browser.post("/reviews", data=body, headers=right).status_code == 303
 
 
-def test_tokens_are_kept_as_hashes_and_in_no_log_and_no_answer(locked: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_tokens_are_kept_as_hashes_and_in_no_log_and_no_answer(locked_world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    owner, key = start_review(locked, votes=1, known=0)
+    owner, key = start_review(locked_world, votes=1, known=0)
     token = link_of(owner, key, "Ada")
     secret = token.partition(".")[2]
     answers = []
-    for browser in (locked.browser(), locked.enter(token), locked.browser(authorization=f"Bearer {token}")):
+    for browser in (locked_world.browser(), locked_world.enter(token), locked_world.browser(authorization=f"Bearer {token}")):
         answers.append(browser.get(f"/enter?token={token}"))
         answers.append(browser.get("/nothing", headers={"accept": "text/html", "cookie": f"counterfoil={token}"}))
         answers.append(browser.post("/enter", data={"token": token + "x" * 300}))
@@ -164,7 +166,7 @@ def test_tokens_are_kept_as_hashes_and_in_no_log_and_no_answer(locked: World, ca
     assert "POST" in logged
     for text in [logged, *(answer.text for answer in answers)]:
         assert secret not in text and TOKEN not in text
-    stored = b"".join(path.read_bytes() for path in locked.settings.state.glob("web.sqlite*"))
+    stored = b"".join(path.read_bytes() for path in locked_world.settings.state.glob("web.sqlite*"))
     assert secret.encode() not in stored and TOKEN.encode() not in stored
 
 
@@ -216,7 +218,7 @@ def test_no_address_leads_out_of_the_folder(here: World, trick: str) -> None:
 
 def test_an_image_that_leads_out_of_its_run_is_not_shown(here: World) -> None:
     owner, key = start_review(here, votes=1, known=0)
-    ada = invited(here, owner, key, "Ada")
+    ada = invite(here, owner, key, "Ada")
     item = ada.next()["item"]
     secret = here.settings.root.parent / "secret.png"
     secret.write_bytes(b"SECRET")
@@ -237,7 +239,7 @@ def test_names_and_comments_full_of_script_show_as_text(tmp_path: Path) -> None:
     build(tmp_path / "one", Plan(classes=(HOSTILE, "b", "c"), model=f"python:{HOSTILE}"))
     here = world(tmp_path)
     owner, key = start_review(here, votes=1, known=0)
-    ada = invited(here, owner, key, HOSTILE)
+    ada = invite(here, owner, key, HOSTILE)
     turn = ada.next()
     while turn["item"]:
         turn = ada.vote(turn["item"]["id"], present=None, comment=HOSTILE)
@@ -262,7 +264,7 @@ def test_every_answer_forbids_inline_script(here: World) -> None:
 
 def test_bodies_have_a_limit(here: World) -> None:
     owner, key = start_review(here, votes=1, known=0)
-    ada = invited(here, owner, key, "Ada")
+    ada = invite(here, owner, key, "Ada")
     huge = json.dumps({"item": 1, "present": True, "comment": "x" * 100_000}).encode()
     path = f"/review/{key}/votes"
     assert ada.browser.post(path, content=huge).status_code == 413
@@ -367,8 +369,8 @@ def test_the_application_loads_no_torch() -> None:
 @pytest.mark.xdist_group("schemathesis")
 def test_no_request_that_fits_the_description_breaks_the_server(here: World) -> None:
     owner, key = start_review(here, votes=2, known=20)
-    ada = invited(here, owner, key, "Ada")
-    invited(here, owner, key, "Ben")
+    ada = invite(here, owner, key, "Ada")
+    invite(here, owner, key, "Ben")
     known = {"key": key, "name": "one", "item": ada.next()["item"]["id"], "who": reviewer_key(here, key, "Ben")}
     here.app.openapi_url = "/openapi.json"  # which is not served
     schema = schemathesis.openapi.from_dict(here.app.openapi())
@@ -400,7 +402,7 @@ GARBAGE = ["", "\0", "\ud800", "é" * 300, "-1", "1e999", "nan", "99999999999999
 @pytest.mark.parametrize("garbage", GARBAGE, ids=range(len(GARBAGE)))
 def test_forms_and_pages_take_any_garbage(here: World, garbage: str) -> None:
     owner, key = start_review(here, votes=1, known=0)
-    ada = invited(here, owner, key, "Ada")
+    ada = invite(here, owner, key, "Ada")
     sent = garbage.encode("utf-8", "surrogatepass")
     for path, names in {
         "/enter": ["token"],

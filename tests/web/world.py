@@ -105,7 +105,7 @@ def start_review(here: World, run: str = "one", *, owner: TestClient | None = No
     return owner, answer.headers["location"].rpartition("/")[2]
 
 
-def invited(here: World, owner: TestClient, key: str, name: str) -> Person:
+def invite(here: World, owner: TestClient, key: str, name: str) -> Person:
     """A new reviewer of a review, who has followed their link."""
     token = link_of(owner, key, name)
     return Person(here.enter(token), key, token)

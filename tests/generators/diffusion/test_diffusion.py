@@ -91,7 +91,7 @@ def exact(**options: Any) -> DiffusionGenerator:
     return DiffusionGenerator(GaussianDenoiser(), Denoising(**options))
 
 
-def advanced(generator: DiffusionGenerator, state: State, steps: int) -> State:
+def advance(generator: DiffusionGenerator, state: State, steps: int) -> State:
     for _ in range(steps):
         state = generator.step(state, torch.zeros_like(state["noisy"]))
     return state
@@ -147,7 +147,7 @@ def test_a_step_along_nothing_changes_nothing(gradient: str) -> None:
     state = start(generator, images)
     plain = generator.render(state)
     for _ in range(12):
-        state = advanced(generator, state, 1)
+        state = advance(generator, state, 1)
         assert torch.equal(generator.render(state), plain)
     assert state["level"].tolist() == [9] * 4
 
@@ -159,7 +159,7 @@ def test_steps_go_down_the_ladder_and_stay_at_its_foot() -> None:
     for _ in range(8):
         levels.append(int(state["level"]))
         scales.append(float(state["scale"]))
-        state = advanced(generator, state, 1)
+        state = advance(generator, state, 1)
     assert levels == [0, 0, 1, 1, 2, 2, 2, 2]
     assert scales == pytest.approx([float((1 - generator.levels.kept[level]).sqrt()) for level in levels])
 
@@ -191,7 +191,7 @@ def test_gradients_are_those_of_the_guess_or_of_the_whole_chain(level: int) -> N
     weighting = named_pictures(2, 16, name="weighting")
     for gradient, levels in (("one-step", [level]), ("full", list(range(level, 10)))):
         generator = exact(gradient=gradient)
-        state = advanced(generator, start(generator, named_pictures(2, 16)), level)
+        state = advance(generator, start(generator, named_pictures(2, 16)), level)
         expected = weighting / 2 * slope(generator, levels)  # half: from [-1, 1] to [0, 1]
         assert torch.allclose(gradient_of(generator, state, weighting), expected, atol=1e-5)
 
@@ -200,7 +200,7 @@ def test_gradients_are_those_of_the_guess_or_of_the_whole_chain(level: int) -> N
 def test_rows_at_different_levels_do_not_touch_each_other(gradient: str) -> None:
     generator, weighting = exact(gradient=gradient), named_pictures(1, 16, name="weighting")
     state = start(generator, named_pictures(8, 16))
-    alone = [advanced(generator, state, 2 * row) for row in range(5)]
+    alone = [advance(generator, state, 2 * row) for row in range(5)]
     mixed = {name: torch.cat([*(alone[row][name][row : row + 1] for row in range(5)), rows[5:]]) for name, rows in state.items()}
     assert mixed["level"].tolist() == [0, 2, 4, 6, 8, 0, 0, 0]
     rendered, gradients = generator.render(mixed), gradient_of(generator, mixed, weighting)
@@ -294,7 +294,7 @@ def test_under_autocast_the_whole_network_computes_in_its_format(pipelines: dict
         assert torch.equal(denoiser.predict(noisy, times, classes), exact)  # the network itself is as it was
 
 
-def climbed(generator: DiffusionGenerator, render: Callable[[State], Tensor]) -> Tensor:
+def climb(generator: DiffusionGenerator, render: Callable[[State], Tensor]) -> Tensor:
     """The images rendered on the way down, each with a gradient."""
     images = named_pictures(2, 16)
     state = generator.start(images, torch.zeros(2, dtype=torch.long), torch.arange(2))
@@ -317,7 +317,7 @@ def test_a_compiler_gets_the_network_twice_whatever_the_level(generator: Diffusi
 
     torch._dynamo.reset()
     compiled = torch.compile(generator.render, dynamic=False, backend=counting)
-    assert torch.equal(climbed(generator, compiled), climbed(generator, generator.render))
+    assert torch.equal(climb(generator, compiled), climb(generator, generator.render))
     assert sum(nodes > 100 for nodes in graphs) == 2  # with a gradient and without; four levels inside one graph would be more
     torch._dynamo.reset()
 

@@ -114,12 +114,12 @@ def test_a_class_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkey
     fill(tmp_path, ["bag/a.png", "boot/b.png", "dress/deep/c.png"])
     scan = os.scandir
 
-    def closed(path: os.PathLike[str]) -> object:
+    def scan_locked(path: os.PathLike[str]) -> object:
         if str(path).rstrip("/").endswith(locked):
             raise PermissionError(13, "Permission denied", str(path))
         return scan(path)
 
-    monkeypatch.setattr(os, "scandir", closed)
+    monkeypatch.setattr(os, "scandir", scan_locked)
     for locked in ("boot", "deep"):
         with pytest.raises(BadData, match=rf"{locked}/?: cannot be listed \(Permission denied\)"):
             folder(str(tmp_path))
@@ -156,7 +156,7 @@ def test_folders_may_be_nested_as_deep_as_the_system_lets_them(tmp_path: Path) -
         os.close(here)
 
 
-def listed(folder: Path, text: str, name: str = "list.csv") -> str:
+def write_list(folder: Path, text: str, name: str = "list.csv") -> str:
     """A table next to three images."""
     (folder / "sub").mkdir(exist_ok=True)
     for number, path in enumerate(("a.png", "b.png", "sub/c.png")):
@@ -166,7 +166,7 @@ def listed(folder: Path, text: str, name: str = "list.csv") -> str:
 
 
 def test_pictures_and_labels_come_from_the_table(tmp_path: Path) -> None:
-    data = csv_dataset(listed(tmp_path, "path,label\na.png,dog\nb.png,cat\nsub/c.png,dog\n"))
+    data = csv_dataset(write_list(tmp_path, "path,label\na.png,dog\nb.png,cat\nsub/c.png,dog\n"))
     assert list(data.classes) == ["cat", "dog"]
     assert [(sample.image_id, sample.label) for sample in data] == [("a.png", 1), ("b.png", 0), ("sub/c.png", 1)]
     assert [number_of(data.load(sample, 8)) for sample in data] == [0, 1, 2]
@@ -183,7 +183,7 @@ def test_pictures_and_labels_come_from_the_table(tmp_path: Path) -> None:
     ],
 )
 def test_headings_ids_and_other_spellings(tmp_path: Path, text: str, name: str) -> None:
-    data = csv_dataset(listed(tmp_path, text, name))
+    data = csv_dataset(write_list(tmp_path, text, name))
     assert [(sample.image_id, data.classes[sample.label], sample.source) for sample in data] == [
         ("x", "dog", "a.png"),
         ("y", "cat", "b.png"),
@@ -192,8 +192,8 @@ def test_headings_ids_and_other_spellings(tmp_path: Path, text: str, name: str) 
 
 def test_columns_root_and_names_may_be_given(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
-    listed(tmp_path / "pictures", "")
-    file = listed(tmp_path, "where,what\na.png,1\nb.png,0\n")
+    write_list(tmp_path / "pictures", "")
+    file = write_list(tmp_path, "where,what\na.png,1\nb.png,0\n")
     data = csv_dataset(file, columns=["where", "what"], root=str(tmp_path / "pictures"), classes=["cat", "dog", "elk"])
     assert [data.classes[sample.label] for sample in data] == ["dog", "cat"]
     assert list(data.classes) == ["cat", "dog", "elk"]
@@ -201,15 +201,15 @@ def test_columns_root_and_names_may_be_given(tmp_path: Path) -> None:
 
 def test_numbers_count_the_classes_listed_beside_the_table(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("cat\ndog\nelk\n")
-    assert list(csv_dataset(listed(tmp_path, "path,label\na.png,1\nb.png,0\n")).classes) == ["cat", "dog", "elk"]
-    assert list(csv_dataset(listed(tmp_path, "path,label\na.png,owl\nb.png,ant\n")).classes) == [
+    assert list(csv_dataset(write_list(tmp_path, "path,label\na.png,1\nb.png,0\n")).classes) == ["cat", "dog", "elk"]
+    assert list(csv_dataset(write_list(tmp_path, "path,label\na.png,owl\nb.png,ant\n")).classes) == [
         "ant",
         "owl",
     ]  # words name themselves
 
 
 def test_a_missing_picture_is_named(tmp_path: Path) -> None:
-    file = listed(tmp_path, "path,label\na.png,dog\nlost.png,cat\n")
+    file = write_list(tmp_path, "path,label\na.png,dog\nlost.png,cat\n")
     data = csv_dataset(file)
     with pytest.raises(BadImage, match=r"lost\.png: no such file"):
         data.load(list(data)[1], 8)

@@ -83,11 +83,11 @@ def test_limits_hold_for_each_class_and_for_all(photos: str, seed: int | None) -
 
 
 def test_a_seed_draws_others_and_always_the_same(photos: str) -> None:
-    def drawn(seed: int | None) -> list[str]:
+    def draw_rows(seed: int | None) -> list[str]:
         return [sample.image_id for sample in subset_dataset(photos, per_class=2, seed=seed)]
 
-    assert drawn(1) == drawn(1)
-    assert len({tuple(drawn(seed)) for seed in (None, *range(6))}) >= 5
+    assert draw_rows(1) == draw_rows(1)
+    assert len({tuple(draw_rows(seed)) for seed in (None, *range(6))}) >= 5
 
 
 def test_every_picture_is_as_likely_to_be_drawn(photos: str) -> None:
@@ -184,7 +184,7 @@ class Listed:
         return torch.full((3, size or 4, size or 4), int(sample.image_id[1:]) / 255)
 
 
-def taken(labels: list[int], limit: int) -> list[int]:
+def even_rows(labels: list[int], limit: int) -> list[int]:
     """The rows of an even selection, one by one: the definition."""
     wanted, held, seen, rows = shares(Counter(labels), min(limit, len(labels))), Counter(labels), Counter[int](), []
     for row, label in enumerate(labels):
@@ -195,7 +195,7 @@ def taken(labels: list[int], limit: int) -> list[int]:
     return rows
 
 
-def drawn(labels: list[int], limit: int, seed: int) -> list[int]:
+def draw_rows(labels: list[int], limit: int, seed: int) -> list[int]:
     """The rows with the lowest hashes of each class."""
     wanted = shares(Counter(labels), min(limit, len(labels)))
     ranked = sorted(range(len(labels)), key=lambda row: stable_hash(seed, f"i{row}"))
@@ -208,8 +208,8 @@ def drawn(labels: list[int], limit: int, seed: int) -> list[int]:
 def test_selections_are_those_of_their_definitions(labels: list[int], limit: int, seed: int) -> None:
     whole, samples = ImageSet.of(Listed(labels)), list(Listed(labels))
     assert list(whole) == samples
-    assert list(whole.limited(count=limit)) == [samples[row] for row in taken(labels, limit)]
-    assert list(whole.limited(count=limit, seed=seed)) == [samples[row] for row in drawn(labels, limit, seed)]
+    assert list(whole.limited(count=limit)) == [samples[row] for row in even_rows(labels, limit)]
+    assert list(whole.limited(count=limit, seed=seed)) == [samples[row] for row in draw_rows(labels, limit, seed)]
 
 
 def test_any_data_set_becomes_one_and_reads_as_before() -> None:

@@ -53,11 +53,11 @@ def test_self_attention_is_the_sources_up_to_the_share_of_steps(
     seen: list[tuple[Tensor, Tensor]] = []
     original = module.functional.scaled_dot_product_attention
 
-    def watched(query: Tensor, key: Tensor, value: Tensor, **options: float) -> Tensor:
+    def watch(query: Tensor, key: Tensor, value: Tensor, **options: float) -> Tensor:
         seen.append((torch.softmax(query @ key.transpose(-1, -2) * options["scale"], -1), value))
         return original(query, key, value, **options)
 
-    monkeypatch.setattr(module.functional, "scaled_dot_product_attention", watched)
+    monkeypatch.setattr(module.functional, "scaled_dot_product_attention", watch)
     control = control_of(diffusion, ControlSettings())
     control.begin(step)
     with control_attention(diffusion.unet, control):
@@ -89,31 +89,31 @@ def test_large_maps_are_left_alone(diffusion: Diffusion) -> None:
 
 
 @pytest.fixture
-def injected(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor]]:
+def record_injections(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor]]:
     """Cross-attention before and after control, a pair a layer."""
     seen: list[tuple[Tensor, Tensor]] = []
     original = Control.inject
 
-    def watched(self: Control, attention: Tensor) -> Tensor:
+    def watch(self: Control, attention: Tensor) -> Tensor:
         after = original(self, attention)
         seen.append((attention, after))
         return after
 
-    monkeypatch.setattr(Control, "inject", watched)
+    monkeypatch.setattr(Control, "inject", watch)
     return seen
 
 
 @pytest.mark.parametrize("step", range(STEPS))
 def test_shared_words_have_the_sources_cross_attention_and_new_ones_their_own(
-    diffusion: Diffusion, injected: list[tuple[Tensor, Tensor]], step: int
+    diffusion: Diffusion, record_injections: list[tuple[Tensor, Tensor]], step: int
 ) -> None:
     control = control_of(diffusion, ControlSettings(cross_replace=0.6, reweight=3.0))
     control.begin(step)
     with control_attention(diffusion.unet, control):
         diffusion.predict(*_with_time(batch(diffusion)))
     came = changed_tokens(align(CAPTION, EDITED, diffusion.tokens), diffusion.longest)[1].bool()
-    assert injected and came.sum() == 1
-    for before, after in injected:
+    assert record_injections and came.sum() == 1
+    for before, after in record_injections:
         assert torch.equal(after[0], before[0])  # the source is never touched
         for row in range(1, 1 + len(SHARES)):
             if step < 3:  # 0.6 of 5
@@ -123,11 +123,11 @@ def test_shared_words_have_the_sources_cross_attention_and_new_ones_their_own(
                 assert torch.equal(after[row], before[row])
 
 
-def test_a_swapped_word_looks_where_the_old_one_did(diffusion: Diffusion, injected: list[tuple[Tensor, Tensor]]) -> None:
+def test_a_swapped_word_looks_where_the_old_one_did(diffusion: Diffusion, record_injections: list[tuple[Tensor, Tensor]]) -> None:
     control = control_of(diffusion, ControlSettings(word_map="replace", cross_replace=1.0, reweight=1.0))
     with control_attention(diffusion.unet, control):
         diffusion.predict(*_with_time(batch(diffusion)))
-    for before, after in injected:
+    for before, after in record_injections:
         torch.testing.assert_close(after[1:], before[:1].expand(len(SHARES), -1, -1, -1))
 
 

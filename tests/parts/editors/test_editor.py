@@ -42,12 +42,12 @@ def images(count: int = 3) -> Tensor:
     return pictures(count, 16)
 
 
-def inverted(made: list[Inversion | Refusal]) -> list[Inversion]:
+def assert_inverted(made: list[Inversion | Refusal]) -> list[Inversion]:
     assert all(isinstance(row, Inversion) for row in made), made
     return made  # type: ignore[return-value]
 
 
-def edited(made: list[EditResult | Refusal]) -> list[EditResult]:
+def assert_edited(made: list[EditResult | Refusal]) -> list[EditResult]:
     assert all(isinstance(row, EditResult) for row in made), made
     return made  # type: ignore[return-value]
 
@@ -59,7 +59,7 @@ def test_an_identical_caption_gives_the_reconstruction(
 ) -> None:
     part = editor(make_diffusion("v_prediction"), inversion, word_map=word_map, blend=0.3, blend_by=blend_by)
     assert isinstance(part, Editor)
-    (made,) = edited(part.edit(inverted(part.invert(images(1), [CAPTION], [7])), [CAPTION]))
+    (made,) = assert_edited(part.edit(assert_inverted(part.invert(images(1), [CAPTION], [7])), [CAPTION]))
     assert made.candidates.shape == (2, 3, 16, 16) and made.reconstruction.shape == (3, 16, 16)
     for candidate in made.candidates:
         torch.testing.assert_close(candidate, made.reconstruction, rtol=0, atol=1e-4)
@@ -73,7 +73,7 @@ def test_the_contract_holds(diffusion: Diffusion, inversion: str) -> None:
 @pytest.mark.parametrize("inversion", INVERSIONS)
 def test_another_caption_gives_another_picture_in_range(diffusion: Diffusion, inversion: str) -> None:
     part = editor(diffusion, inversion)
-    (made,) = edited(part.edit(inverted(part.invert(images(1), [CAPTION], [7])), [OTHER]))
+    (made,) = assert_edited(part.edit(assert_inverted(part.invert(images(1), [CAPTION], [7])), [OTHER]))
     assert len(made.candidates) == len(part.sweep) == 2
     assert made.candidates.min() >= 0 and made.candidates.max() <= 1
     assert not torch.equal(made.candidates[0], made.reconstruction)
@@ -83,21 +83,21 @@ def test_another_caption_gives_another_picture_in_range(diffusion: Diffusion, in
 @pytest.mark.parametrize("inversion", INVERSIONS)
 def test_a_row_does_not_depend_on_the_rows_beside_it(diffusion: Diffusion, inversion: str) -> None:
     part, captions = editor(diffusion, inversion), [CAPTION, EDITED, OTHER]
-    together = inverted(part.invert(images(), captions, [1, 2, 3]))
-    alone = inverted(part.invert(images()[1:2], captions[1:2], [2]))
+    together = assert_inverted(part.invert(images(), captions, [1, 2, 3]))
+    alone = assert_inverted(part.invert(images()[1:2], captions[1:2], [2]))
     for name, tensor in alone[0].tensors.items():
         assert torch.equal(together[1].tensors[name], tensor), name
-    many = edited(part.edit([together[0], together[1], together[1]], [OTHER, CAPTION, OTHER]))
-    (one,) = edited(part.edit(alone, [OTHER]))
+    many = assert_edited(part.edit([together[0], together[1], together[1]], [OTHER, CAPTION, OTHER]))
+    (one,) = assert_edited(part.edit(alone, [OTHER]))
     assert torch.equal(many[2].candidates, one.candidates) and torch.equal(many[2].reconstruction, one.reconstruction)
 
 
 def test_edits_of_one_picture_share_its_source_in_a_batch(diffusion: Diffusion, monkeypatch: pytest.MonkeyPatch) -> None:
     part = editor(diffusion)
-    first, second = inverted(part.invert(images(2), [CAPTION, OTHER], [1, 2]))
-    apart = edited(part.edit([first, first, second], [EDITED, OTHER, CAPTION]))
+    first, second = assert_inverted(part.invert(images(2), [CAPTION, OTHER], [1, 2]))
+    apart = assert_edited(part.edit([first, first, second], [EDITED, OTHER, CAPTION]))
     monkeypatch.setattr(part, "_edits_per_batch", lambda: 3)
-    together = edited(part.edit([first, first, second], [EDITED, OTHER, CAPTION]))
+    together = assert_edited(part.edit([first, first, second], [EDITED, OTHER, CAPTION]))
     for one, other in zip(apart, together, strict=True):
         torch.testing.assert_close(one.candidates, other.candidates, rtol=0, atol=1e-4)
         torch.testing.assert_close(one.reconstruction, other.reconstruction, rtol=0, atol=1e-4)
@@ -107,10 +107,10 @@ def test_pictures_are_decoded_apart_from_others_of_a_batch(diffusion: Diffusion,
     """As if every number of rows rounded in its own way, as on a GPU."""
     part, decode = editor(diffusion), diffusion.decode
     monkeypatch.setattr(diffusion, "decode", lambda latents: decode(latents) + len(latents))
-    first, second = inverted(part.invert(images(2), [CAPTION, OTHER], [1, 2]))
-    apart = edited(part.edit([first, second], [EDITED, CAPTION]))
+    first, second = assert_inverted(part.invert(images(2), [CAPTION, OTHER], [1, 2]))
+    apart = assert_edited(part.edit([first, second], [EDITED, CAPTION]))
     monkeypatch.setattr(part, "_edits_per_batch", lambda: 2)
-    together = edited(part.edit([first, second], [EDITED, CAPTION]))
+    together = assert_edited(part.edit([first, second], [EDITED, CAPTION]))
     for one, other in zip(apart, together, strict=True):
         torch.testing.assert_close(one.candidates, other.candidates, rtol=0, atol=1e-4)
         torch.testing.assert_close(one.reconstruction, other.reconstruction, rtol=0, atol=1e-4)
@@ -119,21 +119,21 @@ def test_pictures_are_decoded_apart_from_others_of_a_batch(diffusion: Diffusion,
 def test_candidates_can_have_a_guidance_of_their_own(diffusion: Diffusion) -> None:
     both = editor(diffusion, guidance=(1.5, 6.0))
     assert both.sweep == ("self_replace=0, guidance=1.5", "self_replace=0.7, guidance=6")
-    found = inverted(both.invert(images(1), [CAPTION], [7]))
-    (made,) = edited(both.edit(found, [OTHER]))
+    found = assert_inverted(both.invert(images(1), [CAPTION], [7]))
+    (made,) = assert_edited(both.edit(found, [OTHER]))
     for place, pull in enumerate((1.5, 6.0)):
-        (one,) = edited(editor(diffusion, guidance=(pull,)).edit(found, [OTHER]))
+        (one,) = assert_edited(editor(diffusion, guidance=(pull,)).edit(found, [OTHER]))
         torch.testing.assert_close(made.candidates[place], one.candidates[place], rtol=0, atol=1e-4)
-    (same,) = edited(both.edit(found, [CAPTION]))
+    (same,) = assert_edited(both.edit(found, [CAPTION]))
     torch.testing.assert_close(same.candidates, same.reconstruction.expand(2, -1, -1, -1), rtol=0, atol=1e-4)
 
 
 def test_an_inversion_can_be_kept_as_bytes(diffusion: Diffusion) -> None:
     part = editor(diffusion, "null-text")
-    (found,) = inverted(part.invert(images(1), [CAPTION], [1]))
+    (found,) = assert_inverted(part.invert(images(1), [CAPTION], [1]))
     kept = from_bytes(to_bytes(found))
     assert kept.caption == CAPTION
-    (fresh,), (again,) = edited(part.edit([found], [EDITED])), edited(part.edit([kept], [EDITED]))
+    (fresh,), (again,) = assert_edited(part.edit([found], [EDITED])), assert_edited(part.edit([kept], [EDITED]))
     assert torch.equal(fresh.candidates, again.candidates)
 
 
@@ -198,7 +198,7 @@ def test_values_that_are_not_numbers_are_refused_in_their_row_alone(
 
 
 def test_an_inversion_of_another_kind_is_refused(diffusion: Diffusion) -> None:
-    (found,) = inverted(editor(diffusion, "ddim").invert(images(1), [CAPTION], [1]))
+    (found,) = assert_inverted(editor(diffusion, "ddim").invert(images(1), [CAPTION], [1]))
     (refused,) = editor(diffusion, "edit-friendly").edit([found], [EDITED])
     assert isinstance(refused, Refusal) and "invert the image again" in refused.reason
 
@@ -232,7 +232,7 @@ def test_impossible_options_are_named(wrong: dict[str, object], names: str) -> N
 
 def test_memory_that_runs_out_is_survived_by_smaller_batches(diffusion: Diffusion, monkeypatch: pytest.MonkeyPatch) -> None:
     part, captions = PromptToPrompt(diffusion, options(batch=4)), [CAPTION, EDITED, OTHER]
-    wanted = inverted(PromptToPrompt(diffusion, options(batch=1)).invert(images(), captions, [1, 2, 3]))
+    wanted = assert_inverted(PromptToPrompt(diffusion, options(batch=1)).invert(images(), captions, [1, 2, 3]))
     encode, asked = diffusion.encode, []
 
     def little_memory(some: Tensor) -> Tensor:
@@ -242,7 +242,7 @@ def test_memory_that_runs_out_is_survived_by_smaller_batches(diffusion: Diffusio
         return encode(some)
 
     monkeypatch.setattr(diffusion, "encode", little_memory)
-    found = inverted(part.invert(images(), captions, [1, 2, 3]))
+    found = assert_inverted(part.invert(images(), captions, [1, 2, 3]))
     assert asked == [4, 2, 1, 1, 1]
     for one, other in zip(found, wanted, strict=True):
         assert one.caption == other.caption and torch.equal(one.tensors["latent"], other.tensors["latent"])

@@ -19,7 +19,7 @@ from tests.parts.editors.conftest import CAPTION, EDITED, networks, scheduler
 NONE = {"safety_checker": None, "feature_extractor": None, "image_encoder": None, "requires_safety_checker": False}
 
 
-def told() -> PipelineEditor:
+def instruct_editor() -> PipelineEditor:
     pipeline = StableDiffusionInstructPix2PixPipeline(**networks(channels=8), scheduler=scheduler(), **NONE)
     return PipelineEditor(pipeline, InstructOptions(sweep=(1.2, 3.0), steps=2, guidance=2.0))
 
@@ -29,7 +29,7 @@ def repainting() -> PipelineEditor:
     return PipelineEditor(pipeline, InstructOptions(sweep=(0.5, 1.0), steps=2, guidance=2.0))
 
 
-@pytest.mark.parametrize("make", [told, repainting])
+@pytest.mark.parametrize("make", [instruct_editor, repainting])
 def test_pictures_are_edited_row_by_row(make) -> None:  # type: ignore[no-untyped-def]
     part = make()
     check_editor(part, caption=CAPTION, edited=EDITED)
@@ -46,7 +46,7 @@ def test_pictures_are_edited_row_by_row(make) -> None:  # type: ignore[no-untype
 
 
 def test_the_sweep_is_named_by_what_it_turns() -> None:
-    assert told().sweep == ("image_guidance_scale=1.2", "image_guidance_scale=3")
+    assert instruct_editor().sweep == ("image_guidance_scale=1.2", "image_guidance_scale=3")
     assert repainting().sweep == ("strength=0.5", "strength=1")
 
 
@@ -77,7 +77,7 @@ def test_an_inversion_of_another_editor_is_refused() -> None:
     ],
 )
 def test_instructions_say_what_changed(edited: str, prompt: str) -> None:
-    assert told()._prompt(CAPTION, edited) == prompt
+    assert instruct_editor()._prompt(CAPTION, edited) == prompt
     assert repainting()._prompt(CAPTION, edited) == edited
 
 

@@ -64,17 +64,17 @@ def test_edit_friendly_noise_leads_back_exactly(either: Diffusion) -> None:
 def test_edit_friendly_levels_are_noised_each_on_its_own(diffusion: Diffusion) -> None:
     setting, latents = Setting(diffusion, diffusion.schedule(STEPS), 1.0), some_latents()
 
-    def inverted(seeds: list[int]) -> tuple[Tensor, Tensor]:
+    def invert(seeds: list[int]) -> tuple[Tensor, Tensor]:
         found = EditFriendly(skip=0).invert(setting, latents, TEXTS, seeds)
         return found["latent"], found["noises"]
 
-    start, noises = inverted([1, 2, 3])
+    start, noises = invert([1, 2, 3])
     assert noises.shape == (3, STEPS, 4, 8, 8)
-    again = inverted([1, 2, 9])
+    again = invert([1, 2, 9])
     assert torch.equal(again[0][:2], start[:2]) and not torch.equal(again[0][2], start[2])  # by the row's own seed
 
 
-def fitted(diffusion: Diffusion, rows: list[int], method: NullText | None = None) -> tuple[Fitted, list[Tensor]]:
+def fit(diffusion: Diffusion, rows: list[int], method: NullText | None = None) -> tuple[Fitted, list[Tensor]]:
     setting, texts = Setting(diffusion, diffusion.schedule(STEPS), 7.5), diffusion.embed([TEXTS[row] for row in rows])
     levels = Ddim().levels(setting, some_latents()[rows], texts)
     empty = diffusion.embed([""] * len(rows))
@@ -107,20 +107,20 @@ def reference(diffusion: Diffusion, row: int) -> Tensor:
 
 
 def test_batched_null_text_is_the_papers_algorithm_row_by_row(either: Diffusion) -> None:
-    together = fitted(either, [0, 1, 2])[0].latents
+    together = fit(either, [0, 1, 2])[0].latents
     for row in (0, 2):
         torch.testing.assert_close(together[row], reference(either, row)[0], rtol=1e-2, atol=1e-2)  # embeddings kept as halves
 
 
 def test_null_text_rows_do_not_depend_on_their_neighbours(diffusion: Diffusion) -> None:
-    together, alone = fitted(diffusion, [0, 1, 2])[0], fitted(diffusion, [1])[0]
+    together, alone = fit(diffusion, [0, 1, 2])[0], fit(diffusion, [1])[0]
     torch.testing.assert_close(together.embeddings[1].float(), alone.embeddings[0].float(), rtol=2e-3, atol=2e-3)
     assert together.inner_steps[1] == alone.inner_steps[0]
 
 
 def test_null_text_comes_nearer_than_no_fitting(either: Diffusion) -> None:
     def error(inner_steps: int) -> Tensor:
-        made, levels = fitted(either, [0, 1, 2], NullText(inner_steps=inner_steps))
+        made, levels = fit(either, [0, 1, 2], NullText(inner_steps=inner_steps))
         return (made.latents - levels[-1]).square().mean((1, 2, 3))
 
     assert (error(INNER) < error(0)).all()

@@ -19,7 +19,7 @@ SHARES = (0.0, 0.4, 0.4, 0.6, 1.0)
 OTHER = "a sketch of a red wool dress on a beach"
 
 
-def drawn(diffusion: Diffusion, options: Options, *, once: bool) -> tuple[Tensor, Tensor]:
+def redraw_sweep(diffusion: Diffusion, options: Options, *, once: bool) -> tuple[Tensor, Tensor]:
     """Reconstructions of two images, and a sweep for each of three edits."""
     texts, owners, shares = [EDITED, OTHER, EDITED], [0, 0, 1], options.shares
     latents = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(1))
@@ -64,8 +64,8 @@ def test_drawing_equals_once_changes_rounding_alone(
         return predict(latents, time, embeddings)
 
     monkeypatch.setattr(diffusion, "predict", counting)
-    each = drawn(diffusion, options, once=False)
-    once = drawn(diffusion, options, once=True)
+    each = redraw_sweep(diffusion, options, once=False)
+    once = redraw_sweep(diffusion, options, once=True)
     for found, wanted in zip(once, each, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
     assert not torch.equal(once[1][0], once[1][4])  # the sweep is still a sweep

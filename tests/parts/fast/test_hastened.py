@@ -36,7 +36,7 @@ def network() -> Network:
     return Network().eval().requires_grad_(False)
 
 
-def given() -> dict[str, Any]:
+def inputs() -> dict[str, Any]:
     chance = torch.Generator().manual_seed(1)
     return {
         "images": torch.randn(2, 3, 8, 8, generator=chance),
@@ -46,17 +46,17 @@ def given() -> dict[str, Any]:
 
 
 def test_it_computes_in_another_format_and_answers_in_the_callers(network: Network) -> None:
-    wanted, mark = network(**given())["sample"], fingerprint(network)
+    wanted, mark = network(**inputs())["sample"], fingerprint(network)
     fast = AcceleratedNetwork(network, torch.bfloat16, device=CPU, name="it")
-    found = network(**given())["sample"]
+    found = network(**inputs())["sample"]
     assert network.seen[-1] == (torch.bfloat16, torch.float32)  # a time of 981 would be 980 in bf16
     assert found.dtype == torch.float32 and 0 < (found - wanted).abs().max() < 0.05
-    assert network(**given(), return_dict=False)[0].dtype == torch.float32
+    assert network(**inputs(), return_dict=False)[0].dtype == torch.float32
     assert fingerprint(network) != mark
     with fast.originals():
         assert fingerprint(network) == mark
     fast.undo()
-    assert fingerprint(network) == mark and torch.equal(network(**given())["sample"], wanted)
+    assert fingerprint(network) == mark and torch.equal(network(**inputs())["sample"], wanted)
 
 
 def test_nested_values_are_cast_and_counts_are_not() -> None:
@@ -70,11 +70,11 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of what is compiled."""
     named: list[str] = []
 
-    def compiled(work: Callable[..., Any], *, name: str) -> Callable[..., Any]:
+    def fake_compile(work: Callable[..., Any], *, name: str) -> Callable[..., Any]:
         named.append(name)
         return lambda *given, **more: {"sample": torch.zeros(1)}
 
-    monkeypatch.setattr(module, "Compiled", compiled)
+    monkeypatch.setattr(module, "Compiled", fake_compile)
     return named
 
 
@@ -83,14 +83,14 @@ def test_it_is_compiled_only_if_asked_for_and_never_where_it_changes_or_has_a_gr
 ) -> None:
     plain = AcceleratedNetwork(network, torch.bfloat16, device=CPU, name="the denoiser")
     with torch.no_grad():
-        assert network(**given())["sample"].shape == (2, 8, 8, 8)
+        assert network(**inputs())["sample"].shape == (2, 8, 8, 8)
     plain.undo()
     assert compilations == []
     fast = AcceleratedNetwork(network, torch.bfloat16, device=CPU, name="the denoiser", compiled=True)
     with torch.no_grad():
-        assert network(**given())["sample"].shape == (1,)
+        assert network(**inputs())["sample"].shape == (1,)
         with fast.uncompiled():
-            assert network(**given())["sample"].shape == (2, 8, 8, 8)
-        assert network(**given())["sample"].shape == (1,)
-    assert network(**given())["sample"].shape == (2, 8, 8, 8)
+            assert network(**inputs())["sample"].shape == (2, 8, 8, 8)
+        assert network(**inputs())["sample"].shape == (1,)
+    assert network(**inputs())["sample"].shape == (2, 8, 8, 8)
     assert compilations == ["the denoiser"]

@@ -23,7 +23,7 @@ def pipeline() -> Any:
     return StableDiffusionPipeline(**networks(), scheduler=scheduler(), **NONE)
 
 
-def painted(pipeline: Any) -> torch.Tensor:
+def paint(pipeline: Any) -> torch.Tensor:
     noise = torch.Generator().manual_seed(3)
     found = pipeline("a photo of a red dress", generator=noise, num_inference_steps=3, guidance_scale=4.0, output_type="pt")
     return torch.as_tensor(found.images)
@@ -34,16 +34,16 @@ def test_images_change_by_rounding_alone_and_come_back(pipeline: Any, monkeypatc
     if not fused:
         monkeypatch.setattr(coders, "build_decoder", lambda *given, **more: None)
     placed = PlacedPipeline(pipeline)
-    wanted, marks, account = painted(pipeline), [fingerprint(pipeline.unet), fingerprint(pipeline.vae)], placed.provenance()
+    wanted, marks, account = paint(pipeline), [fingerprint(pipeline.unet), fingerprint(pipeline.vae)], placed.provenance()
     placed.accelerate(torch.bfloat16, CPU)
     assert isinstance(pipeline.vae.decode, FusedDecode) == fused
     assert pipeline.unet.dtype == torch.bfloat16 and pipeline.text_encoder.dtype == torch.float32
-    found = painted(pipeline)
+    found = paint(pipeline)
     assert found.dtype == torch.float32 and 0 < (found - wanted).abs().mean() < 0.02
     assert fingerprint(pipeline.unet) != marks[0] and placed.provenance() == account
     placed.place(CPU)
     assert [fingerprint(pipeline.unet), fingerprint(pipeline.vae)] == marks
-    assert torch.equal(painted(pipeline), wanted)
+    assert torch.equal(paint(pipeline), wanted)
 
 
 def test_a_fused_decoder_answers_as_the_library_does(pipeline: Any) -> None:

@@ -26,7 +26,7 @@ def unconditional() -> tuple[Any, dict[str, Any]]:
     return UNet2DModel(**UNET).eval().requires_grad_(False), {}
 
 
-def asked(unet: Any, more: dict[str, Any]) -> tuple[Tensor, Tensor]:
+def answer_and_gradient(unet: Any, more: dict[str, Any]) -> tuple[Tensor, Tensor]:
     """An answer, and the gradient of some of it for what was asked."""
     shape = (2, int(unet.config.in_channels), int(unet.config.sample_size), int(unet.config.sample_size))
     leaf = torch.randn(shape, generator=torch.Generator().manual_seed(1)).requires_grad_()
@@ -39,18 +39,18 @@ def asked(unet: Any, more: dict[str, Any]) -> tuple[Tensor, Tensor]:
 def test_answers_and_gradients_are_the_librarys(make: Any, widest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unets, "WIDEST", widest)
     unet, more = make()
-    wanted = asked(unet, more)
+    wanted = answer_and_gradient(unet, more)
     changed = fuse(unet)
     blocks = [module for module in unet.modules() if type(module).__name__ == "ResnetBlock2D"]
     assert blocks and all(isinstance(block.forward, FusedResidual) for block in blocks)
     assert any(isinstance(module.forward, FusedNorm) for module, _ in changed)
     assert any(name == "_get_output_for_continuous_inputs" for _, name in changed) == (make is conditional)
-    for found, expected in zip(asked(unet, more), wanted, strict=True):
+    for found, expected in zip(answer_and_gradient(unet, more), wanted, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
     with torch.no_grad():
         torch.testing.assert_close(unet(*_rows(unet), **more).sample, wanted[0], rtol=1e-3, atol=1e-5)
     unfuse(changed)
-    assert all(torch.equal(found, expected) for found, expected in zip(asked(unet, more), wanted, strict=True))
+    assert all(torch.equal(found, expected) for found, expected in zip(answer_and_gradient(unet, more), wanted, strict=True))
 
 
 def test_a_compiler_gets_one_graph_of_the_librarys_blocks() -> None:

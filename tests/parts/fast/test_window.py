@@ -45,7 +45,7 @@ def held_still(network: nn.Module, before: Callable[[], Tensor], box: Box, grid:
         if given[0].dim() == 4 and given[0].shape[-1] > grid[1]:
             inputs[module] = given[0].detach()
 
-    def mixed(module: nn.Module, given: tuple[Any, ...]) -> Any:
+    def mix(module: nn.Module, given: tuple[Any, ...]) -> Any:
         return (box.paste(box.cut(given[0], grid=grid), inputs[module], grid=grid),) if module in inputs else None
 
     def by_recorded(module: Any, given: tuple[Any, ...], out: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def held_still(network: nn.Module, before: Callable[[], Tensor], box: Box, grid:
     before()
     for hook in hooks:
         hook.remove()
-    hooks = [each.register_forward_pre_hook(mixed) for each in wide] + [each.register_forward_hook(by_recorded) for each in norms]
+    hooks = [each.register_forward_pre_hook(mix) for each in wide] + [each.register_forward_hook(by_recorded) for each in norms]
     yield
     for hook in hooks:
         hook.remove()

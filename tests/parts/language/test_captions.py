@@ -125,14 +125,14 @@ def test_what_cannot_caption_is_refused(tmp_path: Path) -> None:
 NOTHING = torch.zeros(0, 3, 8, 8)
 
 
-def said(path: Path | str, *samples: Sample, **options: str) -> list[Caption]:
+def caption_of(path: Path | str, *samples: Sample, **options: str) -> list[Caption]:
     return captions(str(path), **options).caption(NOTHING, samples)
 
 
 def test_a_table_is_looked_up_by_id_source_or_file_name(tmp_path: Path) -> None:
     file = tmp_path / "captions.csv"
     file.write_text('image_id,caption\n7,"a dog,  asleep"\ncats/one.png,a cat\n')
-    found = said(file, Sample("7", 0, "x"), Sample("b", 0, "cats/one.png"), Sample("c", 0, "/data/cats/one.png"))
+    found = caption_of(file, Sample("7", 0, "x"), Sample("b", 0, "cats/one.png"), Sample("c", 0, "/data/cats/one.png"))
     assert [caption.text for caption in found] == ["a dog, asleep", "a cat", "a cat"]
 
 
@@ -140,7 +140,7 @@ def test_the_first_of_several_counts_and_gaps_have_a_reason(tmp_path: Path) -> N
     file = tmp_path / "captions.jsonl"
     rows = [{"id": 1, "caption": "a dog"}, {"id": 1, "caption": "the dog"}, {"id": 2, "caption": "  "}]
     file.write_text("\n".join(map(json.dumps, [*rows, {"id": 3, "caption": "a dog " * 1000}])))
-    one, empty, long, missing = said(file, *(Sample(name, 0, "") for name in "1234"), prefix="a photo of ")
+    one, empty, long, missing = caption_of(file, *(Sample(name, 0, "") for name in "1234"), prefix="a photo of ")
     assert one == Caption("a photo of a dog")
     assert "is empty" in empty.problem
     assert "6000 letters" in long.problem
@@ -152,7 +152,7 @@ def test_cocos_layout_names_images_by_file(tmp_path: Path) -> None:
     file.write_text(
         json.dumps({"images": [{"id": 9, "file_name": "000009.jpg"}], "annotations": [{"image_id": 9, "caption": "A dog."}]})
     )
-    assert said(file, Sample("whatever", 0, "val/000009.jpg"))[0].text == "A dog."
+    assert caption_of(file, Sample("whatever", 0, "val/000009.jpg"))[0].text == "A dog."
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_data_sets_own_captions(tmp_path: Path) -> None:
         "path,label,caption\none.png,dog,a dog\none.png,cat,\n".replace("\none.png,cat", "\n./one.png,cat")
     )
     samples = list(registry.create("dataset", f"csv:{tmp_path / 'set.csv'}"))
-    first, second = said("", *samples)
+    first, second = caption_of("", *samples)
     assert first.text == "a dog"
     assert "is empty" in second.problem
 

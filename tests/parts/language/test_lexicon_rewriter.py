@@ -32,7 +32,7 @@ def rewriter_of(words: str = "", **options: Any) -> LexiconRewriter:
     return lexicon_rewriter(words, LexiconOptions(**options))
 
 
-def proposed(caption: str, factor: str) -> tuple[str, ...]:
+def propose(caption: str, factor: str) -> tuple[str, ...]:
     rewriter = rewriter_of(proposals=400)
     return rewriter.rewrite([RewriteRequest(caption, factor)])[0].captions
 
@@ -70,19 +70,19 @@ def test_the_lab_can_leave_out_what_it_says_by_silence() -> None:
 
 
 def test_articles_and_numbers_fit() -> None:
-    assert "an eagle on a branch" in proposed("a bird on a branch", "subject")
-    assert "three foxes in the snow" in proposed("three wolves in the snow", "subject")
-    assert "a photo of an orange bag" in proposed("a photo of a red bag", "adjective")
-    assert all(" a o" not in edited for edited in proposed("an orange car in a city", "adjective"))
+    assert "an eagle on a branch" in propose("a bird on a branch", "subject")
+    assert "three foxes in the snow" in propose("three wolves in the snow", "subject")
+    assert "a photo of an orange bag" in propose("a photo of a red bag", "adjective")
+    assert all(" a o" not in edited for edited in propose("an orange car in a city", "adjective"))
 
 
 def test_a_sentence_becomes_a_phrase_after_what_the_picture_is() -> None:
-    assert "a tattoo of a bus driving home" in proposed("A bus is driving home", "domain")
-    assert "a tattoo of a bus on a road" in proposed("there is a bus on a road", "domain")
+    assert "a tattoo of a bus driving home" in propose("A bus is driving home", "domain")
+    assert "a tattoo of a bus on a road" in propose("there is a bus on a road", "domain")
 
 
 def test_compound_nouns_are_replaced_whole() -> None:
-    assert all("howler" not in edited for edited in proposed("the howler monkey in the jungle", "subject"))
+    assert all("howler" not in edited for edited in propose("the howler monkey in the jungle", "subject"))
 
 
 def test_the_same_request_gets_the_same_answer_and_another_seed_another() -> None:
@@ -124,7 +124,7 @@ def test_the_proposals_do_not_depend_on_what_is_installed() -> None:
 
 
 def test_words_of_sports_are_proposed_one_at_a_time() -> None:
-    found = proposed("a photo of a skier on a mountain", "subject")
+    found = propose("a photo of a skier on a mountain", "subject")
     assert "a photo of a tennis player on a mountain" in found
     assert not [edit for edit in found if "baseball soccer" in edit]
-    assert proposed("a photo of a player on a field", "subject")
+    assert propose("a photo of a player on a field", "subject")

@@ -27,7 +27,7 @@ REQUEST = RewriteRequest("a photo of a dog on a sofa", "subject")
 KEY = "sk-very-secret"
 
 
-def said(text: str | None, **more: Any) -> dict[str, Any]:
+def reply(text: str | None, **more: Any) -> dict[str, Any]:
     return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop", **more}]}
 
 
@@ -38,7 +38,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answers: list[Any] = [said("1. a photo of a cat on a sofa")]
+        self.answers: list[Any] = [reply("1. a photo of a cat on a sofa")]
         self.asked: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
 
@@ -101,7 +101,7 @@ def test_the_same_request_is_asked_with_the_same_seed(server: Server) -> None:
 
 
 def test_a_stumbling_endpoint_is_tried_again(server: Server) -> None:
-    server.answers = [503, 429, said("1. a photo of a cat on a sofa")]
+    server.answers = [503, 429, reply("1. a photo of a cat on a sofa")]
     assert server.rewriter().rewrite([REQUEST])[0].captions
     assert len(server.asked) == 3
 
@@ -131,12 +131,12 @@ def test_a_wrong_key_is_not_tried_again_and_never_shown(server: Server, monkeypa
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (said("I'm sorry, I can't help with that."), "refusal"),
-        (said(None, message={"role": "assistant", "content": None, "refusal": "no"}), "refusal"),
-        (said("", finish_reason="content_filter"), "refusal"),
-        (said("the the the the the"), "repetitive"),
-        (said("Here is a poem about captions and what they mean to us"), "nonsense"),
-        (said(None), "nonsense"),
+        (reply("I'm sorry, I can't help with that."), "refusal"),
+        (reply(None, message={"role": "assistant", "content": None, "refusal": "no"}), "refusal"),
+        (reply("", finish_reason="content_filter"), "refusal"),
+        (reply("the the the the the"), "repetitive"),
+        (reply("Here is a poem about captions and what they mean to us"), "nonsense"),
+        (reply(None), "nonsense"),
         ({"unexpected": True}, "endpoint"),
         ({"choices": []}, "endpoint"),
         (b"<html>", "endpoint"),

@@ -9,12 +9,12 @@ import torch
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import registry
-from tests.parts.oracles.small_vlm import saved
+from tests.parts.oracles.small_vlm import save_vlm
 
 
 @pytest.mark.xdist_group("vlm")
 def test_answers_are_words_and_do_not_hang_on_their_neighbours(tmp_path: Path) -> None:
-    chat = registry.create("chat", f"vlm:{saved(tmp_path)}", {"max_tokens": 4})
+    chat = registry.create("chat", f"vlm:{save_vlm(tmp_path)}", {"max_tokens": 4})
     pictures = [torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
     questions = ["which of these is the main object ? boot , bag", "a boot or a dress", "does this picture show a bag ?"]
     together = chat.answer(pictures, questions)

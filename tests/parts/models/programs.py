@@ -28,7 +28,7 @@ class Network(nn.Module):
         return scores.softmax(dim=1) if self.softmax else scores
 
 
-def exported(file: Path, *, rows: int | None = None, **options: Any) -> Path:
+def export_program(file: Path, *, rows: int | None = None, **options: Any) -> Path:
     """Saved by torch.export; with `rows`, for that many images only."""
     shapes = None if rows else {"inputs": {0: torch.export.Dim.DYNAMIC}}
     program = torch.export.export(Network(**options).eval(), (torch.rand(rows or 2, 3, 16, 16),), dynamic_shapes=shapes)
@@ -36,7 +36,7 @@ def exported(file: Path, *, rows: int | None = None, **options: Any) -> Path:
     return file
 
 
-def scripted(file: Path, *, freeze: bool = False, module: nn.Module | None = None, **options: Any) -> Path:
+def script_program(file: Path, *, freeze: bool = False, module: nn.Module | None = None, **options: Any) -> Path:
     """Saved by TorchScript."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -16,19 +16,19 @@ from counterfoil.core.errors import BadWeights
 from counterfoil.testing import check_model, pictures
 from tests.fakes import CLASSES
 from tests.parts.created import pt2_model, torchscript_model
-from tests.parts.models.programs import Network, exported, scripted
+from tests.parts.models.programs import Network, export_program, script_program
 
 PLAIN: dict[str, Any] = {"classes": list(CLASSES), "size": 16, "mean": 0, "std": 1}
 
 
 @pytest.fixture(scope="module")
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return exported(tmp_path_factory.mktemp("export") / "model.pt2")
+    return export_program(tmp_path_factory.mktemp("export") / "model.pt2")
 
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return scripted(tmp_path_factory.mktemp("script") / "model.pt")
+    return script_program(tmp_path_factory.mktemp("script") / "model.pt")
 
 
 def by_network(images: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def by_network(images: Tensor) -> Tensor:
 
 def test_programs_say_what_the_network_says(export: Path, script: Path, tmp_path: Path) -> None:
     images = pictures(5, 16)
-    fixed = exported(tmp_path / "fixed.pt2", rows=3)
+    fixed = export_program(tmp_path / "fixed.pt2", rows=3)
     for model in (pt2_model(str(export), **PLAIN), pt2_model(str(fixed), **PLAIN), torchscript_model(str(script), **PLAIN)):
         assert torch.allclose(model.logits(images), by_network(images), atol=1e-5)
         assert model.differentiable
@@ -59,13 +59,13 @@ def test_a_program_without_gradients_is_a_black_box(tmp_path: Path) -> None:
         def forward(self, inputs: Tensor) -> Tensor:
             return self.body(inputs.detach())
 
-    model = torchscript_model(str(scripted(tmp_path / "m.pt", module=Detached())), **PLAIN)
+    model = torchscript_model(str(script_program(tmp_path / "m.pt", module=Detached())), **PLAIN)
     assert not model.differentiable
     check_model(model, size=16)
 
 
 def test_probabilities_and_a_background_class_are_seen_to(tmp_path: Path) -> None:
-    file = exported(tmp_path / "m.pt2", softmax=True, background=True)
+    file = export_program(tmp_path / "m.pt2", softmax=True, background=True)
     images = pictures(4, 16)
     model = pt2_model(str(file), **PLAIN, skip=1)
     assert torch.allclose(model.logits(images).softmax(dim=1), by_network(images).softmax(dim=1), atol=1e-5)
@@ -77,7 +77,7 @@ def test_two_frozen_programs_are_not_taken_for_one(tmp_path: Path) -> None:
             super().__init__()
             nn.init.ones_(self.body[-1].bias)
 
-    first, second = scripted(tmp_path / "a.pt", freeze=True), scripted(tmp_path / "b.pt", freeze=True, module=Other())
+    first, second = script_program(tmp_path / "a.pt", freeze=True), script_program(tmp_path / "b.pt", freeze=True, module=Other())
     models = [torchscript_model(str(file), **PLAIN) for file in (first, second)]
     assert models[0].provenance()["weights"] != models[1].provenance()["weights"]
 

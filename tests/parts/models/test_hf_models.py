@@ -18,7 +18,7 @@ NAMES = ["boot", "bag", "dress", "coat", "hat"]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
 
 
-def saved(folder: Path, kind: str = "vit", *, names: list[str] = NAMES) -> Path:
+def save_classifier(folder: Path, kind: str = "vit", *, names: list[str] = NAMES) -> Path:
     """A small classifier with its processor, as transformers saves them."""
     named: dict[str, Any] = {"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}}
     if kind == "vit":
@@ -37,12 +37,12 @@ def saved(folder: Path, kind: str = "vit", *, names: list[str] = NAMES) -> Path:
 
 @pytest.fixture(scope="module")
 def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("vit"))
+    return save_classifier(tmp_path_factory.mktemp("vit"))
 
 
 @pytest.mark.parametrize("kind", ["vit", "resnet"])
 def test_logits_are_those_of_transformers_itself(tmp_path: Path, kind: str, square_scenes: list[Image.Image]) -> None:
-    folder = saved(tmp_path, kind)
+    folder = save_classifier(tmp_path, kind)
     model = hf_model(str(folder))
     processor = transformers.AutoImageProcessor.from_pretrained(folder)
     module = transformers.AutoModelForImageClassification.from_pretrained(folder).eval()
@@ -57,7 +57,7 @@ def test_logits_are_those_of_transformers_itself(tmp_path: Path, kind: str, squa
 
 def test_the_models_contract_is_kept(vit: Path, tmp_path: Path) -> None:
     check_model(hf_model(str(vit)), size=40)
-    check_model(hf_model(str(saved(tmp_path, "mobilenet"))), size=64)
+    check_model(hf_model(str(save_classifier(tmp_path, "mobilenet"))), size=64)
 
 
 def test_names_and_size_come_from_the_configuration(vit: Path) -> None:
@@ -70,7 +70,7 @@ def test_names_and_size_come_from_the_configuration(vit: Path) -> None:
 
 def test_imagenets_names_are_recognised_and_made_unlike(tmp_path: Path) -> None:
     names = ["background", *[entry.lemmas for entry in imagenet.classes()]]
-    model = hf_model(str(saved(tmp_path, "mobilenet", names=names)))
+    model = hf_model(str(save_classifier(tmp_path, "mobilenet", names=names)))
     assert len(model.classes) == len(set(model.classes)) == 1001
     wanted = ["n01440764", "tench", "crane bird", "crane", "background"]
     assert [labels.match([name], model.classes, what="m", aliases=model.aliases)[0] for name in wanted] == [1, 1, 135, 518, 0]

@@ -18,7 +18,7 @@ from counterfoil.parts.models.http_model import HttpModel
 from counterfoil.protocols.workspace import Given
 from counterfoil.testing import check_model, pictures
 from tests.fakes import CLASSES, TinyModel
-from tests.parts.endpoint import Endpoint, served
+from tests.parts.endpoint import Endpoint, serve
 from tests.worlds import arrays, spec
 
 QUICK: dict[str, Any] = {"backoff": 0.0, "timeout": 5.0}
@@ -27,7 +27,7 @@ QUICK: dict[str, Any] = {"backoff": 0.0, "timeout": 5.0}
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with served() as found:
+    with serve() as found:
         yield found
 
 

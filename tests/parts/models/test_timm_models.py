@@ -20,7 +20,7 @@ from tests.parts.models.conftest import shake, to_batch
 NAMES = ["boot", "bag", "dress", "coat", "hat"]
 
 
-def saved(folder: Path, name: str = "test_vit", *, config: dict[str, Any] | None = None, **arguments: Any) -> Path:
+def save_model(folder: Path, name: str = "test_vit", *, config: dict[str, Any] | None = None, **arguments: Any) -> Path:
     """A small model with weights of its own in the layout of timm's hub repositories."""
     module = shake(timm.create_model(name, num_classes=len(NAMES), **arguments))
     save_for_hf(module, str(folder), model_config={"label_names": NAMES}, model_args=arguments, safe_serialization=True)
@@ -50,17 +50,17 @@ def assert_agrees(model: ModuleModel, pictures: list[Image.Image]) -> None:
 
 @pytest.mark.parametrize("name", ["test_vit", "test_resnet", "test_convnext"])
 def test_preprocessing_agrees_with_timms_transform(tmp_path: Path, name: str, square_scenes: list[Image.Image]) -> None:
-    assert_agrees(timm_model(str(saved(tmp_path, name))), square_scenes)
+    assert_agrees(timm_model(str(save_model(tmp_path, name))), square_scenes)
 
 
 @pytest.mark.parametrize("mode", ["center", "squash", "border"])
 def test_every_crop_mode_agrees_on_pictures_of_any_shape(tmp_path: Path, mode: str, oblong_scenes: list[Image.Image]) -> None:
     config = {"crop_mode": mode, "crop_pct": 0.9, "mean": [0.5, 0.4, 0.3], "std": [0.5, 0.6, 0.7]}
-    assert_agrees(timm_model(str(saved(tmp_path, config=config))), oblong_scenes)
+    assert_agrees(timm_model(str(save_model(tmp_path, config=config))), oblong_scenes)
 
 
 def test_a_grey_model_sees_grey_pictures(tmp_path: Path, square_scenes: list[Image.Image]) -> None:
-    folder = saved(tmp_path, "test_efficientnet", in_chans=1, config={"mean": [0.5], "std": [0.25]})
+    folder = save_model(tmp_path, "test_efficientnet", in_chans=1, config={"mean": [0.5], "std": [0.25]})
     model = timm_model(str(folder))
     assert model.preprocessing.grey
     settings = {**resolve_model_data_config(model.module), "mean": (0.5,), "std": (0.25,)}
@@ -73,7 +73,7 @@ def test_a_grey_model_sees_grey_pictures(tmp_path: Path, square_scenes: list[Ima
 
 
 def test_a_folder_gives_its_own_weights_and_names(tmp_path: Path) -> None:
-    model = timm_model(str(saved(tmp_path)))
+    model = timm_model(str(save_model(tmp_path)))
     again = timm.create_model(f"local-dir:{tmp_path}", pretrained=True).eval()
     batch = torch.rand(2, 3, 160, 160)
     with torch.no_grad():
@@ -97,7 +97,7 @@ def test_every_class_of_the_larger_imagenet_has_a_name_of_its_own() -> None:
 
 
 def test_label_names_may_be_ids_with_descriptions(tmp_path: Path) -> None:
-    folder = saved(tmp_path)
+    folder = save_model(tmp_path)
     config = json.loads((folder / "config.json").read_text())
     config["label_names"] = {str(index): f"id{index}" for index in range(5)}
     config["label_descriptions"] = {f"id{index}": name for index, name in enumerate(NAMES)}

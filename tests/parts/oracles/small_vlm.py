@@ -33,7 +33,7 @@ def tokenizer(words: tuple[str, ...] = WORDS) -> Any:
     return found
 
 
-def saved(folder: Path, *, chat: bool = True, words: tuple[str, ...] = WORDS) -> Path:
+def save_vlm(folder: Path, *, chat: bool = True, words: tuple[str, ...] = WORDS) -> Path:
     """A LLaVA of a small CLIP and a small Llama, with tokenizer and processor."""
     tokens = tokenizer(words)
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}

@@ -48,32 +48,32 @@ def photos(per_class: int = 12, *, wrong: int = 0, seed: int = 0):
     return from_arrays(torch.stack(images), np.array(labels), classes=CLASSES)
 
 
-def fitted(data=None, **options) -> ProbeOracle:
+def fit_probe(data=None, **options) -> ProbeOracle:
     return ProbeOracle(Colours(), options=ProbeOptions(**options)).bind(CLASSES).fit(data or photos())
 
 
-def loaded(data):
+def load_all(data):
     samples = list(data)
     return torch.stack([data.load(each, None) for each in samples]), torch.tensor([each.label for each in samples]), samples
 
 
 @pytest.mark.parametrize("head", ["linear", "knn"])
 def test_it_knows_the_classes_it_was_fitted_on(head):
-    oracle = fitted(head=head, k=3)
-    images, labels, _ = loaded(photos(4, seed=9))
+    oracle = fit_probe(head=head, k=3)
+    images, labels, _ = load_all(photos(4, seed=9))
     assert oracle.judge(images, labels).keeps_label.tolist() == [1] * 12
     assert oracle.judge(images, (labels + 1) % 3).keeps_label.tolist() == [0] * 12
     assert oracle.quality.accuracy[0] == 1
 
 
 def test_it_keeps_the_contract():
-    check_oracle(fitted(), CLASSES, size=8)
+    check_oracle(fit_probe(), CLASSES, size=8)
 
 
 def test_an_image_is_judged_by_a_head_that_has_not_seen_its_source():
     data = photos(wrong=1)
-    oracle = fitted(data, head="knn", k=1, false_accepts=0.5)
-    images, labels, samples = loaded(data)
+    oracle = fit_probe(data, head="knn", k=1, false_accepts=0.5)
+    images, labels, samples = load_all(data)
     mislabelled = [row for row, each in enumerate(samples) if row % 12 == 11]
     seen = oracle.judge(images, labels).predicted[mislabelled]
     unseen = oracle.judge(images, labels, oracle.heads([each.image_id for each in samples])).predicted[mislabelled]
@@ -83,17 +83,17 @@ def test_an_image_is_judged_by_a_head_that_has_not_seen_its_source():
 
 def test_copies_of_an_image_are_never_on_both_sides():
     data = photos()
-    images, labels, _ = loaded(data)
+    images, labels, _ = load_all(data)
     doubled = from_arrays(torch.cat([images, images]), torch.cat([labels, labels]).numpy(), classes=CLASSES)
-    oracle = fitted(doubled)
+    oracle = fit_probe(doubled)
     heads = oracle.heads([each.image_id for each in doubled])
     assert heads[:36].tolist() == heads[36:].tolist()
 
 
 def test_the_stated_share_of_false_accepts_holds_on_held_out_images():
     data = photos(20, wrong=3)
-    oracle = fitted(data, false_accepts=0.02)
-    images, labels, samples = loaded(data)
+    oracle = fit_probe(data, false_accepts=0.02)
+    images, labels, samples = load_all(data)
     verdicts = oracle.judge(images, labels, oracle.heads([each.image_id for each in samples]))
     answered = verdicts.keeps_label != -1
     assert int((answered & (verdicts.predicted != labels)).sum()) <= 0.02 * len(samples)
@@ -103,7 +103,7 @@ def test_the_stated_share_of_false_accepts_holds_on_held_out_images():
 
 
 def test_its_accuracy_by_class_is_told_and_kept():
-    oracle = fitted(photos(10, wrong=3))
+    oracle = fit_probe(photos(10, wrong=3))
     told = {trait.what: trait for trait in oracle.describe()}
     assert "of 30 held-out images" in told["own accuracy"].value
     assert all(name in told["by class"].value for name in CLASSES)
@@ -115,7 +115,7 @@ def test_its_accuracy_by_class_is_told_and_kept():
     ("make", "said"),
     [
         (lambda: ProbeOracle(Colours(blind=True)).bind(CLASSES).fit(photos()), "no better than always answering"),
-        (lambda: fitted(photos(4)), "'blue' has 4 different readable images; it takes 5"),
+        (lambda: fit_probe(photos(4)), "'blue' has 4 different readable images; it takes 5"),
         (
             lambda: ProbeOracle(Colours()).bind(CLASSES).judge(torch.rand(1, 3, 8, 8), torch.tensor([0])),
             "fit it on labelled images",
@@ -142,7 +142,7 @@ def test_in_an_ensemble_each_member_gets_its_own_head():
     both = EnsembleOracle([Yes(), probe]).bind(CLASSES)
     assert both.cross_fitted
     both = both.fit(data)
-    images, labels, samples = loaded(data)
+    images, labels, samples = load_all(data)
     heads = both.heads([each.image_id for each in samples])
     alone = probe.bind(CLASSES).fit(data)
     expected = alone.judge(images, labels, alone.heads([each.image_id for each in samples])).keeps_label

@@ -17,7 +17,7 @@ LABELS = torch.tensor([0, 1, 2, 3, 0, 1])
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_vlm.saved(tmp_path_factory.mktemp("vlm"))
+    return small_vlm.save_vlm(tmp_path_factory.mktemp("vlm"))
 
 
 def next_token(folder: Path, text: str, image: object) -> torch.Tensor:
@@ -105,7 +105,7 @@ def test_an_answer_does_not_depend_on_other_pictures(folder: Path) -> None:
 
 
 def test_a_model_without_a_chat_template_gets_its_image_mark_or_a_prompt(tmp_path: Path) -> None:
-    plain = small_vlm.saved(tmp_path / "plain", chat=False)
+    plain = small_vlm.save_vlm(tmp_path / "plain", chat=False)
     batch, image = to_batch(pictures()[:1]), pictures()[0]
     question = f"Does this picture show a {CLASSES[0]}? Answer with yes or no."
     for prompt, text in ((None, f"<image>\n{question}\n"), ("<image> USER : {question}", f"<image> USER : {question}")):
@@ -119,6 +119,6 @@ def test_a_model_without_a_chat_template_gets_its_image_mark_or_a_prompt(tmp_pat
 
 def test_answers_that_its_words_cannot_tell_apart_are_refused(tmp_path: Path) -> None:
     few = tuple(word for word in small_vlm.WORDS if word.lower() != "no")
-    oracle = vlm_oracle(str(small_vlm.saved(tmp_path, words=few))).bind(CLASSES)
+    oracle = vlm_oracle(str(small_vlm.save_vlm(tmp_path, words=few))).bind(CLASSES)
     with pytest.raises(BadPart, match="cannot tell the answer 'no' from the others"):
         oracle.judge(to_batch(pictures()[:1]), LABELS[:1])

@@ -193,7 +193,7 @@ def test_other_families_load_through_the_same_name(family: Any, tmp_path: Path) 
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Path:
+def pipeline_with_filter(tmp_path: Path) -> Path:
     """The lab's pipeline with the safety filter of Stable Diffusion 1, small and with random weights, as the hub keeps it."""
     from diffusers import StableDiffusionPipeline
     from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
@@ -210,8 +210,10 @@ def guarded(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("bar", "flagged"), [(-2.0, True), (2.0, False)])
-def test_a_real_safety_filter_is_recorded_and_what_it_withholds_is_counted(guarded: Path, bar: float, flagged: bool) -> None:
-    painter = diffusers_painter(str(guarded), DiffusersOptions(steps=1))
+def test_a_real_safety_filter_is_recorded_and_what_it_withholds_is_counted(
+    pipeline_with_filter: Path, bar: float, flagged: bool
+) -> None:
+    painter = diffusers_painter(str(pipeline_with_filter), DiffusersOptions(steps=1))
     weights = painter.pipeline.safety_checker
     weights.concept_embeds_weights.data.fill_(bar)  # a cosine is never below −1, nor above 2
     weights.special_care_embeds_weights.data.fill_(2.0)
@@ -219,9 +221,9 @@ def test_a_real_safety_filter_is_recorded_and_what_it_withholds_is_counted(guard
     assert painted.flagged == (flagged,)
     assert ("safety filter" in painting_fault(painted.images[0], flagged=painted.flagged[0])) == flagged
     assert (float(painted.images.max()) == 0) == flagged  # the pipeline hands out black in its place
-    assert paint(diffusers_painter(str(guarded), DiffusersOptions(steps=1, safety="off")), PROMPTS[:1], SEEDS[:1]).flagged == (
-        None,
-    )
+    assert paint(
+        diffusers_painter(str(pipeline_with_filter), DiffusersOptions(steps=1, safety="off")), PROMPTS[:1], SEEDS[:1]
+    ).flagged == (None,)
 
 
 def test_a_pipeline_that_lacks_weights_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from counterfoil.core.errors import RunFailed
 from counterfoil.parts import images, registry
 from counterfoil.parts.calls import paint
 from counterfoil.testing import check_painter
-from tests.parts.endpoint import Endpoint, served
+from tests.parts.endpoint import Endpoint, serve
 
 PROMPTS = ["a red mug", "a blue mug", "a green mug"]
 SEEDS = torch.tensor([1, 2, 3])
@@ -44,7 +44,7 @@ def answering(endpoint: Endpoint, spoil: Any = lambda number, answer: answer, *,
 
 
 def test_it_paints_in_both_dialects_and_in_any_batch() -> None:
-    with served() as endpoint:
+    with serve() as endpoint:
         answering(endpoint)
         own = registry.create("painter", endpoint.url, {"batch": 2})
         both = own.paint(PROMPTS, SEEDS)
@@ -55,13 +55,13 @@ def test_it_paints_in_both_dialects_and_in_any_batch() -> None:
 
 
 def test_it_keeps_the_contract() -> None:
-    with served() as endpoint:
+    with serve() as endpoint:
         answering(endpoint)
         check_painter(registry.create("painter", endpoint.url, {}))
 
 
 def test_withheld_pictures_are_flagged() -> None:
-    with served() as endpoint:
+    with serve() as endpoint:
         answering(endpoint, flags=True)
         painted = paint(registry.create("painter", endpoint.url, {}), PROMPTS, SEEDS)
         assert painted.flagged == (False, True, False)
@@ -79,7 +79,7 @@ def test_withheld_pictures_are_flagged() -> None:
     ],
 )
 def test_an_endpoint_that_breaks_stops_the_run_so_that_it_can_go_on(spoiled: Any) -> None:
-    with served() as endpoint:
+    with serve() as endpoint:
         answering(endpoint, lambda number, answer: spoiled)
         painter = registry.create("painter", endpoint.url, {"retries": 1, "backoff": 0.0})
         with pytest.raises(RunFailed, match="resumes once the endpoint is back") as caught:
@@ -92,7 +92,7 @@ def test_an_image_larger_than_asked_for_is_refused_by_its_header() -> None:
     file = io.BytesIO()
     Image.new("1", (side, side)).save(file, "PNG")
     huge = base64.b64encode(file.getvalue()).decode()
-    with served() as endpoint:
+    with serve() as endpoint:
         answering(endpoint, lambda number, answer: {"images": [huge]})
         for options, most in (({}, 4096), ({"size": 64}, 64)):
             painter = registry.create("painter", endpoint.url, {"retries": 0, **options})

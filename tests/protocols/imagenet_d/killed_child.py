@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from counterfoil import protocols
-from tests.protocols.imagenet_d.world import given, spec
+from tests.protocols.imagenet_d.world import make_parts, spec
 
 
 def run(out: str, pace: float, begun: Any) -> None:
@@ -21,5 +21,5 @@ def run(out: str, pace: float, begun: Any) -> None:
         begun.set()
         time.sleep(pace)
 
-    protocols.run(spec(engine={"batch": 4, "chunk_images": 8}), Path(out), given=given(), watch=watch)
+    protocols.run(spec(engine={"batch": 4, "chunk_images": 8}), Path(out), given=make_parts(), watch=watch)
     sys.exit(0)

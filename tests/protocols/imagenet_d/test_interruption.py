@@ -12,7 +12,7 @@ import pytest
 
 from counterfoil import protocols, store
 from tests.protocols.imagenet_d import killed_child
-from tests.protocols.imagenet_d.world import given, spec
+from tests.protocols.imagenet_d.world import make_parts, spec
 
 KILLS = 8
 
@@ -21,7 +21,7 @@ KILLS = 8
 def test_killed_again_and_again_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["tests.protocols.imagenet_d.killed_child"])
-    whole = protocols.run(spec(), tmp_path / "whole", given=given())
+    whole = protocols.run(spec(), tmp_path / "whole", given=make_parts())
     moments, kills = random.Random(3), 0
     for _ in range(60):
         begun = processes.Event()

@@ -15,8 +15,8 @@ from counterfoil.report.export import export
 from counterfoil.store import Run, open_run
 from counterfoil.web.database import ReviewItem
 from counterfoil.web.tally import WrittenVerdicts, publish
-from tests.protocols.imagenet_d.world import given, spec
-from tests.web.world import World, invited, start_review, world
+from tests.protocols.imagenet_d.world import make_parts, spec
+from tests.web.world import World, invite, start_review, world
 
 YES = {"present": True, "single": True, "usable": True}
 SPOILT = "sock"  # of which people say that two things are to be seen
@@ -25,16 +25,16 @@ SPOILT = "sock"  # of which people say that two things are to be seen
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> World:
     root = tmp_path_factory.mktemp("people")
-    protocols.run(spec(), root / "mined", given=given())
+    protocols.run(spec(), root / "mined", given=make_parts())
     return world(root)
 
 
 @pytest.fixture(scope="module")
-def reviewed(here: World) -> Run:
+def review(here: World) -> Run:
     """Two people judge and agree; a third answers yes to everything and fails the known answers."""
     owner, key = start_review(here, "mined", votes=2, known=30)
     for name in ("Careless", "Ada", "Ben"):
-        person = invited(here, owner, key, name)
+        person = invite(here, owner, key, name)
         turn = person.next()
         while turn["item"]:
             answer = YES if name == "Careless" else _look(here, turn["item"]["id"])
@@ -47,27 +47,27 @@ def reviewed(here: World) -> Run:
     return open_run(here.settings.root / "mined")
 
 
-def test_the_numbers_are_of_what_people_accept(reviewed: Run) -> None:
-    found = results(reviewed)["counts"]
-    kept = [trial for trial in reviewed.trials if trial.validated]
-    spoilt = [trial for trial in kept if reviewed.classes[trial.label] == SPOILT]
+def test_the_numbers_are_of_what_people_accept(review: Run) -> None:
+    found = results(review)["counts"]
+    kept = [trial for trial in review.trials if trial.validated]
+    spoilt = [trial for trial in kept if review.classes[trial.label] == SPOILT]
     assert found["kept"] == len(kept) and found["people_reject"] == len(spoilt) > 0
     assert found["validated"] == found["people_accept"] == len(kept) - len(spoilt)
 
 
-def test_sentinels_and_agreement_stay_with_the_run(reviewed: Run) -> None:
-    told = json.loads((reviewed.path / "review.json").read_text(encoding="utf-8"))
+def test_sentinels_and_agreement_stay_with_the_run(review: Run) -> None:
+    told = json.loads((review.path / "review.json").read_text(encoding="utf-8"))
     assert told["reviewers"] == {"counted": 2, "left_out": 1}
     assert told["sentinels"]["answered"] == told["sentinels"]["right"] >= 8
     assert told["agreement"]["keep"]["alpha"]["value"] == told["agreement"]["single"]["alpha"]["value"] == pytest.approx(1)
     assert told["agreement"]["keep"]["raw"]["value"] == pytest.approx(100)
 
 
-def test_the_final_set_is_what_passed_and_says_how_it_was_checked(reviewed: Run, tmp_path: Path) -> None:
-    export(reviewed, tmp_path / "set", licence="cc-by-4.0")
+def test_the_final_set_is_what_passed_and_says_how_it_was_checked(review: Run, tmp_path: Path) -> None:
+    export(review, tmp_path / "set", licence="cc-by-4.0")
     with (tmp_path / "set" / TABLE).open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == results(reviewed)["counts"]["people_accept"]
+    assert len(rows) == results(review)["counts"]["people_accept"]
     assert {row["people"] for row in rows} == {"yes"} and SPOILT not in {row["class"] for row in rows}
     told = json.loads((tmp_path / "set" / SET_FILE).read_text(encoding="utf-8"))
     assert (
@@ -79,10 +79,10 @@ def test_the_final_set_is_what_passed_and_says_how_it_was_checked(reviewed: Run,
 
 
 def test_votes_on_a_picture_that_was_painted_anew_are_not_taken_for_votes_on_the_new_one(tmp_path: Path) -> None:
-    run = protocols.run(spec(), tmp_path / "mined", given=given())
+    run = protocols.run(spec(), tmp_path / "mined", given=make_parts())
     here = world(tmp_path)
     owner, key = start_review(here, "mined", votes=1, known=0)
-    ada = invited(here, owner, key, "Ada")
+    ada = invite(here, owner, key, "Ada")
     turn = ada.next()
     while turn["item"]:
         turn = ada.vote(turn["item"]["id"], **YES)
@@ -91,7 +91,7 @@ def test_votes_on_a_picture_that_was_painted_anew_are_not_taken_for_votes_on_the
     prompts = run.path / "stages" / "prompts.jsonl"
     prompts.write_text(prompts.read_text().replace(f'"{changed.prompt}"', f'"{changed.prompt.replace("forest", "snow")}"', 1))
     told: list[str] = []
-    run = protocols.run(spec(), run.path, given=given(), tell=told.append)
+    run = protocols.run(spec(), run.path, given=make_parts(), tell=told.append)
     assert next(trial for trial in run.trials if trial.trial_id == changed.trial_id).image != changed.image
     assert changed.trial_id not in {each.trial_id for each in run.verdicts("human")}
     assert "(1 by human); ask again with 'counterfoil review --new'" in told[-1]

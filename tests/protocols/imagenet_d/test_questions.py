@@ -13,12 +13,12 @@ from counterfoil import protocols
 from counterfoil.core.errors import BadSpec, RunFailed
 from counterfoil.parts import registry
 from counterfoil.store import open_run
-from tests.parts.endpoint import served
-from tests.protocols.imagenet_d.world import Scripted, given, spec
+from tests.parts.endpoint import serve
+from tests.protocols.imagenet_d.world import Scripted, make_parts, spec
 
 
-def asked(tmp_path: Path, rule: Callable[[str, str], str], **changes: Any) -> dict[str, Any]:
-    parts = given(chat=Scripted(rule))
+def ask(tmp_path: Path, rule: Callable[[str, str], str], **changes: Any) -> dict[str, Any]:
+    parts = make_parts(chat=Scripted(rule))
     run = protocols.run(spec(chats=["fake:chat"], **changes), tmp_path / "run", given=parts)
     assert run.results is not None
     return run.results
@@ -30,14 +30,14 @@ def answers(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_who_always_says_the_first_gains_nothing_when_choices_are_shuffled(tmp_path: Path) -> None:
-    fair = asked(tmp_path / "fair", lambda first, second: f"It is a {first}.")
+    fair = ask(tmp_path / "fair", lambda first, second: f"It is a {first}.")
     assert 20 <= fair["models"]["fake:chat"]["mined"]["value"] <= 80
     bias = fair["order_bias"]["fake:chat"]
     assert bias["truth_first"]["value"] == 100 and bias["truth_second"]["value"] == 0
     assert bias["bias"]["value"] == 100 and bias["consistent"]["value"] == 0
     assert bias["p"] == 2 / 2**7  # seven objects in places: three images of each are one coin
     assert "Two-choice questions" in protocols.get("imagenet-d").text(fair)
-    paper = asked(tmp_path / "paper", lambda first, second: f"It is a {first}.", preset="paper")
+    paper = ask(tmp_path / "paper", lambda first, second: f"It is a {first}.", preset="paper")
     assert paper["models"]["fake:chat"]["mined"]["value"] == 100  # the truth always stands first there
 
 
@@ -45,8 +45,8 @@ def test_an_answer_that_means_neither_is_wrong_or_dropped(tmp_path: Path) -> Non
     def rule(first: str, second: str) -> str:
         return "I cannot tell." if "mug" in (first, second) else min(first, second)
 
-    fair = asked(tmp_path / "fair", rule, questions={"both_orders": False})
-    paper = asked(tmp_path / "paper", rule, preset="paper", questions={"both_orders": False})
+    fair = ask(tmp_path / "fair", rule, questions={"both_orders": False})
+    paper = ask(tmp_path / "paper", rule, preset="paper", questions={"both_orders": False})
     assert fair["models"]["fake:chat"]["mined"]["n"] > paper["models"]["fake:chat"]["mined"]["n"] > 0
     rows = answers(tmp_path / "fair")
     unread = sum(row["right"] is None for row in rows)
@@ -61,14 +61,14 @@ def test_an_answer_that_means_neither_is_wrong_or_dropped(tmp_path: Path) -> Non
 
 
 def test_the_wrong_choice_is_the_one_models_fall_for(tmp_path: Path) -> None:
-    asked(tmp_path, lambda first, second: first)
+    ask(tmp_path, lambda first, second: first)
     rows = answers(tmp_path)
     after = {"mug": "sock", "sock": "lamp", "lamp": "bag", "bag": "mug"}
     assert rows and all(after[row["truth"]] == row["wrong"] for row in rows)
 
 
 def test_the_wrong_choice_is_on_record_and_an_unread_one_is_none(tmp_path: Path) -> None:
-    asked(tmp_path, lambda first, second: "no idea" if "sock" in (first, second) else first)
+    ask(tmp_path, lambda first, second: "no idea" if "sock" in (first, second) else first)
     rows = {row["id"]: row for row in answers(tmp_path)}
     run = open_run(tmp_path / "run")
     said = [(rows[each.trial_id.rpartition("#")[0]], each) for each in run.predictions("fake:chat")]
@@ -80,11 +80,11 @@ def test_the_wrong_choice_is_on_record_and_an_unread_one_is_none(tmp_path: Path)
 
 def test_a_question_without_its_places_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSpec, match=r"no place for \{second\}"):
-        protocols.run(spec(questions={"text": "Is it {first}?"}), tmp_path / "run", given=given())
+        protocols.run(spec(questions={"text": "Is it {first}?"}), tmp_path / "run", given=make_parts())
 
 
 def test_an_endpoint_is_asked_with_the_picture_and_may_break(tmp_path: Path) -> None:
-    with served() as endpoint:
+    with serve() as endpoint:
         seen: list[Any] = []
 
         def answer(body: bytes) -> Any:
@@ -96,7 +96,7 @@ def test_an_endpoint_is_asked_with_the_picture_and_may_break(tmp_path: Path) -> 
 
         endpoint.answer = answer  # type: ignore[method-assign]
         chat = registry.create("chat", endpoint.url, {"model": "m", "retries": 0})
-        parts = given(chat=chat)
+        parts = make_parts(chat=chat)
         with pytest.raises(RunFailed, match="resumes once the endpoint is back"):
             protocols.run(spec(chats=["fake:chat"], engine={"batch": 2}), tmp_path / "run", given=parts)
         assert seen[0]["model"] == "m" and seen[0]["messages"][0]["content"][0]["image_url"]["url"].startswith(

@@ -18,7 +18,7 @@ from counterfoil.protocols import rescoring
 from counterfoil.protocols.imagenet_d import imagenet_d
 from counterfoil.protocols.imagenet_d.results import BIAS, read_paintings, results
 from counterfoil.store.stages import open_table
-from tests.protocols.imagenet_d.world import GRID, PLACES, THINGS, SquareModel, SquarePainter, _draw, given, spec, values
+from tests.protocols.imagenet_d.world import GRID, PLACES, THINGS, SquareModel, SquarePainter, _draw, make_parts, spec, values
 
 PICTURES = 4 * (4 + 2) * 3
 FOREST_AND_SNOW = 4 * 2 * 3 - 3  # what both surrogates miss, less the bags in the snow, where the oracle sees none
@@ -26,7 +26,7 @@ FOREST_AND_SNOW = 4 * 2 * 3 - 3  # what both surrogates miss, less the bags in t
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
-    return protocols.run(spec(), tmp_path_factory.mktemp("squares") / "run", given=given())
+    return protocols.run(spec(), tmp_path_factory.mktemp("squares") / "run", given=make_parts())
 
 
 def test_what_all_surrogates_miss_is_kept(run: store.Run) -> None:
@@ -106,7 +106,7 @@ def test_three_other_objects_are_too_few_to_show_that_a_background_draws_them(ru
 
 
 def test_people_decide_on_what_was_kept(tmp_path: Path) -> None:
-    run = protocols.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=make_parts())
     kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
     run.append(verdicts=[Verdict(name, "made", "human", at % 2 == 0, 1.0, -1) for at, name in enumerate(kept[:10])])
     counts = results(store.open_run(run.path))["counts"]
@@ -115,7 +115,7 @@ def test_people_decide_on_what_was_kept(tmp_path: Path) -> None:
 
 
 def test_what_people_were_not_asked_about_counts_by_the_own_oracle(tmp_path: Path) -> None:
-    run = protocols.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=make_parts())
     bags = [trial.trial_id for trial in run.trials if run.classes[trial.label] == "bag" and trial.value == "snow"]
     kept = [trial.trial_id for trial in run.trials if trial.ending == "made"]
     said = {bags[0]: True, kept[0]: False, kept[1]: True}  # bags in the snow are what the own oracle does not see
@@ -137,16 +137,16 @@ def test_an_oracle_that_nobody_asked_is_refused(run: store.Run) -> None:
 
 
 def test_it_does_not_hang_on_how_the_work_is_laid_out(run: store.Run, tmp_path: Path) -> None:
-    other = protocols.run(spec(engine={"batch": 5, "tile": 3, "chunk_images": 7}), tmp_path / "run", given=given())
+    other = protocols.run(spec(engine={"batch": 5, "tile": 3, "chunk_images": 7}), tmp_path / "run", given=make_parts())
     assert (other.path / "results.json").read_bytes() == (run.path / "results.json").read_bytes()
     assert {trial.trial_id: trial.image for trial in other.trials} == {trial.trial_id: trial.image for trial in run.trials}
 
 
 def test_an_endpoint_that_fails_half_way_loses_nothing(run: store.Run, tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="resumes it"):
-        protocols.run(spec(), tmp_path / "run", given=given(painter=SquarePainter(fails_after=40)))
+        protocols.run(spec(), tmp_path / "run", given=make_parts(painter=SquarePainter(fails_after=40)))
     again = SquarePainter()
-    finished = protocols.run(spec(), tmp_path / "run", given=given(painter=again))
+    finished = protocols.run(spec(), tmp_path / "run", given=make_parts(painter=again))
     assert len(again.painted) == PICTURES - 32  # two batches of sixteen were there
     assert (finished.path / "results.json").read_bytes() == (run.path / "results.json").read_bytes()
 
@@ -157,7 +157,7 @@ def test_black_and_broken_pictures_are_counted_and_passed_over(tmp_path: Path) -
             return torch.zeros_like(image)
         return image * float("nan") if "striped" in prompt else image
 
-    run = protocols.run(spec(), tmp_path / "run", given=given(painter=SquarePainter(spoil=spoil)))
+    run = protocols.run(spec(), tmp_path / "run", given=make_parts(painter=SquarePainter(spoil=spoil)))
     counts = run.results["counts"]
     assert counts["skipped"] == 24 and counts["images"] == PICTURES
     assert sorted(counts["skipped_for"].values()) == [12, 12]
@@ -168,31 +168,31 @@ def test_black_and_broken_pictures_are_counted_and_passed_over(tmp_path: Path) -
 def test_a_painter_that_only_paints_black_stops_the_run(tmp_path: Path) -> None:
     black = SquarePainter(spoil=lambda prompt, image: torch.zeros_like(image))
     with pytest.raises(BadData, match="none of its images can be used"):
-        protocols.run(spec(), tmp_path / "run", given=given(painter=black))
+        protocols.run(spec(), tmp_path / "run", given=make_parts(painter=black))
 
 
 def test_a_surrogate_with_another_label_space_is_refused_before_anything_is_painted(tmp_path: Path) -> None:
     painter = SquarePainter()
     with pytest.raises(LabelMismatch) as caught:
-        protocols.run(spec(), tmp_path / "run", given=given(a=SquareModel(classes=("oak", "elm", "ash")), painter=painter))
+        protocols.run(spec(), tmp_path / "run", given=make_parts(a=SquareModel(classes=("oak", "elm", "ash")), painter=painter))
     assert "\n" not in str(caught.value) and "fake:a" in str(caught.value)
     assert not painter.painted and not (tmp_path / "run").exists()
 
 
 def test_a_stage_that_is_not_there_is_named_before_anything_is_painted(tmp_path: Path) -> None:
     with pytest.raises(BadSpec, match="no stage named 'paint'; stages are prompts, paintings, looks-fake-a-"):
-        protocols.run(spec(), tmp_path / "run", given=given(), stage="paint")
+        protocols.run(spec(), tmp_path / "run", given=make_parts(), stage="paint")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_prompt_corrected_by_hand_is_painted_again_and_no_other(tmp_path: Path) -> None:
     told: list[str] = []
-    protocols.run(spec(), tmp_path / "run", given=given(), stage="paintings", tell=told.append)
+    protocols.run(spec(), tmp_path / "run", given=make_parts(), stage="paintings", tell=told.append)
     assert told == ["stopped after the stage 'paintings'; the same command without --stage resumes it"]
     path = tmp_path / "run" / "stages" / "prompts.jsonl"
     path.write_text(path.read_text().replace("a photo of a mug in the beach", "a photo of a mug in the forest", 1))
     painter = SquarePainter()
-    protocols.run(spec(), tmp_path / "run", given=given(painter=painter))
+    protocols.run(spec(), tmp_path / "run", given=make_parts(painter=painter))
     assert painter.painted == ["a photo of a mug in the forest"]
 
 
@@ -222,7 +222,7 @@ def test_near_duplicates_may_be_found_by_an_encoder(tmp_path: Path) -> None:
             return images[:, :, 6:10, 6:10].mean((2, 3)).round() - 0.4
 
     changes = {"encoder": "fake:encoder", "mining": {"duplicates": 4}}
-    run = protocols.run(spec(**changes), tmp_path / "run", given=given(encoder=Middle()))
+    run = protocols.run(spec(**changes), tmp_path / "run", given=make_parts(encoder=Middle()))
     kept = [trial.label for trial in run.trials if trial.ending == "made"]
     assert sorted(kept) == [0, 1, 2, 3]  # one of each object
     assert run.results["counts"]["turned_away"]["duplicate"] == FOREST_AND_SNOW - 4
@@ -236,7 +236,7 @@ def test_paintings_have_a_table_of_their_own(run: store.Run) -> None:
 
 
 def test_another_model_can_be_scored_later(tmp_path: Path) -> None:
-    run = protocols.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=make_parts())
     rescoring.score(run, PartSpec(name="later"), built=SquareModel(blind=("snow",)))
     found = results(store.open_run(run.path), model="later")
     assert found["models"]["later"]["role"] == "unseen"
@@ -244,7 +244,7 @@ def test_another_model_can_be_scored_later(tmp_path: Path) -> None:
 
 
 def test_a_model_that_was_scored_on_some_pictures_alone_has_no_part_in_the_mean(tmp_path: Path) -> None:
-    run = protocols.run(spec(), tmp_path / "run", given=given())
+    run = protocols.run(spec(), tmp_path / "run", given=make_parts())
     before = results(run)
     kept = {trial.trial_id for trial in run.trials if trial.ending == "made"}
     some = [each for each in run.predictions("fake:unseen") if each.picture == "made" and each.trial_id not in kept][:3]
@@ -257,7 +257,7 @@ def test_a_model_that_was_scored_on_some_pictures_alone_has_no_part_in_the_mean(
 
 
 def test_a_run_of_which_nothing_is_kept_prints_its_numbers(tmp_path: Path) -> None:
-    run = protocols.run(spec(), tmp_path / "run", given=given(a=SquareModel(), b=SquareModel()))
+    run = protocols.run(spec(), tmp_path / "run", given=make_parts(a=SquareModel(), b=SquareModel()))
     assert run.results["counts"]["kept"] == 0 and "took no part" in imagenet_d.text(run.results)
 
 
@@ -268,7 +268,7 @@ def test_pictures_of_a_folder_are_independent_of_each_other(tmp_path: Path) -> N
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(png(_draw(f"a photo of a {thing} in the forest", number)))
     asked = {"protocol": "imagenet-d", "data": f"folder:{tmp_path / 'photos'}", "models": ["fake:unseen"]}
-    run = protocols.run(protocols.parse(asked), tmp_path / "run", given=given())
+    run = protocols.run(protocols.parse(asked), tmp_path / "run", given=make_parts())
     assert len(set(read_paintings(run).clusters.tolist())) == 8 * len(THINGS)
 
 
@@ -280,8 +280,8 @@ def test_pictures_of_different_sizes_are_refused_in_a_line(tmp_path: Path) -> No
             place.write_bytes(png(torch.rand(3, side, side, generator=torch.Generator().manual_seed(side))))
     asked = {"protocol": "imagenet-d", "data": f"folder:{tmp_path / 'photos'}", "models": ["fake:unseen"]}
     with pytest.raises(BadData, match=r"such as 16 × 16 and 24 × 24; bring them to one with --size"):
-        protocols.run(protocols.parse(asked), tmp_path / "run", given=given())
-    protocols.run(protocols.parse({**asked, "size": 16}), tmp_path / "run of one size", given=given())
+        protocols.run(protocols.parse(asked), tmp_path / "run", given=make_parts())
+    protocols.run(protocols.parse({**asked, "size": 16}), tmp_path / "run of one size", given=make_parts())
 
 
 def test_people_are_asked_about_what_was_kept_and_sentinels_are_what_was_too_easy(run: store.Run) -> None:
@@ -312,7 +312,7 @@ def test_a_mistake_between_two_classes_of_one_name_counts(tmp_path: Path) -> Non
     ids = dict(zip(THINGS, ("n1", "n2", "n3", "n4"), strict=True))
     chosen = spec(grid={**GRID, "objects": ids}, models=["fake:twins"])
     made = protocols.run(
-        chosen, tmp_path / "run", given=given(**{name: Twins(classes=(*THINGS, "mug")) for name in ("a", "b", "twins")})
+        chosen, tmp_path / "run", given=make_parts(**{name: Twins(classes=(*THINGS, "mug")) for name in ("a", "b", "twins")})
     )
     entry = made.results["models"]["fake:twins"]
     assert entry["painted"]["value"] == pytest.approx(100 * (PICTURES - 3 - 3) / (PICTURES - 3))

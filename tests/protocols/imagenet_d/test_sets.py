@@ -37,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
     return store.open_run(where)
 
 
-def told(data: SetData) -> list[tuple[str, dict[str, str], list[float]]]:
+def contents_of(data: SetData) -> list[tuple[str, dict[str, str], list[float]]]:
     """Every image's class, what the set says of it, and its pixels."""
     names, found = list(data.classes), []
     for sample in data.taken(None):
@@ -59,15 +59,15 @@ def test_every_format_comes_back_with_ids_nuisances_and_surrogates(
     assert data.classes == {"mug": ("n1", "n2"), "owl": ("n4",)}
     assert data.known is not None and data.known.surrogates == ("m:a", "m:b")
     export(run, tmp_path / "folders")
-    assert told(data) == told(open_set(PartSpec(name=f"folder:{tmp_path / 'folders'}")))
-    assert {(name, about["nuisance"]) for name, about, _ in told(data)} == {
+    assert contents_of(data) == contents_of(open_set(PartSpec(name=f"folder:{tmp_path / 'folders'}")))
+    assert {(name, about["nuisance"]) for name, about, _ in contents_of(data)} == {
         ("mug", "beach"), ("mug", "forest"), ("owl", "beach"), ("owl", "forest"),
     }  # fmt: skip
-    assert all(about["kind"] == "background" and about["prompt"] for _, about, _ in told(data))
+    assert all(about["kind"] == "background" and about["prompt"] for _, about, _ in contents_of(data))
 
 
 def test_a_part_of_a_set_knows_what_the_set_knows(run: store.Run, tmp_path: Path) -> None:
     export(run, tmp_path / "set")
     data = open_set(PartSpec(name=f"subset:{tmp_path / 'set'}", options={"per_class": 1}))
     assert len(data.dataset) == 2 and data.classes == {"mug": ("n1", "n2"), "owl": ("n4",)}
-    assert data.known is not None and {about["kind"] for _, about, _ in told(data)} == {"background"}
+    assert data.known is not None and {about["kind"] for _, about, _ in contents_of(data)} == {"background"}

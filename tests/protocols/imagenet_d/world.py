@@ -110,7 +110,7 @@ def _nearest(colour: Tensor, known: dict[str, tuple[float, float, float]]) -> st
     return min(known, key=lambda name: float((torch.tensor(known[name]) - colour).square().sum()))
 
 
-def given(**changes: Any) -> Given:
+def make_parts(**changes: Any) -> Given:
     """Parts of the world by name."""
     parts: dict[str, Any] = {
         "fake:painter": SquarePainter(),

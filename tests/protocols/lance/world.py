@@ -43,7 +43,7 @@ def colour(words: str) -> Tensor:
     return torch.tensor([digest[0], digest[1], digest[2]]) / 255
 
 
-def parsed(caption: str) -> tuple[str, str, str]:
+def parse(caption: str) -> tuple[str, str, str]:
     """Words before the animal, the animal, and words after it."""
     words = caption.split()
     at = next((index for index, word in enumerate(words) if word in CLASSES), len(words))
@@ -52,7 +52,7 @@ def parsed(caption: str) -> tuple[str, str, str]:
 
 def draw(caption: str) -> Tensor:
     """The image that a caption describes.  # → (3, 16, 16)"""
-    before, animal, after = parsed(caption)
+    before, animal, after = parse(caption)
     image = colour(after).reshape(3, 1, 1).repeat(1, SIDE, SIDE)
     left = 2 if animal == "dog" else 9
     image[:, 5:11, left : left + 5] = colour(before).reshape(3, 1, 1)
@@ -161,7 +161,7 @@ class Eye:
         return self._vector(ground(images), square, animal)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        read = [parsed(text) for text in texts]
+        read = [parse(text) for text in texts]
         animal = torch.tensor([CLASSES.index(each[1]) if each[1] else 0 for each in read])
         known = torch.tensor([bool(each[1]) for each in read])
         vector = self._vector(
@@ -213,7 +213,7 @@ class Picky(Looking):
         return 6 * torch.nn.functional.one_hot(torch.where(square > 0.5, 1 - seen, seen), 2).float()
 
 
-def given(**parts: Any) -> Given:
+def make_parts(**parts: Any) -> Given:
     """The parts of this world, some of them replaced."""
     own: dict[str, Any] = {
         "dataset": Pets(), "captioner": Told(), "rewriter": Swap(), "editor": Redraw(), "encoder": Eye(),

@@ -98,7 +98,7 @@ def wait_for(what: Callable[[], Any]) -> None:
         time.sleep(0.05)
 
 
-def joined(address: str, environment: dict[str, str]) -> tuple[str, str]:
+def join(address: str, environment: dict[str, str]) -> tuple[str, str]:
     """The cluster that a pool is at, and its cores."""
     command = [sys.executable, "-c", JOIN, address]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
@@ -108,11 +108,11 @@ def joined(address: str, environment: dict[str, str]) -> tuple[str, str]:
 
 
 def test_a_head_is_joined_by_its_address_with_the_token_of_this_machine(head: Head) -> None:
-    assert joined(head.address, head.environment) == (head.address, "2")
+    assert join(head.address, head.environment) == (head.address, "2")
 
 
 def test_without_an_address_a_cluster_that_is_there_is_left_alone(head: Head) -> None:
-    where, cores = joined("", {**head.environment, "RAY_ADDRESS": head.address})
+    where, cores = join("", {**head.environment, "RAY_ADDRESS": head.address})
     assert where != head.address
     assert int(cores) == max(3, os.cpu_count() or 1)
 

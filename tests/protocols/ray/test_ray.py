@@ -244,7 +244,7 @@ def _workers(kind: str) -> list[int]:
 
 @pytest.mark.parametrize("world", [pets, squares])
 def test_a_staged_protocol_leaves_the_same_tables_and_records_though_a_worker_is_killed(tmp_path: Path, world) -> None:
-    whole = protocols.run(world.spec(), tmp_path / "whole", given=world.given())
+    whole = protocols.run(world.spec(), tmp_path / "whole", given=world.make_parts())
     two = Execution("ray", workers=2, threads=1)
     told: list[str] = []
     killed: list[int] = []
@@ -254,7 +254,7 @@ def test_a_staged_protocol_leaves_the_same_tables_and_records_though_a_worker_is
             killed.extend(_workers("StageWorker")[:1])
             os.kill(killed[0], signal.SIGKILL)
 
-    given = world.given()  # parts that are objects travel
+    given = world.make_parts()  # parts that are objects travel
     spread = protocols.run(world.spec(), tmp_path / "spread", given=given, execution=two, watch=watch, tell=told.append)
     assert len(killed) == 1
     assert tables(spread.path) == tables(whole.path) != {}
@@ -280,12 +280,14 @@ def test_protocols_that_only_predict_or_come_from_a_plug_in_spread_too(tmp_path:
 
 
 def test_a_set_without_images_of_its_first_class_has_the_same_labels_over_workers(tmp_path: Path) -> None:
-    made = protocols.run(squares.spec(), tmp_path / "made", given=squares.given())
+    made = protocols.run(squares.spec(), tmp_path / "made", given=squares.make_parts())
     export(made, tmp_path / "set", licence="MIT")
     data = {"name": f"subset:{tmp_path / 'set'}", "count": 3}  # of four classes: the first gets none
     spec = protocols.parse({"protocol": "static", "model": "fake:unseen", "data": data, "size": 16})
-    whole = protocols.run(spec, tmp_path / "whole", given=squares.given())
-    spread = protocols.run(spec, tmp_path / "spread", given=squares.given(), execution=Execution("ray", workers=2, threads=1))
+    whole = protocols.run(spec, tmp_path / "whole", given=squares.make_parts())
+    spread = protocols.run(
+        spec, tmp_path / "spread", given=squares.make_parts(), execution=Execution("ray", workers=2, threads=1)
+    )
     assert content(spread) == content(whole) and spread.provenance["data"] == whole.provenance["data"]
     assert (spread.path / "results.json").read_bytes() == (whole.path / "results.json").read_bytes()
 

@@ -30,7 +30,7 @@ from counterfoil.store.chunks import ChunkBuilder
 from tests.parts.datasets.made import shard
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
-from tests.store.made import CLASSES, PROVENANCE, SPEC, expected, fill, image_id, records
+from tests.store.made import CLASSES, PROVENANCE, SPEC, expected_content, fill, image_id, records
 from tests.store.made import content as content_of
 from tests.worlds import arrays, folder, spec
 
@@ -110,14 +110,14 @@ def test_what_workers_have_finished_is_kept_when_a_run_is_interrupted(tmp_path: 
     waits = iter(range(10**6))
     wait = pool.wait
 
-    def interrupted() -> list[Any]:
+    def interrupt() -> list[Any]:
         if next(waits) == 0:
             while sum(worker.finished() for worker in pool._workers.values()) < 12:
                 time.sleep(0.01)
             raise Interrupted
         return wait()
 
-    pool.wait = interrupted  # type: ignore[method-assign]
+    pool.wait = interrupt  # type: ignore[method-assign]
     with pytest.raises(Interrupted):
         spread(pool, chosen, out, chunk_images=4096)
     assert store.open_run(out).counts["images"] >= 12  # though no call had ended
@@ -166,7 +166,7 @@ def test_a_chunk_is_committed_without_the_images_that_another_answer_had(tmp_pat
             commit(writer, [], Answer({}, other.close()))
         run = store.open_run(path / str(packed))
         found = content_of(run)
-        assert {name: rows for name, rows in found.items() if name != "trials"} == expected(range(6))
+        assert {name: rows for name, rows in found.items() if name != "trials"} == expected_content(range(6))
         assert run.counts["images"] == 6 and run.counts["accepted"] == 5
         assert not list(run.path.rglob("*.tmp"))
 
@@ -197,8 +197,8 @@ def tables(path: Path) -> dict[str, bytes]:
 def test_staged_protocols_leave_the_same_tables(tmp_path: Path, protocol: str, world: Any) -> None:
     def parts() -> Given:
         if protocol == "lance":
-            return pets.given(dataset=pets.Pets(broken=(5,)), captioner=pets.Told(mute=("pet-003",)))
-        return squares.given()
+            return pets.make_parts(dataset=pets.Pets(broken=(5,)), captioner=pets.Told(mute=("pet-003",)))
+        return squares.make_parts()
 
     protocols.run(world.spec(), tmp_path / "whole", given=parts())
     pool = stage_pool(world.spec(), tmp_path / "spread", parts(), dies={0: 3, 1: 12})
@@ -212,7 +212,7 @@ def test_an_error_in_a_stage_is_raised_in_the_driver(tmp_path: Path) -> None:
         def caption(self, images: Any, samples: Any) -> Any:
             raise BadPart("no captions today")
 
-    given = pets.given(captioner=Broken())
+    given = pets.make_parts(captioner=Broken())
     with pytest.raises(CounterfoilError, match="no captions today"):
         go_through(stage_pool(pets.spec(), tmp_path / "run", given), pets.spec(), tmp_path / "run", given)
 
@@ -350,7 +350,7 @@ def outcome_of(sample: Sample) -> Outcome:
     return Outcome((Trial(sample.image_id, "guided", 0, 0, "skipped", 0, 0),))
 
 
-def taken(feed: Feed) -> list[str]:
+def take_all(feed: Feed) -> list[str]:
     """Everything the engine gets until there is nothing for the moment."""
     return [image for image in iter(feed.__next__, None) if image is not None]
 
@@ -359,15 +359,15 @@ def test_a_feed_gives_the_engine_each_image_once_while_it_is_here(monkeypatch: p
     monkeypatch.setattr(module, "LINGER", 0.0)
     feed = made_feed()
     first, again = feed.put(X), feed.put(X)
-    assert first is again and taken(feed) == ["x"]
+    assert first is again and take_all(feed) == ["x"]
     feed.put(X)
     feed.put(Y)
-    assert taken(feed) == ["y"]
+    assert take_all(feed) == ["y"]
     feed.release()
     feed.resolve(outcome_of(X))
     assert first.result() == outcome_of(X) == feed.take("x") and feed.take("x") is None
     feed.put(X)  # wanted again, as its worker is gone
-    assert taken(feed) == ["x"]
+    assert take_all(feed) == ["x"]
 
 
 def test_an_image_that_cannot_be_read_has_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,18 +375,18 @@ def test_an_image_that_cannot_be_read_has_its_outcome(monkeypatch: pytest.Monkey
     feed = made_feed()
     bad = feed.put(BAD)
     feed.put(X)
-    assert taken(feed) == ["x"] and bad.result() == outcome_of(BAD) and feed.finished == 1
+    assert take_all(feed) == ["x"] and bad.result() == outcome_of(BAD) and feed.finished == 1
 
 
 def test_images_too_few_for_a_batch_wait_for_others_while_the_engine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINGER", 1e9)
     feed = made_feed()
     feed.put(X)
-    assert taken(feed) == ["x"]  # it had nothing
+    assert take_all(feed) == ["x"]  # it had nothing
     feed.put(Y)
-    assert taken(feed) == []
+    assert take_all(feed) == []
     feed.put(Z)
-    assert taken(feed) == ["y", "z"]
+    assert take_all(feed) == ["y", "z"]
 
 
 def test_a_failure_ends_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
