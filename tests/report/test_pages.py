@@ -7,8 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from counterfoil import protocols
+from counterfoil.cli.app import app
+from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.tables import Column, Link, Mark, Table
 from counterfoil.protocols.fmr.cautions import cautions_of
@@ -20,8 +23,8 @@ from tests.cli.stored import store_run
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
 
-from .made import Plan, build
-from .pages import Document, read
+from .made import Plan, build, image_id
+from .pages import Document, fingerprint, read
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +88,23 @@ def test_slices_stand_with_their_p_value_and_the_image_pairs_of_the_worst(tmp_pa
     (worst,) = (element for element in page.all("h3") if element.text == "class=d")
     after = page.elements[page.elements.index(worst) :]
     assert next(element for element in after if element.name == "img").attributes["alt"] == "source image of d"
+
+
+def test_slices_of_a_file_stand_among_the_others(tmp_path: Path) -> None:
+    run = build(tmp_path / "run", Plan(images=120, classes=tuple("abcd")))
+    file, out = tmp_path / "weather.csv", tmp_path / "report"
+    rows = [f"{image_id(Plan(), number)},{'rain' if number % 2 else 'sun'}" for number in range(120)]
+    file.write_text("\n".join(["image_id,weather", *rows]))
+    command = ["report", str(run.path), "--out", str(out), "--slices", str(file)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    page = read(out / "index.html")
+    assert {row.split()[0] for row in page.rows if row.startswith(("class=", "weather="))} >= {"weather=rain", "weather=sun"}
+    assert "corrected for 6 slices (Holm)" in page.words  # with four classes
+    before = fingerprint(out)
+    file.write_text("image_id,weather\nelsewhere.png,sun\n")
+    with pytest.raises(UsageError, match="none of its 1 image_ids is one of the run's"):
+        write_report([run], out, slices=file)
+    assert fingerprint(out) == before
 
 
 def test_the_comparisons_headline_says_who_keeps_more_and_who_less(tmp_path: Path) -> None:

@@ -78,6 +78,7 @@ def report(
         Path | None, typer.Option("-o", "--out", help="Folder for the page; by default report/ in the first run.")
     ] = None,
     pictures: Annotated[int, typer.Option(help="Images per run in the gallery.", min=0)] = 1000,
+    slices: Annotated[Path | None, typer.Option(metavar="FILE", help="A CSV with image_id and slices of your own.")] = None,
     to: Annotated[Text, typer.Option(help="Send the results to a tracker instead: tensorboard, mlflow or wandb.")] = None,
     where: Annotated[
         Text, typer.Option(help="Folder (TensorBoard), tracking address (MLflow) or project (Weights & Biases).")
@@ -94,6 +95,8 @@ def report(
     """
     if where is not None and to is None:
         raise UsageError("--where: names a tracker's folder, address or project; give the tracker by --to")
+    if slices is not None and to is not None:
+        raise UsageError("--slices: for a page; leave it out where results go to a tracker")
     opened = [open_run(path) for path in runs]
     if to is not None:
         from counterfoil.report.trackers import log
@@ -103,7 +106,7 @@ def report(
         return results.data(logged)
     from counterfoil.protocols.reading import write_report
 
-    page = write_report(opened, out or runs[0] / "report", pictures=pictures)
+    page = write_report(opened, out or runs[0] / "report", pictures=pictures, slices=slices)
     results.text(page)
     results.data({"page": str(page)})
 

@@ -16,7 +16,7 @@ from counterfoil.core.records import Estimate
 from counterfoil.metrics.comparison import Ranking, compare
 from counterfoil.metrics.observations import Measure, Observations, unit_of
 from counterfoil.metrics.scoreboard import Scoreboard
-from counterfoil.metrics.slices import slices
+from counterfoil.metrics.slices import read_slices, slices
 from counterfoil.metrics.slices import table_of as slice_table
 from counterfoil.metrics.tables import Cell, Column, Link, Table, Value, counted, estimate_in, estimate_text, minus
 from counterfoil.protocols.base import Protocol
@@ -156,7 +156,7 @@ class ReportPages:
         """Named slices against the rest, the surely worst first, with image pairs of those that differ."""
         try:
             observed, measure = self.observe(view), self.measure(view.run)
-            found = slices(observed, measure)
+            found = slices(read_slices(self.site.slices, observed) if self.site.slices else observed, measure)
         except CounterfoilError:  # a model that nobody asked: the page says so where it belongs
             return []
         if not found:

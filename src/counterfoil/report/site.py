@@ -80,6 +80,7 @@ class Site:
     out: Path
     images: ReportImages
     limit: int  # images per run in the gallery
+    slices: Path | None = None  # a CSV with image_id and slices of a user's own
     alone: bool = True  # whether the report is about one protocol, so that its first page is the report's
     _collected: dict[tuple[Path, str | None], Collected] = field(default_factory=dict)
     _numbers: dict[Path, int] = field(default_factory=dict)
@@ -175,7 +176,7 @@ Pages = Callable[[Sequence[Run], Sequence[str], Site], Sequence[Page]]
 """A function of a protocol from runs and their labels to pages, the first one first."""
 
 
-def write_report(runs: Sequence[Run], out: Path, pages: Pages, *, limit: int = 1000) -> Path:
+def write_report(runs: Sequence[Run], out: Path, pages: Pages, *, limit: int = 1000, slices: Path | None = None) -> Path:
     """Write a report on `runs` into the folder `out` and return its first page.
 
     A folder that holds an earlier report is written over; one that holds anything else is refused.
@@ -185,7 +186,7 @@ def write_report(runs: Sequence[Run], out: Path, pages: Pages, *, limit: int = 1
         take_over(out, "report", folders=_OWN)
         for old in (*out.glob("run-*.html"), *out.glob("protocol-*.html")):
             old.unlink(missing_ok=True)
-        site = Site(out, ReportImages(out), limit)
+        site = Site(out, ReportImages(out), limit, slices)
         made = pages(runs, labels(runs), site)
         copy_static(out)
         for page in reversed(made):  # the first one last: when it is there, so is everything it leads to
