@@ -36,6 +36,17 @@ def commands(text: str) -> list[list[str]]:
     return found
 
 
+def test_no_page_promises_more_intervals_than_there_are() -> None:
+    texts = {page.relative_to(ROOT).as_posix(): " ".join(page.read_text(encoding="utf-8").split()) for page in PAGES}
+    promise = re.compile(
+        r"interval (with|for|on) (\w+ )?(every|each|all) number|(every|each) number \w+ (its|a|an) [^.]*interval", re.I
+    )
+    assert promise.search("and a 95 % interval with nearly every number")
+    assert [name for name, text in texts.items() if promise.search(text)] == []
+    exact = "Fréchet distance has none: few images bias it upwards"
+    assert [name for name in ("docs/index.md", "docs/concepts/statistics.md") if exact not in texts[name]] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_commands_and_options_exist(page: Path) -> None:
     for words in commands(page.read_text(encoding="utf-8")):
