@@ -295,3 +295,20 @@ def test_an_empty_section_is_one_without_settings(counterfoil, tmp_path):
         assert line in printed
     (tmp_path / "spec.yaml").write_text((tmp_path / "spec.yaml").read_text().replace("engine:", "engine: 5"))
     assert_refused(counterfoil("run", "spec.yaml", "--precision", "bf16", "--dry-run"), "engine")
+
+
+LONG = {
+    "five thousand digits": (["--set", f"search.budget={'9' * 5000}"], "99… has more than 64 bits"),
+    "slots beyond 64 bits": (["--set", f"engine.slots={10**30}"], "0… has more than 64 bits"),
+    "lists in lists": (["deep.yaml"], "deep.yaml: not YAML (nested more than 100 deep)"),
+    "an endless file": (["/dev/zero"], "/dev/zero: cannot be read (not a regular file)"),
+    "a folder in another encoding": (["--out", "caf\udce9"], "caf\\udce9: the folder's name is not text in UTF-8"),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_values_that_no_run_can_have_are_one_line(run, tmp_path, name):
+    words, said = LONG[name]
+    (tmp_path / "deep.yaml").write_text("[" * 3000 + "]" * 3000)
+    code, _, complaint = run(extra=words)
+    assert code == 2 and said in complaint and errors(complaint) == 1

@@ -78,13 +78,16 @@ def parse_yaml(text: str, *, what: str) -> Any:
     return value
 
 
+LONGEST = 1000  # digits of a whole number; Python itself reads 4,300 at most
+
+
 class _Yaml(yaml.SafeLoader):
     """YAML of plain values, whose whole numbers fit into 64 bits: longer ones can be neither printed nor kept."""
 
     def construct_yaml_int(self, node: Any) -> int:
         """Read a whole number."""
-        value = super().construct_yaml_int(node)
-        if not -(2**63) <= value < 2**64:
+        value = super().construct_yaml_int(node) if len(node.value) <= LONGEST else None
+        if value is None or not -(2**63) <= value < 2**64:
             raise ValueError(f"the number {node.value[:20]}… has more than 64 bits")
         return value
 
