@@ -66,7 +66,7 @@ def test_models_are_compared_on_the_set_and_surrogates_are_not(mined_run: Run) -
 
 def test_what_a_run_made_is_counted_in_pictures(mined_run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     show(mined_run)
-    assert "oracle fake:oracle: 72 pictures, 21 in the set\n" in capsys.readouterr().out
+    assert "oracle fake:oracle: 72 images, 21 in the set\n" in capsys.readouterr().out
 
 
 def test_a_set_that_was_made_before_has_one_accuracy(mined_run: Run, tmp_path: Path) -> None:

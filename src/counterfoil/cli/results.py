@@ -207,7 +207,7 @@ def list_parts(
 
 
 def _title(protocol: str) -> str:
-    """What a protocol is, or why it can't be used."""
+    """One line about a protocol, or the reason it can't be used."""
     try:
         return protocols.get(protocol).title
     except BadPart as error:

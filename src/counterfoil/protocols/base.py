@@ -1,4 +1,4 @@
-"""What a protocol is, and what the rest of the program may ask it. Nothing here imports torch.
+"""The interface of a protocol, which the rest of the program asks. Nothing here imports torch.
 
 A protocol makes images, and reads the numbers off a run that holds them. The command line, the Python entry point, studies
 and the web server find protocols by name (`protocols.get`) or by run (`protocols.of`) and ask them; the store, metrics and
@@ -40,7 +40,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, or one stage of it."""
+    """Progress of a run, or of one stage of it."""
 
     done: int
     total: int | None
@@ -74,7 +74,7 @@ class Outcome:
 
     @property
     def validated(self) -> bool:
-        """Whether something was made of it."""
+        """True if something was made of it."""
         return self.trials[0].validated
 
 
@@ -134,7 +134,7 @@ class Protocol(ABC):
     title: ClassVar[str]
     """One line for lists and help."""
     about: ClassVar[str] = ""
-    """How the images are made, for the datasheet of an exported set."""
+    """Description of how the images are made, for the datasheet of an exported set."""
     spec: ClassVar[type[RunSpec]]
     compared: ClassVar[Sequence[str]] = ("accuracy_source", "accuracy", "drop")
     """The measures that `compare` prints unless others are named."""
@@ -143,9 +143,9 @@ class Protocol(ABC):
     ranked: ClassVar[Sequence[str]] = ("accuracy",)
     """The measures that a board ranks models by; the first orders its rows."""
     against_model: ClassVar[bool] = False
-    """Whether images are made against the run's own model, so that it has no part in a set of them."""
+    """True if images are made against the run's own model, so that it has no part in a set of them."""
     placed: ClassVar[bool] = True
-    """Whether all parts are on the device from the beginning; else each is on the CPU until it works."""
+    """True if all parts are on the device from the beginning; else each is on the CPU until it works."""
     clean: ClassVar[str] = "accuracy_source"
     """The measure of images that nothing was done to; the order of models by other measures is set against its own."""
 
@@ -230,7 +230,7 @@ class Protocol(ABC):
         return []
 
     def transfer(self, runs: Sequence[Run], names: Sequence[str]) -> list[Table]:
-        """Set images that were made against each model beside all models that were scored on them, one table per number."""
+        """Cross the models that images were made against with all models that were scored on them, one table per number."""
         raise UsageError(f"--transfer: the protocol {self.name} makes no images against a model; compare its runs without it")
 
     def unfair(self, run: Run, model: str, measures: Sequence[str]) -> str:
@@ -254,7 +254,7 @@ class Protocol(ABC):
         return ""
 
     def extent(self, counts: Mapping[str, Any]) -> str:
-        """Say in a few words how many images a run has and how many count."""
+        """Say in a few words how many images are in a run and how many count."""
         return f"{counts['made']} images, {counts['validated']} count"
 
     def cautions(self, run: Run, results: Mapping[str, Any], *, model: str | None = None) -> list[Caution]:

@@ -1,4 +1,4 @@
-"""What a classifier makes of pictures, where a class of the set may stand for several of its outputs."""
+"""A classifier's answers, where a class of the set may stand for several of its outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEPT = ("predicted", "correct", "confidence", "truth", "rank")  # of a look, as
 
 @dataclass(frozen=True)
 class Reading:
-    """How a model's outputs are read in the classes of a set: a hit on any output of the right class is right."""
+    """Read a model's outputs in the classes of a set: a hit on any output of the right class is right."""
 
     name: str
     model: Model
@@ -30,7 +30,7 @@ class Reading:
 
     @torch.no_grad()
     def looks(self, images: Tensor, truths: Sequence[int]) -> list[dict[str, Any]]:
-        """One entry a picture, as plain values.  # (N, 3, H, W); `truths` may be fewer, further rows are idle"""
+        """One entry per image, as plain values.  # (N, 3, H, W); `truths` may be fewer, further rows are idle"""
         with computing(self.precision, images.device):
             logits = calls.logits_of(self.model.logits, images, len(self.model.classes), part=f"model {self.name}")
         if not torch.isfinite(logits).all():
@@ -77,7 +77,7 @@ def reading(
     *,
     wanted_aliases: labels.Aliases | None = None,
 ) -> Reading:
-    """How a model is read in a run's classes, each of which may stand for several `ids`."""
+    """Reader of a model in a run's classes, each of which may stand for several `ids`."""
     what, aliases = f"model {name}", getattr(model, "aliases", None)
     if ids is None or all(list(ids[known]) == [known] for known in classes):
         columns = labels.match(classes, model.classes, what=what, aliases=aliases, wanted_aliases=wanted_aliases)

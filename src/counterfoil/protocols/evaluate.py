@@ -25,7 +25,7 @@ from counterfoil.protocols.reading import Run
 from counterfoil.protocols.workspace import Given
 
 PARTS = ("model", "generator", "oracle", "captioner", "rewriter", "editor", "encoder", "painter")
-"""The keys of a specification that may be given as objects, beside the data."""
+"""The keys of a specification that may be given as objects, in addition to the data."""
 
 
 def evaluate(

@@ -1,6 +1,6 @@
-"""Whether an oracle is independent of the model it judges.
+"""Check that an oracle is independent of the model it judges.
 
-An oracle that is the model, or is built on the same weights, fails where the model fails: every picture that fools the one
+An oracle that is the model, or is built on the same weights, fails where the model fails: every image that fools the one
 fools the other, and the test measures nothing. Hashes find the same weights in the same layout. Tensors are compared one by
 one as well, so that a common trunk under two heads, or one network saved by two libraries, is found too.
 """
@@ -20,7 +20,7 @@ from counterfoil.parts.weights import modules_of
 SHARE = 0.05  # of the smaller one's weights; below it are fixed filters and tables that many networks have alike
 SMALLEST = 256  # values; smaller tensors may be equal by chance of their making
 MAKERS = ("generator", "editor", "painter")
-"""The roles whose parts make pictures, some of them led by a network that also judges."""
+"""The roles whose parts make images, some of them led by a network that also judges."""
 _LOOKED_AT = 64  # values of a tensor that are compared first
 
 
@@ -40,13 +40,13 @@ def check(model: Any, oracle: Any, *, force: bool = False) -> str | None:
 
 
 def same_source(model: Any, oracle: Any) -> str | None:
-    """What says that both have the very same weights or come from one endpoint, or None."""
+    """The sign that both have the very same weights or come from one endpoint, or None."""
     found = _in_common(provenance_of(model), provenance_of(oracle))
     return f"{found} is that of the model under test" if found else None
 
 
 def caution_later(part: Any, recorded: Mapping[str, str], *, role: str) -> str | None:
-    """What is to be said of a part that is asked later, if its weights or endpoint are those `recorded` of the run's `role`."""
+    """The caution about a part that is asked later, if its weights or endpoint are those `recorded` of the run's `role`."""
     found = _in_common(recorded, provenance_of(part))
     if found is None:
         return None
@@ -55,7 +55,7 @@ def caution_later(part: Any, recorded: Mapping[str, str], *, role: str) -> str |
 
 
 def _in_common(first: Mapping[str, str], second: Mapping[str, str]) -> str | None:
-    """What the second one has of the first one's marks, in words."""
+    """The marks that both share, in words."""
     own, its = _marks(first), _marks(second)
     return next((its[mark] for mark in own if mark in its), None)
 
@@ -78,7 +78,7 @@ def _shared(model: Any, oracle: Any) -> str | None:
 
 
 def _marks(told: Mapping[str, str]) -> dict[str, str]:
-    """What tells a part's weights or endpoint apart from others, by value; ensembles number theirs."""
+    """Marks that tell a part's weights or endpoint apart from others, by value; ensembles number theirs."""
     marks = {}
     for key, value in told.items():
         name = key.rpartition(".")[2]

@@ -157,7 +157,7 @@ class ReportPages:
         try:
             observed, measure = self.observe(view), self.measure(view.run)
             found = slices(read_slices(self.site.slices, observed) if self.site.slices else observed, measure)
-        except CounterfoilError:  # a model that nobody asked: the page says so where it belongs
+        except CounterfoilError:  # a model without answers: the page says so where it belongs
             return []
         if not found:
             return []

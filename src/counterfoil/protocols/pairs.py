@@ -1,4 +1,4 @@
-"""Numbers of any run whose images were made in one step: accuracy on them, beside that on their source images.
+"""Numbers of any run whose images were made in one step: accuracy on them, compared with that on their source images.
 
 Every image that was made is a row, and those of one source image are drawn together. Where the run has an oracle, only
 images in which it sees the class count.

@@ -30,7 +30,7 @@ Make = Callable[[Source], Iterable[MadeImage]]
 
 
 def outcomes(work: Workspace[Any], sources: Iterable[Source | None], make: Make) -> Iterator[Outcome]:
-    """Yield the records of every source image beside the images that `make` gives of it."""
+    """Yield the records of every source image and of the images that `make` gives of it."""
     yield from _gathered(work, sources, lambda source: [MadeImage(source.image), *make(source)], _pairs)
 
 

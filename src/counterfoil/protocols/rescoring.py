@@ -1,4 +1,4 @@
-"""Ask another model or another oracle about the images a run has stored, without making them again."""
+"""Ask another model or another oracle about the stored images of a run, without making them again."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ BATCHES = {"cpu": 8, "cuda": 32}  # images in one call
 READERS = 4
 CHUNK_ROWS = 512  # answers that a kill can lose at most
 _NO_RIVALS = ("oracle", "dataset", "encoder", "captioner", "rewriter")
-"""Roles whose weights an oracle may have. All others are tested models, one of them a role of its own, and makers of pictures."""
+"""Roles whose weights an oracle may have. All others are tested models, one of them a role of its own, and makers of images."""
 
 _SEVERAL = ("others", "models", "surrogates", "chats")
-"""Where a specification names more models than one."""
+"""Fields of a specification that name several models."""
 _APART = "keep these under another, as in --as NAME"
 
 
@@ -49,7 +49,7 @@ def score(
     watch: Watch = lambda images: None,
     tell: Tell = lambda line: None,
 ) -> None:
-    """Put a model's predictions beside the run's own, under its name or another that is given.
+    """Store a model's predictions next to the run's own, under its name or another that is given.
 
     `built` is the model itself where `asked` only names it. Images that it has classified before are left out, so that an
     interrupted call resumes; with `again` it is asked about all. UsageError if another model's answers go by that name.
@@ -83,7 +83,7 @@ def judge(
     watch: Watch = lambda images: None,
     tell: Tell = lambda line: None,
 ) -> None:
-    """Put an oracle's verdicts beside the run's own, as `score` does predictions; it is asked again where it abstained."""
+    """Store an oracle's verdicts next to the run's own, as `score` does predictions; it is asked again where it abstained."""
     _check_has_pictures(run)
     oracle = calls.bind(_part("oracle", asked, device), run.classes, part=f"oracle {asked.name}")
     if getattr(oracle, "cross_fitted", False) and not oracle.fitted:  # type: ignore[attr-defined]
@@ -169,19 +169,19 @@ def _rivals(run: Run, role: Role) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _precision(run: Run) -> Precision:
-    """What the run's parts computed in, so that the same part says the same again. Float32 is float32 on a GPU too."""
+    """The dtype of the run's parts, so that the same part gives the same answers again. Float32 is float32 on a GPU too."""
     chosen: Precision = (run.spec.get("engine") or {}).get("precision") or "float32"
     return chosen
 
 
 def pictures_of(run: Run) -> int:
-    """How many pictures there are to be asked about."""
+    """Number of images to ask about."""
     return sum(1 for _ in _stored(run))
 
 
 def _check_has_pictures(run: Run) -> None:
     if next(_stored(run), None) is None:
-        raise BadRun(f"{run.path}: has no pictures to ask about yet; repeat its command first")
+        raise BadRun(f"{run.path}: has no images to ask about yet; repeat its command first")
 
 
 def _part(role: str, asked: PartSpec, device: str) -> Any:

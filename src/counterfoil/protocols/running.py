@@ -97,7 +97,7 @@ def take(produced: Iterable[Outcome | Future[Outcome]], add: Callable[[Outcome],
 
 
 def begun(spec: RunSpec, writer: Writer, dataset: Dataset) -> Progress:
-    """How far a run is when it is opened; with `strict`, refuse one that has left images out."""
+    """Progress of a run when it is opened; with `strict`, refuse one that has left images out."""
     require_complete(spec, writer.path, left_out=writer.counts["skipped"])
     return Progress(writer.counts["images"], len(dataset), writer.counts["accepted"], writer.counts["skipped"])
 
@@ -179,7 +179,7 @@ def run_staged(
 
 
 def _dropped(dropped: Mapping[tuple[str, str], int]) -> str:
-    """What was dropped, and how to have it said again."""
+    """The message about dropped answers, and how to get them again."""
     names = ", ".join(f"{number} by {name}" for (_, name), number in sorted(dropped.items()))
     again = {"score" if role == "model" else "review --new" if by_people(name) else "judge" for role, name in dropped}
     commands = " and ".join(f"'counterfoil {each}'" for each in sorted(again))

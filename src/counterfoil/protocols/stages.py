@@ -75,7 +75,7 @@ class Stage(ABC):
     """One step of a staged protocol: items from earlier tables, and what is made of each."""
 
     name: str
-    """What its table is called; a run can stop after it."""
+    """Name of its table; a run can stop after it."""
     uses: Sequence[str] = ()
     """Parts that are on the device while it works, by their key in the workspace; they decide its results."""
     kept: ClassVar[Sequence[str]] = ()
@@ -83,17 +83,17 @@ class Stage(ABC):
     at_once: ClassVar[int | None] = None
     """Items at a time, for work that costs nothing and is not spread over workers."""
     parallel: ClassVar[bool] = False
-    """Whether several batches may be in progress, for work that waits for somebody else."""
+    """True if several batches may be in progress, for work that waits for an endpoint."""
 
     def __init__(self, space: Workspace[Any], tables: Tables) -> None:
         self.space, self.tables = space, tables
 
     @abstractmethod
     def items(self) -> Iterator[Item]:
-        """What it works on; gone through more than once."""
+        """Its items; iterated more than once."""
 
     def count(self) -> int | None:
-        """How many items there are, if that is known beforehand."""
+        """Number of items, if that is known beforehand."""
         return None
 
     @abstractmethod
@@ -101,7 +101,7 @@ class Stage(ABC):
         """One result or several for each item, in their order."""
 
     def decided_by(self) -> Mapping[str, Any]:
-        """What decides a result beside the item and the parts it uses."""
+        """Inputs that decide a result in addition to the item and the parts it uses."""
         return {}
 
     def follows(self, row: Row) -> Mapping[str, Any]:
@@ -116,7 +116,7 @@ class Stage(ABC):
         return {}
 
     def settings(self) -> dict[str, Any]:
-        """Everything that decides a result beside the item."""
+        """Everything that decides a result, the item aside."""
         return {**{key: self.space.settings(key) for key in self.uses}, **self.decided_by(), **self.of_data()}
 
     def images(self, items: Sequence[Item], name: str = "image") -> list[Tensor]:
@@ -138,7 +138,7 @@ class Spread(Protocol):
     """Has batches processed elsewhere, by workers that have the same stages and their parts."""
 
     def settings(self, stage: str) -> Mapping[str, Any]:
-        """What decides the results of a stage beside its items."""
+        """Inputs that decide the results of a stage in addition to its items."""
         ...
 
     def batches(self, stage: str, items: Iterator[Item], *, batch: int) -> Iterator[tuple[list[Item], Sequence[Result]]]:
@@ -243,7 +243,7 @@ def _worked(stage: Stage, items: Iterator[Item], layout: StagesSpec) -> Iterator
 
 
 class _Tally:
-    """How far a stage is."""
+    """Progress of a stage."""
 
     def __init__(self, progress: Progress, watch: Watch) -> None:
         self._progress, self._watch = progress, watch

@@ -48,7 +48,7 @@ _VERSIONS = ("library",)  # recorded with the run; a newer one is no reason to p
 
 @dataclass(frozen=True)
 class Given:
-    """What a process need not find by name: parts handed over as objects, and a data set that another process has listed."""
+    """Objects that a process need not find by name: parts, and a data set that another process has listed."""
 
     parts: dict[str, Any] = field(default_factory=dict)  # by role, or by name where a run has several
     head: ImageSet | None = None  # of the data set, from a process that has listed it
@@ -180,7 +180,7 @@ class Workspace(Generic[S]):
         }
 
     def provenance(self, account: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What the run is made with, for `run.json`: an account of the parts, by whoever works with them, and of the data."""
+        """Provenance of the run for `run.json`: an account of the parts and of the data."""
         account = account or self.account()
         return dict(account) if self.dataset is None else with_data(account, self.dataset)
 
@@ -203,7 +203,7 @@ class Workspace(Generic[S]):
                 yield f"{role_of(key)} {named.name}", trait
 
     def introduction(self) -> list[str]:
-        """Say in lines what each part gets and assumes, then the cautions for what nobody asked for."""
+        """Say in lines what each part gets and assumes, then the cautions for what was not asked for."""
         by_part: dict[str, list[Trait]] = {}
         for name, trait in self.traits():
             by_part.setdefault(name, []).append(trait)
@@ -211,7 +211,7 @@ class Workspace(Generic[S]):
         return [*lines, *(f"take care: {caution}" for caution in self.cautions())]
 
     def cautions(self) -> list[str]:
-        """List what nobody asked for and results may suffer from."""
+        """List what was not asked for and may harm results."""
         return [*self._assumed(), *([self.caution] if self.caution else [])]
 
     def _assumed(self) -> list[str]:
@@ -219,7 +219,7 @@ class Workspace(Generic[S]):
         return [*(f"{name}: {caution}" for name, caution in told if caution), *self._shrinking()]
 
     def _shrinking(self) -> Iterator[str]:
-        """Warn where images are made smaller than both the data's own and what a model takes, and nobody asked for it."""
+        """Warn where images are made smaller than both the data's own and what a model takes, unless asked for."""
         key = next((key for key in MAKERS if getattr(self.parts.get(key), "size", None)), None)
         if key is None or self.dataset is None or self.spec.size:
             return
@@ -236,7 +236,7 @@ class Workspace(Generic[S]):
                 yield f"{key} {getattr(self.spec, key).name}: {shrunk}, and {less}"
 
     def settings(self, key: str) -> dict[str, Any]:
-        """What decides the answers of a part, for the keys of stages.
+        """Inputs that decide the answers of a part, for the keys of stages.
 
         Weights are known by their hash; where they lie decides nothing.
         """
@@ -247,14 +247,14 @@ class Workspace(Generic[S]):
         return {"name": named.name, "options": named.options, "part": own}
 
     def for_workers(self, given: Given | None) -> Given:
-        """What workers are given: the objects, and what they need not list the data for."""
+        """Objects for workers, and the listing of the data, which saves them listing it."""
         return replace(given or Given(), head=self.dataset.head(TRIED)) if self.dataset is not None else given or Given()
 
     # Work
 
     @property
     def batch(self) -> int:
-        """How many images a part is always asked about at a time."""
+        """The fixed batch size of a part."""
         layout = getattr(self.spec, "engine", None)
         return getattr(layout, "batch_size", None) or self.BATCHES.get(self.device.type, self.BATCHES["cuda"])
 
@@ -295,13 +295,13 @@ class Workspace(Generic[S]):
                 torch.cuda.empty_cache()
 
     def predict(self, reader: Reading, images: Sequence[Tensor], labels: Sequence[int]) -> list[dict[str, Any]]:
-        """What a model makes of images, as plain values."""
+        """A model's answers about images, as plain values."""
         return self.in_batches(images, reader.looks, labels)
 
     def judge(
         self, images: Sequence[Tensor], labels: Sequence[int], sources: Sequence[str] = ()
     ) -> list[tuple[bool | None, float, int]]:
-        """Whether the oracle sees its label in each image, or None where it abstains; its score; and the class it sees.
+        """The oracle's verdict on the label of each image, or None where it abstains; its score; and the class it sees.
 
         `sources` are the ids of the images that these were made from, where there are any.
         """
@@ -406,7 +406,7 @@ def with_data(account: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
 
 
 def of_data(dataset: Dataset) -> dict[str, Any]:
-    """How many images a run is about, and one hash over their ids and labels; every trial keeps the hash of its own pixels."""
+    """Number of a run's images, and one hash over their ids and labels; every trial keeps the hash of its own pixels."""
     digest = hashlib.sha256()
     for sample in dataset:
         digest.update(f"{sample.image_id}\0{sample.label}\n".encode())

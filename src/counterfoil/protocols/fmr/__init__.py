@@ -71,7 +71,7 @@ class Fmr(ImageProtocol):
         return fmr_results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
 
     def transfer(self, runs: Sequence[Run], names: Sequence[str]) -> list[Table]:
-        """Set images that were made against each model beside all models that were scored on them, one table per number."""
+        """Cross the models that images were made against with all models that were scored on them, one table per number."""
         from counterfoil.protocols.fmr import transfer
 
         if unknown := [name for name in names if name not in transfer.MEANINGS]:

@@ -171,7 +171,7 @@ def against_random(results: Mapping[str, Any], *, only_unclear: bool = False) ->
         return ""
     images = f"On the {counted(found.n, 'image')} accepted in both arms"
     if found.low is None or found.high is None:
-        return f"{images}, nothing can be said of guided against random steps: {found.note}." if not only_unclear else ""
+        return f"{images}, guided and random steps cannot be compared: {found.note}." if not only_unclear else ""
     p = entry.get("p")
     points = estimate_text(found, unit=" points") + (f", {p_is(p)}" if isinstance(p, float) else "")
     if found.low > 0:

@@ -96,7 +96,7 @@ class ClimbingSpace(Workspace[FmrSpec]):
         return {**account, "hardware": {**account["hardware"], **chosen}, "guidance": guidance}
 
     def answer(self, place: int) -> tuple[int, str]:
-        """What the engine noted as an answer, for the records: a class of the data, or -1 and what the model calls it."""
+        """The answer that the engine noted, for the records: a class of the data, or -1 and what the model calls it."""
         if place < len(self.columns):
             return place, ""
         return -1, str(self.model.classes[self.beyond[place - len(self.columns)]])
@@ -205,7 +205,7 @@ def outcomes(work: ClimbingSpace, sources: Iterable[Source | None]) -> Iterator[
 
 
 def record(work: ClimbingSpace, finished: SearchResult, source: str) -> Outcome:
-    """A trial per arm, and what model and oracle said of its images."""
+    """A trial per arm, with the predictions and verdicts on its images."""
     job, spec = finished.job, work.spec
     files: dict[str, bytes] = {}
 

@@ -196,7 +196,7 @@ class FmrPages(ReportPages):
         return Fold(f"All {counted(len(rows), 'class', 'classes')}", [Table(columns, rows, filter_rows=True)])
 
     def _distances(self, every: Sequence[Collected]) -> list[Table]:
-        """The distance of made images from their sources, in grey levels, over a sample of the accepted images."""
+        """The distance of generated images from their sources, in grey levels, over a sample of the accepted images."""
         images = self.site.images
         rows: list[list[Cell]] = []
         for view in every:

@@ -1,7 +1,7 @@
 """FMR's numbers: what became of each source image, accuracies with their controls, the oracle's audit, accuracy by step.
 
 SA is the accuracy on the source images, PA that on the images made of them, FMR = PA / SA. As published, SA is taken over
-all images and PA over those whose made image the oracle accepts; the accepted ones are easier, so FMR can exceed 100 though
+all images and PA over those whose generated image the oracle accepts; these are easier, so FMR can exceed 100 though
 nothing was gained. FMR_matched takes both over the accepted images. Two controls say what of a loss is not the search's
 doing: PA_reconstruction, what the generator breaks by itself, and PA_random, what steps in random directions break: as many
 of equal length, or, by `search.control: distance`, as far as the guided climb.
@@ -73,9 +73,9 @@ MEANINGS = {
     "SA": "accuracy on the source images",
     "PA": "accuracy on the images made against the model, where the oracle accepts them",
     "FMR": "PA as a share of SA, as published",
-    "SA_matched": "accuracy on the source images whose made image the oracle accepts",
+    "SA_matched": "accuracy on the source images whose generated image the oracle accepts",
     "FMR_matched": "PA as a share of SA on the same images",
-    "VR": "share of images whose made image the oracle accepts",
+    "VR": "share of images whose generated image the oracle accepts",
     "VR_first": "the same after the first step, as the paper's validation rate is meant",
     "PA_moved": "PA without the images whose first step the oracle rejected, which keep their reconstruction",
     "FMR_moved": "PA_moved as a share of SA",
@@ -98,7 +98,7 @@ MEASURES: Mapping[str, Measure] = {
     "drop_matched": Measure(
         "drop_matched",
         Difference(_SA_MATCHED, _PA),
-        "accuracy lost on the images whose made image the oracle accepts",
+        "accuracy lost on the images whose generated image the oracle accepts",
         higher_is_better=False,
     ),
 }
@@ -122,7 +122,7 @@ _AUDIT_PER_CLASS: dict[str, Statistic] = {
 }
 AUDIT_MEANINGS = {
     "clean_accuracy": "how often the oracle sees the label in the source image",
-    "lost": "share of images that the oracle rejected: the plain reconstruction or, judging later, the made image",
+    "lost": "share of images that the oracle rejected: the plain reconstruction or, judging later, the generated image",
     "FMR_lost": "FMR over the same images, if a lost one counts as wrong: the lower bound",
     "FMR_kept": "FMR over the same images, if a lost one keeps its answer: the upper bound",
     "PA_lost": "PA over all images, if a lost one counts as wrong",
@@ -165,7 +165,7 @@ class Outcomes:
 
     @property
     def pending(self) -> int:
-        """The number of images whose made image the oracle has not decided on."""
+        """The number of images whose generated image the oracle has not decided on."""
         return int(np.count_nonzero(self.validated == OPEN))
 
     @property
@@ -204,7 +204,7 @@ def read_outcomes(run: Run, *, model: str | None = None, oracle: str | None = No
         made = _in_order(np.asarray(pc.not_equal(trials["ending"], "unvalidated")).astype(np.int8), places)
         keys = pc.binary_join_element_wise(images, name, "#")
         word = _agreeing(verdicts, keys, images) if agreement else verdicts.codes(keys, "made")
-        if oracle == own_oracle:  # it saw the reconstruction first, and a climb goes on only from what it accepts
+        if oracle == own_oracle:  # it saw the reconstruction first, and a climb continues only from what it accepts
             word = np.where(word == ABSENT, verdicts.codes(images, "reconstruction"), word)
             word = np.where(word == ABSENT, YES, word)
         word = np.where(word == ABSENT, OPEN, word)

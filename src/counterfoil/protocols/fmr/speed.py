@@ -1,7 +1,7 @@
-"""How large and how fast the tested model is: `speed.json` in a run directory.
+"""Size and speed of the tested model: `speed.json` in a run directory.
 
 Kept apart from the results, which are the same on every machine; this is not. Models behind an address are not timed: each
-picture may cost money there, and the time would be the network's.
+image may cost money there, and the time would be the network's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REMOTE = ("http:", "https:")
 
 
 def record(model: Model, name: str, out: Path, *, size: int, device: str) -> None:
-    """Measure the model once and keep the figures beside the run; a run that goes on keeps those it has."""
+    """Measure the model once and keep the figures in the run's directory; a resumed run keeps those it has."""
     if (out / NAME).exists():
         return
     figures: dict[str, Any] = {"parameters": parameters(model), **_machine(device)}
@@ -38,13 +38,13 @@ def record(model: Model, name: str, out: Path, *, size: int, device: str) -> Non
 
 
 def parameters(model: Any) -> int | None:
-    """How many weights a model has, each counted once; None where they can't be seen."""
+    """Number of a model's weights, each counted once; None where they can't be seen."""
     found = {each.data_ptr(): each.numel() for module in modules_of(model) for each in module.parameters()}
     return sum(found.values()) if found else None
 
 
 def images_per_second(model: Model, pictures: Tensor, *, seconds: float = SECONDS) -> float:
-    """Pictures classified a second, without gradients: from the fastest of several calls, as all else only adds to a time."""
+    """Images classified per second, without gradients: from the fastest of several calls, as all else only adds to a time."""
     times: list[float] = []
     with torch.no_grad():
         model.logits(pictures)

@@ -86,7 +86,7 @@ def transfer(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> 
 def transfer_of(runs: Sequence[Run], *, names: Sequence[str] = (), seed: int = 0) -> Transfer:
     """The matrix of runs whose images other models were scored on, by `counterfoil score`.
 
-    Runs against the same model go by `names`, one a run, or by a number.
+    Runs against the same model go by `names`, one per run, or by a number.
     """
     rows: dict[str, dict[str, Outcomes]] = {}
     models = [part_name(run.spec.get("model")) for run in runs]

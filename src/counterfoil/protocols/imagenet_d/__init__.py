@@ -37,7 +37,7 @@ class ImagenetD(StagedProtocol):
     report_pages = imported("counterfoil.protocols.imagenet_d.page:ImagenetDPages")
 
     def stages(self, work: PaintingSpace, tables: Tables) -> Sequence[Stage]:
-        """Paint or take the images, ask everybody about them, mine, and ask vision-language models about what is kept."""
+        """Paint or take the images, ask models and oracle about them, mine, and ask vision-language models about what is kept."""
         from counterfoil.protocols.imagenet_d import stages as steps
 
         painted = work.grid is not None
@@ -137,7 +137,7 @@ class ImagenetD(StagedProtocol):
 
     def extent(self, counts: Mapping[str, Any]) -> str:
         """Count the images and those in the set."""
-        return f"{counts['readable']} pictures, {counts['validated']} in the set"
+        return f"{counts['readable']} images, {counts['validated']} in the set"
 
 
 imagenet_d = ImagenetD()

@@ -206,7 +206,7 @@ def observe(run: Run, *, model: str | None = None, oracle: str | None = None) ->
     before = {"painted", "painted_right"}
     if not run.spec.get("painter"):  # a set that was made before
         columns = {name: column for name, column in columns.items() if name not in before}
-    elif asked in chats_of(run):  # nobody asked it about what mining rejected
+    elif asked in chats_of(run):  # it was not asked about what mining rejected
         columns |= dict.fromkeys(before, np.zeros(len(paintings), dtype=bool))
     keys = np.array([key_of(name) for name in paintings.ids], dtype=np.uint64)
     every = Observations(
@@ -300,7 +300,7 @@ def compared(paintings: PaintedSet, names: Sequence[str], chosen: Flags, *, seed
 
 
 def correct(entries: Sequence[dict[str, Any]]) -> None:
-    """Give every entry its p-value as it may be read beside the others (Holm)."""
+    """Give every entry its p-value, corrected for the number of entries (Holm)."""
     known = [entry for entry in entries if entry["p"] is not None]
     for entry, adjusted in zip(known, holm([entry["p"] for entry in known]), strict=True):
         entry["p_adjusted"] = adjusted

@@ -1,4 +1,4 @@
-"""What an ImageNet-D run works with: its parts, the grid of its prompts, or a set that was made before."""
+"""Inputs of an ImageNet-D run: its parts, the grid of its prompts, or a set that was made before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from counterfoil.protocols.workspace import Given, Workspace, check_samples, of_
 from counterfoil.report.datasheet import SetFile, find_set
 
 SET_CLASSES = "set"
-"""What a zero-shot model's option `classes` says to be given the names of the set."""
+"""Value of a zero-shot model's option `classes` that asks for the names of the set."""
 TEMPLATE = "A photo of a {class}"  # of the paper
 
 
@@ -67,7 +67,7 @@ class PaintingSpace(Workspace[ImagenetDSpec]):
 
 @dataclass(frozen=True)
 class SetData:
-    """Any data set; one that `export` wrote also says what its classes stand for and how its pictures were made."""
+    """Any data set; one that `export` wrote also says what its classes stand for and how its images were made."""
 
     name: str
     dataset: ImageSet
@@ -89,24 +89,24 @@ class SetData:
         return iter(self.dataset if limit is None else self.dataset.limited(count=limit))
 
     def about(self, image_id: str) -> dict[str, Any]:
-        """What the set says of a picture; empty words where it says nothing."""
+        """The set's words about an image; empty where it has none."""
         entry: Mapping[str, str] = self.known.pictures.get(image_id, {}) if self.known else {}
         return {"kind": entry.get("kind", ""), "nuisance": entry.get("nuisance", ""), "prompt": entry.get("prompt", "")}
 
     def load(self, sample: Sample, size: int | None) -> Tensor | BadImage:
-        """The picture, or why it cannot be read."""
+        """The image, or why it cannot be read."""
         try:
             return self.dataset.load(sample, size)
         except BadImage as problem:
             return problem
 
     def settings(self) -> dict[str, Any]:
-        """What tells this data from other data."""
+        """Fingerprint that tells this data from other data."""
         return {"data": self.name, "about": provenance_of(self.dataset)}
 
 
 def open_set(named: PartSpec, built: Dataset | None = None) -> SetData:
-    """The data by name, or `built`, and what a set file beside it says. Of a set, only classes with images count."""
+    """The data by name, or `built`, and what a set file next to it says. Of a set, only classes with images count."""
     dataset = ImageSet.of(registry.create("dataset", named.name, named.options) if built is None else built)
     if len(dataset) == 0:
         raise BadData(f"{named.name}: no images")

@@ -11,7 +11,7 @@ from counterfoil.core.spec import Data, MiningSpec, Part, StagedSpec, Strict
 
 
 class QuestionSpec(Strict):
-    """How vision-language models are asked for the main object out of two choices."""
+    """Questions to vision-language models about the main object, with two choices."""
 
     text: str = Field(
         "What is the main object in this image? Choose from the following list: [{first}, {second}].",

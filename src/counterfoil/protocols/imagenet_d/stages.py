@@ -115,7 +115,7 @@ class Taken(ImagenetDStage):
         return len(self._samples)
 
     def decided_by(self) -> Mapping[str, Any]:
-        """What tells this data from other data."""
+        """Fingerprint that tells this data from other data."""
         settings: Mapping[str, Any] = self.space.data.settings()
         return settings
 
@@ -141,12 +141,12 @@ class _Painted(ImagenetDStage):
             yield Item(row.id, inputs, {"image": row["image"]})
 
     def count(self) -> int:
-        """How many can be used."""
+        """Number of usable images."""
         return count(self.tables["paintings"])
 
 
 class ModelPredictions(_Painted):
-    """What a surrogate or model makes of every image."""
+    """Answers of a surrogate or model for every image."""
 
     def __init__(self, space: PaintingSpace, tables: Tables, at: int) -> None:
         super().__init__(space, tables)
@@ -164,7 +164,7 @@ class ModelPredictions(_Painted):
 
 
 class Objects(_Painted):
-    """Whether the oracle sees the object in every image."""
+    """Verdicts of the oracle on the object in every image."""
 
     name, uses = "objects", ("oracle",)
 
@@ -219,7 +219,7 @@ class MinedImages(ImagenetDStage):
 
 
 class ChatAnswers(ImagenetDStage):
-    """What a vision-language model answers about the images that were kept: the truth or the hardest wrong name."""
+    """Answers of a vision-language model about the images that were kept: the truth or the hardest wrong name."""
 
     parallel = True
 
@@ -241,7 +241,7 @@ class ChatAnswers(ImagenetDStage):
             yield Item(row.id, {"image": self.tables.files.hash_of(row["image"]), **asked}, {"image": row["image"], **asked})
 
     def count(self) -> int:
-        """How many were kept."""
+        """Number of kept images."""
         return count(self._final)
 
     def decided_by(self) -> Mapping[str, Any]:
@@ -281,7 +281,7 @@ def hardest_wrong(space: PaintingSpace, tables: Tables, row: Row) -> int:
 
 
 def candidates(space: PaintingSpace, tables: Tables) -> Iterator[Candidate]:
-    """What mining knows of every image."""
+    """Mining's facts about every image."""
     looks = {named.name: tables[looks_table(named.name)] for named in space.spec.surrogates}
     for row in tables["paintings"].kept():
         found = {}
@@ -303,7 +303,7 @@ def candidates(space: PaintingSpace, tables: Tables) -> Iterator[Candidate]:
 
 
 def count(table: StageTable) -> int:
-    """How many rows of a table no check rejected."""
+    """Number of a table's rows that no check rejected."""
     return sum(1 for _ in table.kept())
 
 
@@ -313,7 +313,7 @@ def _stored(tables: Tables, image: Tensor) -> dict[str, Any]:
 
 
 def outcome(space: PaintingSpace, tables: Tables, row: Row) -> Outcome:
-    """The records of one image: a trial, and what was said of it."""
+    """The records of one image: a trial with its predictions and verdicts."""
     trial = _trial(space, row, tables["mined"].one(row.id) if space.grid is not None and row.goes_on else None)
     verdicts = []
     if "oracle" in space.parts and (said := tables["objects"].one(row.id)) is not None and said.goes_on:

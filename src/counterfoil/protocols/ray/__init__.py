@@ -106,7 +106,7 @@ class Crew:
     about: Described  # the workers' parts
 
     def settings(self, stage: str) -> Mapping[str, Any]:
-        """Return what decides the results of a stage beside its items."""
+        """Return what decides the results of a stage in addition to its items."""
         return self.about.settings[stage]
 
     def batches(self, stage: str, items: Iterator[Item], *, batch: int) -> Iterator[tuple[list[Item], Sequence[Any]]]:

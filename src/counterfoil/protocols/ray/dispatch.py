@@ -1,9 +1,9 @@
-"""Hand items to workers in calls until each is done once, whoever is lost on the way. Bookkeeping alone: no process, no tensor.
+"""Hand items to workers in calls until each is done once, whichever worker is lost. Bookkeeping alone: no process, no tensor.
 
 A call takes some items and answers with those it has finished; one that has lost its worker comes back as `Lost`. Its items go
 out again. Those that were lost twice are under suspicion: they are tried at the end, alone on a worker, in halves, until a single
 one is left that ends its workers. Towards the end calls shrink, and idle workers get copies of what others have had for long.
-Whoever answers first counts.
+The first answer counts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Lost:
 
 
 class Pool(Protocol):
-    """Workers that take calls. One that is lost is started again by whoever keeps the pool."""
+    """Workers that take calls. One that is lost is started again by the owner of the pool."""
 
     def workers(self) -> Mapping[str, int]:
         """Workers that are ready, and how many items each works on at a time."""
@@ -162,7 +162,7 @@ class Dispatch(Generic[Item]):
         return (copies, False, True) if copies else None
 
     def _copies(self, calls: Sequence[_Call[Item]]) -> list[Item]:
-        """Items that a worker has had for long and nobody else has, the newest first: their owners come to those last."""
+        """Items that one worker alone has had for long, the newest first: their owners come to those last."""
         now = self.clock()
         holders = Counter(self.key(item) for call in calls for item in self._left(call))
         found = []
@@ -223,7 +223,7 @@ class Dispatch(Generic[Item]):
         if self._alone[self.key(item)] < ALONE:
             self._suspects.appendleft([item])
         elif self._alone[self.key(item)] == ALONE:
-            self._put_off.append(item)  # workers are lost for other reasons too: it is tried once more at the very end
+            self._put_off.append(item)  # workers are lost for other reasons too: it is tried again at the very end
         else:
             self._given_up, self._lost = self._given_up + 1, 0
             self._done.add(self.key(item))

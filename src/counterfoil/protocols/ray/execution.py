@@ -17,7 +17,7 @@ class Execution:
     """The executor by name, and what it has to be told."""
 
     executor: str = "local"
-    workers: int | None = None  # of ray: by default one a GPU, or one a core
+    workers: int | None = None  # of ray: by default one per GPU, or one per core
     address: str | None = None  # of ray: a cluster that is there; by default one is started on this machine
     threads: int | None = None  # of a process that computes on a processor: by default all cores, or a worker's share of them
 
@@ -25,7 +25,7 @@ class Execution:
         if self.executor not in EXECUTORS:
             raise UsageError(f"no executor named {self.executor!r}; there are {', '.join(EXECUTORS)}")
         if self.workers is not None and self.workers < 1:
-            raise UsageError(f"a run needs at least one worker, got {self.workers}; leave --workers out for one a GPU or core")
+            raise UsageError(f"a run needs at least one worker, got {self.workers}; leave --workers out for one per GPU or core")
         if self.threads is not None and self.threads < 1:
             raise UsageError(f"a process needs at least one thread, got {self.threads}; leave --threads out for all cores")
         if self.executor == "local" and (self.workers is not None or self.address is not None):
@@ -33,7 +33,7 @@ class Execution:
 
     @classmethod
     def of(cls, written: Any, **given: Any) -> Execution:
-        """From the section `execution` of a specification's file, if there is one, and what was given beside it."""
+        """From the section `execution` of a specification's file, if there is one, and what was given in addition."""
         known = [each.name for each in fields(cls)]
         if written is not None and not (isinstance(written, Mapping) and set(written) <= set(known)):
             raise BadSpec(f"execution: keys are {', '.join(known)}, got {written!r}")

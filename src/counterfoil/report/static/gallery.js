@@ -104,7 +104,7 @@ counterfoil.view = (() => {
     const rejected = `${seen < 0 ? "it named no class" : `it saw ${className(entry, seen)}`}, and gave the label a score of ${decimal(score)}`;
     const reasons = {
       rejected: `Rejected: ${entry.reason || "no reason is recorded"}`,
-      made: entry.outcome === "unvalidated" ? `Rejected: the oracle does not see the class in the made image (${sees}).` : "The image was made and passed every check.",
+      made: entry.outcome === "unvalidated" ? `Rejected: the oracle does not see the class in the generated image (${sees}).` : "The image was made and passed every check.",
       unvalidated: `Rejected: the oracle does not see the class in the plain reconstruction (${sees}). Nothing was made.`,
       oracle: `The oracle rejected the image after step ${entry.steps + 1} (${rejected}); the one after step ${entry.steps} was kept.`,
       budget: `All ${entry.steps} steps were taken, and the oracle rejected none.`,
@@ -303,7 +303,7 @@ counterfoil.gallery = (() => {
     }
     if (outcome === "unvalidated") {
       const sees = oracle ? className(entry, oracle[0]) : "something else";
-      const where = entry.oracle.made ? "the made image" : "the reconstruction";
+      const where = entry.oracle.made ? "the generated image" : "the reconstruction";
       line.append("Rejected: the oracle sees ", make("b", {}, make("bdi", {}, sees)), ` in ${where} (${decimal(oracle?.[2])} for the label).`);
       return line;
     }
