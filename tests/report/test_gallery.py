@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from counterfoil import protocols
 from counterfoil.core.records import Prediction, Verdict
 from counterfoil.protocols.reading import write_report
 from counterfoil.report.images import GAIN, LARGEST, SMALL
 from counterfoil.store import Run
 from counterfoil.store.later import AskedPart, record
+from tests.worlds import FAKES, arrays, spec
 
 from .made import Plan, build, expected_outcome, image_id
 from .pages import data
@@ -131,6 +133,16 @@ def test_models_that_were_scored_later_are_told_apart_without_their_folders(tmp_
     history = data(report / "data/history-1-001.js")["entries"]
     assert {each["who"] for one in history for each in one["history"]["others"]} == {*names[1:], "clip:clip.pt"}
     assert not [path for path in report.rglob("*") if path.suffix in (".html", ".js", ".csv") and "/home/ada" in path.read_text()]
+
+
+def test_a_report_of_files_on_this_machine_names_no_folder_of_it(tmp_path: Path) -> None:
+    run = protocols.run(spec(f"tensors:{arrays(tmp_path / 'a.npz', 8)}"), tmp_path / "run")
+    report = write_report([run], tmp_path / "report").parent
+    shown = [path for path in report.rglob("*") if path.suffix in (".html", ".js", ".csv")]
+    here = [str(folder) for folder in (tmp_path, FAKES.parent)]
+    assert len(shown) > 4 and not [path for path in shown if any(folder in path.read_text() for folder in here)]
+    (entry, *_) = data(report / "data/history-1-001.js")["entries"]
+    assert entry["history"]["source"].startswith("a.npz[")
 
 
 def test_runs_of_two_files_of_one_name_are_told_apart_without_their_folders(tmp_path: Path) -> None:

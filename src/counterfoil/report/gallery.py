@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 from urllib.parse import urlencode
 
-from counterfoil.core.naming import part_name
+from counterfoil.core.naming import part_name, without_folders
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
 from counterfoil.report.images import ReportImages, TrialImages, trial_images
 from counterfoil.report.page import ImagePair, StoredImage
@@ -411,7 +411,7 @@ def _history(shown: GalleryEntry, name: Callable[[str], str]) -> dict[str, Any]:
     return {
         "queries": trial.queries,
         "seed": str(trial.seed),  # too long for a JavaScript number
-        "source": trial.source,
+        "source": without_folders(trial.source),
         "sha256": trial.source_sha256,
         "loss": [_short(value) for value in trial.path_loss],
         "predicted": [said or index for index, said in path_answers(trial)],

@@ -185,7 +185,7 @@ def _run(run: Run) -> Iterator[Fact]:
             yield Fact("Run", f"{name} hash", text(run.provenance[name]), hint)
     functions = run.provenance.get("functions")
     for name, code in (functions if isinstance(functions, Mapping) else {}).items():
-        yield Fact("Run", f"{name} hash", text(code), "hash over the file of this function")
+        yield Fact("Run", f"{short_name(name)} hash", text(code), "hash over the file of this function")
 
 
 def _machine(provenance: Mapping[str, Any]) -> Iterator[Fact]:

@@ -251,6 +251,7 @@ def _write_trials(collected: Collected, as_csv: Path, as_parquet: Path) -> None:
 def _row(collected: Collected, trial: Trial) -> dict[str, Any]:
     answers = collected.answers.of(trial)
     row: dict[str, Any] = {name: getattr(trial, name) for name in OF_TRIALS}
+    row["source"] = without_folders(trial.source)
     row["class"] = collected.class_name(trial.label)
     row["outcome"] = answers.outcome(trial)
     row["path_predicted"] = [collected.class_name(*answer) for answer in path_answers(trial)]
