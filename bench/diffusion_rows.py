@@ -80,14 +80,14 @@ def operations(sizes: sd.Sizes) -> dict[str, int]:
 
     picture = torch.zeros(1, 3, *[sizes.side * 2 ** (len(sizes.vae) - 1)] * 2, device="meta")
     return {
-        "call": counted(lambda: denoise(text)),
-        "fit": counted(fit),
-        "encode": counted(lambda: made["vae"].encode(picture)),
-        "decode": counted(lambda: made["vae"].decode(latents)),
+        "call": count_operations(lambda: denoise(text)),
+        "fit": count_operations(fit),
+        "encode": count_operations(lambda: made["vae"].encode(picture)),
+        "decode": count_operations(lambda: made["vae"].decode(latents)),
     }
 
 
-def counted(work: Callable[[], object]) -> int:
+def count_operations(work: Callable[[], object]) -> int:
     """The operations that torch counts in some work."""
     with FlopCounterMode(display=False) as counter:
         work()
@@ -250,13 +250,13 @@ class Generating:
         still = self._network("meta")
         blank, time = torch.zeros(1, 3, scale.side, scale.side, device="meta"), torch.zeros(1, device="meta")
 
-        def pushed() -> None:
+        def push() -> None:
             leaf = blank.clone().requires_grad_()
             still(leaf, time).sample.sum().backward()
 
-        plain = counted(lambda: still(blank, time))
+        plain = count_operations(lambda: still(blank, time))
         # At each level a call with its gradient and one for every level left; between levels one that steps down.
-        self.flops = LEVELS * counted(pushed) + (LEVELS * (LEVELS - 1) // 2 + LEVELS - 1) * plain
+        self.flops = LEVELS * count_operations(push) + (LEVELS * (LEVELS - 1) // 2 + LEVELS - 1) * plain
 
     def straightforward(self, batch: int) -> Row:
         """A loop over the network and its scheduler, in float32 as torch computes it unless told otherwise."""
@@ -279,7 +279,7 @@ class Generating:
         network = copy.deepcopy(self.network)
         if device.type == "cuda":
             network = network.to(memory_format=torch.channels_last)
-        generator = DiffusionGenerator(UNetDenoiser(network, Process(self._kept())), Denoising(steps=LEVELS)).to(device)
+        generator = DiffusionGenerator(UNetDenoiser(network, Process(self._kept_share())), Denoising(steps=LEVELS)).to(device)
         render = Compiled(generator.render, name="the generator") if compiled else generator.render
         some, labels = pictures(count, self.scale.side).to(device), torch.zeros(count, dtype=torch.long, device=device)
 
@@ -317,14 +317,14 @@ class Generating:
             )
         return made.eval().requires_grad_(False)
 
-    def _kept(self) -> Tensor:
+    def _kept_share(self) -> Tensor:
         from diffusers import DDIMScheduler
 
         kept: Tensor = DDIMScheduler().alphas_cumprod
         return kept
 
     def _top(self) -> int:
-        return int(((1 - self._kept()).sqrt() - Denoising.strength).abs().argmin())
+        return int(((1 - self._kept_share()).sqrt() - Denoising.strength).abs().argmin())
 
 
 def fused_agreement(unet: nn.Module, *, device: str) -> dict[str, float]:

@@ -70,7 +70,7 @@ class Lazily:
         return self.made
 
 
-def profiled(work: Callable[[], object]) -> list[Row]:
+def slowest_kernels(work: Callable[[], object]) -> list[Row]:
     """The kernels that take the longest, in milliseconds."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -85,7 +85,7 @@ def profiled(work: Callable[[], object]) -> list[Row]:
     return [{"ms": event.self_device_time_total / 1e3, "count": event.count, "kernel": event.key[:80]} for event in events[:30]]
 
 
-def compared(rows: dict[str, Row], known: Iterable[str], limit: float) -> dict[str, Row]:
+def compare(rows: dict[str, Row], known: Iterable[str], limit: float) -> dict[str, Row]:
     """The rows in their usual order, their share of the limit, and how many times faster they are than the first of a kind."""
     found: dict[str, Row] = {}
     first: dict[str, float] = {}
@@ -133,8 +133,8 @@ def main() -> None:
         except Exception as error:  # the other rows are worth having
             rows[name] = {"error": repr(error)[:300]}
         if work is not None and asked.profile and asked.device == "cuda":
-            details["profile"][name] = profiled(work)
-        so_far = compared(rows, known, limit)
+            details["profile"][name] = slowest_kernels(work)
+        so_far = compare(rows, known, limit)
         numbers = {key: f"{value:.4g}" for key, value in so_far[name].items() if isinstance(value, int | float)}
         print(f"{name}: {', '.join(f'{key} {value}' for key, value in numbers.items()) or rows[name]['error']}", flush=True)
         if name == ANSWERS:

@@ -18,7 +18,7 @@ import torch
 from bench.plain import loop
 from bench.results import add_keep, command, keep
 from bench.setup import Parts, jobs, parts
-from bench.timing import clear, matmul_limit, profile, timed
+from bench.timing import clear, matmul_limit, profile, time_call
 
 from counterfoil.core.spec import EngineSpec, SearchSpec
 from counterfoil.engine.device import GPU_BATCH, synchronize
@@ -57,7 +57,7 @@ def run_loop(given: Parts, name: str, asked: argparse.Namespace) -> dict[str, An
     search = SearchSpec(budget=iterations, control="none")
     work = jobs(count, given.size)
     loop(given, work[:batch], SearchSpec(budget=1, control="none"), batch=batch, device=asked.device)
-    seconds = timed(lambda: loop(given, work, search, batch=batch, device=asked.device), asked.device)
+    seconds = time_call(lambda: loop(given, work, search, batch=batch, device=asked.device), asked.device)
     return figures(seconds, count, iterations, asked.device)
 
 
@@ -89,7 +89,7 @@ def run_engine(given: Parts, name: str, asked: argparse.Namespace) -> tuple[dict
     warm = time.perf_counter() - began
     engine.search = SearchSpec(budget=iterations, control="none")
     work = jobs(slots * (1 if plain else asked.rounds), given.size)
-    seconds = timed(lambda: list(engine.run(work)), asked.device)
+    seconds = time_call(lambda: list(engine.run(work)), asked.device)
     found = figures(seconds, len(work), iterations, asked.device)
     return {**found, "slots": slots, "batch": engine.batch_size, "pipelined": engine.pipelined, "warm_up_seconds": warm}, engine
 
@@ -195,7 +195,7 @@ def main() -> None:
         print(f"{name:<36} {cells}", flush=True)
         write()
         if engine is not None and asked.profile == name and asked.device == "cuda":
-            details["profile"][name] = profiled(engine, given, row["slots"])
+            details["profile"][name] = profile_steps(engine, given, row["slots"])
             write()
 
 
@@ -208,7 +208,7 @@ def about(limit: float, asked: argparse.Namespace) -> str:
     )
 
 
-def profiled(engine: Engine, given: Parts, slots: int) -> dict[str, Any]:
+def profile_steps(engine: Engine, given: Parts, slots: int) -> dict[str, Any]:
     """Return where the time of a few steps goes."""
     engine.search = SearchSpec(budget=5, control="none")
     return profile(lambda: list(engine.run(jobs(slots, given.size))), steps=6 * -(-slots // engine.batch_size))

@@ -76,7 +76,7 @@ def _check(image: str, steps: list[int], spec: FmrSpec) -> None:
         raise SystemExit(f"{image}: its climbs took {steps} steps, and all are to take {spec.search.budget}")
 
 
-def compared(networks: Parts, folder: Path, asked: argparse.Namespace) -> None:
+def compare(networks: Parts, folder: Path, asked: argparse.Namespace) -> None:
     """The engine alone and whole runs, with every kind of control."""
     rows: list[dict[str, Any]] = []
     counts = sorted(asked.images)
@@ -135,7 +135,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fmr-whole-") as place:
         for count in asked.images:
             photographs(Path(place) / f"{count} images", count, CLASSES)
-        compared(parts(asked.device, small=asked.small), Path(place), asked)
+        compare(parts(asked.device, small=asked.small), Path(place), asked)
 
 
 if __name__ == "__main__":

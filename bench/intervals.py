@@ -85,7 +85,7 @@ def tango_coverage(first: float, second: float, n: int) -> float:
 
     `first` and `second` are the chances that only the one and only the other answer is right.
     """
-    return _paired(first, second, n, lambda b, c: np.abs(_tango(b, c, n, first - second)) <= _Z)
+    return _paired_chance(first, second, n, lambda b, c: np.abs(_tango(b, c, n, first - second)) <= _Z)
 
 
 def mcnemar_coverage(differ: float, n: int) -> float:
@@ -98,7 +98,7 @@ def mcnemar_coverage(differ: float, n: int) -> float:
         kept: NDArray[np.bool_] = np.minimum(1.0, 2 * binom.cdf(np.minimum(b, c), b + c, 0.5)) > ALPHA
         return kept
 
-    return _paired(differ / 2, differ / 2, n, holds)
+    return _paired_chance(differ / 2, differ / 2, n, holds)
 
 
 def over_accepted(coverage: Callable[[int], float], images: int, accepted: float) -> float:
@@ -110,7 +110,7 @@ def over_accepted(coverage: Callable[[int], float], images: int, accepted: float
     return float(found / chances[likely].sum())
 
 
-def _paired(first: float, second: float, n: int, holds: Callable[..., NDArray[np.bool_]]) -> float:
+def _paired_chance(first: float, second: float, n: int, holds: Callable[..., NDArray[np.bool_]]) -> float:
     b, c = _pairs(n)
     chances = binom.pmf(b, n, first) * binom.pmf(c, n - b, second / (1 - first))
     return float(100 * chances[holds(b, c)].sum())
@@ -508,7 +508,7 @@ def others(draw: Generator, images: int, seed: int) -> Found:
     }  # fmt: skip
 
 
-def painted(draw: Generator, images: int, seed: int) -> Found:
+def imagenet_d_world(draw: Generator, images: int, seed: int) -> Found:
     """ImageNet-D: three images per prompt, those of a prompt alike; mined ones are harder. And slices of the same images."""
     prompt = np.repeat(np.arange(images), 3)
     mined = draw.random(images)[prompt] < 0.5
@@ -543,7 +543,12 @@ def painted(draw: Generator, images: int, seed: int) -> Found:
     return every
 
 
-WORLDS: Mapping[str, Callable[[Generator, int, int], Found]] = {"fmr": fmr, "lance": lance, "painted": painted, "others": others}
+WORLDS: Mapping[str, Callable[[Generator, int, int], Found]] = {
+    "fmr": fmr,
+    "lance": lance,
+    "painted": imagenet_d_world,
+    "others": others,
+}
 
 
 def world_tally(world: str, images: int, *, repetitions: int) -> dict[str, tuple[float, float, int]]:
@@ -606,7 +611,7 @@ def chances(model: Model, every: NDArray[np.int64]) -> NDArray[np.float64]:
     return likely
 
 
-def held(found: Sequence[Estimate], likely: NDArray[np.float64], truth: float) -> HeldOfFew:
+def held_of_few(found: Sequence[Estimate], likely: NDArray[np.float64], truth: float) -> HeldOfFew:
     """The chances of the ways that have an interval, and of those whose interval holds the truth."""
     bounds = [(each.low, each.high, chance) for each, chance in zip(found, likely, strict=True) if each.low is not None]
     given = sum(chance for _, _, chance in bounds)
@@ -623,7 +628,7 @@ def few_table(images: int, *, resamples: int = RESAMPLES) -> dict[str, dict[str,
     found = [estimates(way, seed=place, resamples=resamples) for place, way in enumerate(every)]
     return {
         title: {
-            name: held([each[name] for each in found], chances(model, every), model.truth()[name]) for name in RATIOS
+            name: held_of_few([each[name] for each in found], chances(model, every), model.truth()[name]) for name in RATIOS
         }
         for title, model in MODELS_OF_FEW.items()
     }  # fmt: skip

@@ -39,7 +39,7 @@ def main() -> None:
     spec = demo_spec(given.images).model_copy(update={"seed": given.seed, "device": given.device})
     run = protocols.run(spec, given.out, tell=print)
     print(protocols.get("imagenet-d").text(run.results or {}), "\n")
-    held = [*_transfer(run), *_faithful(run), _planted(run)]
+    held = [*_transfer(run), *_faithful(run), _finds_planted(run)]
     if given.keep:
         about = (
             f"{given.images} images painted and mined by four surrogates: accuracy of models that took no part, and faithfulness."
@@ -89,7 +89,7 @@ def _faithful(run: store.Run) -> list[bool]:
     ]
 
 
-def _planted(run: store.Run) -> bool:
+def _finds_planted(run: store.Run) -> bool:
     models = (run.results or {})["models"]
     counts = []
     for name in ("lab:background-shortcut", CONTROL):

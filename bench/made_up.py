@@ -66,14 +66,14 @@ def outcome(sample: Sample, side: int = SIDE) -> Outcome:
 
 def png(seed: bytes, side: int = SIDE) -> bytes:
     """An image of noise as a PNG file, written out by hand: an encoder would take longer than the store.  # side × side"""
-    noise = hashlib.shake_128(seed).digest(OWN) + _shared(side)
+    noise = hashlib.shake_128(seed).digest(OWN) + _shared_pixels(side)
     rows = b"\0" + b"\0".join([noise[at : at + 3 * side] for at in range(0, len(noise), 3 * side)])
     size = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     return _SIGN + _chunk(b"IHDR", size) + _chunk(b"IDAT", zlib.compress(rows, 0)) + _TAIL
 
 
 @cache
-def _shared(side: int) -> bytes:
+def _shared_pixels(side: int) -> bytes:
     return hashlib.shake_128(b"").digest(3 * side * side - OWN)
 
 

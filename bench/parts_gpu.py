@@ -64,7 +64,7 @@ def main() -> None:
     rows = []
     for role, kind in [*listed(), *MORE]:
         if role in asked.roles:
-            rows.append({"role": role, "kind": kind, **tried(role, kind, asked.device)})
+            rows.append({"role": role, "kind": kind, **try_source(role, kind, asked.device)})
             print("{verdict:<7} {role:<10} {kind:<26} {seconds:6.2f} s  {says}".format(**rows[-1]), flush=True)
     failed = [row for row in rows if row["verdict"] != "ok"]
     machine = torch.cuda.get_device_name(asked.device) if asked.device.startswith("cuda") else "CPU"
@@ -75,7 +75,7 @@ def main() -> None:
     sys.exit(1 if failed else 0)
 
 
-def tried(role: str, kind: str, device: str) -> dict[str, Any]:
+def try_source(role: str, kind: str, device: str) -> dict[str, Any]:
     """Describe how one source did."""
     from tests.sources import RECIPES
 
@@ -95,7 +95,7 @@ def tried(role: str, kind: str, device: str) -> dict[str, Any]:
     return {"verdict": verdict, "says": says, "seconds": round(time.perf_counter() - began, 2)}
 
 
-def compared(here: Tensor, there: Tensor, *, spread: float | None = None) -> str:
+def compare(here: Tensor, there: Tensor, *, spread: float | None = None) -> str:
     """Measure how far the device's answers are from the CPU's; refused if that is more than rounding."""
     there = there.detach().cpu()
     assert bool(torch.isfinite(there).all()), "answers on the device are not finite"
@@ -112,7 +112,7 @@ def ask_model(model: Any, device: str) -> str:
     model = to_device(model, device)
     leaf = images.to(device).requires_grad_(model.differentiable)
     there = model.logits(leaf)
-    says = compared(here, there)
+    says = compare(here, there)
     if model.differentiable:
         gradient = torch.autograd.grad(there.logsumexp(1).sum(), leaf)[0]
         assert bool(torch.isfinite(gradient).all()) and float(gradient.abs().sum()) > 0, "no gradient comes back"
@@ -130,7 +130,7 @@ def ask_generator(generator: Any, device: str) -> str:
     guidance = GradientAscent(StepLength(0.2, "l2", "scale"))
     with torch.no_grad():
         state = generator.start(images.to(device), labels, seeds.to(device))
-        says = compared(here, generator.render(state), spread=1.0)
+        says = compare(here, generator.render(state), spread=1.0)
     losses = []
     for _ in range(STEPS):
         leaf = state[generator.moving].detach().requires_grad_()
@@ -155,7 +155,7 @@ def ask_oracle(oracle: Any, device: str) -> str:
     with torch.no_grad():
         here = oracle.bind(CLASSES).judge(images, labels)
         there = to_device(oracle, device).bind(CLASSES).judge(images.to(device), labels.to(device))
-    says = compared(here.scores, there.scores, spread=1.0)
+    says = compare(here.scores, there.scores, spread=1.0)
     assert torch.equal(here.keeps_label, there.keeps_label.cpu()), "verdicts differ from the CPU's"
     return says
 
@@ -165,7 +165,7 @@ def ask_encoder(encoder: Any, device: str) -> str:
     images = pictures(4, 64)
     with torch.no_grad():
         here = encoder.embed_images(images)
-        return compared(here, to_device(encoder, device).embed_images(images.to(device)))
+        return compare(here, to_device(encoder, device).embed_images(images.to(device)))
 
 
 def ask_captioner(captioner: Any, device: str) -> str:
@@ -203,7 +203,7 @@ def ask_editor(editor: Any, device: str) -> str:
 def ask_painter(painter: Any, device: str) -> str:
     """Images from words."""
     here = painter.paint([CAPTION, EDITED], torch.tensor([1, 2]))
-    return compared(here, to_device(painter, device).paint([CAPTION, EDITED], torch.tensor([1, 2])), spread=1.0)
+    return compare(here, to_device(painter, device).paint([CAPTION, EDITED], torch.tensor([1, 2])), spread=1.0)
 
 
 def ask_chat(chat: Any, device: str) -> str:

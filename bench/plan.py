@@ -39,14 +39,14 @@ def plan(seconds: float | None, price: float | None) -> tuple[list[dict[str, Any
     runs = [("FMR", name, images, climbing) for name, images in SETS.items()]
     runs += [("LANCE, five edits each", name, SETS[name], editing) for name in EDITED if editing]
     runs += [("ImageNet-D, one image per prompt", "the paper's prompts", PAIRS, painting)] if painting else []
-    (size, where), rate = _stored(), _measured("scale", "finished images a second")
+    (size, where), rate = _bytes_per_image(), _measurement("scale", "finished images a second")
     rows = [
         {
             "protocol": protocol,
             "data": name,
             "images": images,
             "GPUs": gpus,
-            "time": spoken(pace.warm_up + images * pace.seconds / gpus),
+            "time": duration(pace.warm_up + images * pace.seconds / gpus),
             **({"price": round((pace.warm_up * gpus + images * pace.seconds) / 3600 * price)} if price is not None else {}),
             "images/s": round(gpus / pace.seconds, 1 if pace.seconds < 1 else 3),
             **({"MB/s to store": round(gpus / pace.seconds * size / 1e6, 1)} if size and protocol == "FMR" else {}),
@@ -55,8 +55,8 @@ def plan(seconds: float | None, price: float | None) -> tuple[list[dict[str, Any
         for protocol, name, images, pace in runs
         for gpus in GPUS
     ]
-    said = [_said("FMR", climbing), *([_said("LANCE's editor", editing)] if editing else [])]
-    said += [_said("ImageNet-D's painter", painting)] if painting else []
+    said = [_in_words("FMR", climbing), *([_in_words("LANCE's editor", editing)] if editing else [])]
+    said += [_in_words("ImageNet-D's painter", painting)] if painting else []
     said += [f"an FMR image takes {size / 1e3:,.0f} kB of disk ({where})"] if size else []
     said += [f"driver and store pass on {rate:,.0f} images/s with tiny images (scale)"] if rate else []
     said += [f"{price:g} per GPU and hour"] if price is not None else []
@@ -65,7 +65,7 @@ def plan(seconds: float | None, price: float | None) -> tuple[list[dict[str, Any
 
 def room() -> tuple[list[dict[str, Any]], str]:
     """A row a data set: what an FMR run over it needs next to GPUs; and what that was computed from."""
-    size, where = _stored()
+    size, where = _bytes_per_image()
     if size is None:
         sys.exit(
             "no 'bytes on the disk an image' in bench/results/scale_pictures.json; run bench.scale with --keep scale_pictures"
@@ -81,7 +81,7 @@ def room() -> tuple[list[dict[str, Any]], str]:
             "disk, TB": round(count * size / 1e12, 2),
             "driver memory, GB": round((end * 2**20 + growth * max(count - images, 0)) / 1e9, 1),
             "parts": -(-count // layout(count, at_least=64)["chunk_images"]),
-            "resume scan": spoken(count * scan),
+            "resume scan": duration(count * scan),
         }
         for name, count in SETS.items()
     ]
@@ -103,7 +103,7 @@ def _climbing() -> Pace:
     sys.exit("no measured seconds per image in bench/results/fmr_speed.json; run bench/fmr_speed.py, or give --seconds-per-image")
 
 
-def _stored() -> tuple[float | None, str]:
+def _bytes_per_image() -> tuple[float | None, str]:
     """Bytes on the disk an image, of a whole run where one was timed on a GPU, else of the simulation; and where that is from."""
     content = read("fmr_whole")
     rows = content["rows"] if content and "gpu" in content["hardware"] else []
@@ -111,7 +111,7 @@ def _stored() -> tuple[float | None, str]:
         (float(row["MB stored per image"]) * 1e6 for row in rows if row.get("control") == "path" and "MB stored an image" in row),
         None,
     )
-    return (whole, "fmr_whole") if whole else (_measured("scale_pictures", "bytes on the disk an image"), "scale_pictures")
+    return (whole, "fmr_whole") if whole else (_measurement("scale_pictures", "bytes on the disk an image"), "scale_pictures")
 
 
 def _diffusion(name: str) -> Pace | None:
@@ -129,7 +129,7 @@ def _best(name: str, column: str, wanted: Callable[[dict[str, Any]], bool]) -> t
     return (float(row[column]), float(row.get("warm_up_seconds", 0.0))) if row else None
 
 
-def _measured(name: str, what: str) -> float | None:
+def _measurement(name: str, what: str) -> float | None:
     """A value of the simulation, by how its name begins."""
     content = read(name)
     rows = content["rows"] if content else []
@@ -137,18 +137,18 @@ def _measured(name: str, what: str) -> float | None:
 
 
 def _needed(name: str, what: str) -> float:
-    found = _measured(name, what)
+    found = _measurement(name, what)
     if found is None:
         sys.exit(f"no '{what}' in bench/results/{name}.json; run bench.scale with --keep {name}")
     return found
 
 
-def _said(who: str, pace: Pace) -> str:
+def _in_words(who: str, pace: Pace) -> str:
     warmed = f", {pace.warm_up:.3g} to warm up" if pace.warm_up else ""
     return f"{who}: {pace.seconds:.4g} seconds per image and GPU{warmed} ({pace.source})"
 
 
-def spoken(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """A time as people say it."""
     for size, unit in ((365.25 * 86400, "years"), (86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:

@@ -146,7 +146,7 @@ def agreement(found: dict[str, Outcome], exact: dict[str, Outcome]) -> dict[str,
     return {name: round(100 * sum(each) / len(each), 2) for name, each in same.items()}
 
 
-def compared(generator: str, model: str, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def compare(generator: str, model: str, asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One generator and one model: the numbers in float32, and those of every other way against them."""
     spec = protocols.parse(
         {
@@ -166,10 +166,10 @@ def compared(generator: str, model: str, asked: argparse.Namespace) -> Iterator[
     jobs = assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)
     while block := list(islice(jobs, asked.block)):
         runs.take(block)
-        yield from ({"generator": generator, "model": model, **row} for row in told(runs, named))
+        yield from ({"generator": generator, "model": model, **row} for row in rows_of(runs, named))
 
 
-def told(runs: Runs, ways: dict[str, Acceleration]) -> Iterator[dict[str, Any]]:
+def rows_of(runs: Runs, ways: dict[str, Acceleration]) -> Iterator[dict[str, Any]]:
     """A row for every way, and one for bf16 as a whole, over the images so far."""
     exact = runs.found[FLOAT32]
     yield {"way": FLOAT32, **runs.about(FLOAT32), **numbers(exact)}
@@ -194,7 +194,7 @@ def _begin(queue: Any, threads: int) -> None:
 
 def _put(generator: str, model: str, asked: argparse.Namespace) -> None:
     try:
-        for row in compared(generator, model, asked):
+        for row in compare(generator, model, asked):
             _arriving.put(row)
     finally:
         _arriving.put(None)

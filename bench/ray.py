@@ -47,7 +47,7 @@ def content(run: store.Run) -> list[Any]:
     return [*rows, sum(run.picture(trial).is_file() for trial in run.trials if trial.image)]
 
 
-def timed(spec: FmrSpec, out: Path, workers: int) -> tuple[store.Run, dict[str, float]]:
+def time_run(spec: FmrSpec, out: Path, workers: int) -> tuple[store.Run, dict[str, float]]:
     """The run; its images per second once it is under way, and the CPU seconds that workers used per image."""
     seen: list[tuple[int, float, float]] = []  # images, time, CPU seconds
 
@@ -67,7 +67,7 @@ def compare(images: int, workers: list[int], budget: int, folder: Path) -> list[
     rows: list[dict[str, Any]] = []
     first: list[Any] = []
     for count in workers:
-        run, found = timed(spec, folder / str(count), count)
+        run, found = time_run(spec, folder / str(count), count)
         first, rate = first or content(run), found["images/s"]
         base = rows[0]["images/s"] if rows else rate
         rows.append(
@@ -114,8 +114,8 @@ def chaos(spec: Any, seconds: float, every: float, folder: Path) -> list[dict[st
 def straggler(images: int, budget: int, folder: Path) -> list[dict[str, Any]]:
     """One worker alone, then one next to a worker that is stopped for nineteen twentieths of the time."""
     spec = protocols.parse({**LAB, "limit": images, "search": {"budget": budget}})
-    alone, usual = _ended(spec, folder / "alone", workers=1, slow=False)
-    beside, _ = _ended(spec, folder / "beside", workers=2, slow=True)
+    alone, usual = _time_to_end(spec, folder / "alone", workers=1, slow=False)
+    beside, _ = _time_to_end(spec, folder / "beside", workers=2, slow=True)
     same = content(store.open_run(folder / "alone")) == content(store.open_run(folder / "beside"))
     return [
         {"images": images, "alone s": round(alone, 1), "with a worker at a twentieth of the speed s": round(beside, 1),
@@ -123,7 +123,7 @@ def straggler(images: int, budget: int, folder: Path) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _ended(spec: FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple[float, float]:
+def _time_to_end(spec: FmrSpec, out: Path, *, workers: int, slow: bool) -> tuple[float, float]:
     """Seconds from the first call to the end, and those that an image takes: it shares a worker with a batch of others."""
     over, seen = threading.Event(), []
 

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from bench.precision import Outcome, agreement, difference, numbers
-from bench.results import add_keep, checked, command
+from bench.results import add_keep, command, print_checked
 from bench.timing import clear
 from torch import Tensor
 
@@ -61,15 +61,15 @@ def fewer_slots(spec: Any, out: Path, lines: int) -> store.Run:
     return protocols.run(spec.model_copy(update={"engine": engine}), out, execution=HERE)
 
 
-def interrupted(spec: Any, out: Path, lines: int) -> store.Run:
+def interrupt(spec: Any, out: Path, lines: int) -> store.Run:
     """In a process that is killed when half as much is stored as the first run has, and then in this one."""
     process = get_context("spawn").Process(target=plain, args=(spec, out, lines))
     process.start()
-    while process.is_alive() and 2 * len(stored(out)) < lines:
+    while process.is_alive() and 2 * len(stored_lines(out)) < lines:
         time.sleep(POLL)
     os.kill(process.pid or 0, signal.SIGKILL)
     process.join()
-    left = len(stored(out))
+    left = len(stored_lines(out))
     if process.exitcode != -signal.SIGKILL or not 0 < left < lines:
         sys.exit(f"the run was to be killed half-way: exit code {process.exitcode}, {left} of {lines} stored")
     return protocols.run(spec, out, execution=HERE)
@@ -83,12 +83,12 @@ VARIANTS: dict[str, Variant] = {
     "first": plain,
     "again": plain,
     "half the slots": fewer_slots,
-    "killed half-way and resumed": interrupted,
+    "killed half-way and resumed": interrupt,
     "a worker of Ray": through_ray,
 }
 
 
-def stored(out: Path) -> set[tuple[str, str]]:
+def stored_lines(out: Path) -> set[tuple[str, str]]:
     """The lines of all tables of stages, or the trials of a run without any."""
     if (out / "stages").is_dir():
         return {(file.name, line) for file in sorted((out / "stages").glob("*.jsonl")) for line in file.read_text().splitlines()}
@@ -129,7 +129,7 @@ def outcomes_of(run: store.Run) -> dict[str, Outcome]:
     return {str(key): Outcome(*rest) for key, *rest in rows}
 
 
-def compared(protocol: str, precision: str, asked: argparse.Namespace, folder: Path) -> Iterator[Row]:
+def compare(protocol: str, precision: str, asked: argparse.Namespace, folder: Path) -> Iterator[Row]:
     """A row for every variant of a run."""
     spec, exact = spec_of(protocol, precision, asked), asked.device == "cpu" and precision == "float32"
     first: dict[str, str] = {}
@@ -141,7 +141,7 @@ def compared(protocol: str, precision: str, asked: argparse.Namespace, folder: P
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / f"{precision} {name} compiled".replace(" ", "_"))
         run = variant(spec, folder / f"{protocol} {precision} {name}", len(lines))
         trials = [(trial.trial_id, trial.image_sha256) for trial in run.trials]
-        images, found = dict(trials), stored(run.path)
+        images, found = dict(trials), stored_lines(run.path)
         row: dict[str, Any] = {"protocol": protocol, "precision": precision, "variant": name, "images": len(images)}
         wrong = "" if len(images) == len(trials) else "images are stored twice"
         ends = outcomes_of(run) if protocol == "fmr" else {}
@@ -219,7 +219,7 @@ def rows(asked: argparse.Namespace, folder: Path) -> Iterator[Row]:
             if protocol == "gradients":
                 yield from (gradients(name, precision.partition(" ")[0], asked) for name in asked.models.split(","))
             else:
-                yield from compared(protocol, precision, asked, folder)
+                yield from compare(protocol, precision, asked, folder)
 
 
 def main() -> None:
@@ -236,7 +236,7 @@ def main() -> None:
     torch.set_num_threads(1)  # as a worker of Ray has here
     about = f"Runs of the lab on {asked.device}, processed in several ways and compared with the first; agreement in per cent."
     with tempfile.TemporaryDirectory(prefix="reproducibility-") as place:
-        checked(rows(asked, Path(place)), asked.keep, command=command("bench.reproducibility"), about=about)
+        print_checked(rows(asked, Path(place)), asked.keep, command=command("bench.reproducibility"), about=about)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def code(covers: Iterable[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def checked(found: Iterable[tuple[Mapping[str, Any], str]], name: str | None, *, command: str, about: str) -> None:
+def print_checked(found: Iterable[tuple[Mapping[str, Any], str]], name: str | None, *, command: str, about: str) -> None:
     """Print rows as they come and keep those so far, if under a name; the end of the process if anything is wrong with one."""
     rows, wrong = [], []
     for row, problem in found:

@@ -161,10 +161,10 @@ def main() -> None:
     if given.side < SIDE:
         parser.error(f"--side must be at least {SIDE}, got {given.side}")
     if given.plan:
-        told(*plan(given.seconds_per_image, given.price), name=given.keep)
-        told(*room(), name=f"{given.keep}_store" if given.keep else None)
+        print_rows(*plan(given.seconds_per_image, given.price), name=given.keep)
+        print_rows(*room(), name=f"{given.keep}_store" if given.keep else None)
     elif given.scan:
-        told(scan(given.images, given.scan), f"A run over {given.images:,} made-up images, opened again.", name=given.keep)
+        print_rows(scan(given.images, given.scan), f"A run over {given.images:,} made-up images, opened again.", name=given.keep)
     else:
         folder = given.out or Path(tempfile.mkdtemp(prefix="scale-")) / "run"
         try:
@@ -174,10 +174,10 @@ def main() -> None:
                 shutil.rmtree(folder.parent, ignore_errors=True)
         images = f"four images of {given.side} × {given.side}"
         about = f"The real driver, dispatch, Ray actors and store over made-up images of two arms and {images}."
-        told(rows, about, name=given.keep)
+        print_rows(rows, about, name=given.keep)
 
 
-def told(rows: list[dict[str, Any]], about: str, *, name: str | None) -> None:
+def print_rows(rows: list[dict[str, Any]], about: str, *, name: str | None) -> None:
     """Print the rows, and keep them under a name if there is one."""
     print(about)
     for row in rows:

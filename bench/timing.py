@@ -28,7 +28,7 @@ KINDS = {  # by what a kernel's name contains, the first that fits
 }  # fmt: skip
 
 
-def timed(work: Callable[[], object], device: str) -> float:
+def time_call(work: Callable[[], object], device: str) -> float:
     synchronize(device)
     began = time.perf_counter()
     work()
@@ -50,7 +50,7 @@ def matmul_limit(device: str) -> float:
     left, right = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
     for _ in range(3):
         left @ right
-    seconds = timed(lambda: [left @ right for _ in range(20)], device)
+    seconds = time_call(lambda: [left @ right for _ in range(20)], device)
     return 20 * 2 * side**3 / seconds / 1e12
 
 
@@ -60,7 +60,7 @@ def profile(work: Callable[[], object], *, steps: int) -> dict[str, Any]:
     from torch.profiler import profile as profiling
 
     with profiling(activities=[ProfilerActivity.CUDA]) as seen:
-        wall = timed(work, "cuda")
+        wall = time_call(work, "cuda")
     rows: dict[str, list[float]] = {}
     kernels: list[tuple[float, int, str]] = []
     for event in seen.key_averages():

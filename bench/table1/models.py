@@ -50,17 +50,17 @@ class Judge(nn.Module):
 
 def lenet(weights: str = str(WEIGHTS / "lenet.safetensors")) -> tuple[nn.Module, tuple[str, ...]]:
     """LeNet on MNIST, trained by `python -m bench.table1.train lenet`."""
-    return _filled(LeNet(), weights), DIGITS
+    return _load_weights(LeNet(), weights), DIGITS
 
 
 def mnist_judge(weights: str = str(WEIGHTS / "mnist-judge.safetensors")) -> tuple[nn.Module, tuple[str, ...]]:
     """The judge of MNIST, trained on distorted digits."""
-    return _filled(Judge(16), weights), DIGITS
+    return _load_weights(Judge(16), weights), DIGITS
 
 
 def cifar_judge(weights: str = str(WEIGHTS / "cifar-judge.safetensors")) -> tuple[nn.Module, tuple[str, ...]]:
     """The judge of CIFAR-10, trained on distorted images."""
-    return _filled(Judge(32), weights), CIFAR10
+    return _load_weights(Judge(32), weights), CIFAR10
 
 
 def resnet18(weights: str) -> tuple[nn.Module, tuple[str, ...]]:
@@ -77,6 +77,6 @@ def _block(before: int, after: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU())
 
 
-def _filled(module: nn.Module, weights: str) -> nn.Module:
+def _load_weights(module: nn.Module, weights: str) -> nn.Module:
     weight_files.load_into(module, weight_files.load_state(weights), what=weights)
     return module

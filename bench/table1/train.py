@@ -113,7 +113,7 @@ def train(name: str, recipe: Recipe, place: Place) -> None:
             _save(name, model, place.out)  # anyone who stops it loses little
     model.eval()
     tested, truth = pictures(recipe.data, place, "test")
-    print(f"{name}: {_measured(model, tested, truth, device)}", flush=True)
+    print(f"{name}: {_measure(model, tested, truth, device)}", flush=True)
     if steps:
         _save(name, model, place.out)
 
@@ -172,7 +172,7 @@ def _reconstruction(model: VQModel, *, starts: bool) -> Loss:
 
 
 @torch.no_grad()
-def _measured(model: nn.Module, images: Tensor, labels: Tensor, device: str) -> str:
+def _measure(model: nn.Module, images: Tensor, labels: Tensor, device: str) -> str:
     right = error = 0.0
     for start in range(0, len(labels), 250):
         batch = images[start : start + 250].to(device).float() / 255

@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("black-box"))
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    tested, judge = exported(0, asked.out), exported(2, asked.out)
+    tested, judge = export_onnx(0, asked.out), export_onnx(2, asked.out)
     spec = protocols.parse(
         {
             "model": tested,
@@ -65,7 +65,7 @@ def main() -> None:
     print(f"Report: {write_report([made], asked.out / 'report')}")
 
 
-def exported(variant: int, folder: Path) -> dict[str, Any]:
+def export_onnx(variant: int, folder: Path) -> dict[str, Any]:
     """A network as an ONNX file with what it wants of its images, as a part of a specification."""
     file = folder / f"lite{variant}.onnx"
     model = (lite.lite0, lite.lite1, lite.lite2)[variant]()

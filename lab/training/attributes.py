@@ -15,7 +15,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from lab.training.data import PoolSize, artefact_pool, mirror_rows, to_floats
-from lab.training.formats import placed, save_timm
+from lab.training.formats import place, save_timm
 from lab.training.loop import Run, Schedule, fit
 from torch import Tensor, nn
 
@@ -47,7 +47,7 @@ def train(run: Run, recipe: Attributes) -> None:
     decoders = run.earlier("vqgan", "diffusion")
     pool = artefact_pool(run, size=recipe.pool, decoders=decoders)
     model = load_timm(run.out) if run.resumes else _fresh(recipe)
-    model = placed(model, run.device).train().requires_grad_(True)
+    model = place(model, run.device).train().requires_grad_(True)
     batch = recipe.schedule.batch
 
     def scored(images: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class Perceptual:
     """Distance of two images in the checker's early layers: near 0 where its attributes would be read alike."""
 
     def __init__(self, folder: Path, device: str) -> None:
-        self._model: Any = placed(load_timm(folder), device)
+        self._model: Any = place(load_timm(folder), device)
 
     def distance(self, made: Tensor, wanted: Tensor) -> Tensor:
         """Mean squared distance of unit-length features, summed over three depths.  # (N, 3, H, W) in [0, 1] → ()"""

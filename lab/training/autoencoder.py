@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from diffusers import AutoencoderKL
 from lab.training.attributes import PerceptualLoss
 from lab.training.data import Pool, PoolSize, scene_pool, to_floats
-from lab.training.formats import SIDE, placed, save_half
+from lab.training.formats import SIDE, place, save_half
 from lab.training.loop import Run, Schedule, fit
 from torch import Tensor, nn
 
@@ -37,7 +37,7 @@ def train(run: Run, recipe: Autoencoder) -> None:
     """Train the autoencoder; its scaling factor makes the latents of unit deviation."""
     pool = scene_pool(run, size=recipe.pool)
     model: Any = AutoencoderKL.from_pretrained(run.out) if run.resumes else _fresh(recipe)
-    model = placed(model, run.device).train()
+    model = place(model, run.device).train()
     encode, decode = run.compiled(model.encoder), run.compiled(model.decoder)
     checker = run.earlier("attributes")
     look = PerceptualLoss(checker["attributes"], run=run, begins=recipe.perceptual_from)

@@ -14,7 +14,7 @@ from lab.training.measure import FILES, FRESH, MEASURES, REPORT, WHOLE, WORDS_AL
 from counterfoil.core.errors import BadData
 from counterfoil_lab.checker import Reading
 from counterfoil_lab.parts import WEIGHTS
-from counterfoil_lab.world import shipped
+from counterfoil_lab.world import load_shipped
 
 ABOUT: dict[str, tuple[str, str, str]] = {
     # name: what it is, what it was trained on, what it is for
@@ -138,7 +138,7 @@ def _garments() -> str:
 def _explain(name: str, split: str) -> str:
     """Return what is in the scenes of a split."""
     kept, every = usable("test")
-    known_ones = {part: len(shipped(part)) for part in (REPORT, "tune")}
+    known_ones = {part: len(load_shipped(part)) for part in (REPORT, "tune")}
     if name in WORDS_ALONE:
         return "The model is given the words of scenes and sees no garment."
     if split == REPORT:

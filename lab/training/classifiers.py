@@ -14,7 +14,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from lab.training.data import PoolSize, augment, scene_pool, to_floats
-from lab.training.formats import placed, save_timm
+from lab.training.formats import place, save_timm
 from lab.training.loop import Run, Schedule, fit
 from torch import Tensor, nn
 
@@ -63,7 +63,7 @@ def train(run: Run, recipe: Classifier) -> None:
     """Train one classifier and write it as a timm folder."""
     pool = scene_pool(run, size=recipe.pool, distribution=recipe.distribution)
     model = load_timm(run.out) if run.resumes else _fresh(recipe)
-    model = placed(model, run.device).train().requires_grad_(True)
+    model = place(model, run.device).train().requires_grad_(True)
     batch = recipe.schedule.batch
 
     def scored(images: Tensor) -> Tensor:

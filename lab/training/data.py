@@ -202,7 +202,7 @@ class Artefacts:
             self._scheduler = DDIMScheduler.from_pretrained(self._painter / "scheduler")
 
     @torch.no_grad()
-    def passed(self, images: Tensor, factors: Tensor) -> Tensor:
+    def pass_through(self, images: Tensor, factors: Tensor) -> Tensor:
         """The images after decoders chosen by their place in the batch; half of them as they are."""
         made = images.clone()
         eighth = max(1, len(images) // 8)
@@ -255,7 +255,7 @@ class Artefacts:
 def artefact_pool(run: Run, *, size: PoolSize, decoders: Earlier) -> Pool:
     """A pool of full-distribution scenes, half of which went through a decoder; columns as in `scene_pool`."""
     artefacts = Artefacts(decoders, run)
-    return scene_pool(run, size=size, keep=lambda images, factors: as_bytes(artefacts.passed(images, factors), factors))
+    return scene_pool(run, size=size, keep=lambda images, factors: as_bytes(artefacts.pass_through(images, factors), factors))
 
 
 def _pictures(decoded: Tensor) -> Tensor:

@@ -164,9 +164,9 @@ def _fresh(recipe: Diffusion, autoencoder: AutoencoderKL) -> Denoiser:
 def _latent_pool(run: Run, autoencoder: AutoencoderKL, *, size: PoolSize) -> Pool:
     """A pool of scenes as the autoencoder sees them: the mean and the deviation of each image's latents."""
 
-    def encoded(images: Tensor, factors: Tensor) -> Columns:
+    def encode(images: Tensor, factors: Tensor) -> Columns:
         with run.autocast():
             found = autoencoder.encode(normalise(images)).latent_dist
         return {"means": found.mean.half(), "deviations": found.std.half()}
 
-    return scene_pool(run, size=size, keep=encoded)
+    return scene_pool(run, size=size, keep=encode)

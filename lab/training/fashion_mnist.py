@@ -26,7 +26,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadData, UnknownName
 from counterfoil_lab.drawing.canvas import bits
-from counterfoil_lab.world import GARMENTS, Garments, shipped
+from counterfoil_lab.world import GARMENTS, Garments, load_shipped
 
 ENVIRONMENT = "COUNTERFOIL_FASHION_MNIST"
 DEBIAN_FOLDER = "/usr/share/datasets/fashion-mnist"
@@ -53,7 +53,7 @@ def from_idx(folder: str | Path | None = None, split: Split = "train") -> Garmen
 def fresh(folder: str | Path | None = None) -> Garments:
     """The usable garments of Fashion-MNIST's test split that ship nowhere, and that no recipe was trained on."""
     every = from_idx(folder, "test")
-    known = {row.tobytes() for split in ("report", "tune") for row in shipped(split).pixels.numpy()}
+    known = {row.tobytes() for split in ("report", "tune") for row in load_shipped(split).pixels.numpy()}
     return every[torch.tensor([row.tobytes() not in known for row in every.pixels.numpy()])]
 
 

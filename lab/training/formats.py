@@ -16,7 +16,7 @@ from counterfoil_lab.checker import DEVIATION, MEAN
 SIDE = 64
 
 
-def placed(model: nn.Module, device: str) -> nn.Module:
+def place(model: nn.Module, device: str) -> nn.Module:
     """The model on a device, with channels last, as its images are."""
     return model.to(device).to(memory_format=torch.channels_last)
 

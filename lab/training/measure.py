@@ -42,7 +42,7 @@ from lab.training.measurements import (
 from counterfoil.core.errors import BadData, UsageError
 from counterfoil.protocols.workspace import versions
 from counterfoil_lab.checker import Reading
-from counterfoil_lab.parts import WEIGHTS, known
+from counterfoil_lab.parts import WEIGHTS, check_name
 
 FILES = {REPORT: "measured.json", FRESH: "measured_fresh.json", WHOLE: "measured_whole.json"}
 """Files of the readings of each split; those of `tune`, which choices are made by, never are."""
@@ -191,7 +191,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--count", type=int, help="scenes; default: 4,000, or less where a model is slow")
     parser.add_argument("--keep", action="store_true", help=f"write {', '.join(FILES.values())} into the models' folders")
     given = parser.parse_args(arguments)
-    given.names = [known(name, MEASURES) for name in given.names]
+    given.names = [check_name(name, MEASURES) for name in given.names]
     if given.count is not None and given.count < 2:
         raise UsageError(f"--count is a number of scenes, at least 2, got {given.count}")
     if given.keep and given.split == TUNE:

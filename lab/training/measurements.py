@@ -19,10 +19,10 @@ from counterfoil.core.errors import UnknownName
 from counterfoil.parts import weights as weight_files
 from counterfoil.parts.generators.autoencoders import VectorAutoencoder
 from counterfoil_lab.captions import captions, parse, rewriter_prompt, singles
-from counterfoil_lab.checker import Checker, Reading, load_timm, lost, mean, normalise, share
+from counterfoil_lab.checker import Checker, Reading, load_timm, mean, normalise, points_lost, share
 from counterfoil_lab.drawing.render import render
 from counterfoil_lab.parts import WEIGHTS
-from counterfoil_lab.world import FACTORS, Garments, Scenes, sample, shipped
+from counterfoil_lab.world import FACTORS, Garments, Scenes, load_shipped, sample
 
 BATCH = 100
 SEEDS = {"tune": 500_001, "report": 500_002, "fresh": 500_003, "whole": 500_004}
@@ -54,7 +54,7 @@ class Bench:
             raise UnknownName(f"no split named {self.split!r}; choose one of {', '.join(SEEDS)}")
         if self.split in (FRESH, WHOLE):
             return fresh(self.data) if self.split == FRESH else whole(self.data)
-        return shipped(self.split)
+        return load_shipped(self.split)
 
     def scenes(self, distribution: str = "full") -> tuple[Scenes, Tensor]:
         """Scenes of the split's garments and their images, rounded as a file would round them."""
@@ -65,7 +65,7 @@ class Bench:
 
     def undrawn(self) -> Scenes:
         """The scenes of the full distribution without their images, for models that are given words: garments play no part."""
-        return sample(self.count, garments=shipped(REPORT), seed=self.seed).to(self.device)
+        return sample(self.count, garments=load_shipped(REPORT), seed=self.seed).to(self.device)
 
     def folder(self, name: str, *inner: str) -> Path:
         """Find a model and note its hashes: in the folder that was given, or else, as judges and decoders of another may
@@ -96,14 +96,14 @@ class Bench:
 
     def classify(self, name: str, images: Tensor) -> Tensor:
         """The classes that a timm model sees.  # (N, 3, 64, 64) → (N,)"""
-        return self.batched(self.classifier(name), images).argmax(1)
+        return self.in_batches(self.classifier(name), images).argmax(1)
 
     def read(self, images: Tensor) -> dict[str, Tensor]:
         """The value of each factor that the attribute checker sees.  # (N, 3, 64, 64) → {factor: (N,)}"""
         seen = Checker(self.device, folder=self.folder("attributes")).read(images)
         return {factor: values.to(self.device) for factor, values in seen.items()}
 
-    def batched(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    def in_batches(self, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
         """The function over batches, without gradients."""
         with torch.no_grad():
             return torch.cat([function(part) for part in rows.split(BATCH)])
@@ -111,22 +111,22 @@ class Bench:
     def codes(self, images: Tensor) -> Tensor:
         """The vqgan's codes of images, as the search starts from them.  # (N, 3, 64, 64) → (N, 8, 16, 16)"""
         vqgan = VectorAutoencoder(self.load(VQModel, "vqgan"))
-        return self.batched(lambda part: vqgan.quantise(vqgan.encode(part)), images)
+        return self.in_batches(lambda part: vqgan.quantise(vqgan.encode(part)), images)
 
-    def decoded(self, codes: Tensor) -> Tensor:
+    def decode(self, codes: Tensor) -> Tensor:
         """The vqgan's images of codes."""
         vqgan = VectorAutoencoder(self.load(VQModel, "vqgan"))
-        return self.batched(lambda part: vqgan.decode(part).clamp(0, 1), codes)
+        return self.in_batches(lambda part: vqgan.decode(part).clamp(0, 1), codes)
 
 
 def attributes(bench: Bench) -> list[Reading]:
     """Accuracy on each attribute, on scenes and on reconstructions."""
     scenes, images = bench.scenes()
     autoencoder = bench.load(AutoencoderKL, "diffusion", "vae")
-    painters = bench.batched(lambda part: (autoencoder(normalise(part)).sample / 2 + 0.5).clamp(0, 1), images)
+    painters = bench.in_batches(lambda part: (autoencoder(normalise(part)).sample / 2 + 0.5).clamp(0, 1), images)
     return [
         *shares(read_right(bench, images, scenes), "", dict.fromkeys(FACTORS, 97.0)),
-        *shares(read_right(bench, bench.decoded(bench.codes(images)), scenes), " after vqgan"),
+        *shares(read_right(bench, bench.decode(bench.codes(images)), scenes), " after vqgan"),
         *shares(read_right(bench, painters, scenes), " after the painter's autoencoder"),
     ]
 
@@ -197,7 +197,7 @@ def vqgan(bench: Bench) -> list[Reading]:
     scenes, images = bench.scenes()
     book = int(bench.load(VQModel, "vqgan").config.num_vq_embeddings)  # type: ignore[union-attr, arg-type]
     codes = bench.codes(images)
-    made = bench.decoded(codes)
+    made = bench.decode(codes)
     before, after = (bench.classify("diverse", pictures) == scenes.factors["garment"] for pictures in (images, made))
     originals, reconstructions = read_right(bench, images, scenes), read_right(bench, made, scenes)
     cells = codes.permute(0, 2, 3, 1).flatten(0, 2)  # (N · 16 · 16, 8)
@@ -206,11 +206,11 @@ def vqgan(bench: Bench) -> list[Reading]:
         mean("PSNR", _fidelity(made, images), "dB", at_least=26),
         share("accuracy of diverse on originals", before),
         share("accuracy of diverse on reconstructions", after),
-        lost("accuracy lost in reconstruction", before, after, at_most=2),
+        points_lost("accuracy lost in reconstruction", before, after, at_most=2),
         Reading("codes in use", used, used, used, len(cells)),
         *shares(reconstructions, " read off reconstructions"),
         *(
-            lost(f"{factor} lost in reconstruction", right, reconstructions[factor], at_most=READABLE)
+            points_lost(f"{factor} lost in reconstruction", right, reconstructions[factor], at_most=READABLE)
             for factor, right in originals.items()
         ),
     ]
@@ -232,7 +232,7 @@ def ddpm(bench: Bench) -> list[Reading]:
             noisy = scheduler.step(model(noisy, time).sample, time, noisy).prev_sample
         return (noisy / 2 + 0.5).clamp(0, 1)  # type: ignore[no-any-return]
 
-    made = bench.batched(restore, images)
+    made = bench.in_batches(restore, images)
     fidelity = mean("PSNR after noising a third of the way", _fidelity(made, images), "dB")
     return [fidelity, *shares(read_right(bench, made, scenes), " kept")]
 
@@ -337,7 +337,7 @@ class ZeroShot:
             found: Tensor = self._model.get_image_features(pixel_values=normalise(part)).pooler_output  # type: ignore[operator]
             return found
 
-        return nn.functional.normalize(self._bench.batched(features, images), dim=1)
+        return nn.functional.normalize(self._bench.in_batches(features, images), dim=1)
 
     def choose(self, seen: Tensor, factor: str) -> Tensor:
         """The value of a factor whose caption is nearest to each image.  # (N, D) → (N,)"""
@@ -356,6 +356,6 @@ def clip(bench: Bench) -> list[Reading]:
     for factor in FACTORS:
         target = 90.0 if factor == "garment" else 95.0
         readings.append(share(f"zero-shot {factor}", judge.choose(seen, factor) == scenes.factors[factor], at_least=target))
-    made = judge.see(bench.decoded(bench.codes(images)))
+    made = judge.see(bench.decode(bench.codes(images)))
     accepted = judge.choose(made, "garment") == scenes.factors["garment"]
     return [*readings, share("vqgan reconstructions accepted", accepted, at_least=85)]

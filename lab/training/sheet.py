@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import UsageError
 from counterfoil_lab.drawing.render import render
-from counterfoil_lab.world import DISTRIBUTIONS, FACTORS, Garments, Scenes, sample, shipped
+from counterfoil_lab.world import DISTRIBUTIONS, FACTORS, Garments, Scenes, load_shipped, sample
 
 GAP = 2
 
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cross", nargs=2, metavar=("DOWN", "ACROSS"), choices=[name for name in FACTORS if name != "garment"])
     options = parser.parse_args()
-    garments = shipped("report")
+    garments = load_shipped("report")
     columns = options.columns
     if options.cross:
         down, across = options.cross

@@ -15,7 +15,7 @@ from diffusers import VQModel
 from lab.training.attributes import PerceptualLoss
 from lab.training.autoencoder import psnr
 from lab.training.data import PoolSize, scene_pool, to_floats
-from lab.training.formats import SIDE, placed, save_half
+from lab.training.formats import SIDE, place, save_half
 from lab.training.loop import Run, Schedule, fit
 from torch import Tensor
 
@@ -92,7 +92,7 @@ def train(run: Run, recipe: Vqgan) -> None:
     """Train the VQGAN."""
     pool = scene_pool(run, size=recipe.pool)
     model: Any = _grow(VQModel.from_pretrained(run.out), recipe.codes) if run.resumes else _fresh(recipe)
-    model = placed(model, run.device).train()
+    model = place(model, run.device).train()
     codes = model.quantize.embedding.weight.requires_grad_(False)
     codebook = Codebook(codes)
     quantises = run.resumes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 import pytest
-from bench.precision import BF16, Outcome, agreement, compared, difference, intervals, numbers, too_far
+from bench.precision import BF16, Outcome, agreement, compare, difference, intervals, numbers, too_far
 from bench.reproducibility import apart
 
 EXACT = {str(at): Outcome(known=at % 10 != 0, validated=at % 20 != 1, right=at % 4 == 0, steps=3) for at in range(400)}
@@ -50,8 +50,8 @@ def test_ways_through_a_run_are_apart_if_one_image_ends_otherwise() -> None:
 
 def test_rows_after_every_block_are_of_all_images_so_far() -> None:
     asked = Namespace(device="cpu", images=4, budget=1, ways="bf16", tile=2)
-    whole = list(compared("kl", "narrow", Namespace(**vars(asked), block=4)))
-    parts = list(compared("kl", "narrow", Namespace(**vars(asked), block=2)))
+    whole = list(compare("kl", "narrow", Namespace(**vars(asked), block=4)))
+    parts = list(compare("kl", "narrow", Namespace(**vars(asked), block=2)))
     assert [row["way"] for row in whole] == ["float32", "bf16", BF16]
     assert [row["images"] for row in parts] == [2, 2, 2, 4, 4, 4]
     for row in [*whole, *parts]:

@@ -111,7 +111,7 @@ def test_rows_with_something_wrong_are_kept_and_end_the_process(tmp_path, monkey
     monkeypatch.setattr(results, "keep", lambda name, rows, **about: (tmp_path / name).write_text(str(len(rows))))
     found = [({"way": "first"}, ""), ({"way": "again"}, "again: not the same"), ({"way": "ray"}, "")]
     with pytest.raises(SystemExit, match="again: not the same"):
-        results.checked(found, "some", command="python -m bench.some", about="Ways.")
+        results.print_checked(found, "some", command="python -m bench.some", about="Ways.")
     assert capsys.readouterr().out.splitlines() == ["way first", "way again", "way ray"]
     assert (tmp_path / "some").read_text() == "3"
-    results.checked(found[:1], None, command="python -m bench.some", about="Ways.")
+    results.print_checked(found[:1], None, command="python -m bench.some", about="Ways.")

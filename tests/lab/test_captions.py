@@ -8,7 +8,7 @@ import pytest
 
 from counterfoil.core.errors import UnknownName
 from counterfoil_lab.captions import captions, compose, parse, replace
-from counterfoil_lab.world import DISTRIBUTIONS, FACTORS, UNSAID, sample, shipped
+from counterfoil_lab.world import DISTRIBUTIONS, FACTORS, UNSAID, load_shipped, sample
 
 VALUES = {
     "garment": "boot",
@@ -35,7 +35,7 @@ def test_a_caption_reads_as_english() -> None:
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_captions_parse_back_to_every_attribute(distribution: str) -> None:
-    scenes = sample(3_000, garments=shipped("tune"), distribution=distribution, seed=1)
+    scenes = sample(3_000, garments=load_shipped("tune"), distribution=distribution, seed=1)
     columns = {name: values.tolist() for name, values in scenes.factors.items()}
     for row, caption in enumerate(captions(scenes)):
         assert parse(caption) == {name: FACTORS[name][columns[name][row]] for name in FACTORS}, caption

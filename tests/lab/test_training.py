@@ -43,9 +43,9 @@ from transformers import AutoTokenizer, BlipForConditionalGeneration, BlipProces
 from counterfoil.core.errors import BadData, CounterfoilError, RunFailed, UnknownName
 from counterfoil.parts.weights import file_sha256
 from counterfoil_lab.captions import captions, rewriter_prompt, singles
-from counterfoil_lab.checker import Reading, lost
+from counterfoil_lab.checker import Reading, points_lost
 from counterfoil_lab.parts import WEIGHTS
-from counterfoil_lab.world import FACTORS, GARMENTS, Garments, sample, shipped
+from counterfoil_lab.world import FACTORS, GARMENTS, Garments, load_shipped, sample
 
 TINY_POOL = PoolSize(start=16, capacity=16, chunk=8, fresh=0.25)
 
@@ -56,7 +56,7 @@ TINY_CONVOLUTIONAL = {"channels": [8, 8, 8, 8], "stem_width": 8, "stem_type": "d
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     torch.manual_seed(0)
-    monkeypatch.setattr(Run, "garments", lambda self: shipped("tune"))
+    monkeypatch.setattr(Run, "garments", lambda self: load_shipped("tune"))
     return Run(name="tiny", out=tmp_path / "model", weights=(tmp_path,))
 
 
@@ -184,7 +184,7 @@ def test_rewriter_goes_on_with_a_prompt(run: Run) -> None:
 
 
 def test_wording_says_what_captions_say() -> None:
-    scenes = sample(200, garments=shipped("tune"), seed=1)
+    scenes = sample(200, garments=load_shipped("tune"), seed=1)
     factors = torch.stack([scenes.factors[name] for name in FACTORS], dim=1)
     said = caption_tokenizer()(captions(scenes), padding="max_length", return_tensors="pt").input_ids
     assert said.shape[1] == LENGTH
@@ -228,7 +228,7 @@ def square(size: int, label: str) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize(("split", "count"), [("report", 1000), ("tune", 600)])
 def test_shipped_garments_are_balanced(split: str, count: int) -> None:
-    garments = shipped(split)
+    garments = load_shipped(split)
     assert garments.pixels.shape == (count, 28, 28)
     assert garments.pixels.dtype == torch.uint8
     assert garments.labels.dtype == torch.int64
@@ -237,7 +237,7 @@ def test_shipped_garments_are_balanced(split: str, count: int) -> None:
 
 
 def test_shipped_splits_share_no_garment() -> None:
-    report, tune = prints(shipped("report")), prints(shipped("tune"))
+    report, tune = prints(load_shipped("report")), prints(load_shipped("tune"))
     assert len(report) == 1000
     assert len(tune) == 600
     assert not report & tune
@@ -245,12 +245,12 @@ def test_shipped_splits_share_no_garment() -> None:
 
 def test_unknown_shipped_split_is_refused() -> None:
     with pytest.raises(UnknownName, match=r"'train'.*'report' or 'tune'"):
-        shipped("train")
+        load_shipped("train")
 
 
 @pytest.mark.skipif(not HAS_DATA, reason="needs dataset-fashion-mnist")
 def test_shipped_garments_come_from_the_test_split_alone() -> None:
-    ours = prints(shipped("report")) | prints(shipped("tune"))
+    ours = prints(load_shipped("report")) | prints(load_shipped("tune"))
     train, test = from_idx(split="train"), from_idx(split="test")
     assert ours <= prints(test)
     assert not ours & prints(train)
@@ -259,7 +259,7 @@ def test_shipped_garments_come_from_the_test_split_alone() -> None:
 
 @pytest.mark.skipif(not HAS_DATA, reason="needs dataset-fashion-mnist")
 def test_fresh_garments_are_those_of_the_test_split_that_do_not_ship() -> None:
-    ours, others = prints(shipped("report")) | prints(shipped("tune")), prints(fresh())
+    ours, others = prints(load_shipped("report")) | prints(load_shipped("tune")), prints(fresh())
     assert others == prints(from_idx(split="test")) - ours
     assert len(fresh()) == 3678
 
@@ -378,7 +378,7 @@ def test_what_cannot_be_measured_is_refused(arguments: list[str], problem: str) 
 
 def test_no_two_splits_show_the_same_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
     for split in ("fresh", "whole"):
-        monkeypatch.setattr(benches, split, lambda folder: shipped("report"))
+        monkeypatch.setattr(benches, split, lambda folder: load_shipped("report"))
     drawn = [Bench(split=split, count=50).scenes()[0] for split in SEEDS]
     assert len(torch.cat([scenes.seed for scenes in drawn]).unique()) == 50 * len(SEEDS)
 
@@ -394,12 +394,12 @@ def test_an_attack_takes_the_plain_model_and_not_the_hardened_one() -> None:
 def test_a_loss_is_of_the_same_rows_and_its_interval_has_a_width() -> None:
     before = torch.tensor([True] * 90 + [False] * 10)
     after = torch.tensor([True] * 84 + [False] * 6 + [True] * 2 + [False] * 8)
-    reading = lost("material", before, after, at_most=5)
+    reading = points_lost("material", before, after, at_most=5)
     assert reading.value == pytest.approx(4)
     # By hand: 6 fell, 2 rose; with half a row in each cell 6.5 and 2.5 of 102.
     half = 1.959964 * (9 / 102**2 - (4 / 102) ** 2 / 102) ** 0.5
     assert (reading.low, reading.high) == (pytest.approx(100 * (4 / 102 - half)), pytest.approx(100 * (4 / 102 + half)))
-    same = lost("colour", before, before)
+    same = points_lost("colour", before, before)
     assert same.value == 0
     assert same.low == pytest.approx(-same.high)
     assert same.high > 1

@@ -17,7 +17,7 @@ from counterfoil_lab.drawing.canvas import (
     blur,
     by_value,
     ease,
-    grouped,
+    group,
     ink,
     line,
     mix,
@@ -39,8 +39,8 @@ from counterfoil_lab.world import (
     UNSAID,
     Garments,
     Scenes,
+    load_shipped,
     sample,
-    shipped,
 )
 
 PINNED_BITS = [[3568689886, 1976104454], [3095535871, 2427445645], [2644867984, 658839842]]
@@ -48,7 +48,7 @@ PINNED_BITS = [[3568689886, 1976104454], [3095535871, 2427445645], [2644867984, 
 
 @pytest.fixture(scope="module")
 def garments() -> Garments:
-    return shipped("tune")
+    return load_shipped("tune")
 
 
 def same(first: Scenes, second: Scenes) -> bool:
@@ -281,7 +281,7 @@ def test_each_row_is_drawn_by_its_values_painter_and_the_rest_is_blank() -> None
 
 def test_every_row_is_in_one_group() -> None:
     values = torch.arange(700) % 3
-    groups = list(grouped(values, NAMES))
+    groups = list(group(values, NAMES))
     assert {name for name, _ in groups} == {"plain", "low", "unused"}
     assert torch.cat([rows for _, rows in groups]).sort().values.tolist() == list(range(700))
     assert all((values[rows] == NAMES.index(name)).all() for name, rows in groups)

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from counterfoil.protocols.lance.bias import _entry, grouped, named, parted, permutation_test
+from counterfoil.protocols.lance.bias import _entry, edit_name, group_rows, permutation_test, split_captions
 from counterfoil.protocols.lance.results import Pairs
 
 
@@ -49,13 +49,13 @@ def test_the_test_keeps_its_level():
 def test_edits_that_move_captions_alike_are_one_group():
     generator = np.random.default_rng(0)
     middles = np.eye(4)[np.repeat(np.arange(4), 8)]
-    found = sorted(sorted(rows.tolist()) for rows in grouped(middles + 0.01 * generator.random((32, 4)), clusters=10))
+    found = sorted(sorted(rows.tolist()) for rows in group_rows(middles + 0.01 * generator.random((32, 4)), clusters=10))
     assert found == [list(range(start, start + 8)) for start in (0, 8, 16, 24)] or len(found) == 5  # 32 // 6 groups at most
     assert sum(map(len, found)) == 32
 
 
 def test_equal_directions_are_never_parted():
-    assert [rows.tolist() for rows in grouped(np.ones((5, 3)), clusters=10)] == [[0, 1, 2, 3, 4]]
+    assert [rows.tolist() for rows in group_rows(np.ones((5, 3)), clusters=10)] == [[0, 1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_equal_directions_are_never_parted():
     ],
 )
 def test_an_edit_is_named_by_the_words_that_changed(caption, prompt, name):
-    assert named(caption, prompt) == name
-    before, removed, added, after = parted(caption, prompt)
+    assert edit_name(caption, prompt) == name
+    before, removed, added, after = split_captions(caption, prompt)
     assert " ".join(filter(None, (before, removed, after))) == caption
     assert " ".join(filter(None, (before, added, after))) == prompt
 

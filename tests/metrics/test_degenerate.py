@@ -13,8 +13,8 @@ import pytest
 from counterfoil.metrics.comparison import lines
 from counterfoil.protocols.fmr.results import MEASURES, Outcomes, against_random, audit, fmr_results
 from counterfoil.protocols.fmr.transfer import transfer
-from counterfoil.studies.oracles import by_class, corrected, rejection_bias
-from counterfoil.studies.pooling import mined, pooled
+from counterfoil.studies.oracles import by_class, correct, rejection_bias
+from counterfoil.studies.pooling import mine, pool
 from tests.metrics.made import agreement_across, check_against, check_bars, compare, outcomes, parse_bar
 
 CASES: dict[str, Outcomes] = {
@@ -59,7 +59,7 @@ def test_a_runs_own_numbers(name: str) -> None:
     case = CASES[name]
     ended = case.steps < 0
     check_estimates(
-        [fmr_results(case), audit(case), against_random(case), *(asdict(each) for each in corrected(case, ended).values())]
+        [fmr_results(case), audit(case), against_random(case), *(asdict(each) for each in correct(case, ended).values())]
     )
     check_estimates([asdict(each) for row in by_class(case, ended).values() for each in row.values()], some=name != "no image")
     check_estimates(asdict(rejection_bias(case, ended)))
@@ -101,8 +101,8 @@ def test_models_against_others(name: str) -> None:
     case = CASES[name]
     scored = {"one": {"one": case, "two": case, "three": case}}
     check_estimates(asdict(transfer(scored)))
-    check_estimates([asdict(each) for each in pooled(scored).values()])
-    check_estimates([asdict(each) for each in mined(scored)])
+    check_estimates([asdict(each) for each in pool(scored).values()])
+    check_estimates([asdict(each) for each in mine(scored)])
     orders = {"first": {"one": case, "two": case}, "second": {"one": case, "two": case}}
     check_estimates([asdict(each) for each in agreement_across(orders, MEASURES["FMR"], resamples=200).values()])
 

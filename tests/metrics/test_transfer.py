@@ -10,7 +10,7 @@ import pytest
 
 from counterfoil import store
 from counterfoil.protocols.fmr.transfer import tables_of, transfer, transfer_of
-from counterfoil.studies.pooling import pooled
+from counterfoil.studies.pooling import pool
 from tests.cli.stored import store_run
 from tests.metrics.made import outcomes
 
@@ -73,8 +73,8 @@ def test_two_runs_against_one_model_are_two_rows(tmp_path: Path) -> None:
 def test_pooled_harm_draws_a_source_image_with_all_its_cells() -> None:
     one = outcomes([1] * 50, [0] * 50, model="a")
     half = outcomes([1] * 50, [1, 0] * 25, model="b")
-    found = pooled({"a": {"a": one, "b": half}, "b": {"b": one, "a": half}})
+    found = pool({"a": {"a": one, "b": half}, "b": {"b": one, "a": half}})
     assert (found["own"].value, found["others"].value, found["spared"].value) == (100, 50, 50)
-    single = pooled({"a": {"a": one, "b": half}})
+    single = pool({"a": {"a": one, "b": half}})
     assert found["spared"].low == pytest.approx(single["spared"].low, abs=4)  # twice the cells, not twice the images
-    assert "no accepted image" in pooled({"a": {"a": one}})["others"].note
+    assert "no accepted image" in pool({"a": {"a": one}})["others"].note

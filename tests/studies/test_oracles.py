@@ -10,7 +10,7 @@ import pytest
 
 from counterfoil import protocols
 from counterfoil.protocols.fmr.results import Outcomes, read_outcomes
-from counterfoil.studies.oracles import by_class, corrected, rejection_bias
+from counterfoil.studies.oracles import by_class, correct, rejection_bias
 from tests.metrics.made import outcomes
 from tests.worlds import arrays, spec
 
@@ -67,16 +67,16 @@ def test_one_class_and_no_image_have_no_order() -> None:
 def test_classes_weigh_as_among_the_source_images() -> None:
     """Half the images are of each class; the oracle keeps all of the one and a quarter of the other."""
     found = outcomes_of([0] * 8 + [1] * 8, [1] * 8 + [0] * 8, [5] * 8 + [5] * 2 + [-1] * 6)
-    assert corrected(found, ended_by_oracle(found))["FMR_by_class"].value == pytest.approx(50)  # PA as accepted would be 80
+    assert correct(found, ended_by_oracle(found))["FMR_by_class"].value == pytest.approx(50)  # PA as accepted would be 80
 
 
 def test_climbs_that_were_not_stopped_by_themselves() -> None:
     found = outcomes_of([0] * 6, [1, 1, 0, 0, 1, 0], [1, 1, 5, 5, 5, 5], clean=[1, 1, 1, 1, 1, 0])
-    assert corrected(found, ended_by_oracle(found))["FMR_unstopped"].value == pytest.approx(100 * (1 / 4) / (3 / 4))
+    assert correct(found, ended_by_oracle(found))["FMR_unstopped"].value == pytest.approx(100 * (1 / 4) / (3 / 4))
     stopped = outcomes_of([0] * 2, [1, 1], [1, 2])
-    assert corrected(stopped, ended_by_oracle(stopped))["FMR_unstopped"].note == "the oracle stopped every climb"
+    assert correct(stopped, ended_by_oracle(stopped))["FMR_unstopped"].note == "the oracle stopped every climb"
     lost = outcomes_of([0] * 2, [0, 0], [-1, -1])
-    assert "no class has both" in corrected(lost, ended_by_oracle(lost))["FMR_by_class"].note
+    assert "no class has both" in correct(lost, ended_by_oracle(lost))["FMR_by_class"].note
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_intervals_of_fmr_by_class_hold_the_truth_about_as_often_as_they_say() -
             clean.astype(int).tolist(), made.astype(int).tolist(), validated=accepted.astype(int).tolist(),
             label=label.tolist(), classes=tuple("abcdefgh"),
         )  # fmt: skip
-        entry = corrected(found, ended_by_oracle(found), seed=repetition)["FMR_by_class"]
+        entry = correct(found, ended_by_oracle(found), seed=repetition)["FMR_by_class"]
         held += entry.low <= 100 * kept.mean() / 0.9 <= entry.high
         widths.append(entry.high - entry.low)
     assert 106 <= held <= 119, held
@@ -114,6 +114,6 @@ def test_intervals_of_fmr_by_class_hold_the_truth_about_as_often_as_they_say() -
 
 def test_fmr_by_class_of_few_images_has_no_interval_and_names_classes_left_out() -> None:
     found = outcomes_of([0, 0, 1, 1], [1, 0, 1, 1], [5, 5, -1, -1])
-    entry = corrected(found, ended_by_oracle(found))["FMR_by_class"]
+    entry = correct(found, ended_by_oracle(found))["FMR_by_class"]
     assert entry.value == pytest.approx(50) and entry.low is None
     assert "too few images" in entry.note and "1 of 2 classes" in entry.note

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from counterfoil.core.errors import UsageError
-from counterfoil.studies.pooling import mined
+from counterfoil.studies.pooling import mine
 from tests.metrics.made import outcomes
 
 
@@ -15,7 +15,7 @@ def row(**right: list[int]) -> dict[str, object]:
 
 def test_accuracy_is_that_of_models_that_took_no_part() -> None:
     """Images made against a; a always misses. Counted by hand for none, for one and for two surrogates."""
-    found = mined({"a": row(a=[0, 0, 0, 0], b=[1, 0, 1, 0], c=[1, 1, 0, 0])})  # type: ignore[dict-item]
+    found = mine({"a": row(a=[0, 0, 0, 0], b=[1, 0, 1, 0], c=[1, 1, 0, 0])})  # type: ignore[dict-item]
     none, one = found
     assert none.accuracy.value == pytest.approx(100 * 4 / 8)  # b and c; a is what they were made against
     # Surrogate a keeps all four for b and c: 4 of 8; b keeps the second and fourth for c: 1 of 2; c the last two for b: 1 of 2.
@@ -26,13 +26,13 @@ def test_accuracy_is_that_of_models_that_took_no_part() -> None:
 
 def test_models_that_fail_together_make_mined_pictures_harder() -> None:
     hard = [0, 1] * 30
-    found = mined({"a": row(a=[0] * 60, b=hard, c=hard, d=hard)})  # type: ignore[dict-item]
+    found = mine({"a": row(a=[0] * 60, b=hard, c=hard, d=hard)})  # type: ignore[dict-item]
     assert [round(each.accuracy.value or 0) for each in found] == [50, 25, 0]
     assert found[1].gain is not None and found[1].gain.value == pytest.approx(25)
 
 
 def test_nothing_left_is_said_and_two_models_are_too_few() -> None:
-    found = mined({"a": row(a=[1, 1], b=[1, 1], c=[1, 1])})  # type: ignore[dict-item]
+    found = mine({"a": row(a=[1, 1], b=[1, 1], c=[1, 1])})  # type: ignore[dict-item]
     assert (found[1].accuracy.value, found[1].accuracy.note) == (None, "no image that all of them miss")
     with pytest.raises(UsageError, match="needs three models"):
-        mined({"a": row(a=[1], b=[1])})  # type: ignore[dict-item]
+        mine({"a": row(a=[1], b=[1])})  # type: ignore[dict-item]

@@ -65,7 +65,7 @@ def mean(name: str, values: Tensor, unit: str, *, at_least: float | None = None,
     return Reading(name, value, value - half, value + half, n, unit, at_least=at_least, at_most=at_most)
 
 
-def lost(name: str, before: Tensor, after: Tensor, *, at_most: float | None = None) -> Reading:
+def points_lost(name: str, before: Tensor, after: Tensor, *, at_most: float | None = None) -> Reading:
     """Measure how many points fewer are right after than before, of the same rows.  # (N,) bool twice
 
     The interval is Wald's after half a row was added to each of the four cells (Agresti and Min, 2005), so that it has a width

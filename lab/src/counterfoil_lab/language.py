@@ -11,7 +11,7 @@ from counterfoil.parts.language.lexicon import Lexicon
 from counterfoil.parts.language.lexicon_rewriter import PROPOSALS, LexiconRewriter
 from counterfoil.parts.language.prompted_rewriter import LlmOptions, PromptedRewriter, llm_rewriter
 from counterfoil_lab.captions import GENERIC, MEDIUMS, PLACES, SKIES
-from counterfoil_lab.parts import WEIGHTS, known
+from counterfoil_lab.parts import WEIGHTS, check_name
 from counterfoil_lab.world import FACTORS, UNSAID
 
 
@@ -36,7 +36,7 @@ def lexicon() -> Lexicon:
 
 def captioner(name: str, *, beams: int = 1) -> TransformersCaptioner:
     """The lab's BLIP, which names every attribute of a scene: lab:blip."""
-    folder = WEIGHTS / known(name, ("blip",))
+    folder = WEIGHTS / check_name(name, ("blip",))
     return transformers_captioner(str(folder), CaptionOptions(min_tokens=0, max_tokens=30, beams=beams, prefix=""))
 
 
@@ -57,7 +57,7 @@ def rewriter(
     `kinds` are the kinds of adjectives that lab:lexicon changes: colour, texture and material. The other options are those of
     `llm`, for lab:rewriter.
     """
-    if known(name, ("lexicon", "rewriter")) == "lexicon":
+    if check_name(name, ("lexicon", "rewriter")) == "lexicon":
         return LexiconRewriter(lexicon(), proposals=proposals, kinds=kinds)
     options = LlmOptions(temperature, top_p, max_tokens, batch, adapter=adapter, proposals=proposals, dtype=dtype)
     return llm_rewriter(str(WEIGHTS / "rewriter"), options)

@@ -29,13 +29,13 @@ from counterfoil.parts.oracles.scoring import AcceptanceRule, ClipOptions, ZeroS
 from counterfoil.parts.painters.diffusers import DiffusersOptions, PipelinePainter, diffusers_painter
 from counterfoil_lab.captions import captions, parse
 from counterfoil_lab.drawing.render import render
-from counterfoil_lab.world import FACTORS, GARMENTS, Garments, Scenes, sample, shipped
+from counterfoil_lab.world import FACTORS, GARMENTS, Garments, Scenes, load_shipped, sample
 
 WEIGHTS: Final = Path(__file__).parent / "weights"
 """The folder of the models that ship, one folder a model."""
 
 
-def known(name: str, among: Iterable[str]) -> str:
+def check_name(name: str, among: Iterable[str]) -> str:
     """The name, if the lab has a part of that name."""
     names = tuple(among)
     if name in names:
@@ -69,7 +69,7 @@ class ScenePainter:
 
     @cached_property
     def _garments(self) -> Garments:
-        return shipped(self._split)
+        return load_shipped(self._split)
 
     def _row(self, prompt: str) -> dict[str, int]:
         said = parse(prompt)
@@ -101,7 +101,7 @@ BLOCKS = 4  # blocks kept
 
 def folder(name: str) -> Path:
     """Return the folder of a model by name, for `lab:rewriter` wherever a folder or a hub repository is taken."""
-    return WEIGHTS / known(name, (path.name for path in WEIGHTS.iterdir() if path.is_dir()))
+    return WEIGHTS / check_name(name, (path.name for path in WEIGHTS.iterdir() if path.is_dir()))
 
 
 def world() -> dict[str, Any]:
@@ -118,12 +118,12 @@ def _lab_only(part: Part, subject: str = IMAGES) -> Part:
 
 def model(name: str) -> ModuleModel:
     """A classifier of the lab, as in lab:narrow; some have flaws that were planted."""
-    return _lab_only(timm_model(str(WEIGHTS / known(name, CLASSIFIERS)), TimmOptions()))
+    return _lab_only(timm_model(str(WEIGHTS / check_name(name, CLASSIFIERS)), TimmOptions()))
 
 
 def generator(name: str, **options: Any) -> Generator:
     """The lab's generators: lab:vqgan and lab:kl (latent ascent), lab:ddpm (guided denoising), with the options of each kind."""
-    make, folder = GENERATORS[known(name, tuple(GENERATORS))]
+    make, folder = GENERATORS[check_name(name, tuple(GENERATORS))]
     made: Generator = make(str(WEIGHTS / folder), **options)
     return _lab_only(made)
 
@@ -137,7 +137,7 @@ class OracleOptions(AcceptanceRule):
 
 def oracle(name: str, options: OracleOptions) -> ZeroShotOracle:
     """The lab's CLIP, given class names: lab:clip."""
-    return _lab_only(clip_oracle(str(WEIGHTS / known(name, ("clip",))), ClipOptions(**vars(options))))
+    return _lab_only(clip_oracle(str(WEIGHTS / check_name(name, ("clip",))), ClipOptions(**vars(options))))
 
 
 def painter(
@@ -153,7 +153,7 @@ def painter(
     The options are those of lab:diffusion. `scheduler: null` takes the one the weights come with, DDIM, which needs more
     steps; `python -m bench.lab_imagenet_d` says how faithful ten steps of the default are.
     """
-    if known(name, ("diffusion", "scenes")) == "scenes":
+    if check_name(name, ("diffusion", "scenes")) == "scenes":
         return ScenePainter()
     folder = str(WEIGHTS / "diffusion")
     options = DiffusersOptions(steps=steps, guidance=guidance, scheduler=scheduler, batch=batch)
@@ -162,7 +162,7 @@ def painter(
 
 def encoder(name: str) -> TransformersEncoder:
     """The lab's CLIP, which compares images with words: lab:clip."""
-    return _lab_only(encoders.load(str(WEIGHTS / known(name, ("clip",))), encoders.EncoderOptions()))
+    return _lab_only(encoders.load(str(WEIGHTS / check_name(name, ("clip",))), encoders.EncoderOptions()))
 
 
 def wardrobe(name: str, *, count: int = 400, distribution: str = "narrow", split: str = "report", seed: int = 0) -> Wardrobe:
@@ -184,7 +184,7 @@ class Wardrobe:
     classes = GARMENTS
 
     def __init__(self, count: int, *, distribution: str, split: str, seed: int) -> None:
-        self.garments = shipped(split)
+        self.garments = load_shipped(split)
         self.scenes = sample(count, garments=self.garments, distribution=distribution, seed=seed)
         self._about = {"distribution": distribution, "split": split, "seed": str(seed)}
         self._blocks: OrderedDict[int, Tensor] = OrderedDict()
@@ -245,7 +245,7 @@ photographs."""
 
 def editor(name: str, **options: Any) -> PromptToPrompt:
     """The lab's diffusion pipeline as an editor: lab:diffusion, with the options of p2p and settings of its own."""
-    folder = str(WEIGHTS / known(name, ("diffusion",)))
+    folder = str(WEIGHTS / check_name(name, ("diffusion",)))
     inversion = options.get("inversion", INVERSION)
     made: PromptToPrompt = registry.create(
         "editor", f"p2p:{folder}", {**COMMON, "inversion": inversion, **CHOSEN.get(inversion, {}), **options}

@@ -78,7 +78,7 @@ class Garments:
         return Garments(self.pixels.to(device), self.labels.to(device))
 
 
-def shipped(split: str) -> Garments:
+def load_shipped(split: str) -> Garments:
     """The garments that come with the package: "report" or "tune", disjoint parts of Fashion-MNIST's test split."""
     if split not in ("report", "tune"):
         raise UnknownName(f"no shipped garments named {split!r}; choose 'report' or 'tune'")
@@ -172,9 +172,9 @@ def sample(
             places = torch.tensor([values.index(value) for value in allowed], device=device)
             factors[name] = places[choice(seeds, f"factor {name}", len(allowed))]
     if distribution in ("background-shortcut", "planted"):
-        factors["background"] = _planted(seeds, factors["garment"], "background", PLANTED_BACKGROUNDS)
+        factors["background"] = _plant(seeds, factors["garment"], "background", PLANTED_BACKGROUNDS)
     if distribution in ("colour-shortcut", "planted"):
-        factors["colour"] = _planted(seeds, factors["garment"], "colour", PLANTED_COLOURS)
+        factors["colour"] = _plant(seeds, factors["garment"], "colour", PLANTED_COLOURS)
     return Scenes(factors, _pick(garments.to(device), factors["garment"], seeds), seeds)
 
 
@@ -185,7 +185,7 @@ def _scene_seeds(count: int, seed: int, device: str | torch.device) -> Tensor:
     return (bits(counter, "high")[:, 0] << 31) ^ bits(counter, "low")[:, 0]
 
 
-def _planted(seeds: Tensor, garment: Tensor, factor: str, planted: Mapping[str, str]) -> Tensor:
+def _plant(seeds: Tensor, garment: Tensor, factor: str, planted: Mapping[str, str]) -> Tensor:
     """The planted value for the scene's class in 95 % of the scenes, any other value in the rest."""
     values = FACTORS[factor]
     own = torch.tensor([values.index(planted[name]) for name in GARMENTS], device=seeds.device)[garment]

@@ -291,7 +291,7 @@ def part(name: str, assignments: Sequence[str] | None = None) -> PartSpec:
     """A part by name with options given as `key=value`."""
     options: dict[str, Any] = {}
     for assignment in assignments or ():
-        key, value = _assigned(assignment)
+        key, value = _assignment(assignment)
         options[key] = value
     return PartSpec(name=name, options=options)
 
@@ -309,7 +309,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def override(values: dict[str, Any], assignment: str, kind: type[RunSpec]) -> None:
     """Apply `key=value`, as in `search.budget=10`; a key that stands in one place only needs no section."""
-    key, value = _assigned(assignment)
+    key, value = _assignment(assignment)
     *route, leaf = key.split(".")
     if not route and leaf not in kind.model_fields:
         route = _section_of(leaf, kind)
@@ -336,7 +336,7 @@ def sections(kind: type[RunSpec]) -> dict[str, type[BaseModel]]:
     }
 
 
-def _assigned(assignment: str) -> tuple[str, Any]:
+def _assignment(assignment: str) -> tuple[str, Any]:
     key, equals, text = assignment.partition("=")
     if not equals:
         raise BadSpec(f"--set {assignment!r}: write KEY=VALUE, as in --set budget=10")
@@ -392,16 +392,16 @@ def _unknown(key: str, known: list[str]) -> str:
 
 def default_folder(spec: RunSpec) -> Path:
     """A run directory named by everything that may not differ when the run is resumed, so that the same command finds it."""
-    deciding = {key: value for key, value in dotted(spec.model_dump(mode="json")) if key not in FREE}
+    deciding = {key: value for key, value in by_dotted_name(spec.model_dump(mode="json")) if key not in FREE}
     code = hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:8]
     name = re.sub(r"[^A-Za-z0-9.]+", "-", spec.subject).strip("-")[-40:]
     return Path("runs") / f"{spec.protocol}-{name}-{code}"
 
 
-def dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def by_dotted_name(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every value that is no mapping itself, by its dotted name, as in `search.step`."""
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from dotted(value, f"{prefix}{name}.")
+            yield from by_dotted_name(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

@@ -311,16 +311,16 @@ def _try_oracles(
             bound = calls.bind(oracle, names)
             if getattr(bound, "cross_fitted", False):
                 bound = bound.fit(setup.dataset, size=setup.size, device=setup.spec.device)  # type: ignore[attr-defined]
-            yield _tried(candidate, bound, images, truth, ids, names)
+            yield _try_oracle(candidate, bound, images, truth, ids, names)
         except CounterfoilError as problem:
             tell(f"note       oracle {candidate.name} is not used: {problem}")
 
 
-def _tried(
+def _try_oracle(
     candidate: Candidate, oracle: Oracle, images: Tensor, truth: Tensor, ids: Sequence[str], names: Sequence[str]
 ) -> Trial:
     """An oracle's answers about the photos, and about the same ones with their pixels scrambled."""
-    asked = list(zip(truth.tolist(), _seen(oracle, images, truth, ids, len(names)), strict=True))
+    asked = list(zip(truth.tolist(), _judge_photos(oracle, images, truth, ids, len(names)), strict=True))
     wrong = [(was, seen) for was, (_, seen) in asked if seen != was]
     sure = sum(1 for was, (keeps, seen) in asked if seen != was and keeps is not None)
     order = torch.randperm(images.shape[-1] * images.shape[-2], generator=torch.Generator().manual_seed(0)).to(images.device)
@@ -331,7 +331,9 @@ def _tried(
     return Trial(candidate, oracle, len(asked) - len(wrong), len(asked), sure, nonsense, confused)
 
 
-def _seen(oracle: Oracle, images: Tensor, truth: Tensor, ids: Sequence[str], classes: int) -> list[tuple[bool | None, int]]:
+def _judge_photos(
+    oracle: Oracle, images: Tensor, truth: Tensor, ids: Sequence[str], classes: int
+) -> list[tuple[bool | None, int]]:
     """The oracle's answer for each photo, and the class that it sees."""
     found = []
     for start in range(0, len(images), 16):

@@ -372,13 +372,13 @@ class _Batch:
         """Begin an iteration: a step from where images stand, unless they have just begun, and the answers about it."""
         entries: list[Entry | None] = [*self.slots, *[None] * (self.rows - len(self.slots))]
         moves = torch.tensor([entry is not None and entry.climb.queries > 0 for entry in entries])
-        self.trial = self._moved(entries, moves) if moves.any() else dict(self.base)
+        self.trial = self._move(entries, moves) if moves.any() else dict(self.base)
         names = [entry.job.image_id if entry else "an idle row" for entry in entries]
         gradient = self.arm.guidance.needs_gradient and self.arm.rules.budget > 0
         self.launched = self.arm.step.run(self.trial, self.labels, gradient=gradient, names=names, origin=self.origin)
 
     @torch.no_grad()
-    def _moved(self, entries: Sequence[Entry | None], moves: Tensor) -> State:
+    def _move(self, entries: Sequence[Entry | None], moves: Tensor) -> State:
         step = self.arm.step
         rows = Rows(
             self.base[step.generator.moving],

@@ -105,7 +105,7 @@ class Mean:
         part, whole = sums[self.part], sums[self.whole]
         if self.most is not None and (pad := sums.pads.get(self)):
             part, whole = part + self.most * pad.right, whole + pad.right + pad.wrong
-        return self.scale * divided(part, whole)
+        return self.scale * divide(part, whole)
 
     def count(self, sums: Sums) -> int:
         return int(sums[self.whole][0])
@@ -148,7 +148,7 @@ class Ratio:
     zero: str = "nothing to divide by"  # why it is undefined when `below` is 0
 
     def of(self, sums: Sums) -> Floats:
-        return 100 * divided(self.above.of(sums), self.below.of(sums))
+        return 100 * divide(self.above.of(sums), self.below.of(sums))
 
     def count(self, sums: Sums) -> int:
         return self.above.count(sums)
@@ -227,7 +227,7 @@ def estimate_one(drawn: Resamples, statistic: Statistic, *, level: float = LEVEL
     if few := statistic.too_few(drawn.clusters):
         return Estimate(value, None, None, n, few)
     low, high = drawn.interval(statistic, 1 - level)
-    low, high = min(_rounded(low, value), value), max(_rounded(high, value), value)
+    low, high = min(_round(low, value), value), max(_round(high, value), value)
     note = "all images alike, so the interval has no width" if low == high else ""
     return Estimate(value, low, high, n, note)
 
@@ -277,7 +277,7 @@ class Resamples:
         names = list(columns)
         values = np.stack([np.asarray(columns[name], dtype=np.float64) for name in names], axis=1)  # (rows, columns)
         if clusters is not None:
-            values = _summed(values, clusters)
+            values = _sum_clusters(values, clusters)
         self.seed = seed if isinstance(seed, tuple) else (seed,)
         self.resamples = resamples
         self._names = names
@@ -288,12 +288,12 @@ class Resamples:
         total, squares, present = (
             (each.sum(axis=0) if counts is None else counts @ each) for each in (values, values**2, (values != 0).astype(np.intp))
         )
-        self.observed = Sums(_named(names, total[None, :]))
+        self.observed = Sums(_by_name(names, total[None, :]))
         self.clusters: dict[str, int] = dict(zip(names, present.tolist(), strict=True))
         """The number of clusters that have something in each column."""
         self._sizes: dict[str, float] = dict(zip(names, _sizes(squares, total).tolist(), strict=True))
         self._padding: dict[tuple[Mean, float], Pad] = {}
-        self._drawn = _named(names, self._weighted_sums())
+        self._drawn = _by_name(names, self._weighted_sums())
 
     def values(self, statistic: Statistic) -> Floats:
         """The statistic in each resample.  # (resamples,)"""
@@ -327,7 +327,7 @@ class Resamples:
         tail = max(beyond, 1) / (len(values) + 1)
         if not beyond and (spread := float(values.std())) > 0:
             tail = min(tail, max(float(ndtr(-abs(float(values.mean())) / spread)), 1e-12))
-        cut = tail if len(self._padded(statistic)) == 1 else float(stdtr(self._freedom(statistic), ndtri(tail)))
+        cut = tail if len(self._terms_to_pad(statistic)) == 1 else float(stdtr(self._freedom(statistic), ndtri(tail)))
         return float(min(1.0, 2 * cut))
 
     def _exact(self, share: Share, alpha: float) -> tuple[float, float] | None:
@@ -359,7 +359,7 @@ class Resamples:
 
     def _tail(self, statistic: Statistic, tail: float) -> float:
         """The share to cut off at a side, so that a spread that had to be estimated from few clusters is not taken for known."""
-        if len(self._padded(statistic)) == 1:  # a share by itself: its spread follows from its value
+        if len(self._terms_to_pad(statistic)) == 1:  # a share by itself: its spread follows from its value
             return tail
         return float(ndtr(stdtrit(self._freedom(statistic), tail)))
 
@@ -374,7 +374,7 @@ class Resamples:
                 own = 2 * float(self._counts.sum()) / max(kurtosis - 1, 1e-9)
                 # What the made-up images add to the spread is known. Where they are most of it, as when one cluster alone
                 # shows an outcome, nothing much rests on that cluster.
-                padded = bool(self._padded(statistic))
+                padded = bool(self._terms_to_pad(statistic))
                 added = max(float(self.values(statistic).var()) / estimated, 1.0) if padded else 1.0
                 freedom = min(freedom, own * added**2)
         return max(freedom, 1.0)
@@ -386,12 +386,12 @@ class Resamples:
         pulls: Floats = (statistic.of(more) - statistic.of(self.observed)) / little
         return pulls
 
-    def _padded(self, statistic: Statistic) -> list[Mean]:
+    def _terms_to_pad(self, statistic: Statistic) -> list[Mean]:
         """The terms whose largest possible number is known."""
         return [term for term in statistic.terms if term.most is not None]
 
     def _pads(self, statistic: Statistic) -> dict[Mean, Pad]:
-        padded = self._padded(statistic)
+        padded = self._terms_to_pad(statistic)
         each = 1 / (1 + math.log2(len(padded))) if padded else 0.0
         return {term: self._pad(term, each) for term in padded}
 
@@ -404,22 +404,22 @@ class Resamples:
         return self._padding[term, each]
 
 
-def divided(above: Floats, below: Floats) -> Floats:
+def divide(above: Floats, below: Floats) -> Floats:
     """Divide, NaN where the divisor is zero."""
     quotient: Floats = np.divide(above, below, out=np.full(above.shape, np.nan), where=below != 0)
     return quotient
 
 
-def _rounded(bound: float, value: float) -> float:
+def _round(bound: float, value: float) -> float:
     """Without the digits that depend on a machine's arithmetic, so that the same run gives the same bytes elsewhere."""
     return value if abs(bound - value) < 1e-9 else round(bound, 9)
 
 
-def _named(names: list[str], sums: Floats) -> dict[str, Floats]:
+def _by_name(names: list[str], sums: Floats) -> dict[str, Floats]:
     return {name: sums[:, index] for index, name in enumerate(names)}
 
 
-def _summed(values: Floats, clusters: NDArray[Any]) -> Floats:
+def _sum_clusters(values: Floats, clusters: NDArray[Any]) -> Floats:
     """One row per cluster, in the order of the clusters' numbers."""
     _, places = np.unique(clusters, return_inverse=True)
     sums = np.zeros((int(places.max(initial=-1)) + 1, values.shape[1]))

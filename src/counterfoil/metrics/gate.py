@@ -145,14 +145,14 @@ def _check(rows: Observations, bar: Bar, *, alpha: float, point: bool) -> Check:
         return Check(str(bar), False, f"undefined: {found.note}", found)
     unit, minimum = bar.measure.unit, bar.sense == "min"
     clears = found.value >= bar.bound if minimum else found.value <= bar.bound
-    value = f"{_signed(found.value)}{unit} ({_number(found, bar.measure.statistic.rests_on(drawn.clusters), rows.cluster_of)})"
+    value = f"{_with_sign(found.value)}{unit} ({_number(found, bar.measure.statistic.rests_on(drawn.clusters), rows.cluster_of)})"
     if point:
         return Check(str(bar), clears, f"{value}, by its value alone", found)
     if found.low is None or found.high is None:
         return Check(str(bar), False, f"{value}, which shows nothing; {found.note}", found)
     bound = found.low if minimum else found.high
     shown = bound >= bar.bound if minimum else bound <= bar.bound
-    sure = f"at {'least' if minimum else 'most'} {_signed(bound)}{unit} with {100 * (1 - alpha):g} % confidence"
+    sure = f"at {'least' if minimum else 'most'} {_with_sign(bound)}{unit} with {100 * (1 - alpha):g} % confidence"
     if clears and not shown:
         return Check(str(bar), False, f"{value} clears it, but it is only sure to be {sure}; more images may show it", found)
     return Check(str(bar), shown, f"{value}, {sure}", found)
@@ -163,7 +163,7 @@ def _number(found: Estimate, clusters: int, noun: str) -> str:
     return f"n {found.n}" if clusters >= found.n else f"n {found.n}, of {counted(clusters, noun)}"
 
 
-def _signed(value: float) -> str:
+def _with_sign(value: float) -> str:
     """With the minus sign that intervals have."""
     return minus(f"{value:.1f}")
 

@@ -84,7 +84,7 @@ class Miner:
         """The images that these surrogates alone would have kept.  # (candidates,)"""
         misses, needed = self._misses(surrogates)
         kept: NDArray[np.bool_] = (misses >= needed) & ~self._object_lost
-        for at in self._rejected(kept):
+        for at in self._reject(kept):
             kept[at] = False
         return kept
 
@@ -104,7 +104,7 @@ class Miner:
             else:
                 decided[candidate.image_id] = Decision()
         left = np.array([decided[each.image_id].kept for each in self._candidates], dtype=bool)
-        return decided | {self._candidates[at].image_id: each for at, each in self._rejected(left).items()}
+        return decided | {self._candidates[at].image_id: each for at, each in self._reject(left).items()}
 
     def _misses(self, surrogates: Sequence[str]) -> tuple[NDArray[np.int64], int]:
         """The number of misses of each image, and how many are needed."""
@@ -116,7 +116,7 @@ class Miner:
         needed = len(columns) if self._settings.misses == "all" else min(self._settings.misses, len(columns))
         return self._missed[:, columns].sum(axis=1), needed
 
-    def _rejected(self, left: NDArray[np.bool_]) -> dict[int, Decision]:
+    def _reject(self, left: NDArray[np.bool_]) -> dict[int, Decision]:
         """The images among those left that are duplicates, or more than were asked for."""
         if self._settings.duplicates is None and self._settings.per_class is None and self._settings.per_nuisance is None:
             return {}
@@ -187,13 +187,13 @@ def perceptual_hash(pixels: NDArray[np.uint8]) -> int:
     grey = Image.fromarray(pixels).convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)
     frequencies = dctn(np.asarray(grey, dtype=np.float64), norm="ortho")[:_LOW, :_LOW].reshape(-1)
     # The first is the mean brightness, which says nothing of what is shown: it takes no part in the median.
-    return _packed(frequencies > np.median(frequencies[1:]))
+    return _pack(frequencies > np.median(frequencies[1:]))
 
 
 def embedding_hash(embedding: NDArray[np.floating], *, bits: int = BITS) -> int:
     """The sides of fixed random planes that an embedding lies on: the share that differs is the angle over π.  # (D,)"""
     planes = np.random.default_rng(len(embedding)).standard_normal((bits, len(embedding)))
-    return _packed(planes @ np.asarray(embedding, dtype=np.float64) > 0)
+    return _pack(planes @ np.asarray(embedding, dtype=np.float64) > 0)
 
 
 def distance(first: int, second: int) -> int:
@@ -201,5 +201,5 @@ def distance(first: int, second: int) -> int:
     return (first ^ second).bit_count()
 
 
-def _packed(bits: NDArray[np.bool_]) -> int:
+def _pack(bits: NDArray[np.bool_]) -> int:
     return int.from_bytes(np.packbits(bits).tobytes(), "big")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from counterfoil.core.errors import UsageError
-from counterfoil.core.spec import FREE, dotted
+from counterfoil.core.spec import FREE, by_dotted_name
 from counterfoil.store import Run
 
 _FREE = ("model", "models", "others", "chats", "limit", "realism", *FREE)
@@ -42,7 +42,7 @@ def _unlike(every: Sequence[Mapping[str, Any]]) -> list[str]:
     for key in dict.fromkeys(key for values in every for key in values):
         values = list(dict.fromkeys(_text(each.get(key)) for each in every))
         if len(values) > 1:
-            found.append(f"{key} ({' / '.join(_shortened(values))})")
+            found.append(f"{key} ({' / '.join(_shorten(values))})")
     return found
 
 
@@ -53,15 +53,15 @@ def check_sources(runs: Sequence[Run]) -> str:
     if known and other == known and len(sizes) == 1:
         paths = ", ".join(str(run.path) for run in runs)
         raise UsageError(f"{paths}: the same image ids stand for other images; compare runs over the same data")
-    return _told(other, known)
+    return _in_words(other, known)
 
 
 def differences_in_sources(runs: Sequence[Run]) -> list[str]:
     """Count the source images of equal ids whose pixels differ."""
-    return [text] if (text := _told(*_other_sources(runs))) else []
+    return [text] if (text := _in_words(*_other_sources(runs))) else []
 
 
-def _told(other: int, known: int) -> str:
+def _in_words(other: int, known: int) -> str:
     return f"pixels of {other} of {known} source images" if other else ""
 
 
@@ -74,7 +74,11 @@ def _other_sources(runs: Sequence[Run]) -> tuple[int, int]:
 
 def test_settings(run: Run) -> dict[str, Any]:
     """Everything that makes it the test it is, by dotted key."""
-    spec = {key: value for key, value in dotted(run.spec) if not any(key == each or key.startswith(f"{each}.") for each in _FREE)}
+    spec = {
+        key: value
+        for key, value in by_dotted_name(run.spec)
+        if not any(key == each or key.startswith(f"{each}.") for each in _FREE)
+    }
     return {**spec, **_hashes(run), "picture size": run.provenance.get("size"), "classes": list(run.classes)}
 
 
@@ -109,7 +113,7 @@ def _text(value: Any) -> str:
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _shortened(texts: Sequence[str]) -> list[str]:
+def _shorten(texts: Sequence[str]) -> list[str]:
     """Long ones from where they begin to differ on."""
     if max(map(len, texts)) <= SHOWN:
         return list(texts)

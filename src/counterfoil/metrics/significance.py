@@ -90,7 +90,7 @@ def order_agreement(
     tau = sign * kendall(*values)
     if math.isnan(tau):
         return Estimate(None, None, None, len(one), "all models have the same value, so there is no order")
-    signs = _shown(drawn, [one, two], 1 - level)  # (2, pairs)
+    signs = _significance(drawn, [one, two], 1 - level)  # (2, pairs)
     agreeing = sign * signs[0] * signs[1]
     sure, undecided = int(agreeing.sum()), int(np.count_nonzero(agreeing == 0))
     if undecided == len(agreeing):
@@ -108,7 +108,7 @@ def rank_ranges(names: Sequence[str], beaten: Iterable[tuple[str, str]]) -> dict
     return {name: (best[name], worst[name]) for name in names}
 
 
-def _shown(drawn: Resamples, orders: Sequence[Sequence[Statistic]], alpha: float) -> NDArray[np.int64]:
+def _significance(drawn: Resamples, orders: Sequence[Sequence[Statistic]], alpha: float) -> NDArray[np.int64]:
     """For each two models in each order: 1 or -1 as the first is shown to be higher or lower, 0 if neither is."""
     differences = [[Difference(*pair) for pair in combinations(models, 2)] for models in orders]
     # Only the wrong way round is an error, which is half of a two-sided p-value; the tests are those of all orders.

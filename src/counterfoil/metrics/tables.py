@@ -84,10 +84,10 @@ def estimate_text(found: Estimate, *, unit: str = "", digits: int = 1, sign: boo
     if found.value is None:
         return f"undefined: {found.note}"
     form = f"{'+' if sign else ''}.{digits}f"
-    value = f"{_rounded(found.value, digits):{form}}{unit}"
+    value = f"{_round(found.value, digits):{form}}{unit}"
     if found.low is None or found.high is None or (found.low == found.high and found.note):
         return minus(f"{value} ({found.note})")
-    return minus(f"{value} ({_rounded(found.low, digits):{form}} to {_rounded(found.high, digits):{form}})")
+    return minus(f"{value} ({_round(found.low, digits):{form}} to {_round(found.high, digits):{form}})")
 
 
 def estimate_in(entry: Mapping[str, Any] | None, name: str) -> Estimate | None:
@@ -148,7 +148,7 @@ def cell_text(cell: Cell, column: Column) -> str:
         case float() if column.kind == "p":
             return p_text(cell)
         case float():
-            return minus(f"{_rounded(cell, column.digits):{'+' if column.sign else ''}.{column.digits}f}{column.unit}")
+            return minus(f"{_round(cell, column.digits):{'+' if column.sign else ''}.{column.digits}f}{column.unit}")
 
 
 def text_of(tables: Sequence[Table]) -> str:
@@ -164,7 +164,7 @@ def as_text(table: Table, *, indent: str = "") -> list[str]:
     if rows:
         every = [heads, *rows] if any(heads) else rows
         widths = [max(len(row[at]) for row in every) for at in range(len(heads))]
-        aligned = [_aligned(column, [row[at] for row in rows]) for at, column in enumerate(table.columns)]
+        aligned = [_alignment(column, [row[at] for row in rows]) for at, column in enumerate(table.columns)]
         for row in every:
             cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, aligned, widths, strict=True) if width)
             lines.append(f"{indent}{'  ' if table.title else ''}{'  '.join(cells)}".rstrip())
@@ -234,12 +234,12 @@ def as_latex(table: Table) -> str:
                       r"\end{tabular}", *notes]) + "\n"  # fmt: skip
 
 
-def _rounded(value: float, digits: int) -> float:
+def _round(value: float, digits: int) -> float:
     """Without a negative zero."""
     return round(value, digits) + 0.0
 
 
-def _aligned(column: Column, cells: Sequence[str]) -> str:
+def _alignment(column: Column, cells: Sequence[str]) -> str:
     """Left for text, right for plain numbers; estimates start at the left, as their intervals differ in length."""
     return "<" if column.kind == "text" or any("(" in cell or ":" in cell for cell in cells) else ">"
 

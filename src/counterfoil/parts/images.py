@@ -168,14 +168,14 @@ def resize(images: Tensor, size: int | tuple[int, int], *, interpolation: str = 
     if (height, width) == tuple(target):
         return images
     if interpolation == "bilinear":
-        return _resampled(images, target, mode=interpolation, antialias=antialias)
+        return _resample(images, target, mode=interpolation, antialias=antialias)
     # First the width, then the height: the bicubic filter overshoots at edges, and Pillow cuts that off after each.
     for partial in ((height, target[1]), target):
-        images = _resampled(images, partial, mode=interpolation, antialias=antialias).clamp(0, 1)
+        images = _resample(images, partial, mode=interpolation, antialias=antialias).clamp(0, 1)
     return images
 
 
-def _resampled(images: Tensor, size: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
+def _resample(images: Tensor, size: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
     if not images.is_cuda:
         return functional.interpolate(images, size, mode=mode, align_corners=False, antialias=antialias)
     return resize_by_products(images, size, mode=mode, antialias=antialias)

@@ -96,13 +96,13 @@ def _name(part: Any) -> str:
         marks += [fingerprint(module) for module in modules_of(part)]  # it gives no hash of its own
     settings = getattr(type(part), "__dataclass_params__", None)
     if settings is not None and settings.frozen:  # other fields may count what the part does
-        marks += [f"{each.name}={_settled(getattr(part, each.name))}" for each in fields(part)]
+        marks += [f"{each.name}={_setting_text(getattr(part, each.name))}" for each in fields(part)]
     if isinstance(part, ModuleModel):
         marks += part.classes
     code = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:12]
     return f"object:{type(part).__name__}" + (f"-{code}" if marks else "")
 
 
-def _settled(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     """A setting in words; without the addresses of what has no words for itself, which differ from process to process."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))

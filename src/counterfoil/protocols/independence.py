@@ -29,7 +29,7 @@ def check(model: Any, oracle: Any, *, force: bool = False) -> str | None:
 
     With `force`, the line that would have been the error is given back instead, for the run's records.
     """
-    found = same_source(model, oracle) or _shared(model, oracle)
+    found = same_source(model, oracle) or _shared_note(model, oracle)
     if found is None:
         return None
     if not force:
@@ -72,7 +72,7 @@ def shared_weights(first: Any, second: Any) -> float:
     return common / min(sum(each.numel() for each in mine), sum(each.numel() for each in theirs))
 
 
-def _shared(model: Any, oracle: Any) -> str | None:
+def _shared_note(model: Any, oracle: Any) -> str | None:
     share = shared_weights(model, oracle)
     return f"it shares {min(share, 1):.0%} of its weights with the model under test" if share >= SHARE else None
 

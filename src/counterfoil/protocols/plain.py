@@ -31,18 +31,18 @@ Make = Callable[[Source], Iterable[MadeImage]]
 
 def outcomes(work: Workspace[Any], sources: Iterable[Source | None], make: Make) -> Iterator[Outcome]:
     """Yield the records of every source image and of the images that `make` gives of it."""
-    yield from _gathered(work, sources, lambda source: [MadeImage(source.image), *make(source)], _pairs)
+    yield from _gather(work, sources, lambda source: [MadeImage(source.image), *make(source)], _pairs)
 
 
 def taken(work: Workspace[Any], sources: Iterable[Source | None]) -> Iterator[Outcome]:
     """Yield the records of images that are tested as they are."""
-    yield from _gathered(work, sources, lambda source: [MadeImage(source.image)], _single)
+    yield from _gather(work, sources, lambda source: [MadeImage(source.image)], _single)
 
 
 Record = Callable[[Source, Sequence[MadeImage]], list[Trial]]
 
 
-def _gathered(work: Workspace[Any], sources: Iterable[Source | None], make: Make, record: Record) -> Iterator[Outcome]:
+def _gather(work: Workspace[Any], sources: Iterable[Source | None], make: Make, record: Record) -> Iterator[Outcome]:
     """Ask about a batch of images at a time, or about fewer where no source is left for the moment."""
     waiting: list[tuple[Source, list[MadeImage]]] = []
     for source in sources:
@@ -50,13 +50,13 @@ def _gathered(work: Workspace[Any], sources: Iterable[Source | None], make: Make
             made = [MadeImage((each.image.clamp(0, 1) * 255).round() / 255, each.factor, each.value) for each in make(source)]
             waiting.append((source, made))
         if waiting and (source is None or sum(len(made) for _, made in waiting) >= work.batch):
-            yield from _asked(work, waiting, record)
+            yield from _ask(work, waiting, record)
             waiting = []
     if waiting:
-        yield from _asked(work, waiting, record)
+        yield from _ask(work, waiting, record)
 
 
-def _asked(work: Workspace[Any], some: Sequence[tuple[Source, list[MadeImage]]], record: Record) -> Iterator[Outcome]:
+def _ask(work: Workspace[Any], some: Sequence[tuple[Source, list[MadeImage]]], record: Record) -> Iterator[Outcome]:
     shown = [each.image for _, made in some for each in made]
     labels = [source.sample.label for source, made in some for _ in made]
     named, reader = work.readers[0]
@@ -80,12 +80,12 @@ def _pairs(source: Source, made: Sequence[MadeImage]) -> list[Trial]:
     trials = [Trial(**_common(source), arm="source", clean=clean)]
     for each in made[1:]:
         variant = f"{each.factor} {each.value}".strip()
-        trials.append(Trial(**_common(source), arm="edited", clean=clean, variant=variant, **_kept(each)))
+        trials.append(Trial(**_common(source), arm="edited", clean=clean, variant=variant, **_image_fields(each)))
     return trials
 
 
 def _single(source: Source, made: Sequence[MadeImage]) -> list[Trial]:
-    return [Trial(**_common(source), arm="painted", **_kept(each)) for each in made]
+    return [Trial(**_common(source), arm="painted", **_image_fields(each)) for each in made]
 
 
 def _common(source: Source) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _common(source: Source) -> dict[str, Any]:
     return {**about, "source_sha256": images.digest(source.image), "ending": "made", "steps": 0, "queries": 0}
 
 
-def _kept(made: MadeImage) -> dict[str, Any]:
+def _image_fields(made: MadeImage) -> dict[str, Any]:
     png = images.png(made.image)
     about = {"image": image_name(png), "image_sha256": hashlib.sha256(png).hexdigest(), "image_bytes": len(png)}
     return {**about, "factor": made.factor, "value": made.value}

@@ -56,7 +56,7 @@ def score(
     """
     _check_has_pictures(run)
     model = _part("model", asked, device) if built is None else built
-    later = _asked(run, model, "model", asked, name or asked.name, tell)
+    later = _record_of(run, model, "model", asked, name or asked.name, tell)
     # A class of the run may stand for several of a model's; each goes by its own name where the run says nothing else.
     ids = run.provenance.get("class_ids")
     reader = replace(reading(later.name, model, run.classes, ids), precision=_precision(run))
@@ -89,7 +89,7 @@ def judge(
     if getattr(oracle, "cross_fitted", False) and not oracle.fitted:  # type: ignore[attr-defined]
         with calls.naming(f"oracle {asked.name}"):
             oracle = oracle.fit(_SourceImages(run), device=device)  # type: ignore[attr-defined]
-    later = _asked(run, oracle, "oracle", asked, name or asked.name, tell)
+    later = _record_of(run, oracle, "oracle", asked, name or asked.name, tell)
 
     def decide(stored: list[Stored], pictures: Tensor) -> list[Verdict]:
         truth = [trial.label for trial, _ in stored]
@@ -118,7 +118,7 @@ class _SourceImages:
     def __init__(self, run: Run) -> None:
         self.classes = run.classes
         self._run = run
-        self._trials = {trial.image_id: trial for trial, kind in _stored(run) if kind == "clean"}
+        self._trials = {trial.image_id: trial for trial, kind in _stored_images(run) if kind == "clean"}
 
     def __len__(self) -> int:
         return len(self._trials)
@@ -131,10 +131,10 @@ class _SourceImages:
         return images.read(self._run.picture(self._trials[sample.image_id], "clean"))
 
 
-def _asked(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell: Tell) -> AskedPart:
+def _record_of(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell: Tell) -> AskedPart:
     """The record of a part that is asked later; says so if it has the weights of a part of the run that it must not have."""
     told = provenance_of(part)
-    for known in _known(run, role):
+    for known in _parts_known(run, role):
         if known.name != name:
             continue
         if known.part and known.part != asked.model_dump():
@@ -148,7 +148,7 @@ def _asked(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell: Te
     return AskedPart(role, name, told, caution, asked.model_dump())
 
 
-def _known(run: Run, role: Role) -> Iterator[AskedPart]:
+def _parts_known(run: Run, role: Role) -> Iterator[AskedPart]:
     """The parts of a role that have answered: those of the run itself, and those asked later."""
     recorded: Mapping[str, Mapping[str, str]] = run.provenance.get("parts") or {}
     own = run.spec.get(role)
@@ -176,11 +176,11 @@ def _precision(run: Run) -> Precision:
 
 def pictures_of(run: Run) -> int:
     """Number of images to ask about."""
-    return sum(1 for _ in _stored(run))
+    return sum(1 for _ in _stored_images(run))
 
 
 def _check_has_pictures(run: Run) -> None:
-    if next(_stored(run), None) is None:
+    if next(_stored_images(run), None) is None:
         raise BadRun(f"{run.path}: has no images to ask about yet; repeat its command first")
 
 
@@ -188,7 +188,7 @@ def _part(role: str, asked: PartSpec, device: str) -> Any:
     return to_device(registry.create(role, asked.name, asked.options), device)
 
 
-def _stored(run: Run) -> Iterator[Stored]:
+def _stored_images(run: Run) -> Iterator[Stored]:
     for trial in run.trials:
         if trial.ending != "skipped" and trial.arm in ("guided", "source"):
             if trial.clean:
@@ -205,7 +205,7 @@ def _batches(run: Run, done: Collection[tuple[str, str]], device: str, watch: Wa
     Always the same number of images, the last ones repeated, so that an answer does not depend on its neighbours.
     """
     size = BATCHES["cpu" if torch.device(device).type == "cpu" else "cuda"]
-    left = (each for each in _stored(run) if (each[0].trial_id, each[1]) not in done)
+    left = (each for each in _stored_images(run) if (each[0].trial_id, each[1]) not in done)
     watch(len(done))
 
     def read(entry: Stored) -> Tensor:

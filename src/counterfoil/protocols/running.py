@@ -173,12 +173,12 @@ def run_staged(
         for outcome in protocol.outcomes(work, tables, writer.done):
             write(outcome, writer)
         if dropped := writer.switch():
-            tell(_dropped(dropped))
+            tell(_dropped_message(dropped))
         writer.finish(protocol.results(store.open_run(out)))
     return store.open_run(out)
 
 
-def _dropped(dropped: Mapping[tuple[str, str], int]) -> str:
+def _dropped_message(dropped: Mapping[tuple[str, str], int]) -> str:
     """The message about dropped answers, and how to get them again."""
     names = ", ".join(f"{number} by {name}" for (_, name), number in sorted(dropped.items()))
     again = {"score" if role == "model" else "review --new" if by_people(name) else "judge" for role, name in dropped}

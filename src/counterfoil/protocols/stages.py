@@ -182,7 +182,7 @@ def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread |
     left = _missing(stage, tables, table, items, key, tally)
     here = spread is None or stage.at_once is not None
     with stage.space.placed(*stage.uses) if here else nullcontext():
-        worked = _worked(stage, left, layout) if here else spread.batches(stage.name, left, batch=layout.batch)  # type: ignore[union-attr]
+        worked = _process(stage, left, layout) if here else spread.batches(stage.name, left, batch=layout.batch)  # type: ignore[union-attr]
         for some, results in worked:
             pairs = list(zip(some, map(_several, results), strict=True))
             if empty := next((item.id for item, made in pairs if not made), None):
@@ -220,7 +220,7 @@ def _lacks(row: Row, kept: Sequence[str], held: Blobs) -> bool:
     return any(one not in held for some in named for one in (some if isinstance(some, list) else [some]) if one)
 
 
-def _worked(stage: Stage, items: Iterator[Item], layout: StagesSpec) -> Iterator[tuple[list[Item], Sequence[Result]]]:
+def _process(stage: Stage, items: Iterator[Item], layout: StagesSpec) -> Iterator[tuple[list[Item], Sequence[Result]]]:
     """Batches with their results, in order."""
     size = stage.at_once or layout.batch
     if not stage.parallel or layout.workers == 1:

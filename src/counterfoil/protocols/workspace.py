@@ -169,7 +169,7 @@ class Workspace(Generic[S]):
         own = registry.function_hashes(self.spec.model_dump(mode="json"))
         return {
             **({"caution": self.caution} if self.caution else {}),
-            **({"cautions": assumed} if (assumed := self._assumed()) else {}),
+            **({"cautions": assumed} if (assumed := self._assumptions()) else {}),
             **({"class_ids": {name: list(ids) for name, ids in self.class_ids.items()}} if self.class_ids is not None else {}),
             "versions": versions(),
             "code": code_hash({*packages_of(self.spec), *(_package(part) for part in (*self.parts.values(), self.dataset))}),
@@ -212,9 +212,9 @@ class Workspace(Generic[S]):
 
     def cautions(self) -> list[str]:
         """List what was not asked for and may harm results."""
-        return [*self._assumed(), *([self.caution] if self.caution else [])]
+        return [*self._assumptions(), *([self.caution] if self.caution else [])]
 
-    def _assumed(self) -> list[str]:
+    def _assumptions(self) -> list[str]:
         told = [(name, caution_for(trait, self.names)) for name, trait in self.traits()]
         return [*(f"{name}: {caution}" for name, caution in told if caution), *self._shrinking()]
 

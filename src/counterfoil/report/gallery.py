@@ -81,7 +81,7 @@ def outcome(
     if trial.ending in ("skipped", "unvalidated", "rejected"):
         return trial.ending
     if trial.arm in ("edited", "painted"):
-        return _worded(clean, made, verdict)
+        return _outcome(clean, made, verdict)
     if verdict is not None and verdict.keeps_label is False:  # judged later, as people do
         return "unvalidated"
     if _right(made, trial, last=True):
@@ -89,7 +89,7 @@ def outcome(
     return "fooled" if _right(reconstruction, trial, last=False) else "already wrong"
 
 
-def _worded(clean: Prediction | None, made: Prediction | None, verdict: Verdict | None) -> Outcome:
+def _outcome(clean: Prediction | None, made: Prediction | None, verdict: Verdict | None) -> Outcome:
     if verdict is not None and verdict.keeps_label is False:
         return "unvalidated"
     if made is None:
@@ -278,7 +278,7 @@ def collect(run: Run, *, number: int, label: str, pictures: int, model: str | No
         model=model,
         results=run.results,
         answers=answers,
-        shown=_shown(run, answers, chosen=_choose(ids, pictures, mistakes), number=number),
+        shown=_entries(run, answers, chosen=_choose(ids, pictures, mistakes), number=number),
         images=len(images),
         expected=total if isinstance(total, int) else None,
         tally=tally,
@@ -301,7 +301,7 @@ def _choose(ids: set[str], pictures: int, mistakes: Mapping[str, float]) -> set[
     return chosen | set(rest)
 
 
-def _shown(run: Run, answers: OwnAnswers, *, chosen: set[str], number: int) -> tuple[GalleryEntry, ...]:
+def _entries(run: Run, answers: OwnAnswers, *, chosen: set[str], number: int) -> tuple[GalleryEntry, ...]:
     others = _others(run, answers, chosen)
     shown = []
     for trial in run.trials:

@@ -108,7 +108,7 @@ def lines(chart: Lines) -> Markup:
             tag("text", series.title, x="100%", y=f"{100 - place:.2f}%", dx="10", dy="4", class_=f"chart-text {colour}")
         )
     svg = tag("svg", *grid, *shapes, *labels, width="100%", height="260", aria_hidden="true", class_="lines")
-    spoken = "; ".join(_spoken(series) for series in chart.series if series.points)
+    spoken = "; ".join(_chart_text(series) for series in chart.series if series.points)
     caption = tag("figcaption", tag("h3", chart.title), tag("p", f"{chart.text} {spoken}.".strip(), class_="quiet"))
     return tag("figure", tag("div", svg, class_="plot"), caption, class_="chart")
 
@@ -242,7 +242,7 @@ def _curve(series: Series, last: float, colour: str) -> list[Markup]:
     return [whole, *dots]
 
 
-def _spoken(series: Series) -> str:
+def _chart_text(series: Series) -> str:
     first, last = series.points[0], series.points[-1]
     one = Column(unit=" %")
     return f"{series.title}: {cell_text(first[1], one)} at {first[0]:g}, {cell_text(last[1], one)} at {last[0]:g}"

@@ -51,7 +51,7 @@ class ReportImages:
         if (run, before, after) not in self._differences:
             first, second = self._read(run, before), self._read(run, after)
             comparable = first is not None and second is not None and first.size == second.size
-            self._differences[run, before, after] = self._store(_amplified(first, second)) if comparable else None  # type: ignore
+            self._differences[run, before, after] = self._store(_amplify(first, second)) if comparable else None  # type: ignore
         return self._differences[run, before, after]
 
     def distance(self, run: Path, before: str, after: str) -> float | None:
@@ -90,7 +90,7 @@ class ReportImages:
         return path
 
 
-def _amplified(before: Image.Image, after: Image.Image) -> Image.Image:
+def _amplify(before: Image.Image, after: Image.Image) -> Image.Image:
     first, second = (np.asarray(each, dtype=np.int16) for each in (before, after))  # (H, W, 3)
     return Image.fromarray(np.clip(128 + GAIN * (second - first), 0, 255).astype(np.uint8))
 

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from counterfoil.core.naming import part_name, short_name
-from counterfoil.core.spec import RunSpec, dotted, sections
+from counterfoil.core.spec import RunSpec, by_dotted_name, sections
 from counterfoil.metrics.same_test import differences, differences_in_data, differences_in_sources
 from counterfoil.metrics.tables import Column, Table, counted
 from counterfoil.report.page import Block, Caution, Code, Fold
@@ -33,7 +33,7 @@ class Fact:
 
 def facts(run: Run, kind: type[RunSpec], name: Callable[[str], str] = short_name) -> list[Fact]:
     """Everything known of how the run was made, group by group; `kind` is the protocol's specification, for its hints."""
-    return [*_parts(run), *_sections(run, kind), *_run(run), *_machine(run.provenance), *_later(run), *_asked(run, name)]
+    return [*_parts(run), *_sections(run, kind), *_run(run), *_machine(run.provenance), *_later(run), *_asked_later(run, name)]
 
 
 def how_it_was_made(run: Run, kind: type[RunSpec], *, name: Callable[[str], str] = short_name) -> list[Block]:
@@ -143,13 +143,13 @@ def _parts(run: Run) -> Iterator[Fact]:
         yield Fact("Parts", title, short_name(part_name(run.spec.get(role))))
         for name, value in _options(run, role).items():
             yield Fact("Parts", f"{title}: {name}", text(value), "option")
-        for name, value in dotted(_recorded(run, role)):
+        for name, value in by_dotted_name(_recorded_account(run, role)):
             if _options(run, role).get(name) == value:
                 continue
             yield Fact("Parts", f"{title}: {name}", text(value), "recorded from the part itself")
 
 
-def _recorded(run: Run, role: str) -> Mapping[str, Any]:
+def _recorded_account(run: Run, role: str) -> Mapping[str, Any]:
     """A part's own account when the run began."""
     parts = run.provenance.get("parts")
     found = parts.get("dataset" if role == "data" else role) if isinstance(parts, Mapping) else None
@@ -191,20 +191,20 @@ def _run(run: Run) -> Iterator[Fact]:
 def _machine(provenance: Mapping[str, Any]) -> Iterator[Fact]:
     for group, title in (("versions", "Versions"), ("hardware", "Hardware")):
         values = provenance.get(group)
-        for name, value in dotted(values if isinstance(values, Mapping) else {}):
+        for name, value in by_dotted_name(values if isinstance(values, Mapping) else {}):
             yield Fact(title, name, text(value))
 
 
 def _later(run: Run) -> Iterator[Fact]:
     """Differences when the run was resumed."""
-    began = dict(dotted(run.provenance))
+    began = dict(by_dotted_name(run.provenance))
     for session, provenance in enumerate(run.resumed, start=1):
-        for name, value in dotted(provenance):
+        for name, value in by_dotted_name(provenance):
             if began.get(name) != value:
                 yield Fact("Resumed", f"session {session + 1}: {name}", f"{text(value)} (began with {text(began.get(name))})")
 
 
-def _asked(run: Run, named: Callable[[str], str]) -> Iterator[Fact]:
+def _asked_later(run: Run, named: Callable[[str], str]) -> Iterator[Fact]:
     """The own accounts of models and oracles that were asked later."""
     for part in asked_of(run.path):
         yield Fact("Asked later", part.role.capitalize(), named(part.name))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from counterfoil.core.errors import UsageError, require
-from counterfoil.core.spec import dotted
+from counterfoil.core.spec import by_dotted_name
 from counterfoil.store import Run
 from counterfoil.store.chunks import RESULTS
 
@@ -56,7 +56,7 @@ def read_run(run: Run) -> Logged:
                 curves.setdefault(f"accuracy/{_tag(arm)}", []).append((int(entry["step"]), float(estimate["value"])))
     return Logged(
         name=run.path.resolve().name,
-        parameters={_tag(key): _short(value) for key, value in dotted(run.spec)},
+        parameters={_tag(key): _short(value) for key, value in by_dotted_name(run.spec)},
         scalars=dict(_scalars(results)),
         curves=curves,
         results=run.path / RESULTS,

@@ -121,11 +121,11 @@ class Images:
             found = sorted((self.root / IMAGES).glob(f"*{ZIP}"))
             last = next(reversed(self._open), Path())
             for path in [path for path in found if path > last] + [path for path in found if path <= last]:
-                if path not in self._open and (archive := self._opened(path)) is not None and name in archive.NameToInfo:
+                if path not in self._open and (archive := self._open_archive(path)) is not None and name in archive.NameToInfo:
                     return archive
             return None
 
-    def _opened(self, path: Path) -> zipfile.ZipFile | None:
+    def _open_archive(self, path: Path) -> zipfile.ZipFile | None:
         try:
             archive = self._open[path] = zipfile.ZipFile(path)
         except (OSError, ValueError, zipfile.BadZipFile):

@@ -81,7 +81,7 @@ class Run:
         contents = Contents.of(self.path)
         while True:
             try:
-                held = self._held(contents)
+                held = self._chunks_present(contents)
             except BadRun:
                 before, contents = contents, Contents.of(self.path)
                 if contents == before:
@@ -90,7 +90,7 @@ class Run:
             else:
                 return sorted(held, key=lambda chunk: "trials" not in chunk.tables)
 
-    def _held(self, contents: Contents) -> list[Chunk]:
+    def _chunks_present(self, contents: Contents) -> list[Chunk]:
         there = numbers(self.path)
         if lost := contents.lost(there):
             raise BadRun(f"{self.path}: files are lost ({manifest_path(Path(), lost[0])}); {_AGAIN}")

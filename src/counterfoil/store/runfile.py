@@ -56,7 +56,7 @@ class RunFile:
             write_whole(root / NAME, data)
 
 
-def described(spec: Mapping[str, Any], classes: Sequence[str], provenance: Mapping[str, Any]) -> RunFile:
+def describe_run(spec: Mapping[str, Any], classes: Sequence[str], provenance: Mapping[str, Any]) -> RunFile:
     """Run file of what the caller asks, in the form in which it would be read back."""
     try:
         return RunFile(plain(spec), tuple(classes), plain(provenance))
@@ -112,7 +112,7 @@ def resume(root: Path, stored: RunFile, asked: RunFile) -> list[str]:
         difference = _first_difference(stored.classes, asked.classes)
         raise BadRun(f"{root}: holds a run over other classes ({difference}); choose another --out")
     changed = [each for each in _differing(stored.provenance, asked.provenance) if not _same_release(each, stored, asked)]
-    fixed = [steps for steps in changed if _covered(steps, PINNED)]
+    fixed = [steps for steps in changed if _is_covered(steps, PINNED)]
     if fixed:
         difference = _versus(stored.provenance, asked.provenance, fixed)
         raise BadRun(f"{root}: holds a run with {difference}; choose another --out")
@@ -130,7 +130,7 @@ def _same_release(steps: Steps, stored: RunFile, asked: RunFile) -> bool:
 
 
 def _check_spec(root: Path, stored: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    other = [steps for steps in _differing(stored, asked) if not (_covered(steps, FREE) or _left_open(steps, asked))]
+    other = [steps for steps in _differing(stored, asked) if not (_is_covered(steps, FREE) or _left_open(steps, asked))]
     if other:
         raise BadRun(f"{root}: holds a run with {_versus(stored, asked, other)}; choose another --out")
 
@@ -153,7 +153,7 @@ def _differing(stored: Mapping[str, Any], asked: Mapping[str, Any], above: Steps
             yield (*above, key)
 
 
-def _covered(steps: Steps, keys: Collection[str]) -> bool:
+def _is_covered(steps: Steps, keys: Collection[str]) -> bool:
     """Tell whether a place is one of the dotted `keys` or below one; `*` stands for anything."""
     return any(fnmatchcase(".".join(steps), pattern) for each in keys for pattern in (each, f"{each}.*"))
 

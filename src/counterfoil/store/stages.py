@@ -104,7 +104,7 @@ def line_of(item: Item, key: str, made: Made) -> dict[str, Any]:
     clash = [name for name in (*made.values, *item.about) if name in _OWN]
     if clash:
         raise ValueError(f"{item.id}: a result may not be called {clash[0]!r}; that is what a line says about itself")
-    said = _said(plain(made.values), made.check, made.reason)
+    said = _with_check(plain(made.values), made.check, made.reason)
     line: dict[str, Any] = {"id": f"{item.id}#{made.name}" if made.name else item.id}
     if made.name:
         line["of"] = item.id
@@ -120,7 +120,9 @@ def row_of(line: Mapping[str, Any], item: Item | None = None) -> Row:
     about = plain(item.about) if item is not None else {}
     of = str(line.get("of") or line.get("id", ""))
     name = str(line.get("id") or f"{of}#hand-{_hash(values)[:8]}")
-    said = _said({key: value for key, value in values.items() if key not in about}, line.get("check", ""), line.get("reason", ""))
+    said = _with_check(
+        {key: value for key, value in values.items() if key not in about}, line.get("check", ""), line.get("reason", "")
+    )
     return Row(
         id=name,
         of=of,
@@ -137,7 +139,7 @@ def seal(said: Mapping[str, Any]) -> str:
     return _hash(said)[:6]
 
 
-def _said(values: Mapping[str, Any], check: Any, reason: Any) -> dict[str, Any]:
+def _with_check(values: Mapping[str, Any], check: Any, reason: Any) -> dict[str, Any]:
     said = dict(values)
     if check:
         said |= {"check": check, "reason": reason}
@@ -218,12 +220,12 @@ class StageTable:
         `follows` answers the values of a corrected line that follow from its others.
         """
         for row, line in self._pairs(key, item):
-            yield _written(row, {**line, **follows(row)} if row.by_hand else line, key, item)
+            yield _line_of(row, {**line, **follows(row)} if row.by_hand else line, key, item)
 
     def renewed(self, key: str, item: Item, lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """New lines for what is there under a key; lines that a person has corrected stay in the place of new ones."""
         found = self._pairs(key, item, added=False)
-        corrected = {row.id: _written(row, line, key, item) for row, line in found if row.by_hand}
+        corrected = {row.id: _line_of(row, line, key, item) for row, line in found if row.by_hand}
         return [*(corrected.pop(line["id"], line) for line in lines), *corrected.values()]
 
     def _pairs(self, key: str, item: Item, *, added: bool = True) -> Iterator[tuple[Row, dict[str, Any]]]:
@@ -291,7 +293,7 @@ class StageTable:
             for number, raw in enumerate(stream, start=1):
                 if raw.strip():
                     where = f"{path}, line {number}"
-                    line = _parsed(raw, where)
+                    line = _parse(raw, where)
                     key = str(line.get("key"))
                     if line.get("again") and key in self._by_key and key not in replaced:
                         self._by_key.pop(key)
@@ -318,7 +320,7 @@ def _is_added(line: Mapping[str, Any]) -> bool:
     return not (isinstance(line.get("key"), str) and "seal" in line)
 
 
-def _written(row: Row, line: Mapping[str, Any], key: str, item: Item) -> dict[str, Any]:
+def _line_of(row: Row, line: Mapping[str, Any], key: str, item: Item) -> dict[str, Any]:
     own = {"id": row.id, **({"of": row.of} if row.of != row.id else {}), "key": key}
     about = {name: row.values[name] for name in item.about}
     rest = {name: value for name, value in line.items() if name not in (*own, *about, "of", "again")}
@@ -344,10 +346,10 @@ def _line(place: Place) -> dict[str, Any]:
     path, start = place
     with path.open("rb") as stream:
         stream.seek(start)
-        return _parsed(stream.readline(), str(path))
+        return _parse(stream.readline(), str(path))
 
 
-def _parsed(raw: bytes, where: str) -> dict[str, Any]:
+def _parse(raw: bytes, where: str) -> dict[str, Any]:
     try:
         line = parse_json(raw, what=where)
     except BadJson as error:

@@ -275,7 +275,7 @@ class Writer:
     def _recover(self) -> None:
         there = numbers(self.path)
         with ThreadPoolExecutor(_READERS) as readers:  # hashing and reading wait for the disk
-            examined = list(readers.map(self._examined, there))
+            examined = list(readers.map(self._examine, there))
         found = dict(zip(there, examined, strict=True))
         problems = {number: str(chunk.args[0]) for number, chunk in found.items() if isinstance(chunk, Damaged)}
         problems |= {number: f"{manifest_path(Path(), number)} is missing" for number in self._contents.lost(there)}
@@ -292,7 +292,7 @@ class Writer:
         self.remove_leftovers()
         self._count([chunk for chunk in self._chunks.values() if "trials" in chunk.tables and chunk.mark == self._mark])
 
-    def _examined(self, number: int) -> Chunk | Damaged:
+    def _examine(self, number: int) -> Chunk | Damaged:
         try:
             chunk = read_chunk(self.path, number)
         except Damaged as damage:
@@ -342,7 +342,7 @@ def write(
     removed again. `packed` puts the images of a chunk into one zip instead of a file for each.
     """
     root = Path(path)
-    asked = runfile.described(spec, classes, provenance)
+    asked = runfile.describe_run(spec, classes, provenance)
     made = _folder(root)
     try:
         with hold(root):

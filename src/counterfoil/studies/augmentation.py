@@ -35,7 +35,7 @@ from counterfoil.studies.runs import Runs
 def run(runs: Runs) -> Findings:
     """Both models on images made against either, and what training gained on old and on new images."""
     plain = runs.models[0]
-    tuned = _tuned(runs, plain)
+    tuned = _tune(runs, plain)
     before = runs.make(plain)
     after = runs.make(tuned.part, given=Given({"model": tuned.model}))
     names = {plain.name: plain.name, tuned.part.name: f"{plain.name}, tuned"}
@@ -69,7 +69,7 @@ def run(runs: Runs) -> Findings:
     return Findings((matrix(scored, "Images made against one, scored on both", seed=seed), table), claims)
 
 
-def _tuned(runs: Runs, plain: PartSpec) -> Tuned:
+def _tune(runs: Runs, plain: PartSpec) -> Tuned:
     options = runs.options
     count = int(options["training_images"])
     data = runs.settings.other_images(count, given=str(options["training_data"]), use="training_data")

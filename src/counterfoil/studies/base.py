@@ -154,7 +154,7 @@ class StudyTable:
         """Yield the table as text."""
         yield f"{self.title}  (value, 95 % interval, n)"
         body = [[*row.about, *(_cell(row.values.get(name)) for name in self.columns)] for row in self.rows]
-        yield from aligned([[*self.about, *self.columns], *body])
+        yield from align([[*self.about, *self.columns], *body])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as it is written to NAME.json."""
@@ -256,7 +256,7 @@ def within(claim: str, found: Estimate, bound: float, *, required: bool = True) 
     return Claim(claim, True if inside else False if outside else None, evidence, required)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def align(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield rows of cells as lines with aligned columns."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for each in rows:

@@ -13,7 +13,7 @@ from counterfoil.metrics.tables import estimate_text
 from counterfoil.protocols.fmr.results import MEASURES, Outcomes, observations_of, read_outcomes
 from counterfoil.protocols.fmr.transfer import transfer
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, apart, difference, positive, row, world
-from counterfoil.studies.pooling import mined, pooled
+from counterfoil.studies.pooling import mine, pool
 from counterfoil.studies.runs import Runs
 
 Scored = Mapping[str, Mapping[str, Outcomes]]
@@ -96,7 +96,7 @@ def run_transfer(runs: Runs) -> Findings:
     """Score every model on images made against every other, and pool the harm over all cells."""
     seed = runs.settings.seed
     scored = cross(runs, runs.models)
-    harm = pooled(scored, seed=seed)
+    harm = pool(scored, seed=seed)
     rows = (
         StudyRow(("the model they were made against",), {"harm": harm["own"]}),
         StudyRow(("other models",), {"harm": harm["others"]}),
@@ -175,7 +175,7 @@ def run_surrogates(runs: Runs) -> Findings:
     """
     against = runs.models[: int(runs.options["made_against"])]
     scored = {one.name: {model.name: runs.score(runs.make(one), model) for model in runs.models} for one in against}
-    found = mined(scored, most=int(runs.options["most"]), seed=runs.settings.seed)
+    found = mine(scored, most=int(runs.options["most"]), seed=runs.settings.seed)
     rows: list[StudyRow] = []
     for each in found:
         values: dict[str, Estimate] = {"accuracy %": each.accuracy, "images kept %": each.kept}

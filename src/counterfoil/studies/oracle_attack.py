@@ -55,11 +55,11 @@ def run(runs: Runs) -> Findings:
     title = f"Towards the next class, radius {options['epsilon']:g}"
     return Findings(
         (StudyTable(title, ("oracle", "attack", "steps"), tuple(rows)),),
-        tuple(_pushed(name, each) for name, each in last.items()),
+        tuple(_claim_pushed(name, each) for name, each in last.items()),
     )
 
 
-def _pushed(name: str, values: dict[str, Estimate]) -> Claim:
+def _claim_pushed(name: str, values: dict[str, Estimate]) -> Claim:
     found = values["accepts the label %"]
     seen = values["sees the target %"].value
     text = f"{found.value:.1f} % ({found.low:.1f} to {found.high:.1f}) still accepted, {seen:.1f} % seen as the target"

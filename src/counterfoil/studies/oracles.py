@@ -27,7 +27,7 @@ from counterfoil.metrics.estimate import (
     Share,
     Statistic,
     Sums,
-    divided,
+    divide,
     estimate,
     few_to_divide_by,
 )
@@ -63,7 +63,7 @@ def run(runs: Runs) -> Findings:
         ended = outcomes.stopped
         loops.append(StudyRow((oracle, model), {name: values[name] for name in _SHOWN}))
         bounds = {name: Estimate.from_dict(audit(outcomes, seed=seed)[name]) for name in ("lost", "FMR_lost", "FMR_kept")}
-        fixes.append(StudyRow((oracle, model), {"FMR": values["FMR"], **corrected(outcomes, ended, seed=seed), **bounds}))
+        fixes.append(StudyRow((oracle, model), {"FMR": values["FMR"], **correct(outcomes, ended, seed=seed), **bounds}))
         classes += [StudyRow((oracle, model, name), each) for name, each in by_class(outcomes, ended, seed=seed).items()]
         claims.append(_warning(oracle, model, rejection_bias(outcomes, ended, seed=seed)))
     shared = [
@@ -125,7 +125,7 @@ class Standardised:
         for each in self.classes:
             weight = sums[each.below.whole]
             above, below = above + weight * each.above.of(sums), below + weight * each.below.of(sums)
-        return 100 * divided(above, below)
+        return 100 * divide(above, below)
 
     def count(self, sums: Sums) -> int:
         """The number of rows that the upper side averages over."""
@@ -157,7 +157,7 @@ class Standardised:
         return min(sum(clusters[getattr(each, side).whole] for each in self.classes) for side in ("above", "below"))
 
 
-def corrected(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> dict[str, Estimate]:
+def correct(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> dict[str, Estimate]:
     """FMR with classes weighted as in the source images, and over the climbs that no oracle stopped."""
     columns = _columns(outcomes, ended)
     found = estimate(columns, {"FMR_unstopped": _UNSTOPPED}, seed=seed)

@@ -20,7 +20,7 @@ from counterfoil.core.records import Estimate
 from counterfoil.metrics.answers import NO, YES
 from counterfoil.metrics.estimate import Difference, Share, Statistic, estimate
 from counterfoil.protocols.fmr.results import Outcomes
-from counterfoil.protocols.fmr.transfer import HARM, harmed
+from counterfoil.protocols.fmr.transfer import HARM, harm_columns
 
 _NONE = "no image that all of them miss"
 
@@ -35,7 +35,7 @@ class Mined:
     gain: Estimate | None  # points of accuracy less than with one surrogate fewer
 
 
-def mined(scored: Mapping[str, Mapping[str, Outcomes]], *, most: int | None = None, seed: int = 0) -> list[Mined]:
+def mine(scored: Mapping[str, Mapping[str, Outcomes]], *, most: int | None = None, seed: int = 0) -> list[Mined]:
     """The numbers for 0, 1, 2, … surrogates, from `{made against: {model: outcomes}}`.
 
     A source image is drawn with all its images and all choices of surrogates; n counts source images.
@@ -106,7 +106,7 @@ def _tally(
     return total
 
 
-def pooled(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> dict[str, Estimate]:
+def pool(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> dict[str, Estimate]:
     """Harm over all cells of a matrix: to the models that images were made against, to the others, and the difference.
 
     A source image stands in many cells, and is drawn with all of them.
@@ -118,7 +118,7 @@ def pooled(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> di
             keys.append(outcomes.keys)
             for side in ("own", "other"):
                 counted = side == ("own" if model == against else "other")
-                for name, column in harmed(outcomes).items():
+                for name, column in harm_columns(outcomes).items():
                     columns.setdefault(f"{side} {name}", []).append(column & counted)
     own, other = HARM.prefixed("own "), HARM.prefixed("other ")
     statistics: dict[str, Statistic] = {"own": own, "others": other, "spared": Difference(own, other)}

@@ -208,7 +208,7 @@ def print_table(table: PaperTable, ours: Sequence[MeasuredRow] = ()) -> Iterator
     if table.authors:
         yield f"published by {table.authors}"
     yield ""
-    placed, other = _placed(table, ours)
+    placed, other = _place(table, ours)
     marks: dict[str, str] = {}
     body = [_line(table, place, placed.get(place), marks) for place in range(len(table.rows))]
     body += [_line(table, None, row, marks) for row in other]
@@ -216,7 +216,7 @@ def print_table(table: PaperTable, ours: Sequence[MeasuredRow] = ()) -> Iterator
     yield from _below(table, marks)
 
 
-def _placed(table: PaperTable, ours: Sequence[MeasuredRow]) -> tuple[dict[int, MeasuredRow], list[MeasuredRow]]:
+def _place(table: PaperTable, ours: Sequence[MeasuredRow]) -> tuple[dict[int, MeasuredRow], list[MeasuredRow]]:
     """Find the published row of each of ours; the rest, and a second one for the same place, follow below."""
     placed: dict[int, MeasuredRow] = {}
     other: list[MeasuredRow] = []
@@ -248,7 +248,7 @@ def _matches(published: dict[str, Cell], row: MeasuredRow) -> bool:
 def _line(table: PaperTable, place: int | None, row: MeasuredRow | None, marks: dict[str, str]) -> Line:
     published = {} if place is None else table.row(place)
     about = [str(published[column]) if published else (row.labels[column] if row else "") for column in table.labels]
-    values = ["–" if place is None else _published(table, place, column) for column in table.numbers]
+    values = ["–" if place is None else _published_value(table, place, column) for column in table.numbers]
     if row is None:
         return about, values, [""] * len(table.numbers), ""
     found = ["–" if (each := row.values.get(column)) is None else estimate_text(each) for column in table.numbers]
@@ -260,7 +260,7 @@ def _line(table: PaperTable, place: int | None, row: MeasuredRow | None, marks: 
     return about, values, found, " ".join(_mark(marks, text) for text in (*differs, *row.differs))
 
 
-def _published(table: PaperTable, place: int, column: str) -> str:
+def _published_value(table: PaperTable, place: int, column: str) -> str:
     index = table.columns.index(column)
     digits = max(len(str(row[index]).partition(".")[2]) for row in table.rows)  # YAML drops zeros at the end
     star = "*" * any(each.row == place and each.column == column for each in table.also)

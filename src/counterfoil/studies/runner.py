@@ -13,7 +13,7 @@ from counterfoil import studies
 from counterfoil.core.errors import BadSpec, CounterfoilError
 from counterfoil.engine.device import synchronize
 from counterfoil.store.files import write_whole, writing
-from counterfoil.studies.base import Findings, Study, StudySettings, aligned
+from counterfoil.studies.base import Findings, Study, StudySettings, align
 from counterfoil.studies.runs import Runs
 
 
@@ -81,7 +81,7 @@ class FailedStudy:
 def run(name: str, base: StudySettings, runs: Runs | None = None) -> StudyReport:
     """Run one study and write NAME.json into its folder."""
     study = studies.load(name)
-    settings = replace(base, options=_checked(study, base.options)).completed(study)
+    settings = replace(base, options=_check(study, base.options)).completed(study)
     runs = (runs or Runs(settings)).under(settings)
     began, worked = time.monotonic(), time.process_time()
     findings = study.run(runs)
@@ -101,7 +101,7 @@ def run_all(names: Sequence[str], base: StudySettings, runs: Runs | None = None)
             yield FailedStudy(name, str(error))
 
 
-def _checked(study: Study, given: Mapping[str, Any]) -> dict[str, Any]:
+def _check(study: Study, given: Mapping[str, Any]) -> dict[str, Any]:
     unknown = [key for key in given if key not in study.options]
     if unknown:
         known = ", ".join(study.options) or "none of its own"
@@ -161,7 +161,7 @@ def summary_text(lines: Sequence[SummaryLine]) -> Iterator[str]:
     for place, each in enumerate(lines):
         again = place and lines[place - 1].study == each.study
         rows.append(["" if again else each.study, each.requirement, each.answer, each.evidence])
-    yield from aligned(rows)
+    yield from align(rows)
 
 
 def write_summary(path: Path, seed: int, lines: Sequence[SummaryLine]) -> None:

@@ -26,14 +26,14 @@ def _silent(title: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _uncounted(title: str, total: int) -> Iterator[Callable[[int], None]]:
+def _no_progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     yield lambda more: None
 
 
 class Runs:
     """Runs of one session; studies that need the same run share it, and an interrupted one is resumed."""
 
-    def __init__(self, settings: StudySettings, *, watching: Watching = _silent, counting: Counting = _uncounted) -> None:
+    def __init__(self, settings: StudySettings, *, watching: Watching = _silent, counting: Counting = _no_progress) -> None:
         self.settings = settings
         self._watching, self.counting = watching, counting
         self._made: dict[str, Run] = {}
@@ -93,19 +93,19 @@ class Runs:
 
     def score(self, run: Run, model: PartSpec, *, built: Model | None = None) -> Outcomes:
         """Return the outcomes for a model on a run's images; the model is queried unless its answers are stored."""
-        if not self._answered(run, "predictions", "model", model.name):
+        if not self._has_all_answers(run, "predictions", "model", model.name):
             with self.counting(f"{model.name} on images of {run.path.name}", rescoring.pictures_of(run)) as watch:
                 rescoring.score(run, model, built=built, device=self.settings.device, watch=watch)
         return read_outcomes(run, model=model.name)
 
     def judge(self, run: Run, oracle: PartSpec) -> Outcomes:
         """Return the outcomes under an oracle's verdicts on a run's images; the oracle is queried unless they are stored."""
-        if not self._answered(run, "verdicts", "oracle", oracle.name):
+        if not self._has_all_answers(run, "verdicts", "oracle", oracle.name):
             with self.counting(f"{oracle.name} on images of {run.path.name}", rescoring.pictures_of(run)) as watch:
                 rescoring.judge(run, oracle, device=self.settings.device, watch=watch)
         return read_outcomes(run, oracle=oracle.name)
 
-    def _answered(self, run: Run, table: str, column: str, name: str) -> bool:
+    def _has_all_answers(self, run: Run, table: str, column: str, name: str) -> bool:
         """Tell whether all answers are there; after two interruptions there may be many for a few images."""
         found: set[tuple[str, str]] = set()
         for batch in run.table(table, columns=["trial_id", "picture", column]):

@@ -159,8 +159,8 @@ def run_fgsm_start(runs: Runs) -> Findings:
     claims: list[Claim] = []
     for model in runs.models:
         clean = read_outcomes(runs.make(model))
-        attacked = _attacked(runs, model, epsilon)
-        start = replace(attacked, clean_correct=_aligned(clean, attacked))
+        attacked = _attack(runs, model, epsilon)
+        start = replace(attacked, clean_correct=_align(clean, attacked))
         for name, outcomes, own in (("clean", clean, clean), ("FGSM", start, attacked)):
             values = {**scores(outcomes, seed=seed), "SA of the start": scores(own, seed=seed)["SA"]}
             rows.append(StudyRow((model.name, name), {each: values[each] for each in _SHOWN}))
@@ -174,7 +174,7 @@ def run_fgsm_start(runs: Runs) -> Findings:
     )
 
 
-def _attacked(runs: Runs, model: PartSpec, epsilon: float) -> Outcomes:
+def _attack(runs: Runs, model: PartSpec, epsilon: float) -> Outcomes:
     built: Model = registry.create("model", model.name, model.options)
     if not built.differentiable:
         raise UsageError(f"fgsm-start: {model.name} has no gradients, and FGSM needs them; choose another model")
@@ -186,7 +186,7 @@ def _attacked(runs: Runs, model: PartSpec, epsilon: float) -> Outcomes:
     return read_outcomes(runs.make(model, data=named, given=Given({"dataset": given})))
 
 
-def _aligned(clean: Outcomes, other: Outcomes) -> np.ndarray:
+def _align(clean: Outcomes, other: Outcomes) -> np.ndarray:
     """The model's answers on the clean images, in the order of the other run's images."""
     known = dict(zip(clean.keys.tolist(), clean.clean_correct.tolist(), strict=True))
     return np.array([known.get(key, -2) for key in other.keys.tolist()], dtype=np.int8)

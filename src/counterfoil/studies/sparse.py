@@ -27,7 +27,7 @@ from counterfoil.protocols.workspace import Workspace
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, difference, within, world
 from counterfoil.studies.runs import Runs
 from counterfoil.studies.sparse_fit import CellSettings, Fitted, Settings, fit, fit_cells
-from counterfoil.studies.sparse_latents import labelled, pairs
+from counterfoil.studies.sparse_latents import labelled_latents, pairs
 
 Question = Literal["class", "perturbed"]
 """`class`: which cells tell the classes apart. `perturbed`, the paper's: which dimensions tell made latents from source ones."""
@@ -41,7 +41,7 @@ def run(runs: Runs) -> Findings:
     fitted_rows, rows, claims, notes = [], [], [], []
     seed, distance = runs.settings.seed, float(runs.options["distance"])
     for model in runs.models:
-        fitted, file = _fitted(runs, model)
+        fitted, file = _fit(runs, model)
         window, costs = _costs(runs, model, file)
         dense = read_outcomes(runs.make(model))
         sparse = read_outcomes(runs.make(model, search={"mask": str(file)}))
@@ -66,7 +66,7 @@ def run(runs: Runs) -> Findings:
     return Findings(tables, tuple(claims), tuple(notes))
 
 
-def _fitted(runs: Runs, model: PartSpec) -> tuple[Fitted, Path]:
+def _fit(runs: Runs, model: PartSpec) -> tuple[Fitted, Path]:
     """A mask, and where it lies."""
     options, question = runs.options, str(runs.options["question"])
     if question not in get_args(Question):
@@ -85,7 +85,7 @@ def _space(spec: Any) -> Workspace[Any]:
 
 
 def _by_class(runs: Runs, assembly: Workspace[Any], watch: Callable[[int], None]) -> Fitted:
-    latents, labels = labelled(assembly, watch=watch)
+    latents, labels = labelled_latents(assembly, watch=watch)
     window, halo = float(runs.options["window"]), int(runs.options["halo"])
     return fit_cells(latents, labels, CellSettings(window=window, halo=halo, seed=runs.settings.seed))
 

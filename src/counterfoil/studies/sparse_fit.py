@@ -94,7 +94,7 @@ def fit(original: Tensor, perturbed: Tensor, settings: Settings) -> Fitted:
     if settings.standardise:
         rows = (rows - rows.mean(0)) / np.maximum(rows.std(0), 1e-12)
     images = np.tile(np.arange(len(original)), 2)
-    tested = _tested(len(original), settings.seed)[images]  # an image's two latents are held out together
+    tested = _test_rows(len(original), settings.seed)[images]  # an image's two latents are held out together
     penalty, model = _regress(rows[~tested], labels[~tested], settings)
     score = _score(model.predict(rows[tested]) == labels[tested], images[tested])
     found = {"lambda": penalty, "pairs": len(original), "test_score": score.to_dict()}
@@ -143,7 +143,7 @@ def fit_cells(latents: Tensor, labels: Tensor, settings: CellSettings) -> Fitted
     if len(latents) < LEAST or len(names) < 2:
         raise BadData(f"sparse: needs {LEAST} or more images of two or more classes, got {len(latents)} of {len(names)}")
     shape, rows = latents.shape[1:], latents.float().flatten(1).numpy()
-    tested = _tested(len(latents), settings.seed)
+    tested = _test_rows(len(latents), settings.seed)
     weights = _class_weights(rows[~tested], answers[~tested], settings)  # (C·H·W,)
     if not weights.any():
         raise BadData(
@@ -211,7 +211,7 @@ def best_box(weights: Tensor, *, area: int) -> Box:
     return found
 
 
-def _tested(count: int, seed: int) -> NDArray[np.bool_]:
+def _test_rows(count: int, seed: int) -> NDArray[np.bool_]:
     """The fifth of some latents that is held out.  # (n,)"""
     order = np.random.default_rng(seed).permutation(count)
     return np.isin(np.arange(count), order[: max(1, round(TEST_SHARE * count))])

@@ -22,7 +22,7 @@ BATCH = 32
 
 
 @torch.no_grad()
-def labelled(assembly: Workspace[Any], *, watch: Callable[[int], None] = lambda more: None) -> tuple[Tensor, Tensor]:
+def labelled_latents(assembly: Workspace[Any], *, watch: Callable[[int], None] = lambda more: None) -> tuple[Tensor, Tensor]:
     """The moving tensor of every image, and the classes.  # (n, …), (n,)"""
     generator, found, labels = assembly.generator, [], []
     jobs = assembly.jobs(iter(assembly.dataset), lambda sample, problem: None)
@@ -59,12 +59,12 @@ def pairs(
     original, perturbed = torch.stack(before), torch.stack(after)
     autoencoder = generator.autoencoder if isinstance(generator, LatentGenerator) and generator.space == "before" else None
     if isinstance(autoencoder, QuantisedAutoencoder):
-        perturbed = _quantised(autoencoder, perturbed, assembly.spec.device)
+        perturbed = _quantise(autoencoder, perturbed, assembly.spec.device)
         if compared == "codes":
-            original = _quantised(autoencoder, original, assembly.spec.device)
+            original = _quantise(autoencoder, original, assembly.spec.device)
     return original, perturbed
 
 
 @torch.no_grad()
-def _quantised(autoencoder: QuantisedAutoencoder, latents: Tensor, device: str) -> Tensor:
+def _quantise(autoencoder: QuantisedAutoencoder, latents: Tensor, device: str) -> Tensor:
     return torch.cat([autoencoder.quantise(part.to(device)).cpu() for part in latents.split(8)])

@@ -15,13 +15,13 @@ from counterfoil_lab.captions import captions
 from counterfoil_lab.captions import replace as reword
 from counterfoil_lab.checker import Checker
 from counterfoil_lab.drawing.render import render
-from counterfoil_lab.world import FACTORS, Scenes, sample, shipped
+from counterfoil_lab.world import FACTORS, Scenes, load_shipped, sample
 
 pytestmark = pytest.mark.xdist_group("lab-diffusion")
 
 
 def some_scenes(count: int) -> tuple[Scenes, Tensor, list[str]]:
-    shapes = shipped("tune")
+    shapes = load_shipped("tune")
     drawn = sample(count, garments=shapes, distribution="narrow", seed=3)
     return drawn, render(drawn, shapes)[0], captions(drawn)
 

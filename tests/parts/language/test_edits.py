@@ -16,7 +16,7 @@ from counterfoil.parts.language.grammar import FACTORS
 from counterfoil.testing import check_captioner, check_rewriter
 from counterfoil_lab import captions as lab
 from counterfoil_lab.world import FACTORS as LAB_FACTORS
-from counterfoil_lab.world import sample, shipped
+from counterfoil_lab.world import load_shipped, sample
 
 CAPTION = "a photo of a brown dog sitting on a couch next to a window"
 ENGLISH = EditChecker.build()
@@ -145,7 +145,7 @@ def test_an_unknown_factor_is_an_error() -> None:
 def test_in_the_lab_every_single_change_is_told_from_every_other() -> None:
     checker = EditChecker.build("wardrobe")
     drawn = torch.Generator().manual_seed(1)
-    for caption in lab.captions(sample(12, garments=shipped("tune"), seed=5)):
+    for caption in lab.captions(sample(12, garments=load_shipped("tune"), seed=5)):
         values = lab.parse(caption)
         assert values is not None
         for name, words in LAB_FACTORS.items():
@@ -158,7 +158,7 @@ def test_in_the_lab_every_single_change_is_told_from_every_other() -> None:
 def test_in_the_lab_two_changes_are_always_found_out() -> None:
     checker = EditChecker.build("wardrobe")
     names = list(LAB_FACTORS)
-    for at, caption in enumerate(lab.captions(sample(len(names), garments=shipped("tune"), seed=6))):
+    for at, caption in enumerate(lab.captions(sample(len(names), garments=load_shipped("tune"), seed=6))):
         values = lab.parse(caption)
         assert values is not None
         for other in names[at + 1 :]:

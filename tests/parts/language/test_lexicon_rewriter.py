@@ -13,7 +13,7 @@ from counterfoil.parts.language.edits import EditChecker, check_proposals
 from counterfoil.parts.language.grammar import FACTORS
 from counterfoil.parts.language.lexicon_rewriter import LexiconOptions, LexiconRewriter, lexicon_rewriter
 from counterfoil_lab import captions as lab
-from counterfoil_lab.world import sample, shipped
+from counterfoil_lab.world import load_shipped, sample
 from tests.parts.language.test_edits import LANCE
 
 NATURAL = """a photo of a dog sitting on a couch next to a window
@@ -50,7 +50,7 @@ def test_natural_captions_get_edits_of_every_factor_that_hold(caption: str) -> N
 
 def test_in_the_lab_every_proposal_is_a_sentence_of_its_grammar_with_one_value_changed() -> None:
     rewriter = rewriter_of("wardrobe", proposals=12)
-    for caption in lab.captions(sample(10, garments=shipped("tune"), seed=8)):
+    for caption in lab.captions(sample(10, garments=load_shipped("tune"), seed=8)):
         before = lab.parse(caption)
         assert before is not None
         for factor in FACTORS:

@@ -17,7 +17,7 @@ from counterfoil.parts.language.grammar import FACTORS
 from counterfoil.parts.language.prompted_rewriter import STYLES, LlmOptions, PromptedRewriter, llm_rewriter
 from counterfoil.parts.language.text_models import Completion, GumbelSampling, Perplexity, Sampling
 from counterfoil_lab import captions as lab
-from counterfoil_lab.world import sample, shipped
+from counterfoil_lab.world import load_shipped, sample
 from tests.parts.language.small_models import llama
 
 pytestmark = pytest.mark.xdist_group("llm")
@@ -32,7 +32,7 @@ def small() -> PromptedRewriter:
 
 
 def test_the_labs_rewriter_changes_what_it_is_asked_to(small: PromptedRewriter) -> None:
-    texts = lab.captions(sample(5, garments=shipped("tune"), seed=4))
+    texts = lab.captions(sample(5, garments=load_shipped("tune"), seed=4))
     requests = [RewriteRequest(caption, factor) for caption in texts for factor in FACTORS]
     answers = check_proposals(small, EditChecker.build(small.words), requests, [""] * len(requests))
     wrong = [rejection for answer in answers for rejection in answer.rejections if rejection.reason != "duplicate"]

@@ -304,7 +304,7 @@ def blur(field: Tensor) -> Tensor:
     return around.mul_(number(0.25)).add_(wide.mul_(number(0.5)))
 
 
-def moved(field: Tensor, right: int, down: int) -> Tensor:
+def shift(field: Tensor, right: int, down: int) -> Tensor:
     """A field shifted by whole pixels, 0 flowing in; not negative."""
     result = torch.zeros_like(field)
     result[..., down:, right:] = field[..., : SIZE - down, : SIZE - right]
@@ -329,7 +329,7 @@ class Drawn:
 
 def by_value(values: Tensor, names: Sequence[str], painters: Mapping[str, Painter], *, shape: tuple[int, ...]) -> Drawn:
     """Let each value's painter draw the scenes that have it; scenes of a value without a painter share a sheet of zeros."""
-    tasks = [(painters[name], rows) for name, rows in grouped(values, names) if name in painters]
+    tasks = [(painters[name], rows) for name, rows in group(values, names) if name in painters]
     rows = torch.cat([values[:0], *(rows for _, rows in tasks)])
     place = torch.zeros_like(values)
     place[rows] = torch.arange(1, len(rows) + 1, device=values.device)
@@ -342,7 +342,7 @@ def by_value(values: Tensor, names: Sequence[str], painters: Mapping[str, Painte
     return Drawn(sheets, place)
 
 
-def grouped(values: Tensor, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+def group(values: Tensor, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
     """The rows of each value that occurs, in blocks."""
     counts = torch.bincount(values, minlength=len(names)).tolist()
     for name, rows in zip(names, values.argsort(stable=True).split(counts), strict=True):

@@ -25,9 +25,9 @@ from counterfoil_lab.drawing.canvas import (
     grid,
     ink,
     mix,
-    moved,
     odd,
     over,
+    shift,
     smooth,
     spread,
     step,
@@ -118,7 +118,7 @@ def _place(source: Tensor, seed: Tensor) -> tuple[Figure, Surface]:
         light=light.mul_(2.2).clamp_(-1, 1),
         folds=folds,
     )
-    return Figure(coverage, rim=coverage * spread(1 - coverage), shadow=moved(height, 2, 3).clamp_(0, 1)), surface
+    return Figure(coverage, rim=coverage * spread(1 - coverage), shadow=shift(height, 2, 3).clamp_(0, 1)), surface
 
 
 def _source_fields(pixels: Tensor) -> Tensor:

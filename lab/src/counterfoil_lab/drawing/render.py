@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from counterfoil_lab.drawing.backgrounds import backdrop
-from counterfoil_lab.drawing.canvas import SIZE, Drawn, Painter, apply_tone, by_value, grouped, put
+from counterfoil_lab.drawing.canvas import SIZE, Drawn, Painter, apply_tone, by_value, group, put
 from counterfoil_lab.drawing.garment import Figure, cloth, pattern, pose
 from counterfoil_lab.drawing.props import SKIES, TOP, companion
 from counterfoil_lab.drawing.styles import STYLES, Layers
@@ -21,7 +21,7 @@ _SOLID, _VISIBLE = 3, 4  # what is kept of a scene next to its three colours
 def compose_rows(factors: Mapping[str, Tensor], pixels: Tensor, seed: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Rows of a batch with their images (n, 3, 64, 64) and masks (n, 1, 64, 64), some at a time; every row comes once."""
     scenes = _in_style(factors, *_dress(factors, pixels, seed), seed)
-    for name, rows in grouped(factors["weather"], WEATHERS):
+    for name, rows in group(factors["weather"], WEATHERS):
         scene = scenes[rows]
         picture = SKIES[name](scene[:, :3], scene[:, _SOLID], seed[rows])
         yield rows, picture.clamp_(0, 1), scene[:, _VISIBLE:] > 0

@@ -217,7 +217,7 @@ class _AttentionPass(torch.autograd.Function):
         normed = to_tokens(passes.apply(x, coefficients, silu=False))
         three = F.linear(normed, layer.inward, layer.inward_bias)  # (N, P, 3 C)
         query, key, value = three.chunk(3, dim=2)
-        table = _scaled(query, key.transpose(1, 2), layer.scale).softmax(2, dtype=torch.float32)  # (N, P, P)
+        table = _scaled_product(query, key.transpose(1, 2), layer.scale).softmax(2, dtype=torch.float32)  # (N, P, P)
         change = torch.bmm(table.to(x.dtype), value) @ layer.outward.T
         out, moments = passes.join(x, to_image(change, x), layer.outward_bias)
         ctx.save_for_backward(x, coefficients, three, table)
@@ -237,8 +237,8 @@ class _AttentionPass(torch.autograd.Function):
         torch.bmm(table.to(x.dtype).transpose(1, 2), seen, out=of_value)
         of_seen = torch.bmm(seen, value.transpose(1, 2)).float()
         of_table = torch.ops.aten._softmax_backward_data(of_seen, table, 2, torch.float32).to(x.dtype)
-        _scaled(of_table, key, layer.scale, out=of_query)
-        _scaled(of_table.transpose(1, 2), query, layer.scale, out=of_key)
+        _scaled_product(of_table, key, layer.scale, out=of_query)
+        _scaled_product(of_table.transpose(1, 2), query, layer.scale, out=of_key)
         slope = to_image(slopes @ layer.inward, x)
         return layer.norm.back(x, slope, coefficients, skip=gradient, silu=False), None, None
 
@@ -253,7 +253,7 @@ def to_image(tokens: Tensor, like: Tensor) -> Tensor:
     return tokens.view(len(tokens), *like.shape[2:], -1).permute(0, 3, 1, 2)
 
 
-def _scaled(left: Tensor, right: Tensor, scale: float, *, out: Tensor | None = None) -> Tensor:
+def _scaled_product(left: Tensor, right: Tensor, scale: float, *, out: Tensor | None = None) -> Tensor:
     """Products of matrices times `scale`, which costs no pass.  # (N, I, K), (N, K, O) → (N, I, O)"""
     out = left.new_empty(left.shape[0], left.shape[1], right.shape[2]) if out is None else out
     result: Tensor = torch.baddbmm(out, left, right, beta=0, alpha=scale, out=out)

@@ -76,7 +76,7 @@ class FusedNorm:
     def __call__(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling() or x.dim() != 4:
             return self.own(x)
-        return normalised(x, self.norm, silu=False)
+        return normalise(x, self.norm, silu=False)
 
 
 class FusedResidual:
@@ -96,8 +96,8 @@ class FusedResidual:
         between = block.conv1.bias[None].expand(len(input_tensor), -1)
         if block.time_emb_proj is not None and temb is not None:
             between = between + block.time_emb_proj(temb if block.skip_time_act else F.silu(temb))  # (N, C)
-        x = F.conv2d(normalised(input_tensor, self.norm1, silu=True), block.conv1.weight, padding=1)
-        change = F.conv2d(normalised(x, self.norm2, silu=True, pending=between), block.conv2.weight, padding=1)
+        x = F.conv2d(normalise(input_tensor, self.norm1, silu=True), block.conv1.weight, padding=1)
+        change = F.conv2d(normalise(x, self.norm2, silu=True, pending=between), block.conv2.weight, padding=1)
         around = input_tensor if block.conv_shortcut is None else F.conv2d(input_tensor, block.conv_shortcut.weight)
         return _JoinPass.apply(around, change, self.bias)
 
@@ -124,7 +124,7 @@ class FusedEntry:
         if torch.compiler.is_compiling():
             return self.own(hidden_states)
         tokens = layers.to_tokens(self.module.norm(hidden_states))  # (N, P, C), as it lies
-        inner = _projected(tokens, self.module.proj_in)
+        inner = _project(tokens, self.module.proj_in)
         return inner, inner.shape[-1]
 
 
@@ -137,18 +137,18 @@ class FusedExit:
     def __call__(self, hidden_states: Tensor, residual: Tensor, height: int, width: int, **named: Any) -> Any:
         if torch.compiler.is_compiling():
             return self.own(hidden_states=hidden_states, residual=residual, height=height, width=width, **named)
-        out = _projected(hidden_states, self.module.proj_out)
+        out = _project(hidden_states, self.module.proj_out)
         return layers.to_image(out, residual) + residual
 
 
-def _projected(tokens: Tensor, projection: nn.Module) -> Tensor:
+def _project(tokens: Tensor, projection: nn.Module) -> Tensor:
     """Tokens through a linear layer, or through a 1×1 convolution as one."""
     weight, bias = projection.weight, projection.bias
     assert isinstance(weight, Tensor) and (bias is None or isinstance(bias, Tensor))
     return F.linear(tokens, weight.flatten(1), bias)
 
 
-def normalised(x: Tensor, norm: layers.Norm, *, silu: bool, pending: Tensor | None = None) -> Tensor:
+def normalise(x: Tensor, norm: layers.Norm, *, silu: bool, pending: Tensor | None = None) -> Tensor:
     """x + pending normalised, and through SiLU if wanted; differentiable in x.  # (N, C, H, W), (N, C)"""
     if x.shape[1] > WIDEST:
         x = x if pending is None else x + pending[:, :, None, None]

@@ -77,7 +77,7 @@ class Flags:
         if self.channel_mult:
             return tuple(float(multiple) for multiple in self.channel_mult.split(","))
         if self.image_size not in MULTIPLES:
-            raise BadSpec(f"image_size {self.image_size}: give channel_mult too; only {_listed(MULTIPLES)} have a usual one")
+            raise BadSpec(f"image_size {self.image_size}: give channel_mult too; only {_join_names(MULTIPLES)} have a usual one")
         return MULTIPLES[self.image_size]
 
     @property
@@ -139,7 +139,7 @@ def read_flags(given: str | Mapping[str, Any] | None, *, file: Path) -> Flags:
         if name in ASIDE:
             continue
         if name not in known:
-            raise BadSpec(f"flags: no flag {name!r}; flags are {_listed(known)}")
+            raise BadSpec(f"flags: no flag {name!r}; flags are {_join_names(known)}")
         chosen[name] = _convert(name, value, known[name])
     found = Flags(**chosen)
     _check_flags(found)
@@ -183,7 +183,7 @@ def _check_flags(found: Flags) -> None:
             raise BadSpec(f"flags: {width} channels cannot be shared among {found.heads(width)} attention heads")
 
 
-def _listed(names: Any) -> str:
+def _join_names(names: Any) -> str:
     return ", ".join(str(name) for name in names)
 
 
@@ -274,7 +274,7 @@ class Residual(nn.Module):
 
     def forward(self, features: Tensor, condition: Tensor) -> Tensor:
         norm, activate, first = self.in_layers
-        change = first(self._resampled(activate(norm(features))))
+        change = first(self._resample(activate(norm(features))))
         mixed_in = self.emb_layers(condition)[:, :, None, None]
         if self.modulates:
             scale, shift = mixed_in.chunk(2, dim=1)
@@ -284,10 +284,10 @@ class Residual(nn.Module):
             change, rest = change + mixed_in, list(self.out_layers)
         for layer in rest:
             change = layer(change)
-        out: Tensor = self.skip_connection(self._resampled(features)) + change
+        out: Tensor = self.skip_connection(self._resample(features)) + change
         return out
 
-    def _resampled(self, features: Tensor) -> Tensor:
+    def _resample(self, features: Tensor) -> Tensor:
         if self.resample == "up":
             return F.interpolate(features, scale_factor=2, mode="nearest")
         return F.avg_pool2d(features, 2) if self.resample == "down" else features

@@ -120,7 +120,7 @@ class InvertedGenerator:
         prior, encode = getattr(self.module, "prior", None), getattr(self.module, "encode", None)
         for number in range(self.inversion.candidates):
             noise = [draws.normal(seeds, f"latent {number} {index}", *shape) for index, shape in enumerate(self.shapes)]
-            yield self._join(noise if prior is None else prior(self._given(noise)))
+            yield self._join(noise if prior is None else prior(self._as_network_input(noise)))
         if encode is not None:
             yield self._join(encode(images))
 
@@ -134,9 +134,9 @@ class InvertedGenerator:
         return total + self.inversion.anchor * latent.flatten(1).square().mean(1)
 
     def _decode(self, latent: Tensor) -> Tensor:
-        return self.module.decode(self._given(self._split(latent))).float()
+        return self.module.decode(self._as_network_input(self._split(latent))).float()
 
-    def _given(self, parts: list[Tensor]) -> Any:
+    def _as_network_input(self, parts: list[Tensor]) -> Any:
         """Latents as the network knows them."""
         return parts if isinstance(self.module.latent_shape[0], Sequence) else parts[0]
 

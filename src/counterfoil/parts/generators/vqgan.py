@@ -170,10 +170,10 @@ class GumbelCodes(nn.Module):
         """The mean of all codes, weighted by their probabilities.  # (N, D, h, w) → (N, D, h, w)"""
         with float32(latents.device):
             # The probabilities (32 MB for an image of 32 × 32 cells) are computed again for the gradient, not kept.
-            means = [checkpoint(self._expected, latent[None].float(), use_reentrant=False) for latent in latents]
+            means = [checkpoint(self._expectation, latent[None].float(), use_reentrant=False) for latent in latents]
         return torch.cat(means)
 
-    def _expected(self, latent: Tensor) -> Tensor:
+    def _expectation(self, latent: Tensor) -> Tensor:
         return torch.einsum("nkhw,kd->ndhw", F.softmax(self.proj(latent), dim=1), self.embed.weight)
 
 
@@ -219,7 +219,7 @@ def vqgan(
         network = build(shape)
     network.to_empty(device="cpu")
     state = {rename(name, len(shape.widths)): tensor for name, tensor in load_tensors(file).items()}
-    weights.load_into(network, {name: _shaped(name, tensor) for name, tensor in state.items()}, what=str(file))
+    weights.load_into(network, {name: _reshape(name, tensor) for name, tensor in state.items()}, what=str(file))
     return LatentGenerator(autoencoder(network, shape, sha256=weights.file_sha256(file)), space=space, size=side)
 
 
@@ -270,7 +270,7 @@ def rename(name: str, levels: int) -> str:
     return name
 
 
-def _shaped(name: str, tensor: Tensor) -> Tensor:
+def _reshape(name: str, tensor: Tensor) -> Tensor:
     """Weights of attention as linear layers want them: 1×1 convolutions in the checkpoints."""
     return tensor.flatten(1) if ".attentions." in name and tensor.dim() == 4 else tensor
 

@@ -68,7 +68,7 @@ class EnsembleOracle:
     @property
     def cross_fitted(self) -> bool:
         """Tell whether a member is fitted on the run's images."""
-        return any(map(_fitted, self.members))
+        return any(map(_is_cross_fitted, self.members))
 
     @property
     def fitted(self) -> bool:
@@ -78,13 +78,13 @@ class EnsembleOracle:
     def fit(self, dataset: Dataset, *, size: int | None = None, device: torch.device | str = "cpu") -> EnsembleOracle:
         """The ensemble with those members fitted that can be."""
         fitted = copy(self)
-        fitted.members = [one.fit(dataset, size=size, device=device) if _fitted(one) else one for one in self.members]  # type: ignore[attr-defined]
+        fitted.members = [one.fit(dataset, size=size, device=device) if _is_cross_fitted(one) else one for one in self.members]  # type: ignore[attr-defined]
         return fitted
 
     def heads(self, image_ids: Sequence[str]) -> Tensor:
         """The head of each member that may judge images made from each source.  # → (N, M)"""
         none = torch.zeros(len(image_ids), dtype=torch.int64)
-        return torch.stack([one.heads(image_ids) if _fitted(one) else none for one in self.members], dim=1)  # type: ignore[attr-defined]
+        return torch.stack([one.heads(image_ids) if _is_cross_fitted(one) else none for one in self.members], dim=1)  # type: ignore[attr-defined]
 
     @torch.no_grad()
     def judge(self, images: Tensor, labels: Tensor, heads: Tensor | None = None) -> Verdicts:
@@ -123,7 +123,7 @@ class EnsembleOracle:
 
     def _own(self, heads: Tensor | None) -> list[tuple[Tensor, ...]]:
         """Each member's column of `heads`, where it takes one."""
-        return [(heads[:, at],) if heads is not None and _fitted(one) else () for at, one in enumerate(self.members)]
+        return [(heads[:, at],) if heads is not None and _is_cross_fitted(one) else () for at, one in enumerate(self.members)]
 
     def _mean(self, images: Tensor, labels: Tensor, heads: Tensor | None) -> Verdicts:
         shares, speaks = [], []
@@ -158,7 +158,7 @@ def _member(member: str | Mapping[str, Any] | Oracle) -> Oracle:
     return oracle
 
 
-def _fitted(oracle: Oracle) -> bool:
+def _is_cross_fitted(oracle: Oracle) -> bool:
     return bool(getattr(oracle, "cross_fitted", False))
 
 

@@ -189,7 +189,7 @@ class ProbeOracle:
         ids, contents, truth, features = self._read(dataset, columns, size, device)
         folds = _deal(contents, truth, self.options.folds, self._classes)
         heads, scores = _fit_heads(features, torch.tensor(truth), torch.tensor(folds), len(self._classes), self.options)
-        rule, quality = _calibrated(scores, np.asarray(truth), self._classes, self.options)
+        rule, quality = _calibrate(scores, np.asarray(truth), self._classes, self.options)
         fitted = copy(self)
         fitted._fit = _Fit(heads.to(device), dict(zip(ids, folds, strict=True)), quality, rule)
         return fitted
@@ -348,7 +348,7 @@ def _temperature(scores: Floats, truth: NDArray[Any]) -> tuple[float, float]:
     return float(np.exp(found.x)), float(found.fun)
 
 
-def _calibrated(
+def _calibrate(
     scores: Floats, truth: NDArray[Any], classes: Sequence[str], options: ProbeOptions
 ) -> tuple[AcceptanceRule, Quality]:
     """The rule, with the threshold for the stated rate of false accepts, and the quality on held-out images."""

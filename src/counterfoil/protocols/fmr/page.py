@@ -53,7 +53,7 @@ def tables(results: Mapping[str, Any]) -> list[Table]:
     meanings = dict(MEANINGS)
     if unmoved := (results.get("counts") or {}).get("unmoved"):
         meanings["PA"] += f"; {counted(unmoved, 'of them kept', 'of them kept')} no step"
-    moved = [(meaning, _moved(results, arm)) for arm, meaning in DISTANCES.items()]
+    moved = [(meaning, _distance_moved(results, arm)) for arm, meaning in DISTANCES.items()]
     far: list[list[Cell]] = [[meaning, found, found.n] for meaning, found in moved if found is not None]
     heads = [Column("", "text"), Column("value (95 % interval)", digits=3), Column("n")]
     return [numbers_table(results, meanings), *([Table(heads, far)] if far else [])]
@@ -266,7 +266,7 @@ def _transfer(every: Sequence[Collected], site: Site) -> list[Block]:
     return [text, matrix.table("FMR", names=shown)]
 
 
-def _moved(results: Mapping[str, Any] | None, arm: str) -> Estimate | None:
+def _distance_moved(results: Mapping[str, Any] | None, arm: str) -> Estimate | None:
     """The median distance of an arm from its start; None where there is none."""
     found = estimate_in(((results or {}).get("arms") or {}).get("distance"), arm)
     return found if found is not None and found.value is not None else None
@@ -277,7 +277,7 @@ def _medians(every: Sequence[Collected]) -> list[Table]:
     columns = [Column("run", "text"), *(Column(f"{arm} steps, median", digits=3) for arm in DISTANCES), Column("control", "text")]
     rows: list[list[Cell]] = []
     for view in every:
-        cells = [_moved(view.results, arm) for arm in DISTANCES]
+        cells = [_distance_moved(view.results, arm) for arm in DISTANCES]
         if any(cells):
             rows.append([view.label, *cells, str((view.run.spec.get("search") or {}).get("control", ""))])
     note = (

@@ -104,30 +104,30 @@ def tables_of(matrix: Transfer, measures: Sequence[str]) -> list[Table]:
 
 
 def _values(outcomes: Outcomes, own: Outcomes | None, *, seed: int) -> dict[str, Estimate]:
-    columns = {**columns_of(outcomes), **harmed(outcomes)}
+    columns = {**columns_of(outcomes), **harm_columns(outcomes)}
     wanted: dict[str, Statistic] = {
         **{name: STATISTICS[name] for name in ("SA", "PA", "FMR", "FMR_matched", "PA_reconstruction")},
         "harm": HARM,
     }
     found = estimate(columns, wanted, seed=seed)
-    return {**found, "spared": _spared(outcomes, own, seed=seed)} if own is not None else found
+    return {**found, "spared": _spare_rate(outcomes, own, seed=seed)} if own is not None else found
 
 
-def _spared(outcomes: Outcomes, own: Outcomes, *, seed: int) -> Estimate:
+def _spare_rate(outcomes: Outcomes, own: Outcomes, *, seed: int) -> Estimate:
     keys = np.intersect1d(outcomes.keys, own.keys)
     if not len(keys):
         both = f"{outcomes.model}, {own.model}"
         raise UsageError(f"{both}: no source image in common, so nothing to pair; run them on the same data")
     one, two = (each.take(np.isin(each.keys, keys)) for each in (own, outcomes))
     columns = {
-        **{f"own {name}": each for name, each in harmed(one).items()},
-        **{f"other {name}": each for name, each in harmed(two).items()},
+        **{f"own {name}": each for name, each in harm_columns(one).items()},
+        **{f"other {name}": each for name, each in harm_columns(two).items()},
     }
     statistic = Difference(HARM.prefixed("own "), HARM.prefixed("other "))
     return estimate(columns, {"spared": statistic}, seed=seed)["spared"]
 
 
-def harmed(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
+def harm_columns(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
     """One row per image: whether the model is right on its reconstruction and on what was made, where both are known."""
     before, made = outcomes.reconstruction_correct, outcomes.made_correct
     both = (outcomes.validated == YES) & (before >= NO) & (made >= NO)

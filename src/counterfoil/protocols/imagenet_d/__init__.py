@@ -90,9 +90,9 @@ class ImagenetD(StagedProtocol):
     def models(self, run: Run, *, scored: bool = False) -> list[str]:
         """List classifiers and vision-language models that took no part in choosing the set."""
         from counterfoil.metrics.answers import models_of, surrogates_of
-        from counterfoil.protocols.imagenet_d.results import tested
+        from counterfoil.protocols.imagenet_d.results import tested_models
 
-        own = tested(run)
+        own = tested_models(run)
         others = [name for name in models_of(run) if name not in (*own, *surrogates_of(run))] if scored else []
         return [*own, *others]
 

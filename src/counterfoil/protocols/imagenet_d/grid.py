@@ -129,7 +129,7 @@ class Grid:
         """
         if self.sampling == "full":
             return self._full()
-        return self._random(seed) if self.sampling == "random" else islice(self._balanced(seed), len(self))
+        return self._random(seed) if self.sampling == "random" else islice(self._balance(seed), len(self))
 
     def _allowed_pairs(self, nuisance: Nuisance) -> int:
         if not any(kind == nuisance.kind for _, kind, _ in self.excluded):
@@ -161,7 +161,7 @@ class Grid:
                 if left == 0:
                     return
 
-    def _balanced(self, seed: int) -> Iterator[Cell]:
+    def _balance(self, seed: int) -> Iterator[Cell]:
         """Kinds take turns; a kind that is used up leaves its turns to the others."""
         turns = [self._rounds(kind, seed) for kind in range(len(self.nuisances))]
         while turns:
@@ -241,7 +241,7 @@ def read_grid(given: str | Mapping[str, Any]) -> Grid:
         sampling=sampling,
         count=_whole(values.get("count"), "count"),
         images=_whole(values.get("images", 1), "images") or 1,
-        excluded=_excluded(values.get("exclude") or [], objects, nuisances),
+        excluded=_exclusions(values.get("exclude") or [], objects, nuisances),
     )
     if len(grid) == 0:
         raise BadSpec(f"grid: empty, all of its pairs are excluded; shorten exclude ({len(grid.excluded)} entries)")
@@ -278,7 +278,7 @@ def _check_template(template: str, fillers: Collection[str], what: str) -> None:
         raise BadSpec(f"{what}: the template {template!r} has the slot {{{unknown}}}, which nothing fills{known}")
 
 
-def _excluded(entries: Any, objects: Sequence[GridObject], nuisances: Sequence[Nuisance]) -> frozenset[tuple[str, str, str]]:
+def _exclusions(entries: Any, objects: Sequence[GridObject], nuisances: Sequence[Nuisance]) -> frozenset[tuple[str, str, str]]:
     known = {each.name for each in objects} | {ANY}
     words = {each.kind: set(each.words) | {ANY} for each in nuisances}
     found = set()

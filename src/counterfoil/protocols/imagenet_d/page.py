@@ -10,7 +10,7 @@ from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.comparison import Ranking
 from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, counted, estimate_in, minus, p_is
-from counterfoil.protocols.imagenet_d.results import FIXED_MODELS, in_order, tested
+from counterfoil.protocols.imagenet_d.results import FIXED_MODELS, in_order, tested_models
 from counterfoil.protocols.pages import ReportPages, estimates
 from counterfoil.report.gallery import Collected, GalleryEntry
 from counterfoil.report.page import KEY_NUMBERS, Block, Fold, ImagePair, Lines, PageSection, Series
@@ -55,10 +55,10 @@ def models(results: Mapping[str, Any]) -> Table:
     rows: list[list[Cell]] = []
     for name, entry in in_order(results["models"]):
         role = ROLES[entry["role"]] if mined or entry["role"] == "chat" else "tested"
-        numbers: list[Cell] = [_found(entry, "mined")]
+        numbers: list[Cell] = [_estimate_cell(entry, "mined")]
         if mined:
-            numbers = [_found(entry, "painted"), *numbers, _found(entry, "drop"), _p(entry)]
-        rows.append([name, role, *numbers, _found(entry, "top5")])
+            numbers = [_estimate_cell(entry, "painted"), *numbers, _estimate_cell(entry, "drop"), _p(entry)]
+        rows.append([name, role, *numbers, _estimate_cell(entry, "top5")])
     notes = [TEST] if mined else []
     if mined and "drop" in results:
         pool = [Estimate.from_dict(results[key]) for key in ("accuracy_painted", "accuracy", "drop")]
@@ -80,9 +80,9 @@ def leave_one_out(results: Mapping[str, Any]) -> Table:
         [
             row["surrogate"],
             row["kept"],
-            *(_found(row, key) for key in ("painted", "mined", "drop")),
+            *(_estimate_cell(row, key) for key in ("painted", "mined", "drop")),
             _p(row),
-            _found(row, "unseen"),
+            _estimate_cell(row, "unseen"),
         ]
         for row in found
     ]
@@ -97,7 +97,7 @@ def by_number(results: Mapping[str, Any]) -> Table:
     for point in results.get("by_number") or []:
         known = "accuracy" in point
         spread = f"{point['lowest']:.1f} to {point['highest']:.1f} of {point['sets']}" if known else ""
-        rows.append([point["surrogates"], _found(point, "accuracy"), spread, f"{point['kept']:.0f}"])
+        rows.append([point["surrogates"], _estimate_cell(point, "accuracy"), spread, f"{point['kept']:.0f}"])
     title = "Mean accuracy of the models that took no part, by the number of surrogates"
     return Table(columns, rows, title=title, notes=[FIXED_MODELS] if rows else [])
 
@@ -109,7 +109,7 @@ def kinds(results: Mapping[str, Any]) -> Table:
     rows: list[list[Cell]] = []
     for name, entry in in_order(results["models"]) if names else ():
         if where == "mined" or entry["role"] != "chat":  # which is not asked about all of them
-            rows.append([name, *(_found(entry["by_nuisance"].get(kind) or {}, where) for kind in names)])
+            rows.append([name, *(_estimate_cell(entry["by_nuisance"].get(kind) or {}, where) for kind in names)])
     on = "on all painted images" if where == "painted" else "on the set"
     columns = [Column("model", "text"), *(Column(name, shade=(0, 100)) for name in names)]
     return Table(columns, rows, title=f"Accuracy by kind of nuisance, {on}")
@@ -140,9 +140,9 @@ def orders(results: Mapping[str, Any]) -> Table:
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     for name, entry in (results.get("order_bias") or {}).items():
-        numbers = [_found(entry, key) for key in ("truth_first", "truth_second", "bias")]
+        numbers = [_estimate_cell(entry, key) for key in ("truth_first", "truth_second", "bias")]
         unread = f"{entry['unread']:,} of {entry['asked']:,}"
-        rows.append([name, *numbers, "" if entry["p"] is None else entry["p"], _found(entry, "consistent"), unread])
+        rows.append([name, *numbers, "" if entry["p"] is None else entry["p"], _estimate_cell(entry, "consistent"), unread])
     return Table(columns, rows, title="Two-choice questions: accuracy by the place of the truth")
 
 
@@ -151,7 +151,7 @@ def kind_names(results: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(kind for entry in results["models"].values() for kind in entry["by_nuisance"]))
 
 
-def _found(entry: Mapping[str, Any], key: str) -> Cell:
+def _estimate_cell(entry: Mapping[str, Any], key: str) -> Cell:
     """An estimate; a dash where there is none, with the reason below it on a page."""
     found = entry.get(key)
     if not found:
@@ -173,7 +173,7 @@ class ImagenetDPages(ReportPages):
 
     def views_of(self, run: Run, label: str) -> Iterator[Collected]:
         """The set, with the mistakes of the first model under test."""
-        yield self.site.collect(run, label=label, model=next(iter(tested(run)), ""))
+        yield self.site.collect(run, label=label, model=next(iter(tested_models(run)), ""))
 
     def about(self, view: Collected) -> str:
         """Name what made the images, and whose mistakes are shown."""
@@ -279,7 +279,7 @@ class ImagenetDPages(ReportPages):
                         view.label,
                         name,
                         ROLES[entry["role"]],
-                        *(_found(entry, key) for key in ("painted", "mined", "drop", "top5")),
+                        *(_estimate_cell(entry, key) for key in ("painted", "mined", "drop", "top5")),
                     ]
                 )
         heads = [Column("set", "text"), Column("model", "text"), Column("role", "text")]

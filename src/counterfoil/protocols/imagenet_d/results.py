@@ -133,7 +133,7 @@ def chats_of(run: Run) -> list[str]:
     return [part_name(part) for part in run.spec.get("chats") or ()]
 
 
-def tested(run: Run) -> list[str]:
+def tested_models(run: Run) -> list[str]:
     """Name the models that a run tests: classifiers that took no part in choosing its set, and vision-language models."""
     surrogates = surrogates_of(run)
     named = [*(part_name(part) for part in run.spec.get("models") or ()), *chats_of(run)]
@@ -193,7 +193,7 @@ def read_paintings(run: Run, *, oracle: str | None = None) -> PaintedSet:
 
 def observe(run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
     """Read a run as one row per painted image that shows its object, for the named model or the only one it tests."""
-    names = tested(run)
+    names = tested_models(run)
     if model is None and len(names) != 1:
         known = ", ".join(names) or "none that took no part in choosing the set"
         raise UsageError(f"{run.path}: tests several models or none; name one with --model: {known}")
@@ -222,7 +222,7 @@ def observe(run: Run, *, model: str | None = None, oracle: str | None = None) ->
         },
         cluster=paintings.clusters,
         cluster_of="prompt",
-        undecided=_undecided(paintings, oracle or part_name(run.spec.get("oracle"))),
+        undecided=_count_undecided(paintings, oracle or part_name(run.spec.get("oracle"))),
         seed=int(run.spec.get("seed", 0)),
     )
     order = np.argsort(keys)
@@ -388,7 +388,7 @@ def _distinct(classes: Sequence[str]) -> NDArray[np.object_]:
     return np.array(list(class_names(classes, np.arange(len(classes))).values()), dtype=object)
 
 
-def _undecided(paintings: PaintedSet, oracle: str) -> Undecided:
+def _count_undecided(paintings: PaintedSet, oracle: str) -> Undecided:
     """Of the kept images: once people have looked at any, what they have not come to; else what the oracle leaves open."""
     people, sees = paintings.people[paintings.kept], paintings.sees[paintings.kept]
     if (paintings.people >= 0).any():

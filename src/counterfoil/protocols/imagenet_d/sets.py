@@ -39,7 +39,7 @@ class PaintingSpace(Workspace[ImagenetDSpec]):
         """Build the parts for the classes of the grid, or of the set."""
         check_question(spec.questions.text)
         if spec.data is None:
-            grid = _limited(read_grid(spec.grid), spec.limit)
+            grid = _limit(read_grid(spec.grid), spec.limit)
             made = cls.open(spec, given, class_ids={each.name: each.ids for each in grid.objects}, place=False)
             made.grid = grid
             return made
@@ -125,7 +125,7 @@ def known_set(name: str) -> SetFile | None:
     return find_set(home) if home else None
 
 
-def _limited(grid: Grid, limit: int | None) -> Grid:
+def _limit(grid: Grid, limit: int | None) -> Grid:
     if limit is None:
         return grid
     sampling = "balanced" if grid.sampling == "full" else grid.sampling

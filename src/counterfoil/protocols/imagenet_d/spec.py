@@ -47,10 +47,10 @@ class ImagenetDSpec(StagedSpec):
             return values
         filled = {key: value for key, value in values.items() if key != "model"}
         if values.get("model") is not None:
-            filled["models"] = [*_listed(values.get("models")), values["model"]]
+            filled["models"] = [*_as_list(values.get("models")), values["model"]]
         for name in ("surrogates", "models", "chats"):
             if name in filled:
-                filled[name] = _listed(filled[name])
+                filled[name] = _as_list(filled[name])
         return cls.from_preset(filled)
 
     @model_validator(mode="after")
@@ -79,7 +79,7 @@ class ImagenetDSpec(StagedSpec):
         return self.painter.name if self.painter else self.data.name if self.data else self.protocol
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]

@@ -83,7 +83,7 @@ class PaintedImages(ImagenetDStage):
     def _painting(self, image: Tensor, flagged: bool | None, values: dict[str, Any]) -> Made:
         if problem := painting_fault(image, flagged=flagged):
             return turned_away("withheld" if flagged else "unusable", problem, nsfw=flagged, **values)
-        return Made({**_stored(self.tables, image), "nsfw": flagged, **values})
+        return Made({**_store(self.tables, image), "nsfw": flagged, **values})
 
     def check(self, table: StageTable) -> None:
         """Refuse a painter none of whose images can be used."""
@@ -121,10 +121,10 @@ class Taken(ImagenetDStage):
 
     def work(self, items: Sequence[Item]) -> list[Made]:
         """Read the images."""
-        return [self._taken(self.space.data.load(self._samples[item.id], self.space.spec.size)) for item in items]
+        return [self._take(self.space.data.load(self._samples[item.id], self.space.spec.size)) for item in items]
 
-    def _taken(self, found: Tensor | BadImage) -> Made:
-        return self.unreadable(found) if isinstance(found, BadImage) else Made(_stored(self.tables, found))
+    def _take(self, found: Tensor | BadImage) -> Made:
+        return self.unreadable(found) if isinstance(found, BadImage) else Made(_store(self.tables, found))
 
     def check(self, table: StageTable) -> None:
         """With `strict`, refuse a set of which an image was left out."""
@@ -307,7 +307,7 @@ def count(table: StageTable) -> int:
     return sum(1 for _ in table.kept())
 
 
-def _stored(tables: Tables, image: Tensor) -> dict[str, Any]:
+def _store(tables: Tables, image: Tensor) -> dict[str, Any]:
     pixels = images.to_uint8(image)
     return {"image": tables.files.put(images.png(image), ".png"), "hash": f"{perceptual_hash(pixels):016x}"}
 

@@ -42,10 +42,10 @@ class Lance(StagedProtocol):
     def outcomes(self, work: Workspace[LanceSpec], tables: Tables, done: Container[str]) -> Iterator[Outcome]:
         """The records of every source image that is not complete."""
         from counterfoil.protocols.lance.answers import outcome
-        from counterfoil.protocols.lance.captions import checked
+        from counterfoil.protocols.lance.captions import check_edits
 
         edits: dict[str, list[Row]] = {}
-        for row in checked(tables["edits"]):
+        for row in check_edits(tables["edits"]):
             edits.setdefault(row.of, []).append(row)
         for source in tables["sources"]:
             if source.id not in done:

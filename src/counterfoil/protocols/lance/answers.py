@@ -90,8 +90,8 @@ def predictions_table(space: Workspace[Any], at: int) -> str:
 
 def outcome(space: Workspace[Any], tables: Tables, source: Row, edits: Sequence[Row]) -> Outcome:
     """The records of one source image: a trial for itself and one per edit, and the answers about them."""
-    trials = [_source(space, tables, source), *(_edited(space, tables, edit, source) for edit in edits)]
-    asked = [(trial, question, kind) for trial in trials for question, kind in _shown(trial)]
+    trials = [_source(space, tables, source), *(_edited_trial(space, tables, edit, source) for edit in edits)]
+    asked = [(trial, question, kind) for trial in trials for question, kind in _images_to_ask(trial)]
     predictions, verdicts = [], []
     for trial, question, kind in asked:
         for at, (named, _) in enumerate(space.readers):
@@ -124,7 +124,7 @@ def _source(space: Workspace[Any], tables: Tables, row: Row) -> Trial:
     )
 
 
-def _edited(space: Workspace[Any], tables: Tables, edit: Row, source: Row) -> Trial:
+def _edited_trial(space: Workspace[Any], tables: Tables, edit: Row, source: Row) -> Trial:
     redrawn, quality = tables["pictures"].one(edit.id), tables["quality"].one(edit.id)
     checks = (tables["inversions"].one(edit.of), redrawn, quality)
     stopped = next((row for row in checks if row is not None and not row.goes_on), None)
@@ -151,7 +151,7 @@ def _edited(space: Workspace[Any], tables: Tables, edit: Row, source: Row) -> Tr
     )
 
 
-def _shown(trial: Trial) -> list[tuple[str, Picture]]:
+def _images_to_ask(trial: Trial) -> list[tuple[str, Picture]]:
     """The images of a trial that models and oracle are asked about, by the id of the question."""
     if trial.arm == "edited":
         return [(trial.trial_id, "made")] if trial.image else []

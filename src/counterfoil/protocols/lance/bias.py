@@ -79,7 +79,7 @@ def read_directions(run: Run, pairs: Pairs) -> Floats | None:
     return np.stack(rows).astype(np.float64) if rows else None
 
 
-def grouped(directions: Floats, *, clusters: int, seed: int = 0) -> Iterator[NDArray[np.intp]]:
+def group_rows(directions: Floats, *, clusters: int, seed: int = 0) -> Iterator[NDArray[np.intp]]:
     """The rows of each group; directions that are the same are never parted."""
     from sklearn.cluster import KMeans
 
@@ -95,13 +95,13 @@ def grouped(directions: Floats, *, clusters: int, seed: int = 0) -> Iterator[NDA
             yield rows
 
 
-def named(caption: str, prompt: str) -> str:
+def edit_name(caption: str, prompt: str) -> str:
     """An edit in a few words: what was taken out and what was put in its place."""
-    _, removed, added, _ = parted(caption, prompt)
+    _, removed, added, _ = split_captions(caption, prompt)
     return f"{removed or 'nothing'} → {added or 'nothing'}"
 
 
-def parted(caption: str, prompt: str) -> tuple[str, str, str, str]:
+def split_captions(caption: str, prompt: str) -> tuple[str, str, str, str]:
     """Split two captions: the words both begin with, those of each in which they differ, and those both end with."""
     before, after = caption.split(), prompt.split()
     start = 0
@@ -177,7 +177,7 @@ def _groups(directions: Floats, clusters: int, seed: int) -> list[NDArray[np.int
     if key not in _KNOWN:
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
-        _KNOWN[key] = list(grouped(directions, clusters=clusters, seed=seed))
+        _KNOWN[key] = list(group_rows(directions, clusters=clusters, seed=seed))
     return _KNOWN[key]
 
 
@@ -205,7 +205,7 @@ def _entry(
     found = estimate(columns, _STATISTICS, clusters=pairs.image[rows], seed=(seed, 21, at))
     shown = of_factor[np.argsort(-sensitivity[of_factor], kind="stable")][:EXAMPLES]
     return {
-        "name": named(str(pairs.caption[nearest]), str(pairs.prompt[nearest])),
+        "name": edit_name(str(pairs.caption[nearest]), str(pairs.prompt[nearest])),
         "factor": factor,
         "of_factor": len(of_factor),
         **{name: each.to_dict() for name, each in found.items()},

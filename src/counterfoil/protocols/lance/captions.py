@@ -180,7 +180,7 @@ class Directions(Stage):
 
     def items(self) -> Iterator[Item]:
         """Every edit."""
-        for row in checked(self.tables["edits"]):
+        for row in check_edits(self.tables["edits"]):
             yield Item(row.id, {"caption": row["caption"], "edited": row["edited"]})
 
     def work(self, items: Sequence[Item]) -> list[Made]:
@@ -202,7 +202,7 @@ def sample_of(item: Item) -> Sample:
     return Sample(item.id, about["label"], about["source"], item.inputs.get("given", ""), about.get("place", ""))
 
 
-def checked(edits: StageTable) -> Iterator[Row]:
+def check_edits(edits: StageTable) -> Iterator[Row]:
     """The edits that were kept; a line that a person broke is named."""
     for row in edits.kept():
         if image_of(row.id) != row.of:

@@ -11,7 +11,7 @@ from counterfoil.core.records import Estimate
 from counterfoil.metrics.answers import models_of
 from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, counted, estimate_in, estimate_text, minus, p_is
 from counterfoil.parts.language.caption_checks import REASONS
-from counterfoil.protocols.lance.bias import parted
+from counterfoil.protocols.lance.bias import split_captions
 from counterfoil.protocols.lance.quality import CHECKS
 from counterfoil.protocols.lance.results import MEANINGS, lance_results
 from counterfoil.protocols.lance.spec import FACTORS
@@ -211,7 +211,7 @@ class LancePages(ReportPages):
 
     def pair(self, view: Collected, entry: GalleryEntry) -> ImagePair:
         """An edit with its factor, and its caption before and after."""
-        words = parted(entry.trial.caption, entry.trial.prompt)
+        words = split_captions(entry.trial.caption, entry.trial.prompt)
         return replace(super().pair(view, entry), words=words, note=entry.trial.factor)
 
     def _groups(self, view: Collected, results: Mapping[str, Any]) -> Iterator[Block]:

@@ -11,7 +11,7 @@ import torch
 from counterfoil.parts import calls, images
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 from counterfoil.parts.editors import requests as files
-from counterfoil.protocols.lance.captions import checked
+from counterfoil.protocols.lance.captions import check_edits
 from counterfoil.protocols.lance.quality import EmbeddingBatches, select_edit, similarities
 from counterfoil.protocols.stages import Stage
 from counterfoil.store.stages import Item, Made, turned_away
@@ -35,7 +35,7 @@ class Inversions(_ByEditor):
     def items(self) -> Iterator[Item]:
         """Every image with an edit."""
         last = None
-        for row in checked(self.tables["edits"]):
+        for row in check_edits(self.tables["edits"]):
             if row.of != last:
                 last = row.of
                 picture = self.tables.files.hash_of(row["picture"])
@@ -61,7 +61,7 @@ class Edited(_ByEditor):
 
     def items(self) -> Iterator[Item]:
         """Every edit of an image that could be inverted."""
-        for row in checked(self.tables["edits"]):
+        for row in check_edits(self.tables["edits"]):
             inverted = self.tables["inversions"].one(row.of)
             if inverted is not None and inverted.goes_on:
                 inputs = {"inversion": self.tables.files.hash_of(inverted["inversion"]), "edited": row["edited"]}
@@ -77,9 +77,9 @@ class Edited(_ByEditor):
                 held[name] = files.from_bytes(self.tables.files.read(name), name=name)
         inversions = [held[item.about["inversion"]] for item in items]
         found = calls.guard(self.space.editor.edit, "the editor")(inversions, [item.inputs["edited"] for item in items])
-        return [turned_away("not edited", each.reason) if isinstance(each, Refusal) else self._kept(each) for each in found]
+        return [turned_away("not edited", each.reason) if isinstance(each, Refusal) else self._keep(each) for each in found]
 
-    def _kept(self, result: EditResult) -> Made:
+    def _keep(self, result: EditResult) -> Made:
         put = self.tables.files.put
         names = [put(images.png(candidate), ".png") for candidate in result.candidates]
         return Made({"candidates": names, "reconstruction": put(images.png(result.reconstruction), ".png")})
@@ -120,8 +120,8 @@ class Quality(Stage):
                 after=read[item.inputs["edited"]],
             )
             chosen = select_edit(found, self.space.spec.quality)
-            values: dict[str, Any] = {"sweep": sweep[chosen.index] if sweep else "", **_rounded(asdict(found[chosen.index]))}
-            values["all"] = [_rounded(asdict(each)) for each in found]
+            values: dict[str, Any] = {"sweep": sweep[chosen.index] if sweep else "", **_round(asdict(found[chosen.index]))}
+            values["all"] = [_round(asdict(each)) for each in found]
             if chosen.check:
                 made.append(turned_away(chosen.check, chosen.reason, **values))
             else:
@@ -129,5 +129,5 @@ class Quality(Stage):
         return made
 
 
-def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+def _round(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in values.items()}

@@ -17,7 +17,7 @@ from counterfoil.core.records import Estimate
 from counterfoil.metrics.estimate import Mean, estimate
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import to_device
-from counterfoil.protocols.lance.captions import checked, image_of
+from counterfoil.protocols.lance.captions import check_edits, image_of
 from counterfoil.protocols.lance.quality import EmbeddingBatches
 from counterfoil.protocols.stages import Stage, Tables
 from counterfoil.protocols.workspace import Workspace
@@ -100,7 +100,7 @@ class Realism(Stage):
         from counterfoil.parts.language.text_models import Perplexity
 
         model = Perplexity(name).to(self.space.device)
-        rows = list(checked(self.tables["edits"]))
+        rows = list(check_edits(self.tables["edits"]))
         captions = list(dict.fromkeys(row["caption"] for row in rows))
         found = {"captions": model.of(captions), "edits": model.of([row["edited"] for row in rows])}
         means = {key: _geometric([each for each in values if each > 0 and math.isfinite(each)]) for key, values in found.items()}

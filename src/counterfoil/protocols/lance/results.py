@@ -384,6 +384,6 @@ def _texts(values: Sequence[str]) -> NDArray[np.str_]:
     return np.array(values, dtype=str) if len(values) else np.array([], dtype="<U1")
 
 
-def edited(run: Run) -> list[Trial]:
+def edited_trials(run: Run) -> list[Trial]:
     """The edits of a run that passed quality control."""
     return [trial for trial in run.trials if trial.arm == "edited" and trial.image]

@@ -122,7 +122,7 @@ class Cluster:
             return []
         ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=1.0)
         more, _ = self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
-        ended = [(call, self._ended(call)) for call in dict.fromkeys([*ready, *more])]
+        ended = [(call, self._outcome_of(call)) for call in dict.fromkeys([*ready, *more])]
         return [(call, answer) for call, answer in ended if answer is not None]
 
     def ask(self, method: str) -> None:
@@ -148,7 +148,7 @@ class Cluster:
         worker.calls[method] += 1
         return call
 
-    def _ended(self, call: Any) -> Answer | Lost | None:
+    def _outcome_of(self, call: Any) -> Answer | Lost | None:
         """Outcome of a call with items; None for any other. Raises an error of the run as the worker raised it."""
         name, method = self._calls.pop(call)
         worker, failures = self._workers[name], self._ray.exceptions
@@ -160,7 +160,7 @@ class Cluster:
             if isinstance(cause, NotBuilt):
                 self._mourn(worker, method, "it was restarted")
                 return Lost("its worker was restarted")
-            raise self._placed(cause, worker) if isinstance(cause, CounterfoilError) else error from None
+            raise self._with_node(cause, worker) if isinstance(cause, CounterfoilError) else error from None
         except failures.RayError as error:
             self._mourn(worker, method, error)
             return Lost(one_line(error)) if method == "process" else None
@@ -220,7 +220,7 @@ class Cluster:
     def _on(self, worker: _Worker) -> str:
         return f" (on node {worker.about.node})" if self._several and worker.about is not None else ""
 
-    def _placed(self, error: CounterfoilError, worker: _Worker) -> CounterfoilError:
+    def _with_node(self, error: CounterfoilError, worker: _Worker) -> CounterfoilError:
         """The error, with the node it is of, where there are several."""
         return type(error)(f"{error}{self._on(worker)}") if self._on(worker) else error
 

@@ -105,22 +105,22 @@ class Dispatch(Generic[Item]):
             for worker, slots in self.pool.workers().items():
                 while some := self._next(worker, slots, own[worker]):
                     own[worker].append(self._send(worker, slots, *some))
-            for call, answer in self._ended():
+            for call, answer in self._ended_calls():
                 if call in self._calls:
-                    yield from self._taken(self._calls.pop(call), answer)
+                    yield from self._take(self._calls.pop(call), answer)
 
     def hand_in(self, seconds: float) -> Iterator[tuple[list[Item], Answer | None]]:
         """Collect what workers have finished when a map ends early and hand in within some seconds."""
         until = self.clock() + seconds
         self.pool.hand_in()
         while self._calls and self.clock() < until:
-            for call, answer in self._ended():
+            for call, answer in self._ended_calls():
                 if call in self._calls and isinstance(answer, Answer):
-                    yield from self._answered(self._calls.pop(call), answer, again=False)
+                    yield from self._accept(self._calls.pop(call), answer, again=False)
                 else:
                     self._calls.pop(call, None)
 
-    def _ended(self) -> Iterator[tuple[Hashable, Answer | Lost]]:
+    def _ended_calls(self) -> Iterator[tuple[Hashable, Answer | Lost]]:
         """Calls that have ended. Who is interrupted between two of them leaves the second to the next who asks."""
         if not self._unread:
             self._unread.extend(self.pool.wait())
@@ -133,9 +133,9 @@ class Dispatch(Generic[Item]):
         return bool(self._ahead or self._suspects or self._put_off) or any(map(self._is_open, self._calls.values()))
 
     def _is_open(self, call: _Call[Item]) -> bool:
-        return not call.copied or bool(self._left(call))
+        return not call.copied or bool(self._items_left(call))
 
-    def _left(self, call: _Call[Item]) -> list[Item]:
+    def _items_left(self, call: _Call[Item]) -> list[Item]:
         return [item for item in call.items if self.key(item) not in self._done]
 
     def _look_ahead(self) -> None:
@@ -164,11 +164,11 @@ class Dispatch(Generic[Item]):
     def _copies(self, calls: Sequence[_Call[Item]]) -> list[Item]:
         """Items that one worker alone has had for long, the newest first: their owners come to those last."""
         now = self.clock()
-        holders = Counter(self.key(item) for call in calls for item in self._left(call))
+        holders = Counter(self.key(item) for call in calls for item in self._items_left(call))
         found = []
         for call in sorted(calls, key=lambda each: -each.since):
             if self._finished and not call.suspect and now - call.since >= self._usual * (call.turns - 1 + PATIENCE):
-                late = [item for item in self._left(call) if holders[self.key(item)] == 1]
+                late = [item for item in self._items_left(call) if holders[self.key(item)] == 1]
                 call.copied = call.copied or bool(late)
                 found += late[::-1]
         return found
@@ -179,14 +179,14 @@ class Dispatch(Generic[Item]):
         self._calls[self.pool.send(worker, items)] = call
         return call
 
-    def _taken(self, call: _Call[Item], answer: Answer | Lost) -> Iterator[tuple[list[Item], Answer | None]]:
+    def _take(self, call: _Call[Item], answer: Answer | Lost) -> Iterator[tuple[list[Item], Answer | None]]:
         if isinstance(answer, Answer):
-            yield from self._answered(call, answer, again=True)
+            yield from self._accept(call, answer, again=True)
             return
         elsewhere = {self.key(item) for other in self._calls.values() for item in other.items}
-        left = [item for item in self._left(call) if self.key(item) not in elsewhere]
+        left = [item for item in self._items_left(call) if self.key(item) not in elsewhere]
         if call.suspect:
-            yield from self._suspected(left, answer)
+            yield from self._suspect(left, answer)
         else:
             again = [item for item in left if self.key(item) not in self._lost_once]
             self._lost_once.update(map(self.key, again))
@@ -196,15 +196,15 @@ class Dispatch(Generic[Item]):
         if self._lost > PERSISTENT * (len(self.pool.workers()) + 1):
             raise RunFailed(f"{self._lost} calls in a row lost their workers and finished nothing: {answer.cause}")
 
-    def _answered(self, call: _Call[Item], answer: Answer, *, again: bool) -> Iterator[tuple[list[Item], Answer | None]]:
-        new = [item for item in self._left(call) if self.key(item) in answer.done]
+    def _accept(self, call: _Call[Item], answer: Answer, *, again: bool) -> Iterator[tuple[list[Item], Answer | None]]:
+        new = [item for item in self._items_left(call) if self.key(item) in answer.done]
         if new:
             self._finished, self._lost = True, 0
             took = (self.clock() - call.since) / call.turns
             self._usual = 0.7 * self._usual + 0.3 * took if self._usual else took
             self._done.update(map(self.key, new) if call.copied else ())
         yield new, answer
-        left = [item for item in self._left(call) if self.key(item) not in answer.done]
+        left = [item for item in self._items_left(call) if self.key(item) not in answer.done]
         if again and left:  # it has ended early, to have what is finished committed; the rest is under way
             slots = self.pool.workers().get(call.worker)
             if slots is None:
@@ -212,7 +212,7 @@ class Dispatch(Generic[Item]):
             else:
                 self._send(call.worker, slots, left, call.suspect, call.copied)
 
-    def _suspected(self, left: list[Item], lost: Lost) -> Iterator[tuple[list[Item], Answer | None]]:
+    def _suspect(self, left: list[Item], lost: Lost) -> Iterator[tuple[list[Item], Answer | None]]:
         """Try the items of a lost call, which were alone on their worker, in halves; give up one that has ended too many."""
         if len(left) != 1:
             half = -(-len(left) // 2)

@@ -264,7 +264,7 @@ class ImageWorker(Worker):
         """Outcomes of images, in a chunk on the disk. It may answer early with some, to have them committed."""
         self.refuse_unbuilt()
         with _fatal_gpu():
-            feed = self._begun()
+            feed = self._begin()
             futures = {sample.image_id: feed.put(sample) for sample in samples}
             first = float("inf")  # when the first was finished
             while wait(futures.values(), timeout=0.2).not_done and not self._handing_in.is_set():
@@ -291,7 +291,7 @@ class ImageWorker(Worker):
         """Number of finished images."""
         return self._feed.finished if self._feed is not None else 0
 
-    def _begun(self) -> Feed:
+    def _begin(self) -> Feed:
         with self._beginning:
             if self._feed is None:
                 self._feed = Feed(self._load, lambda sample, problem: skipped(self.spec, sample, problem), batch=self._batch)
