@@ -61,7 +61,7 @@ def rename_a_weight(folder: Path, file: str) -> str:
 @pytest.mark.parametrize("kind", ["autoencoder", "diffusion", "hf"])
 def test_weights_of_another_architecture_are_named_by_their_keys(kind, tmp_path):
     if kind == "hf":
-        from tests.parts.models.test_hf_models import save_classifier
+        from tests.parts.models.saved import save_classifier
 
         folder = save_classifier(tmp_path)
     elif kind == "diffusion":

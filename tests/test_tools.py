@@ -100,3 +100,15 @@ def test_errors_that_tests_hold_are_read_from_their_tables_too() -> None:
     assert ast.literal_eval(answer)[:2] == [("ValueError", "too small"), ("ValueError", "too large")]
     exception, pattern = ast.literal_eval(answer)[2]
     assert exception == "BadPart" and "no such part" in pattern
+
+
+def test_no_test_module_is_imported_by_another_or_by_a_benchmark() -> None:
+    root = TOOLS.parent
+    found = [
+        f"{path.relative_to(root)}: {node.module}"
+        for folder in ("tests", "bench", "lab", "examples", "docs")
+        for path in sorted((root / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2].startswith("test_")
+    ]
+    assert found == []

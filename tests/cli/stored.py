@@ -13,7 +13,7 @@ from counterfoil import store
 from counterfoil.cli.app import app
 from counterfoil.core.errors import CounterfoilError
 from counterfoil.protocols.fmr.results import fmr_results
-from tests.metrics.test_fmr import CLASSES, image
+from tests.metrics.climbed import CLASSES, image
 
 SPEC: dict[str, Any] = {
     "protocol": "fmr",

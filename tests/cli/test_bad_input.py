@@ -7,49 +7,17 @@ import os
 import pickle
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from counterfoil import cli, store
+from counterfoil import store
 from counterfoil.core.errors import CounterfoilError
+from tests.cli.conftest import GENERATOR, MODEL, ORACLE
 from tests.cli.stored import SPEC
 from tests.worlds import FAKES, arrays, folder
-
-MODEL, GENERATOR, ORACLE = f"python:{FAKES}:TinyModel", "brightness:", "daylight:"
-
-
-@pytest.fixture
-def counterfoil(tmp_path, monkeypatch, capfd):
-    """Runs the command in an empty folder: (exit code, standard output, standard error)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["counterfoil", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        output = capfd.readouterr()
-        return ended.value.code, output.out, output.err
-
-    return call
-
-
-@pytest.fixture
-def run(counterfoil, tmp_path):
-    """`counterfoil run` over a small folder, with some options changed."""
-
-    def call(**changes: object) -> tuple[int, str, str]:
-        data = changes.pop("data", None) or folder(tmp_path / "data")
-        extra = changes.pop("extra", [])
-        named = {"model": MODEL, "data": data, "generator": GENERATOR, "oracle": ORACLE, "size": 16, "out": "run", **changes}
-        return counterfoil(
-            "run", *[word for key, value in named.items() for word in (f"--{key}", value)], "--set", "budget=2", *extra
-        )
-
-    return call
 
 
 def errors(complaint: str) -> int:
@@ -161,18 +129,20 @@ def test_an_output_directory_that_is_a_file_or_something_else(run, tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 64 kB."""
+    """A file system of 64 kB, which is gone with the process whatever ends it."""
     place = tmp_path / "disk"
     place.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True).returncode:
         pytest.skip("mounting a small disk needs root")
-    yield place
-    subprocess.run(["umount", place], check=True)
+    opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    subprocess.run(["umount", "--lazy", place], check=True)  # it stays for as long as it is open here
+    yield Path(f"/proc/self/fd/{opened}")
+    os.close(opened)
 
 
-def test_a_full_disk(run, small_disk):
+def test_a_full_disk(run, small_disk, tmp_path):
     code, _, complaint = run(
-        out=small_disk / "run", data=arrays(small_disk.parent / "data.npz", 200).as_uri().replace("file://", "tensors:")
+        out=small_disk / "run", data=arrays(tmp_path / "data.npz", 200).as_uri().replace("file://", "tensors:")
     )
     assert code == 2
     assert errors(complaint) == 1

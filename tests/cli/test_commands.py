@@ -9,11 +9,9 @@ import pytest
 import yaml
 
 from counterfoil.protocols.fmr import fmr
-from tests.cli.test_bad_input import MODEL, ORACLE, counterfoil, run
+from tests.cli.conftest import MODEL, ORACLE
 from tests.report.made import Plan, build
 from tests.worlds import arrays, spec
-
-__all__ = ["counterfoil", "run"]
 
 
 def test_dry_run_prints_specification_and_cost_and_writes_nothing(run, tmp_path):

@@ -29,8 +29,7 @@ from counterfoil.report.datasheet import find_set
 from counterfoil.report.export import LAYOUTS, export
 from counterfoil.report.gallery import collect
 from tests.fakes import TinyModel
-from tests.protocols.imagenet_d.test_run import FOREST_AND_SNOW
-from tests.protocols.imagenet_d.world import THINGS, make_parts, spec
+from tests.protocols.imagenet_d.world import FOREST_AND_SNOW, THINGS, make_parts, spec
 from tests.worlds import FAKES, arrays
 from tests.worlds import spec as fmr_spec
 
@@ -278,8 +277,10 @@ def test_edited_pictures_go_with_their_captions(tmp_path: Path) -> None:
         )
         said = [Verdict(trial.trial_id, "made", "o:", trial is kept, 0.5, 1) for trial in (kept, lost)]
         writer.add([source, kept, lost], [], said, [png])
-    told = export(store.open_run(tmp_path / "run"), tmp_path / "set")
+    heard: list[tuple[int, int]] = []
+    told = export(store.open_run(tmp_path / "run"), tmp_path / "set", watch=lambda count, total: heard.append((count, total)))
     assert told.size == 1 and told.counts == {"weather": 1}
+    assert heard == [(1, 1)], "of as many as are written, whatever the run counts as images"
     with (tmp_path / "set" / "metadata.csv").open() as stream:
         (row,) = csv.DictReader(stream)
     assert row["nuisance"] == "in fog" and row["caption"] == "a photo of a bee" and row["prompt"] == "a photo of a bee in fog"

@@ -15,8 +15,8 @@ from counterfoil.metrics.significance import mcnemar
 from counterfoil.metrics.tables import text_of
 from counterfoil.protocols.fmr.page import tables
 from counterfoil.protocols.fmr.results import against_random, distances, fmr_results
+from tests.metrics.climbed import image, store_images
 from tests.metrics.made import outcomes
-from tests.metrics.test_fmr import image, store_images
 
 
 def test_it_counts_the_images_that_both_arms_kept() -> None:

@@ -92,3 +92,29 @@ def serve(*, certificate: tuple[Path, Path] | None = None) -> Iterator[Endpoint]
         finally:
             server.shutdown()
             thread.join()
+
+
+def picture(seed: int) -> str:
+    image = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(seed))
+    return base64.b64encode(images.png(image)).decode()
+
+
+def answering(endpoint: Endpoint, spoil: Any = lambda number, answer: answer, *, flags: bool = False) -> None:
+    """Make a test's endpoint paint."""
+
+    def answer(body: bytes) -> Any:
+        asked = json.loads(body)
+        endpoint.posts.append(len(asked.get("prompts", [1])))
+        if "prompts" in asked:
+            made: dict[str, Any] = {"images": [picture(seed) for seed in asked["seeds"]]}
+            if flags:
+                made["nsfw"] = ["blue" in text for text in asked["prompts"]]
+        else:
+            made = {"data": [{"b64_json": picture(asked["seed"])}]}
+        return spoil(len(endpoint.posts), made)
+
+    endpoint.answer = answer  # type: ignore[method-assign]
+
+
+def reply(text: str | None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop", **more}]}

@@ -21,8 +21,8 @@ from tests import hub
 from tests.fakes import CLASSES
 from tests.parts.datasets.made import png, shard
 from tests.parts.models import programs
-from tests.parts.models.test_hf_models import save_classifier as save_hf
-from tests.parts.models.test_timm_models import save_model as save_timm
+from tests.parts.models.saved import save_classifier as save_hf
+from tests.parts.models.saved import save_model as save_timm
 from tests.parts.oracles import small_vlm
 from tests.parts.oracles.conftest import Fixed, Saying, save_clip, save_openclip
 from tests.worlds import FAKES

@@ -12,7 +12,7 @@ from counterfoil import protocols, store
 from counterfoil.core.records import Prediction, Trial
 from counterfoil.protocols.reading import write_board
 from tests.cli.stored import call, store_run
-from tests.metrics.test_fmr import CLASSES
+from tests.metrics.climbed import CLASSES
 
 from .pages import read
 

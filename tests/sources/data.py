@@ -40,7 +40,7 @@ def _hfdata(folder: Path, stack: ExitStack) -> Any:
 
 
 def _mnist(folder: Path, stack: ExitStack) -> Any:
-    from tests.parts.datasets.test_arrays import idx
+    from tests.parts.datasets.made import idx
 
     for prefix in ("t10k", "train"):
         idx(folder / "MNIST" / "raw", prefix)

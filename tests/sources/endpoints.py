@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.parts.endpoint import Endpoint, serve
+from tests.parts.endpoint import Endpoint, answering, reply, serve
 
 Answer = Callable[[Endpoint], None]
 CERTIFICATE = "counterfoil-tests"
@@ -21,8 +21,6 @@ def _model(endpoint: Endpoint) -> None:
 
 
 def _painter(endpoint: Endpoint) -> None:
-    from tests.parts.painters.test_http import answering
-
     answering(endpoint)
 
 
@@ -35,8 +33,6 @@ def _chat(endpoint: Endpoint) -> None:
 
 
 def _rewriter(endpoint: Endpoint) -> None:
-    from tests.parts.language.test_prompted_rewriter import reply
-
     endpoint.answer = lambda body: reply("1. a photo of a cat on a sofa")  # type: ignore[method-assign]
 
 

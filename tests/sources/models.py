@@ -17,13 +17,13 @@ PLAIN: dict[str, Any] = {"classes": NAMES, "size": 16, "mean": 0, "std": 1}
 
 
 def _timm(folder: Path, stack: ExitStack) -> Any:
-    from tests.parts.models.test_timm_models import save_model
+    from tests.parts.models.saved import save_model
 
     return f"timm:{save_model(folder)}", {}
 
 
 def _hf(folder: Path, stack: ExitStack) -> Any:
-    from tests.parts.models.test_hf_models import save_classifier
+    from tests.parts.models.saved import save_classifier
 
     return f"hf:{save_classifier(folder)}", {}
 
@@ -71,7 +71,7 @@ def _vlm(folder: Path, stack: ExitStack) -> Any:
 def _trunk(folder: Path, stack: ExitStack) -> Any:
     import transformers
 
-    from tests.parts.models.test_hf_models import SMALL
+    from tests.parts.models.saved import SMALL
 
     transformers.Dinov2Model(transformers.Dinov2Config(**SMALL, image_size=32, patch_size=8)).save_pretrained(folder)
     transformers.BitImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(folder)

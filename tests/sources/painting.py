@@ -13,8 +13,7 @@ def save_pipeline(folder: Path, kind: str = "StableDiffusionPipeline", *, channe
     """A pipeline of diffusers with random weights."""
     import diffusers
 
-    from tests.parts.editors.conftest import networks, scheduler
-    from tests.parts.editors.test_instruct import NONE
+    from tests.parts.editors.conftest import NONE, networks, scheduler
 
     getattr(diffusers, kind)(**networks(channels=channels), scheduler=scheduler(), **NONE).save_pretrained(folder)
     return folder

@@ -17,6 +17,7 @@ import pytest
 from counterfoil import store
 from counterfoil.core.errors import BadRun
 
+from .faults import Killed, mortal, truncate
 from .made import CLASSES, PROVENANCE, SPEC, content, fill, records
 
 ROOT = Path(__file__).parents[2]
@@ -112,10 +113,6 @@ def test_a_worker_that_outlives_a_killed_run_does_not_keep_the_lock(tmp_path: Pa
     assert process.stdout.read() == ""  # the worker was there all along, and is gone now
 
 
-def _truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
 def _alter(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -123,7 +120,7 @@ def _alter(path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", ["trials", "predictions", "verdicts"])
-@pytest.mark.parametrize("damage", [_truncate, _alter, Path.unlink])
+@pytest.mark.parametrize("damage", [truncate, _alter, Path.unlink])
 def test_a_damaged_table_is_noticed_and_redone(tmp_path: Path, table: str, damage) -> None:
     write(tmp_path / "run", 13)
     write(tmp_path / "whole", 13)
@@ -140,14 +137,14 @@ def test_a_damaged_table_is_noticed_and_redone(tmp_path: Path, table: str, damag
 
 def test_a_damaged_manifest_is_noticed_and_redone(tmp_path: Path) -> None:
     write(tmp_path / "whole", 13)
-    for damage in (_truncate, Path.unlink, lambda path: path.write_text("null")):
+    for damage in (truncate, Path.unlink, lambda path: path.write_text("null")):
         write(tmp_path / "run", 13)
         damage(tmp_path / "run" / "chunks" / "000002.json")
         write(tmp_path / "run", 13)
         same(tmp_path / "run", tmp_path / "whole")
 
 
-@pytest.mark.parametrize("damage", [_truncate, Path.unlink])
+@pytest.mark.parametrize("damage", [truncate, Path.unlink])
 def test_a_damaged_image_is_noticed_and_redone(tmp_path: Path, damage) -> None:
     write(tmp_path / "run", 13)
     write(tmp_path / "whole", 13)
@@ -165,7 +162,7 @@ def test_an_image_that_two_chunks_share_outlives_one_of_them(tmp_path: Path) -> 
     with store.write(tmp_path, SPEC, CLASSES, PROVENANCE, chunk_images=1) as writer:
         for trial in trials:
             writer.add([trial], images=[SHARED])
-    _truncate(tmp_path / "trials" / "000001.parquet")
+    truncate(tmp_path / "trials" / "000001.parquet")
     with store.write(tmp_path, SPEC, CLASSES, PROVENANCE) as writer:
         assert [trial.image_id in writer.done for trial in trials] == [True, False, True]
         writer.add([trials[1]], images=[SHARED])
@@ -178,44 +175,16 @@ def test_a_damaged_later_chunk_costs_only_what_was_added_later(tmp_path: Path) -
     write(tmp_path, 5)
     run = store.open_run(tmp_path)
     run.append(predictions=[next(run.predictions())])
-    _truncate(tmp_path / "predictions" / "000002.parquet")
+    truncate(tmp_path / "predictions" / "000002.parquet")
     assert "chunk 2 dropped" in write(tmp_path, 5)[0]
     assert store.open_run(tmp_path).counts["images"] == 5
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: from here on nothing that the process does reaches the disk."""
-
-
-def _mortal(patch: pytest.MonkeyPatch, *, after: int) -> list[int]:
-    """Let `after` changes to the disk happen, half-do the next and none of the rest; answer a counter of them."""
-    calls = [0]
-
-    def wrap(name: str):
-        real = getattr(os, name)
-
-        def call(*arguments, **options):
-            if name == "open" and not arguments[1] & os.O_CREAT:
-                return real(*arguments, **options)
-            calls[0] += 1
-            if calls[0] > after:
-                if name == "write" and calls[0] == after + 1:
-                    real(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
-                raise Killed
-            return real(*arguments, **options)
-
-        return call
-
-    for name in ("open", "write", "fsync", "replace", "mkdir", "unlink", "rmdir"):
-        patch.setattr(os, name, wrap(name))
-    return calls
 
 
 def test_killed_before_each_single_change_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = 3
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # slow, and no protection against what is tried here
     with monkeypatch.context() as patch:
-        changes = _mortal(patch, after=10**9)
+        changes = mortal(patch, after=10**9)
         write(tmp_path / "whole", images, chunk_images=2)
     assert changes[0] > 40
     whole = snapshot(tmp_path / "whole")
@@ -223,7 +192,7 @@ def test_killed_before_each_single_change_to_the_disk(tmp_path: Path, monkeypatc
         path = tmp_path / str(after)
         for sitting in (after, 1 + after % 17):  # killed again soon after it was resumed
             with monkeypatch.context() as patch:
-                _mortal(patch, after=sitting)
+                mortal(patch, after=sitting)
                 with contextlib.suppress(Killed):
                     write(path, images, chunk_images=2)
             if (path / "run.json").exists():

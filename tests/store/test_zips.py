@@ -19,8 +19,8 @@ from counterfoil.report.images import ReportImages
 from counterfoil.store.stages import Blobs, image_of
 from counterfoil.web.runs import image_file
 
+from .faults import Killed, mortal, truncate
 from .made import CLASSES, PROVENANCE, SPEC, content, fill
-from .test_crashes import Killed, _mortal, _truncate
 
 
 def write(path: Path, images: int, *, packed: bool = True, chunk_images: int = 4, **options) -> list[str]:
@@ -47,7 +47,7 @@ def test_one_run_may_hold_both(tmp_path: Path) -> None:
     assert content(store.open_run(tmp_path / "run")) == content(store.open_run(tmp_path / "files"))
 
 
-@pytest.mark.parametrize("damage", [_truncate, Path.unlink])
+@pytest.mark.parametrize("damage", [truncate, Path.unlink])
 def test_a_damaged_zip_is_noticed_and_its_images_redone(tmp_path: Path, damage) -> None:
     write(tmp_path / "run", 13)
     before = content(store.open_run(tmp_path / "run"))
@@ -84,13 +84,13 @@ def test_an_image_that_is_in_no_zip_is_missing(tmp_path: Path) -> None:
 def test_killed_before_each_single_change_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     with monkeypatch.context() as patch:
-        changes = _mortal(patch, after=10**9)
+        changes = mortal(patch, after=10**9)
         write(tmp_path / "whole", 3, chunk_images=2)
     whole = content(store.open_run(tmp_path / "whole"))
     for after in range(changes[0]):
         path = tmp_path / str(after)
         with monkeypatch.context() as patch:
-            _mortal(patch, after=after)
+            mortal(patch, after=after)
             with contextlib.suppress(Killed):
                 write(path, 3, chunk_images=2)
         assert write(path, 3, chunk_images=2) == []  # being killed is not damage

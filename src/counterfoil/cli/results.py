@@ -149,7 +149,7 @@ def export(
 
     opened = open_run(run)
     out = out or Path(f"{run.resolve().name}-{layout}")
-    with counting("export", opened.counts["accepted"]) as watch:
+    with counting("export") as watch:
         told = write(opened, out, layout=layout, name=name, licence=licence, note=note, croissant=croissant, watch=watch)
     begun = "; the run is not finished: repeat its command to make more" if opened.results is None else ""
     results.text(f"{out}: {told.size} images of {len(told.classes)} classes{begun}")

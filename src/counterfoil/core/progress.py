@@ -42,14 +42,14 @@ def watching(title: str) -> Iterator[tuple[Callable[[Any], None], Callable[[str]
 
 
 @contextmanager
-def counting(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that takes how many more are done and shows it."""
+def counting(title: str, total: int = 0) -> Iterator[Callable[..., None]]:
+    """Yield a function that takes how many more are done, and of how many if that is known only now, and shows it."""
     began, done = time.monotonic(), 0
     with display(title) as show:
 
-        def more(count: int) -> None:
-            nonlocal done
-            done += count
+        def more(count: int, of: int | None = None) -> None:
+            nonlocal done, total
+            done, total = done + count, total if of is None else of
             show(title, "  ".join([f"{done}/{total}", *_speed(done, total - done, time.monotonic() - began)]), done, total)
 
         more(0)

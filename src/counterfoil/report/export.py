@@ -105,9 +105,12 @@ def export(
     licence: str | None = None,
     note: str = "",
     croissant: bool = False,
-    watch: Watch = lambda images: None,
+    watch: Callable[[int, int], None] = lambda images, total: None,
 ) -> About:
-    """Write the accepted images of a run as a dataset, whole or not at all. `watch` hears of images as they are written."""
+    """Write the accepted images of a run as a dataset, whole or not at all.
+
+    `watch` hears of images as they are written, and of how many there are.
+    """
     if layout not in LAYOUTS:
         judged = ": to have them judged in Label Studio, use 'counterfoil review RUN --export FILE'" if "label" in layout else ""
         raise UsageError(f"no format named {layout!r}; there are {', '.join(LAYOUTS)}{judged}")
@@ -116,7 +119,7 @@ def export(
     images = choose(run)
     about = describe(run, images, name=name or out.name, licence=licence, note=note)
     with _whole(out) as folder:
-        written = LAYOUTS[layout](folder, about, images, watch)
+        written = LAYOUTS[layout](folder, about, images, lambda count: watch(count, len(images)))
         _write_table(folder / TABLE, images, written.names)
         (folder / CLASSES_FILE).write_text("".join(f"{label}\n" for label in about.labels), encoding="utf-8")
         (folder / SET_FILE).write_text(json.dumps(about.set_file(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

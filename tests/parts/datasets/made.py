@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,3 +43,17 @@ def number_of(image: Tensor) -> int:
 def noise(count: int, *shape: int, seed: int = 0) -> np.ndarray:
     """Random bytes.  # → (count, *shape) uint8"""
     return torch.randint(0, 256, (count, *shape), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8).numpy()
+
+
+DIGITS = np.array([3, 0, 9, 1, 2, 3], dtype=np.uint8)
+
+
+def idx(folder: Path, prefix: str = "t10k") -> np.ndarray:
+    """MNIST's files with random images."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pictures = noise(len(DIGITS), 28, 28)
+    for name, values in (("images-idx3", pictures), ("labels-idx1", DIGITS)):
+        content = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape) + values.tobytes()
+        file = folder / f"{prefix}-{name}-ubyte"
+        file.write_bytes(content)
+    return pictures

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from counterfoil.parts.contracts import Dataset
 from counterfoil.parts.datasets.arrays import ArrayReader, FileRows, from_arrays
 from counterfoil.testing import check_dataset
 from tests.parts.created import tensors, torchvision_dataset
-from tests.parts.datasets.made import noise
+from tests.parts.datasets.made import DIGITS, idx, noise
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 8, 6, 3), dtype=np.uint8)
 LABELS = np.array([0, 1, 1, 2, 0])
@@ -166,20 +165,6 @@ def test_a_file_cut_short_is_noticed(tmp_path: Path) -> None:
         data.load(list(data)[4], None)
     with pytest.raises(BadData, match="the file is truncated"):
         tensors(str(tmp_path))
-
-
-DIGITS = np.array([3, 0, 9, 1, 2, 3], dtype=np.uint8)
-
-
-def idx(folder: Path, prefix: str = "t10k") -> np.ndarray:
-    """MNIST's files with random images."""
-    folder.mkdir(parents=True, exist_ok=True)
-    pictures = noise(len(DIGITS), 28, 28)
-    for name, values in (("images-idx3", pictures), ("labels-idx1", DIGITS)):
-        content = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape) + values.tobytes()
-        file = folder / f"{prefix}-{name}-ubyte"
-        file.write_bytes(content)
-    return pictures
 
 
 def cifar(root: Path, monkeypatch: pytest.MonkeyPatch, batch: bytes | None = None) -> np.ndarray:

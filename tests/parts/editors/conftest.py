@@ -73,3 +73,6 @@ def make_diffusion() -> Callable[..., Diffusion]:
 @pytest.fixture
 def diffusion(make_diffusion: Callable[..., Diffusion]) -> Diffusion:
     return make_diffusion()
+
+
+NONE = {"safety_checker": None, "feature_extractor": None, "image_encoder": None, "requires_safety_checker": False}

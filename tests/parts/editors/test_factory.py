@@ -12,8 +12,7 @@ from counterfoil.core.errors import BadPart, BadSpec, BadWeights, UnknownName
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import EditResult
 from counterfoil.testing import pictures
-from tests.parts.editors.conftest import CAPTION, EDITED, networks, scheduler
-from tests.parts.editors.test_instruct import NONE
+from tests.parts.editors.conftest import CAPTION, EDITED, NONE, networks, scheduler
 
 
 @pytest.fixture

@@ -14,9 +14,7 @@ from counterfoil.parts import registry
 from counterfoil.parts.contracts import Editor, EditResult, Inversion, Refusal
 from counterfoil.parts.editors.instruct import InstructOptions, PipelineEditor, difference
 from counterfoil.testing import check_editor, pictures
-from tests.parts.editors.conftest import CAPTION, EDITED, networks, scheduler
-
-NONE = {"safety_checker": None, "feature_extractor": None, "image_encoder": None, "requires_safety_checker": False}
+from tests.parts.editors.conftest import CAPTION, EDITED, NONE, networks, scheduler
 
 
 def instruct_editor() -> PipelineEditor:

@@ -81,3 +81,6 @@ def encoder_decoder(folder: Path) -> Path:
     transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
     caption_tokenizer().save_pretrained(folder)
     return folder
+
+
+LANCE = {"garment": "subject", "colour": "adjective", "material": "adjective", "texture": "adjective"}

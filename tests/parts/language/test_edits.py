@@ -17,10 +17,10 @@ from counterfoil.testing import check_captioner, check_rewriter
 from counterfoil_lab import captions as lab
 from counterfoil_lab.world import FACTORS as LAB_FACTORS
 from counterfoil_lab.world import load_shipped, sample
+from tests.parts.language.small_models import LANCE
 
 CAPTION = "a photo of a brown dog sitting on a couch next to a window"
 ENGLISH = EditChecker.build()
-LANCE = {"garment": "subject", "colour": "adjective", "material": "adjective", "texture": "adjective"}
 
 
 @pytest.mark.parametrize(

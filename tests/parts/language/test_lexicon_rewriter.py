@@ -14,7 +14,7 @@ from counterfoil.parts.language.grammar import FACTORS
 from counterfoil.parts.language.lexicon_rewriter import LexiconOptions, LexiconRewriter, lexicon_rewriter
 from counterfoil_lab import captions as lab
 from counterfoil_lab.world import load_shipped, sample
-from tests.parts.language.test_edits import LANCE
+from tests.parts.language.small_models import LANCE
 
 NATURAL = """a photo of a dog sitting on a couch next to a window
 a man riding a wave on top of a surfboard

@@ -22,13 +22,10 @@ from counterfoil.parts.language.prompted_rewriter import (
     read_numbered,
 )
 from counterfoil.parts.language.text_models import Completion
+from tests.parts.endpoint import reply
 
 REQUEST = RewriteRequest("a photo of a dog on a sofa", "subject")
 KEY = "sk-very-secret"
-
-
-def reply(text: str | None, **more: Any) -> dict[str, Any]:
-    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop", **more}]}
 
 
 class Server(ThreadingHTTPServer):

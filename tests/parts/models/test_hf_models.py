@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,27 +11,8 @@ from counterfoil.parts import imagenet, labels
 from counterfoil.parts.models.modules import ModuleModel, ZeroShotModel
 from counterfoil.testing import check_model
 from tests.parts.created import hf_model
-from tests.parts.models.conftest import shake, to_batch
-
-NAMES = ["boot", "bag", "dress", "coat", "hat"]
-SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-
-
-def save_classifier(folder: Path, kind: str = "vit", *, names: list[str] = NAMES) -> Path:
-    """A small classifier with its processor, as transformers saves them."""
-    named: dict[str, Any] = {"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}}
-    if kind == "vit":
-        config: Any = transformers.ViTConfig(**SMALL, image_size=32, patch_size=8, **named)
-        processor: Any = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
-    elif kind == "resnet":
-        config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", **named)
-        processor = transformers.ConvNextImageProcessor(size={"shortest_edge": 48}, crop_pct=0.875)
-    else:
-        config = transformers.MobileNetV1Config(depth_multiplier=0.25, min_depth=4, **named)
-        processor = transformers.MobileNetV1ImageProcessor(size={"shortest_edge": 48}, crop_size={"height": 40, "width": 40})
-    shake(transformers.AutoModelForImageClassification.from_config(config)).save_pretrained(folder)
-    processor.save_pretrained(folder)
-    return folder
+from tests.parts.models.conftest import to_batch
+from tests.parts.models.saved import NAMES, save_classifier
 
 
 @pytest.fixture(scope="module")

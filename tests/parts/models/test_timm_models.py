@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import timm
@@ -10,25 +9,12 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 from timm.data import create_transform, resolve_model_data_config
-from timm.models import save_for_hf
 
 from counterfoil.parts import labels
 from counterfoil.parts.models.modules import ModuleModel
 from tests.parts.created import timm_model
 from tests.parts.models.conftest import shake, to_batch
-
-NAMES = ["boot", "bag", "dress", "coat", "hat"]
-
-
-def save_model(folder: Path, name: str = "test_vit", *, config: dict[str, Any] | None = None, **arguments: Any) -> Path:
-    """A small model with weights of its own in the layout of timm's hub repositories."""
-    module = shake(timm.create_model(name, num_classes=len(NAMES), **arguments))
-    save_for_hf(module, str(folder), model_config={"label_names": NAMES}, model_args=arguments, safe_serialization=True)
-    if config:
-        stored = json.loads((folder / "config.json").read_text())
-        stored["pretrained_cfg"].update(config)
-        (folder / "config.json").write_text(json.dumps(stored))
-    return folder
+from tests.parts.models.saved import NAMES, save_model
 
 
 def assert_agrees(model: ModuleModel, pictures: list[Image.Image]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from typing import Any
 
 import pytest
@@ -12,35 +11,13 @@ import torch
 from PIL import Image
 
 from counterfoil.core.errors import RunFailed
-from counterfoil.parts import images, registry
+from counterfoil.parts import registry
 from counterfoil.parts.calls import paint
 from counterfoil.testing import check_painter
-from tests.parts.endpoint import Endpoint, serve
+from tests.parts.endpoint import answering, serve
 
 PROMPTS = ["a red mug", "a blue mug", "a green mug"]
 SEEDS = torch.tensor([1, 2, 3])
-
-
-def picture(seed: int) -> str:
-    image = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(seed))
-    return base64.b64encode(images.png(image)).decode()
-
-
-def answering(endpoint: Endpoint, spoil: Any = lambda number, answer: answer, *, flags: bool = False) -> None:
-    """Make a test's endpoint paint."""
-
-    def answer(body: bytes) -> Any:
-        asked = json.loads(body)
-        endpoint.posts.append(len(asked.get("prompts", [1])))
-        if "prompts" in asked:
-            made: dict[str, Any] = {"images": [picture(seed) for seed in asked["seeds"]]}
-            if flags:
-                made["nsfw"] = ["blue" in text for text in asked["prompts"]]
-        else:
-            made = {"data": [{"b64_json": picture(asked["seed"])}]}
-        return spoil(len(endpoint.posts), made)
-
-    endpoint.answer = answer  # type: ignore[method-assign]
 
 
 def test_it_paints_in_both_dialects_and_in_any_batch() -> None:

@@ -18,10 +18,20 @@ from counterfoil.protocols import rescoring
 from counterfoil.protocols.imagenet_d import imagenet_d
 from counterfoil.protocols.imagenet_d.results import BIAS, read_paintings, results
 from counterfoil.store.stages import open_table
-from tests.protocols.imagenet_d.world import GRID, PLACES, THINGS, SquareModel, SquarePainter, _draw, make_parts, spec, values
+from tests.protocols.imagenet_d.world import (
+    FOREST_AND_SNOW,
+    GRID,
+    PLACES,
+    THINGS,
+    SquareModel,
+    SquarePainter,
+    _draw,
+    make_parts,
+    spec,
+    values,
+)
 
 PICTURES = 4 * (4 + 2) * 3
-FOREST_AND_SNOW = 4 * 2 * 3 - 3  # what both surrogates miss, less the bags in the snow, where the oracle sees none
 
 
 @pytest.fixture(scope="module")

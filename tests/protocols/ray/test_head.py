@@ -23,7 +23,7 @@ from counterfoil.protocols.ray.cluster import Cluster
 from counterfoil.protocols.ray.execution import Execution
 from tests.worlds import arrays, spec, values
 
-from .test_workers import content
+from .compared import content
 
 ray = pytest.importorskip("ray")
 psutil = pytest.importorskip("psutil")

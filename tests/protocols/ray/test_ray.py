@@ -26,7 +26,7 @@ from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
 from tests.worlds import FAKES, arrays
 
-from .test_workers import content, tables
+from .compared import content, tables
 
 ray = pytest.importorskip("ray")
 psutil = pytest.importorskip("psutil")

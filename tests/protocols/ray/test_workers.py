@@ -34,15 +34,8 @@ from tests.store.made import CLASSES, PROVENANCE, SPEC, expected_content, fill, 
 from tests.store.made import content as content_of
 from tests.worlds import arrays, folder, spec
 
+from .compared import content, tables
 from .threads import ThreadPool
-
-
-def content(run: store.Run) -> tuple[list, ...]:
-    """Everything a run holds that may be compared, in an order that does not depend on its chunks."""
-    kinds = ("clean", "reconstruction", "made")
-    named = [(trial, kind) for trial in run.trials for kind in kinds if (trial.image if kind == "made" else getattr(trial, kind))]
-    files = sorted((trial.trial_id, kind, run.picture(trial, kind).read_bytes()) for trial, kind in named)
-    return (*(sorted(map(repr, rows)) for rows in (run.trials, run.predictions(), run.verdicts())), files)
 
 
 def image_pool(chosen: Any, out: Path, *, given: Given | None = None, packed: bool = False, **options: Any) -> ThreadPool:
@@ -187,10 +180,6 @@ def go_through(pool: ThreadPool, chosen: Any, out: Path, given: Given) -> None:
         run_stages(stages, held, layout, spread=Crew(pool, pool.start()))
     finally:
         pool.stop()
-
-
-def tables(path: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in sorted((path / "stages").glob("*.jsonl"))}
 
 
 @pytest.mark.parametrize(("protocol", "world"), [("lance", pets), ("imagenet-d", squares)])
