@@ -62,7 +62,8 @@ class Load:
                 time.sleep(0.005)
                 continue
             if answer.status == 200:
-                mine += [(item, mark)] if item else []
+                taken = item and not content["note"]  # an answer that comes after all votes are in is refused in words
+                mine += [(item, mark)] if taken else []
                 item = content["item"]["id"] if content["item"] else item  # at the end the last one is voted on again and again
             elif answer.status != 503:
                 self.refused.append(f"{answer.status} {content}")
