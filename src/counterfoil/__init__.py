@@ -3,6 +3,7 @@
     import counterfoil
     run = counterfoil.evaluate("timm:resnet50", "photos/", generator="autoencoder:vqgan/", oracle="clip:my-clip/")
     print(run.scores["FMR"])
+    done = counterfoil.check("model.pth", "photos/")  # everything else is chosen
 
 The names below are loaded on first use, so that reading results needs neither torch nor a GPU.
 """
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from counterfoil.core.errors import CounterfoilError
     from counterfoil.core.records import Prediction, Trial, Verdict
     from counterfoil.core.spec import RunSpec
+    from counterfoil.doctor.check import check
     from counterfoil.protocols.evaluate import evaluate
     from counterfoil.protocols.reading import Run, open_run
 
@@ -26,11 +28,12 @@ _HOMES = {
     "RunSpec": "counterfoil.core.spec",
     "Trial": "counterfoil.core.records",
     "Verdict": "counterfoil.core.records",
+    "check": "counterfoil.doctor.check",
     "evaluate": "counterfoil.protocols.evaluate",
     "open_run": "counterfoil.protocols.reading",
 }
 
-__all__ = ["CounterfoilError", "Prediction", "Run", "RunSpec", "Trial", "Verdict", "evaluate", "open_run"]
+__all__ = ["CounterfoilError", "Prediction", "Run", "RunSpec", "Trial", "Verdict", "check", "evaluate", "open_run"]
 
 
 def __getattr__(name: str) -> Any:

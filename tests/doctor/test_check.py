@@ -9,6 +9,7 @@ from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
+import counterfoil
 from counterfoil.cli.app import app
 from counterfoil.core.errors import BadData, CounterfoilError
 from counterfoil.doctor.check import Stopped, check
@@ -77,7 +78,7 @@ def settings(home, model="model", **more):
 
 def test_a_model_and_photos_are_enough(home):
     model, photos, given, lines = settings(home)
-    done = check(model, photos, **given)
+    done = counterfoil.check(model, photos, **given)
     assert [what for what, _, _ in done.choices] == ["model", "oracle", "generator", "time"]
     assert {what: chosen for what, chosen, _ in done.choices}["oracle"].startswith("probe:")
     assert len(done.verdict) == 3 and "of its accuracy" in done.verdict[0] and "100 % of 24 photos" in done.verdict[0]
