@@ -59,10 +59,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     transformers.utils.logging.disable_progress_bar()
     announce()
-    from tests.sources import listed
+    from tests.sources import list_sources
 
     rows = []
-    for role, kind in [*listed(), *MORE]:
+    for role, kind in [*list_sources(), *MORE]:
         if role in asked.roles:
             rows.append({"role": role, "kind": kind, **try_source(role, kind, asked.device)})
             print("{verdict:<7} {role:<10} {kind:<26} {seconds:6.2f} s  {says}".format(**rows[-1]), flush=True)

@@ -331,13 +331,13 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from counterfoil.store.stages import Item, Made
-from tests.protocols.test_stages import mapped
+from tests.protocols.test_stages import map_items
 def work(items):
     if items[0].id == "006":
         os.kill(os.getpid(), signal.SIGKILL)
     return [Made({"loud": item.inputs["word"].upper()}) for item in items]
 items = [Item(f"{index:03d}", {"word": word}, {"label": index}) for index, word in enumerate("abcdefgh")]
-mapped(Path(sys.argv[1]), "loud", items, work, settings={"voice": 1}, batch=2)
+map_items(Path(sys.argv[1]), "loud", items, work, settings={"voice": 1}, batch=2)
 """
 
 
