@@ -65,6 +65,8 @@ class Load:
                 taken = item and not content["note"]  # an answer that comes after all votes are in is refused in words
                 mine += [(item, mark)] if taken else []
                 item = content["item"]["id"] if content["item"] else item  # at the end the last one is voted on again and again
+            elif answer.status == 422 and "load the page again" in content["error"]:
+                item = 0  # the answer was not heard, and the image has gone to others since
             elif answer.status != 503:
                 self.refused.append(f"{answer.status} {content}")
 
