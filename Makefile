@@ -21,7 +21,7 @@ rounding: $(VENV)/installed-tests
 	$(AVX2) $(BIN)/python -m pytest -n 2 --dist loadgroup -m rounding
 
 docs: $(VENV)/installed-docs
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q docs docs/_build/html
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m sphinx --fail-on-warning --keep-going -q docs docs/_build/html
 
 wheels: $(VENV)/installed-tests
 	$(BIN)/python tools/wheels.py $(WHEELS)
