@@ -690,9 +690,14 @@ def _populations(options: argparse.Namespace) -> list[str]:
 def _others(options: argparse.Namespace) -> list[str]:
     repetitions, began, missed, rows = options.repetitions or 1000, time.monotonic(), [], []
     print("| images | statistic | coverage, % | mean width |\n|--:|---|--:|--:|")
-    for images in options.images or (60, 300):
-        for world in WORLDS:
-            for name, (share, width, _) in world_tally(world, images, repetitions=repetitions).items():
+    with ProcessPoolExecutor(options.processes) as pool:
+        waiting = [
+            (images, pool.submit(world_tally, world, images, repetitions=repetitions))
+            for images in options.images or (60, 300)
+            for world in WORLDS
+        ]
+        for images, tallied in waiting:
+            for name, (share, width, _) in tallied.result().items():
                 print(f"| {images} | {name} | {share:.1f} | {width:.1f} |", flush=True)
                 rows.append({"images": images, "statistic": name, "coverage, %": round(share, 1), "mean width": round(width, 1)})
                 if share < LEAST - 300 * np.sqrt(0.95 * 0.05 / repetitions):
