@@ -29,8 +29,8 @@ from bench.timing import clear
 from counterfoil import protocols
 from counterfoil.engine.device import GPU_BATCH, synchronize
 from counterfoil.parts.datasets.files import FolderOptions, folder
+from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.protocols.fmr.climbing import ClimbingSpace
-from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.workspace import Given
 from counterfoil.store import layout as store_layout
 from counterfoil.store import open_run

@@ -39,8 +39,8 @@ from counterfoil import protocols
 from counterfoil.core.spec import EngineSpec
 from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.scheduler import CPU_BATCH, Engine, Job, SearchResult
+from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.protocols.fmr.climbing import ClimbingSpace
-from counterfoil.protocols.fmr.spec import FmrSpec
 
 COVERS = ["src/counterfoil/engine", "src/counterfoil/parts/fast"]
 FLOAT32 = "float32"

@@ -32,7 +32,7 @@ from bench.results import add_keep, command, keep
 from counterfoil import store
 from counterfoil.parts.contracts import Sample
 from counterfoil.protocols.base import Progress
-from counterfoil.protocols.fmr.spec import FmrSpec
+from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.protocols.ray import process_images
 from counterfoil.protocols.ray.cluster import Cluster
 from counterfoil.protocols.ray.dispatch import Answer

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from counterfoil import protocols
-from counterfoil.protocols.fmr.spec import FmrSpec
+from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.testing import pictures
 from tests.fakes import CLASSES, TinyModel
 

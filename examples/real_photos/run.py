@@ -16,7 +16,7 @@ from typing import Any
 
 from counterfoil import protocols
 from counterfoil.core.progress import watching
-from counterfoil.protocols.fmr.spec import FmrSpec
+from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run
 

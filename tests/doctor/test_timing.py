@@ -18,7 +18,7 @@ from counterfoil.core.errors import BadSpec, UsageError
 from counterfoil.doctor import timing
 from counterfoil.doctor.timing import TimeShare, Timing, enough
 from counterfoil.engine.scheduler import CPU_BATCH
-from counterfoil.protocols.fmr.spec import FmrSpec
+from counterfoil.protocols.fmr import FmrSpec
 from tests.worlds import arrays, values
 
 

@@ -100,7 +100,7 @@ def test_identical_models_cannot_be_told_apart_and_say_so(name: str) -> None:
 def test_models_against_others(name: str) -> None:
     case = CASES[name]
     scored = {"one": {"one": case, "two": case, "three": case}}
-    check_estimates(asdict(transfer(scored)))
+    check_estimates([asdict(each) for row in transfer(scored).values() for cell in row.values() for each in cell.values()])
     check_estimates([asdict(each) for each in pool(scored).values()])
     check_estimates([asdict(each) for each in mine(scored)])
     orders = {"first": {"one": case, "two": case}, "second": {"one": case, "two": case}}

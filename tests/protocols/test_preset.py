@@ -9,7 +9,7 @@ import torch
 
 from counterfoil import protocols
 from counterfoil.core.errors import BadWeights
-from counterfoil.protocols.fmr.citation import citation
+from counterfoil.protocols.fmr.wording import citation
 from counterfoil_lab.parts import WEIGHTS
 from tests.generators.vqgan.conftest import save_run, weights_of
 from tests.hub import put_in_cache

@@ -13,8 +13,8 @@ from counterfoil.parts import registry
 from counterfoil.parts.contracts import Generator
 from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.protocols import workspace
+from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.protocols.fmr.climbing import ClimbingSpace, with_step
-from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.protocols.workspace import Given, code_hash, packages_of
 from counterfoil.testing import pictures
 from tests.fakes import CommandedOracle, TinyAutoencoder, TinyModel

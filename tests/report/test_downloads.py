@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from counterfoil import protocols
-from counterfoil.protocols.fmr.spec import FmrSpec
+from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.protocols.reading import write_report
 from counterfoil.report.provenance import facts, reproducible
 from counterfoil.report.site import SCHEMA, _plain

@@ -14,7 +14,7 @@ from counterfoil.cli.app import app
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.tables import Column, Link, Mark, Table
-from counterfoil.protocols.fmr.cautions import cautions_of
+from counterfoil.protocols.fmr.wording import cautions_of
 from counterfoil.protocols.reading import open_run, write_report
 from counterfoil.report import html
 from counterfoil.report.page import Lines, Page, PageSection, Series

@@ -298,9 +298,6 @@ class ImageProtocol(Protocol):
         None among the sources says that there are no more for the moment.
         """
 
-    def finished(self, work: Any, out: Path) -> None:
-        """Add to a finished run what is no part of its results."""
-
 
 class StagedProtocol(Protocol):
     """Goes from table to table; people may correct tables in between."""

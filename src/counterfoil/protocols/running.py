@@ -77,7 +77,6 @@ def _run_images_here(protocol: ImageProtocol, spec: Any, out: Path, given: Given
 
         take(protocol.outcomes(work, work.sources(missing(writer, work.dataset), skip)), add)
         finish(protocol, writer)
-        protocol.finished(work, out)
 
 
 def take(produced: Iterable[Outcome | Future[Outcome]], add: Callable[[Outcome], None]) -> None:

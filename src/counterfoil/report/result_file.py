@@ -263,7 +263,7 @@ def of_run(
             shown=[name for name in shown if name in known],
             seed=observed.seed if isinstance(observed.seed, int) else 0,
             spec=without_folders(plain(dict(run.spec))),
-            parameters=_parameters(run.path) if observed.model == own else None,
+            parameters=run.provenance.get("parameters") if observed.model == own else None,
             caution=_caution(run, observed.model),
             versions={str(key): str(value) for key, value in (run.provenance.get("versions") or {}).items()},
         )
@@ -386,15 +386,6 @@ def _caution(run: Run, name: str) -> str:
 def _weights(run: Run) -> str | None:
     found = ((run.provenance.get("parts") or {}).get("model") or {}).get("weights")
     return found if isinstance(found, str) and re.fullmatch("[0-9a-f]{64}", found) else None
-
-
-def _parameters(path: Path) -> int | None:
-    """The model's size, where the run noted it."""
-    try:
-        found = read_json(path / "speed.json").get("parameters")
-    except (OSError, ValueError, AttributeError):
-        return None
-    return found if isinstance(found, int) else None
 
 
 def _pixels(run: Run) -> dict[int, str]:

@@ -30,10 +30,10 @@ def cross(runs: Runs, models: tuple[PartSpec, ...]) -> Scored:
 
 def matrix(scored: Scored, title: str, *, seed: int = 0) -> StudyTable:
     """Return the transfer matrix with a row per cell, as the paper prints it."""
-    cells = transfer(scored, seed=seed).cells
     rows = [
-        StudyRow((cell.made_against, cell.model), {name: cell.values[name] for name in SHOWN if name in cell.values})
-        for cell in cells
+        StudyRow((against, model), {name: values[name] for name in SHOWN if name in values})
+        for against, row in transfer(scored, seed=seed).items()
+        for model, values in row.items()
     ]
     return StudyTable(title, ("made against", "model"), tuple(rows))
 

@@ -4,17 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
 
 from counterfoil.core.errors import UsageError
+from counterfoil.core.spec import Data, EngineSpec, Part, RunSpec, SearchSpec, as_part
 from counterfoil.protocols.base import ImageProtocol, imported
-from counterfoil.protocols.fmr.spec import FmrSpec
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
     from counterfoil.metrics.tables import Table
-    from counterfoil.protocols.fmr.climbing import ClimbingSpace
     from counterfoil.report.page import Caution
+
+
+class FmrSpec(RunSpec):
+    """Climb the model's loss in a generator's space while the oracle still sees the class."""
+
+    PRESETS: ClassVar[Path | None] = Path(__file__).with_name("presets.yaml")
+    protocol: Literal["fmr"] = "fmr"
+    preset: Literal["default", "paper"] = Field("default", description="what keys that are not given come to")
+    model: Part
+    data: Data
+    generator: Part
+    oracle: Part
+    search: SearchSpec = Field(default_factory=SearchSpec)
+    engine: EngineSpec = Field(default_factory=EngineSpec)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, values: Any) -> Any:
+        """Keys that are not given come from the preset. The precision on a GPU is bf16 unless either says otherwise."""
+        if not isinstance(values, Mapping):
+            return values
+        values = cls.from_preset(values)
+        model = as_part(values.get("model"))
+        if isinstance(model, Mapping) and isinstance(model.get("name"), str):
+            preset = cls.presets().get(str(values.get("preset")), {})
+            own = preset.get("models", {}).get(model["name"].partition(":")[0], {})
+            values["model"] = {**model, "options": {**own, **(model.get("options") or {})}}
+        if not str(values.get("device", "")).startswith("cuda"):
+            return values
+        engine = values.get("engine") or {}
+        if not isinstance(engine, Mapping) or "precision" in engine:
+            return values
+        return {**values, "engine": {"precision": "bf16", **engine}}
+
+    @property
+    def subject(self) -> str:
+        """The tested model."""
+        return self.model.name
 
 
 class Fmr(ImageProtocol):
@@ -35,14 +74,8 @@ class Fmr(ImageProtocol):
     measures = imported("counterfoil.protocols.fmr.results:MEASURES")
     observe = imported("counterfoil.protocols.fmr.results:observe")
     tables = imported("counterfoil.protocols.fmr.page:tables")
-    citation = imported("counterfoil.protocols.fmr.citation:citation")
+    citation = imported("counterfoil.protocols.fmr.wording:citation")
     report_pages = imported("counterfoil.protocols.fmr.page:FmrPages")
-
-    def finished(self, work: ClimbingSpace, out: Path) -> None:
-        """Record how large and how fast the model is."""
-        from counterfoil.protocols.fmr import speed
-
-        speed.record(work.model, work.spec.model.name, out, size=work.size, device=work.spec.device)
 
     def cost(self, spec: FmrSpec, images: int) -> Mapping[str, int]:
         """Bound the calls of one image each; climbs that the oracle stops early cost less.
@@ -76,7 +109,9 @@ class Fmr(ImageProtocol):
 
         if unknown := [name for name in names if name not in transfer.MEANINGS]:
             raise UsageError(f"--transfer: a cell has no {unknown[0]}; it has {', '.join(transfer.MEANINGS)}")
-        return list(transfer.tables_of(transfer.transfer_of(runs), [*(names or ["FMR"]), "harm"]))
+        matrix = transfer.transfer_of(runs)
+        measures = {name: f"{name}: {transfer.MEANINGS[name]}, 95 % intervals" for name in [*(names or ["FMR"]), "harm"]}
+        return [transfer.table_of(matrix, name, title) for name, title in measures.items()]
 
     def extent(self, counts: Mapping[str, Any]) -> str:
         """Count the images and those that the oracle accepted."""
@@ -85,7 +120,7 @@ class Fmr(ImageProtocol):
 
     def cautions(self, run: Run, results: Mapping[str, Any], *, model: str | None = None) -> list[Caution]:
         """List what to know before believing results; of another model only what is easily misread."""
-        from counterfoil.protocols.fmr.cautions import cautions_of
+        from counterfoil.protocols.fmr.wording import cautions_of
 
         accepted = results["counts"]["validated"]
         found = cautions_of(results, classes=len(run.classes)) if accepted else []

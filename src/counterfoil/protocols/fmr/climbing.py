@@ -22,8 +22,9 @@ from counterfoil.parts.contracts import Dataset, Generator, Sample, State, prove
 from counterfoil.parts.datasets.image_set import TRIED
 from counterfoil.parts.fast.dtypes import check_precision
 from counterfoil.parts.generators.masked import load_mask, mask_generator
+from counterfoil.parts.weights import modules_of
 from counterfoil.protocols.base import Outcome, stop_at
-from counterfoil.protocols.fmr.spec import FmrSpec
+from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.protocols.workspace import Given, Source, Workspace, device_of
 from counterfoil.store import image_name
 
@@ -93,7 +94,9 @@ class ClimbingSpace(Workspace[FmrSpec]):
         if self.device.type != "cpu":
             chosen = {"batch_size": self.engine.batch_size, "compiled": self.engine.step.acceleration.compile}
         guidance = type(self.engine.arms()["guided"]).__name__  # what `auto` came to
-        return {**account, "hardware": {**account["hardware"], **chosen}, "guidance": guidance}
+        size = {each.data_ptr(): each.numel() for module in modules_of(self.model) for each in module.parameters()}
+        noted = {"guidance": guidance, **({"parameters": sum(size.values())} if size else {})}
+        return {**account, "hardware": {**account["hardware"], **chosen}, **noted}
 
     def answer(self, place: int) -> tuple[int, str]:
         """The answer that the engine noted, for the records: a class of the data, or -1 and what the model calls it."""

@@ -12,7 +12,9 @@ from counterfoil.core.records import Estimate
 from counterfoil.metrics.estimate import Mean, estimate
 from counterfoil.metrics.observations import unit_of
 from counterfoil.metrics.tables import Cell, Column, Link, Table, counted, estimate_in, estimate_text, listed
-from counterfoil.protocols.fmr.cautions import (
+from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, DISTANCES, MEANINGS, read_outcomes, scores
+from counterfoil.protocols.fmr.transfer import table_of, transfer_of
+from counterfoil.protocols.fmr.wording import (
     about_generators,
     about_records,
     against_random,
@@ -20,8 +22,6 @@ from counterfoil.protocols.fmr.cautions import (
     curve_of,
     no_result,
 )
-from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, DISTANCES, MEANINGS, read_outcomes, scores
-from counterfoil.protocols.fmr.transfer import transfer_of
 from counterfoil.protocols.pages import ReportPages, estimates, numbers_table
 from counterfoil.report.gallery import OUTCOMES, Collected, filter_of
 from counterfoil.report.page import Block, Caution, Fold, Lines, PageSection, Series
@@ -263,7 +263,7 @@ def _transfer(every: Sequence[Collected], site: Site) -> list[Block]:
         return []
     text = "FMR of each model (columns) on images made against each model (rows), in per cent of its own accuracy."
     shown = {name: site.name(name) for view in every for name in (view.model, *sorted(view.answers.other_models))}
-    return [text, matrix.table("FMR", names=shown)]
+    return [text, table_of(matrix, "FMR", names=shown)]
 
 
 def _distance_moved(results: Mapping[str, Any] | None, arm: str) -> Estimate | None:

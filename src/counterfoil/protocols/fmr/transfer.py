@@ -9,7 +9,6 @@ generator alone to some degree, so every cell also has the accuracy on the plain
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,53 +36,21 @@ MEANINGS = {
 """A sentence for each number of a cell."""
 
 
-@dataclass(frozen=True)
-class TransferCell:
-    """One model on the images made against one model."""
-
-    made_against: str
-    model: str
-    values: Mapping[str, Estimate]  # SA, PA, FMR, FMR_matched, PA_reconstruction, harm; spared where the two differ
+Matrix = dict[str, dict[str, dict[str, Estimate]]]
+"""By the model that images were made against, then by the model scored on them: SA, PA, FMR, …; `spared` where the two differ."""
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """All cells. Rows are the models that images were made against, columns those that were scored on them."""
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    cells: tuple[TransferCell, ...]
-
-    def cell(self, made_against: str, model: str) -> TransferCell | None:
-        """One cell; None if that model was not scored on those images."""
-        return next((each for each in self.cells if (each.made_against, each.model) == (made_against, model)), None)
-
-    def table(self, measure: str, title: str = "", *, names: Mapping[str, str] | None = None) -> Table:
-        """One number of all cells: a row for each model that images were made against. `names` are other names for some."""
-        shown = {each: (names or {}).get(each, each) for each in (*self.rows, *self.columns)}
-        shade = (0.0, 100.0) if measure.startswith("FMR") else None
-        rows = []
-        for row in self.rows:
-            cells = (self.cell(row, column) for column in self.columns)
-            rows.append([shown[row], *("not scored" if cell is None else cell.values.get(measure, "") for cell in cells)])
-        return Table(
-            [Column("made against", "text"), *(Column(shown[each], shade=shade) for each in self.columns)], rows, title=title
-        )
-
-
-def transfer(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> Transfer:
+def transfer(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> Matrix:
     """The matrix from `{made against: {model: outcomes}}`; a row without its own model has no `spared`."""
-    columns = dict.fromkeys([*scored, *(model for row in scored.values() for model in row)])
-    cells = [
-        TransferCell(against, model, _values(row[model], row.get(against) if model != against else None, seed=seed))
+    return {
+        against: {
+            model: _values(found, row.get(against) if model != against else None, seed=seed) for model, found in row.items()
+        }
         for against, row in scored.items()
-        for model in columns
-        if model in row
-    ]
-    return Transfer(tuple(scored), tuple(columns), tuple(cells))
+    }
 
 
-def transfer_of(runs: Sequence[Run], *, names: Sequence[str] = (), seed: int = 0) -> Transfer:
+def transfer_of(runs: Sequence[Run], *, names: Sequence[str] = (), seed: int = 0) -> Matrix:
     """The matrix of runs whose images other models were scored on, by `counterfoil score`.
 
     Runs against the same model go by `names`, one per run, or by a number.
@@ -98,9 +65,16 @@ def transfer_of(runs: Sequence[Run], *, names: Sequence[str] = (), seed: int = 0
     return transfer(rows, seed=seed)
 
 
-def tables_of(matrix: Transfer, measures: Sequence[str]) -> list[Table]:
-    """The matrix as tables, one per number: a row for each model that images were made against."""
-    return [matrix.table(name, f"{name}: {MEANINGS[name]}, 95 % intervals") for name in measures]
+def table_of(matrix: Matrix, measure: str, title: str = "", *, names: Mapping[str, str] = {}) -> Table:
+    """One number of all cells: a row for each model that images were made against. `names` are other names for some."""
+    columns = dict.fromkeys([*matrix, *(model for row in matrix.values() for model in row)])
+    shade = (0.0, 100.0) if measure.startswith("FMR") else None
+    rows = [
+        [names.get(name, name), *(row[each].get(measure, "") if each in row else "not scored" for each in columns)]
+        for name, row in matrix.items()
+    ]
+    heads = [Column("made against", "text"), *(Column(names.get(each, each), shade=shade) for each in columns)]
+    return Table(heads, rows, title=title)
 
 
 def _values(outcomes: Outcomes, own: Outcomes | None, *, seed: int) -> dict[str, Estimate]:

@@ -53,7 +53,6 @@ def run_images(
                 tell(note)
             process_images(cluster, spec, dataset, writer, watch=watch, tell=tell)
             finish(protocol, writer)
-            cluster.ask("finish")
             cluster.stop()
             writer.remove_leftovers()  # of calls whose images others have finished
 

@@ -125,14 +125,6 @@ class Cluster:
         ended = [(call, self._outcome_of(call)) for call in dict.fromkeys([*ready, *more])]
         return [(call, answer) for call, answer in ended if answer is not None]
 
-    def ask(self, method: str) -> None:
-        """Have one of the workers that are ready do something, and wait for it."""
-        for worker in self._workers.values():
-            if worker.about is not None:
-                with suppress(self._ray.exceptions.RayError):
-                    self._ray.get(getattr(worker.actor, method).options(concurrency_group="io").remote())
-                    return
-
     def hand_in(self) -> None:
         """Have all calls end with what is finished."""
         for worker in self._workers.values():

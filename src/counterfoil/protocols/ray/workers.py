@@ -283,10 +283,6 @@ class ImageWorker(Worker):
         """Have all calls end with what is finished."""
         self._handing_in.set()
 
-    def finish(self) -> None:
-        """Add to the finished run what is no part of its results."""
-        self._protocol.finished(self._work, self.out)
-
     def finished(self) -> int:
         """Number of finished images."""
         return self._feed.finished if self._feed is not None else 0
