@@ -145,8 +145,8 @@ LEVELS = (0.01, 0.05, 0.1, 0.25, 0.5)
 RESAMPLED = ("Δ FMR", "Δ FMR_matched", "Δ drop", "Δ drop_matched")  # accuracies are tested exactly instead
 
 STATISTICS: dict[str, Statistic] = {
-    **{name: MEASURES[name].statistic.prefixed("A ") for name in NAMES},
-    **{f"Δ {name}": Difference(*(MEASURES[name].statistic.prefixed(model) for model in MODELS)) for name in NAMES},
+    **{name: MEASURES[name].statistic.with_prefix("A ") for name in NAMES},
+    **{f"Δ {name}": Difference(*(MEASURES[name].statistic.with_prefix(model) for model in MODELS)) for name in NAMES},
 }
 
 
@@ -299,7 +299,7 @@ class Tally:
         """Per cent of intervals that hold the truth."""
         return 100 - self.below[name] - self.above[name]
 
-    def rounded(self) -> dict[str, float]:
+    def table(self) -> dict[str, float]:
         """The coverage of every statistic, to one decimal."""
         return {name: round(self.coverage(name), 1) for name in STATISTICS}
 
@@ -492,7 +492,7 @@ def others(draw: Generator, images: int, seed: int) -> Found:
         if (mine & accepted).any():
             strata |= {f"{at} made": mine & accepted, f"{at} made_right": mine & accepted & made}
             strata |= {f"{at} clean": mine, f"{at} clean_right": mine & clean}
-            parts.append(_FMR.prefixed(f"{at} "))
+            parts.append(_FMR.with_prefix(f"{at} "))
     by_class = estimate(strata, {"": Standardised(tuple(parts))}, seed=seed)[""]
     sets = [draw.random(images) < 0.5 for _ in range(4)]
     right = np.mean([draw.random(images) < share for share in (0.3, 0.5)], axis=0)

@@ -128,7 +128,7 @@ def parts() -> Iterator[str]:
     for role in registry.ROLES:
         yield f"## {role.capitalize()}\n"
         rows: dict[tuple[str, str], list[str]] = {}
-        for each in registry.listed(role):
+        for each in registry.list_parts(role):
             if each.kind == "python" or registry.factory(role, each.kind).__module__.split(".")[0] in OURS:
                 rows.setdefault((", ".join(_options(role, each.kind)), each.summary), []).append(f"`{each.kind}:`")
         table = [(", ".join(kinds), options, summary) for (options, summary), kinds in rows.items()]

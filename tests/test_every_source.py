@@ -91,7 +91,7 @@ def test_every_role_has_a_check() -> None:
 
 @pytest.mark.parametrize("role", registry.ROLES)
 def test_every_source_says_what_it_is(role: str) -> None:
-    for part in registry.listed(role):
+    for part in registry.list_parts(role):
         assert part.summary.endswith("."), f"{role} {part.kind}: the first line of its documentation is a sentence"
         assert 20 < len(part.summary) <= 130
 

@@ -50,13 +50,12 @@ def train(run: Run, recipe: Attributes) -> None:
     model = place(model, run.device).train().requires_grad_(True)
     batch = recipe.schedule.batch
 
-    def scored(images: Tensor) -> Tensor:
+    @run.compile
+    def score(images: Tensor) -> Tensor:
         seen = normalise(to_floats(images)).contiguous(memory_format=torch.channels_last)
         with run.autocast():
             scores: Tensor = model(seen)
         return scores.float()
-
-    score = run.compiled(scored)
 
     def loss(progress: float) -> dict[str, Tensor]:
         columns = pool.batch(batch)
@@ -110,7 +109,7 @@ class PerceptualLoss:
         self._begins = 0.0 if run.resumes else begins
         self._distance: Callable[[Tensor, Tensor], Tensor] | None = None
         if checker is not None:
-            self._distance = run.compiled(Perceptual(checker, run.device).distance)
+            self._distance = run.compile(Perceptual(checker, run.device).distance)
 
     def __call__(self, progress: float, made: Tensor, wanted: Tensor) -> Tensor:
         """The distance of generated images from those they should be.  # (N, 3, H, W) in [0, 1] → ()"""

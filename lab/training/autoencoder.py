@@ -38,7 +38,7 @@ def train(run: Run, recipe: Autoencoder) -> None:
     pool = scene_pool(run, size=recipe.pool)
     model: Any = AutoencoderKL.from_pretrained(run.out) if run.resumes else _fresh(recipe)
     model = place(model, run.device).train()
-    encode, decode = run.compiled(model.encoder), run.compiled(model.decoder)
+    encode, decode = run.compile(model.encoder), run.compile(model.decoder)
     checker = run.earlier("attributes")
     look = PerceptualLoss(checker["attributes"], run=run, begins=recipe.perceptual_from)
     batch = recipe.schedule.batch

@@ -48,7 +48,7 @@ def train(run: Run, recipe: Blip) -> None:
             ).logits
         return F.cross_entropy(scores.float().transpose(1, 2), tokens[:, 1:], ignore_index=pad)
 
-    surprised = run.compiled(surprise)
+    surprised = run.compile(surprise)
 
     def loss(progress: float) -> dict[str, Tensor]:
         columns = pool.batch(batch)

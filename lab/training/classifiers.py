@@ -66,13 +66,12 @@ def train(run: Run, recipe: Classifier) -> None:
     model = place(model, run.device).train().requires_grad_(True)
     batch = recipe.schedule.batch
 
-    def scored(images: Tensor) -> Tensor:
+    @run.compile
+    def score(images: Tensor) -> Tensor:
         seen = normalise(images).contiguous(memory_format=torch.channels_last)
         with run.autocast():
             scores: Tensor = model(seen)
         return scores.float()
-
-    score = run.compiled(scored)
 
     def loss(progress: float) -> dict[str, Tensor]:
         columns = pool.batch(batch)

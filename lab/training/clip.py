@@ -54,7 +54,7 @@ def train(run: Run, recipe: Clip) -> None:
         scores = pictures @ texts.T * model.logit_scale.exp().clamp(max=100)
         return (rank_loss(scores, true) + rank_loss(scores.T, true.T)) / 2
 
-    compared = run.compiled(distance)
+    compared = run.compile(distance)
 
     def loss(progress: float) -> dict[str, Tensor]:
         columns = pool.batch(batch)

@@ -32,7 +32,7 @@ def train(run: Run, recipe: Ddpm) -> None:
     kept = scheduler.alphas_cumprod.to(run.device)  # (1000,)
     model = UNet2DModel.from_pretrained(run.out / "unet").float() if run.resumes else _fresh(recipe)
     model = model.to(run.device, memory_format=torch.channels_last).train()
-    predict = run.compiled(model)
+    predict = run.compile(model)
     batch = recipe.schedule.batch
 
     def loss(progress: float) -> dict[str, Tensor]:

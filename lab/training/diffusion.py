@@ -64,13 +64,12 @@ def train(run: Run, recipe: Diffusion) -> None:
     model = (_read(run.out) if run.resumes else _fresh(recipe, autoencoder)).to(run.device).train()
     batch = recipe.schedule.batch
 
-    def denoised(noisy: Tensor, times: Tensor, tokens: Tensor) -> Tensor:
+    @run.compile
+    def denoise(noisy: Tensor, times: Tensor, tokens: Tensor) -> Tensor:
         with run.autocast():
             words = model.text(tokens).last_hidden_state
             velocity: Tensor = model.unet(noisy, times, words).sample
         return velocity.float()
-
-    denoise = run.compiled(denoised)
 
     def loss(progress: float) -> dict[str, Tensor]:
         columns = pool.batch(batch)

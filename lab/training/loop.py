@@ -98,7 +98,7 @@ class Run:
             print(f"counterfoil: warning: no trained {name} to build on; {self.name} is trained without it", file=sys.stderr)
         return found
 
-    def compiled(self, work: Callable[..., Any]) -> Callable[..., Any]:
+    def compile(self, work: Callable[..., Any]) -> Callable[..., Any]:
         """A module or function as the training step should call it."""
         if not self.compiles:
             return work

@@ -41,7 +41,7 @@ def train(run: Run, recipe: Rewriter) -> None:
             scores = model(input_ids=tokens[:, :-1], use_cache=False).logits
         return F.cross_entropy(scores.float().transpose(1, 2), wanted[:, 1:], ignore_index=-100)
 
-    surprised = run.compiled(surprise)
+    surprised = run.compile(surprise)
 
     def loss(progress: float) -> dict[str, Tensor]:
         return {"loss": surprised(*pairs.draw(batch))}

@@ -97,17 +97,18 @@ def train(run: Run, recipe: Vqgan) -> None:
     codebook = Codebook(codes)
     quantises = run.resumes
 
-    def encoded(images: Tensor) -> Tensor:
+    @run.compile
+    def encode(images: Tensor) -> Tensor:
         with run.autocast():
             latents: Tensor = model.quant_conv(model.encoder(normalise(images)))
         return latents.float()
 
-    def decoded(latents: Tensor) -> Tensor:
+    @run.compile
+    def decode(latents: Tensor) -> Tensor:
         with run.autocast():
             made: Tensor = model.decoder(model.post_quant_conv(latents))
         return made.float() / 2 + 0.5
 
-    encode, decode = run.compiled(encoded), run.compiled(decoded)
     checker = run.earlier("attributes")
     look = PerceptualLoss(checker["attributes"], run=run, begins=recipe.perceptual_from)
     batch = recipe.schedule.batch

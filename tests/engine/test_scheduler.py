@@ -179,7 +179,7 @@ def test_steps_without_a_gradient_are_recorded_too_unless_the_model_is_a_black_b
     search = SearchSpec(budget=2, step=0.2)
     plain = climb(parts[1], parts[2], search, model=parts[0])
     monkeypatch.setattr(step_module, "CudaGraph", Recording)
-    monkeypatch.setattr(LatentGenerator, "accelerated", lambda generator, dtype: generator)
+    monkeypatch.setattr(LatentGenerator, "accelerate", lambda generator, dtype: generator)
     how = Acceleration(fused=True, graphs=True)
     engine = Engine(*parts, columns=COLUMNS, search=search, layout=EngineSpec(slots=7, batch_size=8), acceleration=how)
     found = {done.job.image_id: done for done in engine.run(jobs())}

@@ -160,7 +160,7 @@ def test_the_window_follows_the_whole_decoder_and_the_rest_stays(window_generato
     with torch.no_grad():
         before, drawn = window_generator.render(begin(window_generator)), window_generator.render(state)
         assert torch.allclose(before, inner.render(begin(inner)), atol=1e-5)
-        whole = inner.render({**state, "latent": window_generator.filled(state)})
+        whole = inner.render({**state, "latent": window_generator.fill(state)})
     outside = torch.ones_like(before, dtype=torch.bool)
     window_generator.window.cut(outside, grid=window_generator.grid).fill_(False)
     assert torch.equal(drawn[outside], before[outside])
@@ -169,7 +169,7 @@ def test_the_window_follows_the_whole_decoder_and_the_rest_stays(window_generato
 
 def test_a_fast_window_generator_draws_the_same_but_for_rounding(window_generator):
     for dtype, near in ((torch.float32, 1e-5), (torch.bfloat16, 0.1)):
-        fast = window_generator.accelerated(dtype)
+        fast = window_generator.accelerate(dtype)
         assert isinstance(fast, WindowGenerator) and fast.decoder.decoder.dtype == dtype
         with torch.no_grad():
             assert (fast.render(begin(fast)) - window_generator.render(begin(window_generator))).abs().max() < near

@@ -129,10 +129,10 @@ class Mine:
 
 
 def test_a_folder_of_the_lab_goes_by_name() -> None:
-    assert hub.bundled("lab:rewriter").endswith("weights/rewriter")
-    assert hub.bundled("org/name") == "org/name"
+    assert hub.bundle_folder("lab:rewriter").endswith("weights/rewriter")
+    assert hub.bundle_folder("org/name") == "org/name"
     with pytest.raises(UsageError, match="did you mean 'rewriter'"):
-        hub.bundled("lab:rewritter")
+        hub.bundle_folder("lab:rewritter")
 
 
 def test_the_wardrobe_travels_to_other_processes() -> None:

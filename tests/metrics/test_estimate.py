@@ -130,8 +130,8 @@ def test_a_prefix_moves_a_statistic_to_other_columns() -> None:
     both = {**{f"A {name}": values for name, values in data.items()}, **{f"B {name}": values for name, values in data.items()}}
     for each in (RATIO, Mean("steps", "accepted"), Difference(RATIO.above, RATIO.below)):
         wanted = estimate(data, {"": each})[""].value
-        assert estimate(both, {"": each.prefixed("B ")})[""].value == wanted
-        assert estimate(both, {"": Difference(each.prefixed("A "), each.prefixed("B "))})[""].value == 0
+        assert estimate(both, {"": each.with_prefix("B ")})[""].value == wanted
+        assert estimate(both, {"": Difference(each.with_prefix("A "), each.with_prefix("B "))})[""].value == 0
 
 
 def test_a_mean_without_variation_says_so() -> None:

@@ -16,7 +16,7 @@ from counterfoil.metrics.tables import (
     as_markdown,
     as_text,
     estimate_text,
-    listed,
+    join_names,
     minus,
     p_is,
     p_text,
@@ -86,4 +86,5 @@ def test_a_row_of_another_length_is_an_error() -> None:
 def test_words() -> None:
     assert estimate_text(Estimate(-0.04, None, None, 1, "one image"), unit=" %") == "0.0 % (one image)"
     assert minus("-1 to a-2, x -3.5") == "−1 to a-2, x −3.5"
-    assert [listed(list("abcdefg"[:n])) for n in (0, 1, 2, 3, 7)] == ["", "a", "a and b", "a, b and c", "a, b, c, d and 3 more"]
+    joined = [join_names(list("abcdefg"[:n])) for n in (0, 1, 2, 3, 7)]
+    assert joined == ["", "a", "a and b", "a, b and c", "a, b, c, d and 3 more"]

@@ -21,7 +21,7 @@ def test_an_installed_plug_in_is_found_and_meets_the_contract():
 
 
 def test_plug_ins_are_listed_with_their_package_and_summary():
-    rows = {row.kind: row for row in registry.listed("generator")}
+    rows = {row.kind: row for row in registry.list_parts("generator")}
     assert rows["brightness"].package == "counterfoil-brightness"
     assert rows["brightness"].summary == "Brightens or darkens the whole image."
     assert rows["pixels"].package == "counterfoil"
@@ -52,7 +52,7 @@ def test_parts_are_listed_without_importing_them(entries, tmp_path, monkeypatch)
     (tmp_path / "foggy.py").write_text('import missing_thing\n\ndef fog(rest):\n    """Fog.\n\n    More."""\n')
     monkeypatch.syspath_prepend(tmp_path)
     entries.append(_Entry("fog", "foggy:fog"))
-    assert registry.listed("generator")[0] == registry.ListedPart("fog", "?", "Fog.")
+    assert registry.list_parts("generator")[0] == registry.ListedPart("fog", "?", "Fog.")
 
 
 def test_an_unknown_option_is_told_with_those_there_are():
@@ -79,7 +79,7 @@ def test_options_of_a_part_around_nothing_may_stand_under_options():
 
 def test_an_unknown_role_is_refused():
     with pytest.raises(UnknownName, match="no role named 'engine'"):
-        registry.listed("engine")
+        registry.list_parts("engine")
 
 
 class _Entry:

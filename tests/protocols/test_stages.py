@@ -23,7 +23,7 @@ class Step(Stage):
     """A stage out of a list of items and a function."""
 
     def __init__(self, tables, name, items, work, settings, kept, parallel, follows):
-        super().__init__(SimpleNamespace(placed=lambda: nullcontext()), tables)
+        super().__init__(SimpleNamespace(place=lambda: nullcontext()), tables)
         self.name, self.kept, self.parallel = name, kept, parallel
         self._items, self._work, self._settings, self._follows = items, work, settings, follows
 
@@ -82,7 +82,7 @@ def test_every_item_gets_a_row_and_what_is_turned_away_keeps_its_reason(tmp_path
         ("001", None, 1),
         ("002", "C", 2),
     ]
-    assert [row.id for row in table.kept()] == ["000", "002"]
+    assert [row.id for row in table.passing()] == ["000", "002"]
     assert table.counts() == (2, {"empty": 1})
     assert table.one("001").reason == "there is nothing to shout"
 
@@ -119,7 +119,7 @@ def test_a_corrected_line_stands_and_exactly_what_depends_on_it_is_redone(tmp_pa
     def run():
         told, first, second = [], Shout(), Echo()
         loud = map_items(tmp_path, "loud", words("a", "b", "c"), first, settings={}, tell=told.append)
-        items = lambda: (Item(row.id, {"loud": row["loud"]}) for row in loud.kept())  # noqa: E731
+        items = lambda: (Item(row.id, {"loud": row["loud"]}) for row in loud.passing())  # noqa: E731
         return map_items(tmp_path, "echo", items, second, settings={}, tell=told.append), first.asked, second.asked, told
 
     run()
@@ -202,7 +202,7 @@ def test_a_failure_that_a_person_has_mended_is_not_tried_again(tmp_path):
     lines[1]["text"] = "mended"
     table.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     work = Versions()
-    assert [row["text"] for row in versions(tmp_path, words("a"), work).kept()] == ["a", "mended"]
+    assert [row["text"] for row in versions(tmp_path, words("a"), work).passing()] == ["a", "mended"]
     assert work.asked == []
 
 
@@ -264,7 +264,7 @@ def test_an_item_tried_again_and_again_has_what_came_last(tmp_path):
 
     for text in ("first", "second", "third"):
         open_table(tmp_path, "ask").commit([line(text)])  # and the stage is killed
-    assert [row["text"] for row in open_table(tmp_path, "ask").found("k", Item("x"))] == ["third"]
+    assert [row["text"] for row in open_table(tmp_path, "ask").find("k", Item("x"))] == ["third"]
 
 
 def test_a_line_that_is_no_json_is_named(tmp_path):

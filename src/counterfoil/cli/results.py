@@ -195,7 +195,7 @@ def list_parts(
 
     named = "dataset" if role == "data" else role.removesuffix("s")
     roles = [named] if named not in ("", "protocol", "preset") else list(registry.ROLES) if not named else []
-    rows = [(each, f"{one.kind}:", one.package, one.summary) for each in roles for one in registry.listed(each)]
+    rows = [(each, f"{one.kind}:", one.package, one.summary) for each in roles for one in registry.list_parts(each)]
     if named in ("", "protocol"):
         rows += [("protocol", name, protocols.package_of(name), _title(name)) for name in protocols.names()]
     if named == "preset":

@@ -62,7 +62,7 @@ class Candidate:
     def here(self) -> bool:
         """Tell whether using it fetches nothing."""
         place = self.name.removeprefix("probe:").partition(":")[2]
-        return not self.megabytes or not place or Path(place).expanduser().exists() or hub.cached(place)
+        return not self.megabytes or not place or Path(place).expanduser().exists() or hub.is_cached(place)
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def _note(done: Checked, tell: Tell, what: str, chosen: str, why: str) -> None:
 def _read(setup: SetUp) -> tuple[Tensor, Tensor, list[str]]:
     """The photos, their labels and ids."""
     found, truth, ids, seen = [], [], [], set()
-    for sample in setup.dataset.limited(count=MOST):
+    for sample in setup.dataset.limit(count=MOST):
         try:
             image = (setup.dataset.load(sample, setup.size) * 255).round() / 255
         except BadImage:

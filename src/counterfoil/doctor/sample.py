@@ -115,7 +115,7 @@ def read_few(setup: SetUp | Workspace[Any], count: int) -> FewImages:
     """Read up to `count` images, taken evenly over the data."""
     images, labels, seeds, bad = [], [], [], []
     spec = setup.spec
-    for sample in setup.dataset.limited(count=count):
+    for sample in setup.dataset.limit(count=count):
         try:
             images.append((setup.dataset.load(sample, setup.size) * 255).round() / 255)
         except BadImage as problem:

@@ -84,7 +84,7 @@ def _time_climbs(spec: Any, images: int | None, given: Given | None) -> Timing:
 
     def climb(count: int) -> tuple[list[Any], float]:
         """The climbs of so many images, and the seconds that computing took."""
-        jobs = list(assembly.jobs(iter(assembly.dataset.limited(count=count)), lambda sample, problem: None))
+        jobs = list(assembly.jobs(iter(assembly.dataset.limit(count=count)), lambda sample, problem: None))
         if not jobs:
             raise BadData(f"{spec.data.name}: none of {count} images can be read")
         lap()

@@ -62,7 +62,7 @@ class Step:
 
     def _use(self, acceleration: Acceleration) -> None:
         self.acceleration = acceleration
-        make = getattr(self.given, "accelerated", None) if acceleration.fused else None
+        make = getattr(self.given, "accelerate", None) if acceleration.fused else None
         fast: Generator | None = make(acceleration.dtype) if make else None
         self.generator, self.fused = fast or self.given, fast is not None
         self.render: Callable[[State], Tensor] = self.generator.render

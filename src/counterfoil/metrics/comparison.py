@@ -22,7 +22,7 @@ from counterfoil.core.records import LEVEL, Estimate
 from counterfoil.metrics.estimate import Difference, Resamples, Share, Statistic, estimate_one
 from counterfoil.metrics.observations import Measure, Observations
 from counterfoil.metrics.significance import holm, mcnemar, order_agreement, rank_ranges, sign_flip
-from counterfoil.metrics.tables import Cell, Column, Table, as_text, counted, tau_text
+from counterfoil.metrics.tables import Cell, Column, Table, amount, as_text, tau_text
 
 RESAMPLES = 10_000
 """More than a single interval needs: corrected for many pairs, small p-values have to be told from smaller ones."""
@@ -170,13 +170,13 @@ class Paired:
 
     def of(self, measure: Measure, name: str) -> Statistic:
         """The measure of one contender."""
-        return measure.statistic.prefixed(self.prefix(name))
+        return measure.statistic.with_prefix(self.prefix(name))
 
     def several(self, share: Share) -> bool:
         """Tell whether more than one row of a source image counts for the share."""
         if self.cluster is None:
             return False
-        counting = (self.columns[share.prefixed(self.prefix(name)).whole] for name in self.names)
+        counting = (self.columns[share.with_prefix(self.prefix(name)).whole] for name in self.names)
         return any(np.bincount(self.cluster[rows]).max(initial=0) > 1 for rows in counting)
 
     def resample(self, columns: Mapping[str, NDArray[Any]]) -> Resamples:
@@ -265,7 +265,7 @@ def _pairs_table(ranking: Ranking, comparison: Comparison) -> Table:
         end = conclusion(pair, measure, alpha=comparison.alpha, row=comparison.row)
         rows.append([f"{pair.first} − {pair.second}", pair.difference, *(counts if counted_pairs else []), p, end])
     hidden = len(ranking.pairs) - len(shown)
-    notes = [f"({counted(hidden, 'pair')} that are not neighbours are not listed)"] if hidden else []
+    notes = [f"({amount(hidden, 'pair')} that are not neighbours are not listed)"] if hidden else []
     if ranking.agreement is not None:
         notes.append(f"Kendall's tau with the order by {ranking.clean}: {tau_text(ranking.agreement)}")
     return Table(columns, rows, title=f"differences ({ranking.pairs[0].test}{corrected}):", notes=notes)
@@ -299,7 +299,7 @@ def _ranking(paired: Paired, measure: Measure, clean: Measure | None, alpha: flo
 
 def _paired_shares(paired: Paired, share: Share, first: str, second: str, level: float) -> ModelPair:
     """On the rows that count for both, where each answer has its counterpart."""
-    one, two = (share.prefixed(paired.prefix(name)) for name in (first, second))
+    one, two = (share.with_prefix(paired.prefix(name)) for name in (first, second))
     both = paired.columns[one.whole] & paired.columns[two.whole]
     right_one, right_two = both & paired.columns[one.part], both & paired.columns[two.part]
     drawn = paired.resample({"both": both, "first": right_one, "second": right_two})

@@ -73,7 +73,7 @@ class Statistic(Protocol):
     def count(self, sums: Sums) -> int:
         """The number of rows it averages over."""
 
-    def undefined(self, sums: Sums) -> str:
+    def reason(self, sums: Sums) -> str:
         """The reason why there is no value, or nothing."""
 
     def too_few(self, clusters: Mapping[str, int]) -> str:
@@ -86,7 +86,7 @@ class Statistic(Protocol):
     def terms(self) -> tuple[Mean, ...]:
         """The means and shares it is made of."""
 
-    def prefixed(self, prefix: str) -> Self:
+    def with_prefix(self, prefix: str) -> Self:
         """The same of other columns, whose names begin with `prefix`."""
 
 
@@ -110,7 +110,7 @@ class Mean:
     def count(self, sums: Sums) -> int:
         return int(sums[self.whole][0])
 
-    def undefined(self, sums: Sums) -> str:
+    def reason(self, sums: Sums) -> str:
         return self.empty if sums[self.whole][0] == 0 else ""
 
     def too_few(self, clusters: Mapping[str, int]) -> str:
@@ -123,7 +123,7 @@ class Mean:
     def terms(self) -> tuple[Mean, ...]:
         return (self,)
 
-    def prefixed(self, prefix: str) -> Self:
+    def with_prefix(self, prefix: str) -> Self:
         return replace(self, part=prefix + self.part, whole=prefix + self.whole)
 
 
@@ -153,8 +153,8 @@ class Ratio:
     def count(self, sums: Sums) -> int:
         return self.above.count(sums)
 
-    def undefined(self, sums: Sums) -> str:
-        shares = self.above.undefined(sums) or self.below.undefined(sums)
+    def reason(self, sums: Sums) -> str:
+        shares = self.above.reason(sums) or self.below.reason(sums)
         return shares or (self.zero if self.below.of(sums)[0] == 0 else "")
 
     def too_few(self, clusters: Mapping[str, int]) -> str:
@@ -167,8 +167,8 @@ class Ratio:
     def terms(self) -> tuple[Mean, ...]:
         return (self.above, self.below)
 
-    def prefixed(self, prefix: str) -> Self:
-        return replace(self, above=self.above.prefixed(prefix), below=self.below.prefixed(prefix))
+    def with_prefix(self, prefix: str) -> Self:
+        return replace(self, above=self.above.with_prefix(prefix), below=self.below.with_prefix(prefix))
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,8 @@ class Difference:
     def count(self, sums: Sums) -> int:
         return min(self.above.count(sums), self.below.count(sums))
 
-    def undefined(self, sums: Sums) -> str:
-        return self.above.undefined(sums) or self.below.undefined(sums)
+    def reason(self, sums: Sums) -> str:
+        return self.above.reason(sums) or self.below.reason(sums)
 
     def too_few(self, clusters: Mapping[str, int]) -> str:
         return self.above.too_few(clusters) or self.below.too_few(clusters)
@@ -197,8 +197,8 @@ class Difference:
     def terms(self) -> tuple[Mean, ...]:
         return (*self.above.terms, *self.below.terms)
 
-    def prefixed(self, prefix: str) -> Self:
-        return replace(self, above=self.above.prefixed(prefix), below=self.below.prefixed(prefix))
+    def with_prefix(self, prefix: str) -> Self:
+        return replace(self, above=self.above.with_prefix(prefix), below=self.below.with_prefix(prefix))
 
 
 def estimate(
@@ -221,7 +221,7 @@ def estimate(
 def estimate_one(drawn: Resamples, statistic: Statistic, *, level: float = LEVEL) -> Estimate:
     """Estimate one statistic from resamples that are there."""
     n = statistic.count(drawn.observed)
-    if reason := statistic.undefined(drawn.observed):
+    if reason := statistic.reason(drawn.observed):
         return Estimate(None, None, None, n, reason)
     value = float(statistic.of(drawn.observed)[0])
     if few := statistic.too_few(drawn.clusters):

@@ -22,7 +22,7 @@ from counterfoil.metrics.comparison import ModelPair, Paired, pair_of
 from counterfoil.metrics.estimate import estimate_one
 from counterfoil.metrics.observations import Measure, Observations, find_measure
 from counterfoil.metrics.significance import holm
-from counterfoil.metrics.tables import counted, estimate_text, minus, p_is
+from counterfoil.metrics.tables import amount, estimate_text, minus, p_is
 
 Sense = Literal["min", "max"]
 
@@ -160,7 +160,7 @@ def _check(rows: Observations, bar: Bar, *, alpha: float, point: bool) -> Check:
 
 def _number(found: Estimate, clusters: int, noun: str) -> str:
     """The number of rows a value averages over and, where they are fewer, of how many source images or prompts."""
-    return f"n {found.n}" if clusters >= found.n else f"n {found.n}, of {counted(clusters, noun)}"
+    return f"n {found.n}" if clusters >= found.n else f"n {found.n}, of {amount(clusters, noun)}"
 
 
 def _with_sign(value: float) -> str:

@@ -80,7 +80,7 @@ class Miner:
                     self._known[row, column], self._missed[row, column] = True, counts_as_miss(look, settings)
         self._object_lost = np.array([each.accepted is False for each in self._candidates], dtype=bool) & settings.object_check
 
-    def kept(self, surrogates: Sequence[str]) -> NDArray[np.bool_]:
+    def keep(self, surrogates: Sequence[str]) -> NDArray[np.bool_]:
         """The images that these surrogates alone would have kept.  # (candidates,)"""
         misses, needed = self._misses(surrogates)
         kept: NDArray[np.bool_] = (misses >= needed) & ~self._object_lost

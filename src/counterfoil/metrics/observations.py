@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import LEVEL, Estimate
 from counterfoil.metrics.estimate import Resamples, Seed, Statistic, estimate_one
-from counterfoil.metrics.tables import counted
+from counterfoil.metrics.tables import amount
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Undecided(NamedTuple):
     counted: str = ""
 
     def __str__(self) -> str:
-        return f"{counted(self.number, self.what)} undecided by {self.by}, counted {self.counted}" if self.number else ""
+        return f"{amount(self.number, self.what)} undecided by {self.by}, counted {self.counted}" if self.number else ""
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ class Observations:
     def extent(self) -> str:
         """The number of rows, in words."""
         if self.made is not None:
-            return f"{counted(self.clusters, self.cluster_of)} and {counted(int(self.made.sum()), self.made_as)} of them"
+            return f"{amount(self.clusters, self.cluster_of)} and {amount(int(self.made.sum()), self.made_as)} of them"
         if self.cluster is None:
-            return counted(len(self), self.cluster_of)
-        return counted(len(self), self.row) + (
-            "" if self.clusters == len(self) else f" of {counted(self.clusters, self.cluster_of)}"
+            return amount(len(self), self.cluster_of)
+        return amount(len(self), self.row) + (
+            "" if self.clusters == len(self) else f" of {amount(self.clusters, self.cluster_of)}"
         )
 
     def take(self, rows: NDArray[Any]) -> Observations:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from counterfoil.core.errors import UsageError
 from counterfoil.metrics.comparison import compare, rank_text
 from counterfoil.metrics.observations import Measure, Observations
-from counterfoil.metrics.tables import Cell, Column, Table, Value, counted
+from counterfoil.metrics.tables import Cell, Column, Table, Value, amount
 
 NOT_RUN = "not run"
 
@@ -50,10 +50,10 @@ class Scoreboard:
         first = {name: sum(self.ranks[test].get(name, (0, 0))[0] == 1 for test in ranked) for name in self.models}
         most = max(first.values(), default=0)
         if not most:
-            return f"{counted(len(self.models), 'model')} in {counted(len(self.tests), 'test')}; no two took the same one."
+            return f"{amount(len(self.models), 'model')} in {amount(len(self.tests), 'test')}; no two took the same one."
         best = " and ".join(name for name, times in first.items() if times == most)
         verb = "is" if sum(times == most for times in first.values()) == 1 else "are"
-        return f"{best} {verb} first, or not told apart from the first, in {most} of {counted(len(ranked), 'test')}."
+        return f"{best} {verb} first, or not told apart from the first, in {most} of {amount(len(ranked), 'test')}."
 
     def _cell(self, test: BoardTest, name: str) -> Cell:
         if name not in self.tests[test]:

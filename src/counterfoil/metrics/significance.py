@@ -80,11 +80,11 @@ def order_agreement(
 
     It is undefined where no two models can be told apart in both of them.
     """
-    undefined = [each.undefined(drawn.observed) for each in (*one, *two)]
+    reasons = [each.reason(drawn.observed) for each in (*one, *two)]
     if len(one) < 2:
         return Estimate(None, None, None, len(one), "an order needs two models")
-    if any(undefined):
-        return Estimate(None, None, None, len(one), next(filter(None, undefined)))
+    if any(reasons):
+        return Estimate(None, None, None, len(one), next(filter(None, reasons)))
     sign = -1 if opposed else 1
     values = ([float(each.of(drawn.observed)[0]) for each in side] for side in (one, two))
     tau = sign * kendall(*values)

@@ -116,12 +116,12 @@ def p_is(p: float) -> str:
     return f"p {p_text(p)}" if p < 0.001 else f"p = {p_text(p)}"
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def amount(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun: `1 edit`, `1,200 images`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def listed(names: Sequence[str], *, most: int = 5) -> str:
+def join_names(names: Sequence[str], *, most: int = 5) -> str:
     """Names in a sentence: `a`, `a and b`, `a, b and 3 more`."""
     shown = list(names) if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else ""

@@ -53,7 +53,7 @@ class Generator(Protocol):
     """Default length of a search step, in `state["scale"]`."""
     # Optional, `classes`: names of its own class numbers. A class-conditional generator that has them gets labels in these
     # numbers; the data's classes are matched by name.
-    # Optional, `accelerated(dtype)`: the same generator with layers that compute in that dtype, or None. Its `render` launches
+    # Optional, `accelerate(dtype)`: the same generator with layers that compute in that dtype, or None. Its `render` launches
     # kernels and reads nothing back, so that a step can be captured as a CUDA graph; `start` stays in float32.
 
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:

@@ -103,7 +103,7 @@ class Endpoint:
         """The answer to a POST of `body`."""
         return self._ask("POST", body, retries)
 
-    def failed(self, problem: str) -> EndpointFailed:
+    def failure(self, problem: str) -> EndpointFailed:
         """The error that pauses a run because of this endpoint."""
         return EndpointFailed(self.url, problem.replace(self._token, "***") if self._token else problem)
 
@@ -120,7 +120,7 @@ class Endpoint:
                 text = one_line(content[:500].decode("utf-8", "replace"), 120) if content.strip() else ""
                 problem = printable(f"status {status} {reason}" + (f" ({text})" if text else ""))
                 if status not in _TRY_AGAIN:
-                    raise self.failed(f"{problem}, after {_count(attempt)}")
+                    raise self.failure(f"{problem}, after {_count(attempt)}")
                 pause = _retry_after(headers.get("Retry-After", ""))
             except httpx2.TimeoutException:
                 problem = f"no answer within {self.options.timeout:g} s"
@@ -128,7 +128,7 @@ class Endpoint:
                 problem = printable(one_line(error))
             if attempt < tries:
                 self._sleep(min(max(self.options.backoff * 2 ** (attempt - 1), pause), MAX_PAUSE))
-        raise self.failed(f"{problem}, after {_count(tries)}")
+        raise self.failure(f"{problem}, after {_count(tries)}")
 
     def _send(self, method: str, body: Mapping[str, Any] | None) -> tuple[int, str, httpx2.Headers, bytes]:
         """Status, reason, headers and content of one request."""

@@ -16,7 +16,7 @@ PICKLES = (".bin", ".ckpt", ".pt", ".pth", ".pkl")
 TIMEOUT = 60.0  # seconds without a byte before a server counts as out of reach
 
 
-def bundled(name: str) -> str:
+def bundle_folder(name: str) -> str:
     """The folder that `package:model` stands for, as in `lab:rewriter`, if an installed package has such models."""
     kind, colon, rest = name.partition(":")
     folders = {entry.name: entry for entry in entry_points(group="counterfoil.folders")} if colon else {}
@@ -135,7 +135,7 @@ def _fetch(url: str, target: Path, sha256: str) -> None:
         partial.replace(target)
 
 
-def cached(repository: str) -> bool:
+def is_cached(repository: str) -> bool:
     """Tell whether a hub repository's files are in the local cache, without asking the hub."""
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound

@@ -47,7 +47,7 @@ class ListedPart:
     summary: str
 
 
-def listed(role: str) -> list[ListedPart]:
+def list_parts(role: str) -> list[ListedPart]:
     """The kinds registered for a role, with the first line of their documentation."""
     rows = [ListedPart("python", "counterfoil", f"Your own function makes the {role}: python:FILE.py:FUNCTION.")]
     for kind, entry in _kinds(role).items():

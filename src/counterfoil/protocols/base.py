@@ -121,7 +121,7 @@ class _Imported:
         return attrgetter(name)(import_module(module))
 
 
-def imported(place: str) -> Any:
+def lazy(place: str) -> Any:
     """Take a member of a protocol from a module, as in `package.module:function`, that is imported when it is asked for."""
     return _Imported(place)
 
@@ -186,7 +186,7 @@ class Protocol(ABC):
         """Estimate what a run asks of its parts, as upper bounds by what is counted."""
         return {"images": images}
 
-    report_pages = imported("counterfoil.protocols.pages:ReportPages")
+    report_pages = lazy("counterfoil.protocols.pages:ReportPages")
     """The class of the pages of a report."""
 
     # Reading a run: unless a protocol says otherwise, as pairs of a source image and an image made of it

@@ -63,7 +63,7 @@ class Reading:
         return torch.stack([row[list(group)].sum() for group in self.outputs])
 
 
-def recorded(trial_id: str, picture: Picture, model: str, look: Mapping[str, Any]) -> Prediction:
+def prediction_of(trial_id: str, picture: Picture, model: str, look: Mapping[str, Any]) -> Prediction:
     """A look as a run keeps it."""
     said = "" if look["predicted"] >= 0 else look["said"]  # a class of the run has the name that the run gives it
     return Prediction(trial_id, picture, model, **{name: look[name] for name in _KEPT}, said=said)

@@ -18,7 +18,7 @@ from counterfoil.metrics.observations import Measure, Observations, unit_of
 from counterfoil.metrics.scoreboard import Scoreboard
 from counterfoil.metrics.slices import read_slices, slices
 from counterfoil.metrics.slices import table_of as slice_table
-from counterfoil.metrics.tables import Cell, Column, Link, Table, Value, counted, estimate_in, estimate_text, minus
+from counterfoil.metrics.tables import Cell, Column, Link, Table, Value, amount, estimate_in, estimate_text, minus
 from counterfoil.protocols.base import Protocol
 from counterfoil.report.gallery import Collected, GalleryEntry, filter_of, mark, pair_of, strongest
 from counterfoil.report.page import KEY_NUMBERS, STRIP, Block, Caution, Fold, ImagePair, ImagePairs, Page, PageSection
@@ -71,7 +71,7 @@ class ReportPages:
         found = estimate_in(results, self.measure(view.run).name)
         if found is None or found.value is None:
             return f"{view.label}: no image that counts yet"
-        return f"{view.label} is right on {found.value:.0f} % of {counted(found.n, 'image')}."
+        return f"{view.label} is right on {found.value:.0f} % of {amount(found.n, 'image')}."
 
     def key_numbers(self, results: Mapping[str, Any]) -> Table | None:
         """At most six numbers before any other table."""
@@ -80,13 +80,13 @@ class ReportPages:
     def extent(self, results: Mapping[str, Any]) -> tuple[int, str]:
         """The number of images that count, and a sentence that says so."""
         count = int(results["counts"]["validated"])
-        return count, counted(count, "image counts", "images count")
+        return count, amount(count, "image counts", "images count")
 
     def cautions(self, view: Collected, results: Mapping[str, Any], missing: int) -> list[Caution]:
         """List cautions about the numbers."""
         return [*about_parts(view.run, name=self.site.name), *about_images(*self.extent(results), missing=missing)]
 
-    def unfinished(self, view: Collected) -> list[Caution]:
+    def about_unfinished(self, view: Collected) -> list[Caution]:
         """Say why there is no result, if so."""
         return [] if view.results is not None else [Caution("stop", "This run is not finished. The same command resumes it.")]
 
@@ -114,7 +114,7 @@ class ReportPages:
         names = [name for name in self.protocol.compared if name in known]
         return [(Column(f"{name},{unit_of(name)}"), estimate_in(view.results, name)) for name in names]
 
-    def compared(self, finished: Sequence[Collected]) -> Iterator[PageSection]:
+    def comparison_sections(self, finished: Sequence[Collected]) -> Iterator[PageSection]:
         """Further sections of a comparison."""
         yield from ()
 
@@ -138,7 +138,7 @@ class ReportPages:
         pairs = [self.pair(view, each) for each in strongest(view.shown, STRIP)]
         gallery = self.site.gallery([self.shown_in_gallery(view)])
         missing = len(self.site.images.missing.get(view.run.path, ()))
-        cautions = self.unfinished(view) or self.cautions(view, results, missing)
+        cautions = self.about_unfinished(view) or self.cautions(view, results, missing)
         return Page(
             name=name,
             title=view.label,
@@ -209,13 +209,13 @@ class ReportPages:
         return Page(
             name=name,
             title="Comparison" if self.site.alone else f"{self.title}: comparison",
-            eyebrow=f"{self.title} · {counted(len(self.views), self.each_is)} compared",
+            eyebrow=f"{self.title} · {amount(len(self.views), self.each_is)} compared",
             headline=self.verdict(finished, ranking, why),
             lead=_not_told_apart(ranking),
             pairs=self._same_image() or [pair for page in pages for pair in page.pairs[:1]][:STRIP],
             key_numbers=self.first_numbers(finished, ranking, address),
             cautions=[*self.about_all(finished), *together(cautions, each_is=self.each_is)],
-            sections=[*sections, *self.compared(finished)],
+            sections=[*sections, *self.comparison_sections(finished)],
             gallery=self.site.gallery(own),
             last=self.last(self.views),
         )
@@ -237,7 +237,7 @@ class ReportPages:
     def verdict(self, finished: Sequence[Collected], ranking: Ranking | None, why: str) -> str:
         """A comparison in a sentence."""
         if ranking is None:
-            return why or f"{counted(len(finished), 'finished run')} so far"
+            return why or f"{amount(len(finished), 'finished run')} so far"
         first, *_, last = ranking.values
         best, worst = (minus(f"{(ranking.values[name].value or 0) + 0.0:.0f}") for name in (first, last))
         unit = ranking.measure.unit

@@ -18,7 +18,7 @@ from counterfoil.core.records import LEVEL, Estimate
 from counterfoil.metrics.answers import NO, OPEN, YES, read_answers
 from counterfoil.metrics.estimate import RESAMPLES, Difference, Share, estimate_one
 from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column
-from counterfoil.metrics.tables import Cell, Column, Table, counted
+from counterfoil.metrics.tables import Cell, Column, Table, amount
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 
@@ -116,7 +116,7 @@ def tables(found: Mapping[str, Any]) -> list[Table]:
 
     known = [name for name in MEASURES if name in found]
     counts = found["counts"]
-    notes = [f"{counts['validated']:,} of {counted(counts['made'], 'image')} count; {counts['skipped']:,} could not be read"]
+    notes = [f"{counts['validated']:,} of {amount(counts['made'], 'image')} count; {counts['skipped']:,} could not be read"]
     every = [numbers_table(found, {name: MEASURES[name].meaning for name in known}, notes)]
     for entry, title in (("factors", "By what was done"), ("per_class", "By class")):
         lines: list[list[Cell]] = [[name, *estimates(each, known), each["accuracy"]["n"]] for name, each in found[entry].items()]

@@ -12,7 +12,7 @@ from torch import Tensor
 from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.parts import images
 from counterfoil.protocols.base import Outcome
-from counterfoil.protocols.class_reader import recorded
+from counterfoil.protocols.class_reader import prediction_of
 from counterfoil.protocols.workspace import Source, Workspace
 from counterfoil.store.images import image_name
 
@@ -34,7 +34,7 @@ def outcomes(work: Workspace[Any], sources: Iterable[Source | None], make: Make)
     yield from _gather(work, sources, lambda source: [MadeImage(source.image), *make(source)], _pairs)
 
 
-def taken(work: Workspace[Any], sources: Iterable[Source | None]) -> Iterator[Outcome]:
+def plain_outcomes(work: Workspace[Any], sources: Iterable[Source | None]) -> Iterator[Outcome]:
     """Yield the records of images that are tested as they are."""
     yield from _gather(work, sources, lambda source: [MadeImage(source.image)], _single)
 
@@ -69,7 +69,7 @@ def _ask(work: Workspace[Any], some: Sequence[tuple[Source, list[MadeImage]]], r
         verdicts: list[Verdict] = []
         for trial in trials:
             what = "made" if trial.image else "clean"
-            predictions.append(recorded(trial.trial_id, what, named.name, next(looks)))  # type: ignore[arg-type]
+            predictions.append(prediction_of(trial.trial_id, what, named.name, next(looks)))  # type: ignore[arg-type]
             if (said := next(judged)) is not None:
                 verdicts.append(Verdict(trial.trial_id, what, work.spec.oracle.name, *said))  # type: ignore[arg-type]
         yield Outcome(tuple(trials), tuple(predictions), tuple(verdicts), tuple(images.png(each.image) for each in made))

@@ -126,7 +126,7 @@ def write_report(runs: Sequence[store.Run], out: str | Path, *, pictures: int = 
 
 def _overview(runs: Sequence[store.Run], firsts: Sequence[Page], site: Site) -> Page:
     """The first page of a report over several protocols: models by tests, and the way to each protocol's own page."""
-    from counterfoil.metrics.tables import Cell, Column, Link, Table, counted
+    from counterfoil.metrics.tables import Cell, Column, Link, Table, amount
     from counterfoil.report import page
 
     found = scoreboard_of([run for run in runs if run.results is not None], name=site.name)
@@ -137,10 +137,10 @@ def _overview(runs: Sequence[store.Run], firsts: Sequence[Page], site: Site) -> 
         ways.append([Link(name, to=each.name), each.headline])
         stops += [page.Caution("stop", f"{name}: {caution.text}") for caution in each.cautions if caution.kind == "stop"]
     number = sum(caution.kind == "care" for each in firsts for caution in each.cautions)
-    text = f"The pages of the protocols have {counted(number, 'caution')}; read them before believing these numbers."
+    text = f"The pages of the protocols have {amount(number, 'caution')}; read them before believing these numbers."
     return page.Page(
         title="Models by tests",
-        eyebrow=f"{counted(len(runs), 'run')} of {len(firsts)} protocols",
+        eyebrow=f"{amount(len(runs), 'run')} of {len(firsts)} protocols",
         headline=found.headline(),
         pairs=[replace(pair, key="") for first in firsts for pair in first.pairs[: page.STRIP // len(firsts)]],  # no gallery here
         key_numbers=Table([Column("protocol", "text"), Column("", "text", wide=True)], ways),

@@ -19,7 +19,7 @@ from counterfoil.parts import calls, images, registry
 from counterfoil.parts.contracts import Model, Sample, provenance_of, to_device
 from counterfoil.parts.fast.dtypes import computing
 from counterfoil.protocols import independence
-from counterfoil.protocols.class_reader import reading, recorded
+from counterfoil.protocols.class_reader import prediction_of, reading
 from counterfoil.protocols.reading import Run as ReadRun
 from counterfoil.store import Run
 from counterfoil.store.later import AskedPart, Role, asked_of, record
@@ -63,7 +63,8 @@ def score(
 
     def predict(stored: list[Stored], pictures: Tensor) -> list[Prediction]:
         looks = reader.looks(pictures, [trial.label for trial, _ in stored])
-        return [recorded(trial.trial_id, picture, later.name, look) for (trial, picture), look in zip(stored, looks, strict=True)]
+        pairs = zip(stored, looks, strict=True)
+        return [prediction_of(trial.trial_id, picture, later.name, look) for (trial, picture), look in pairs]
 
     with ReadRun(run.path).appending(chunk_rows=CHUNK_ROWS) as part:
         record(run.path, later)

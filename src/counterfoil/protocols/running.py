@@ -61,7 +61,7 @@ def _run_images_here(protocol: ImageProtocol, spec: Any, out: Path, given: Given
     with store.write(out, spec.model_dump(mode="json"), work.names, work.provenance(), **laid) as writer:
         for note in writer.notes:
             tell(note)
-        progress = begun(spec, writer, work.dataset)
+        progress = begin(spec, writer, work.dataset)
         watch(progress)
 
         def add(outcome: Outcome) -> None:
@@ -73,7 +73,7 @@ def _run_images_here(protocol: ImageProtocol, spec: Any, out: Path, given: Given
             watch(progress)
 
         def skip(sample: Sample, problem: BadImage) -> None:
-            add(skipped(spec, sample, problem))
+            add(skip_outcome(spec, sample, problem))
 
         take(protocol.outcomes(work, work.sources(missing(writer, work.dataset), skip)), add)
         finish(protocol, writer)
@@ -95,7 +95,7 @@ def take(produced: Iterable[Outcome | Future[Outcome]], add: Callable[[Outcome],
             add(ahead.popleft().result())
 
 
-def begun(spec: RunSpec, writer: Writer, dataset: Dataset) -> Progress:
+def begin(spec: RunSpec, writer: Writer, dataset: Dataset) -> Progress:
     """Progress of a run when it is opened; with `strict`, refuse one that has left images out."""
     require_complete(spec, writer.path, left_out=writer.counts["skipped"])
     return Progress(writer.counts["images"], len(dataset), writer.counts["accepted"], writer.counts["skipped"])
@@ -114,7 +114,7 @@ def write(outcome: Outcome, writer: Writer) -> None:
     writer.add(outcome.trials, outcome.predictions, outcome.verdicts, outcome.images)
 
 
-def skipped(spec: RunSpec, sample: Sample, problem: BadImage | str) -> Outcome:
+def skip_outcome(spec: RunSpec, sample: Sample, problem: BadImage | str) -> Outcome:
     """The record of an image that nothing could be made of; with `strict`, the end of the run."""
     if spec.strict:
         raise stop_at(problem)

@@ -181,17 +181,17 @@ def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread |
     key = partial(key_of, stage.name, settings)
     left = _missing(stage, tables, table, items, key, tally)
     here = spread is None or stage.at_once is not None
-    with stage.space.placed(*stage.uses) if here else nullcontext():
+    with stage.space.place(*stage.uses) if here else nullcontext():
         worked = _process(stage, left, layout) if here else spread.batches(stage.name, left, batch=layout.batch)  # type: ignore[union-attr]
         for some, results in worked:
             pairs = list(zip(some, map(_several, results), strict=True))
             if empty := next((item.id for item, made in pairs if not made), None):
                 raise ValueError(f"{stage.name}: no result for {empty}; say with turned_away why there is none")
-            lines = [table.renewed(key(item), item, [line_of(item, key(item), each) for each in made]) for item, made in pairs]
+            lines = [table.renew(key(item), item, [line_of(item, key(item), each) for each in made]) for item, made in pairs]
             table.commit([line for each in lines for line in each])
             tally.count(*([each.check for each in made] for _, made in pairs))
     table.merge(line for item in items for line in table.lines(key(item), item, stage.follows))
-    if corrected := sum(row.by_hand for item in items for row in table.found(key(item), item)):
+    if corrected := sum(row.by_hand for item in items for row in table.find(key(item), item)):
         tell(f"{stage.name}: {corrected} lines corrected by hand")
     return table
 
@@ -207,7 +207,7 @@ def _missing(
             raise BadData(f"{table.name}: {item.id!r} occurs twice; every item needs an id of its own")
         seen.add(short)
         own = key(item)
-        rows = table.found(own, item) if table.has(own, item) else []
+        rows = table.find(own, item) if table.has(own, item) else []
         if rows and not any((row.retry and not row.by_hand) or _lacks(row, stage.kept, tables.files) for row in rows):
             tally.count([row.check for row in rows])
         else:

@@ -281,7 +281,7 @@ class Workspace(Generic[S]):
         return Source(sample, (image * 255).round() / 255, self.seed(sample.image_id))
 
     @contextmanager
-    def placed(self, *keys: str) -> Iterator[None]:
+    def place(self, *keys: str) -> Iterator[None]:
         """Keep parts on the run's device for a while, so that large ones need not be there together."""
         moving = [part for part in (self.parts[key] for key in keys) if hasattr(part, "to")]
         try:
@@ -369,7 +369,7 @@ def open_data(spec: Any, given: Given | None = None) -> ImageSet:
     if len(found) == 0:
         raise BadData(f"{spec.data.name}: no images")
     check_samples(found, name=spec.data.name)
-    return found if spec.limit is None else found.limited(count=spec.limit)
+    return found if spec.limit is None else found.limit(count=spec.limit)
 
 
 def check_samples(dataset: Dataset, *, name: str) -> None:

@@ -20,7 +20,7 @@ from counterfoil.metrics.comparison import compare, rank_text
 from counterfoil.metrics.scoreboard import BoardTest, scoreboard
 from counterfoil.metrics.slices import slices
 from counterfoil.metrics.slices import table_of as slice_table
-from counterfoil.metrics.tables import Cell, Column, Link, Table, counted
+from counterfoil.metrics.tables import Cell, Column, Link, Table, amount
 from counterfoil.report import html
 from counterfoil.report.gallery import filter_of
 from counterfoil.report.page import Block, Code, Fold, Page, PageSection
@@ -111,7 +111,7 @@ def board_page(every: Sequence[ResultFile], reports: Mapping[str, str], *, title
     )
     return Page(
         title=title,
-        eyebrow=f"{counted(len(every), 'result')} in {counted(len(groups), 'test')}",
+        eyebrow=f"{amount(len(every), 'result')} in {amount(len(groups), 'test')}",
         headline=title,
         lead=["How well classifiers do on images made to mislead them, in which an oracle or people still see the class."],
         sections=[*sections, PageSection("How to hand in a result", list(steps))],

@@ -169,7 +169,7 @@ class GalleryEntry:
     outcome: Outcome
     others: tuple[Prediction | Verdict, ...] = ()  # the last answers of models and oracles that were asked later
 
-    def scored(self) -> dict[str, dict[Picture, Prediction]]:
+    def later_predictions(self) -> dict[str, dict[Picture, Prediction]]:
         """The answers of each other model, by its name and by image."""
         found: dict[str, dict[Picture, Prediction]] = {}
         for each in self.others:
@@ -400,7 +400,8 @@ def _entry(shown: GalleryEntry, pictures: TrialImages, name: Callable[[str], str
         "missing": [name for name, path in named.items() if path and found[name] is None],
         "model": {picture: _prediction(each) for picture, each in said.model.items()},
         "scored": {
-            name(who): {picture: _prediction(each) for picture, each in told.items()} for who, told in shown.scored().items()
+            name(who): {picture: _prediction(each) for picture, each in told.items()}
+            for who, told in shown.later_predictions().items()
         },
         "oracle": {picture: _verdict(each) for picture, each in said.oracle.items()},
     }

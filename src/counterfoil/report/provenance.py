@@ -11,7 +11,7 @@ from typing import Any
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.spec import RunSpec, by_dotted_name, sections
 from counterfoil.metrics.same_test import differences, differences_in_data, differences_in_sources
-from counterfoil.metrics.tables import Column, Table, counted
+from counterfoil.metrics.tables import Column, Table, amount
 from counterfoil.report.page import Block, Caution, Code, Fold
 from counterfoil.store import Run
 from counterfoil.store.later import asked_of
@@ -121,7 +121,7 @@ def about_images(number: int, text: str, *, missing: int = 0) -> list[Caution]:
             Caution("care", f"{text}: fewer than {FEW_IMAGES}, so intervals are wide, and numbers for parts of them say little.")
         )
     if missing:
-        found.append(Caution("note", f"{counted(missing, 'image')} could not be shown: missing or damaged."))
+        found.append(Caution("note", f"{amount(missing, 'image')} could not be shown: missing or damaged."))
     return found
 
 

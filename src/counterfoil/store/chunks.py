@@ -108,7 +108,7 @@ class Chunk:
             write_whole(manifest_path(root, number), canonical(manifest))
         return chunk
 
-    def damaged(self, root: Path) -> dict[Path, str]:
+    def find_damage(self, root: Path) -> dict[Path, str]:
         """Files of the chunk that are not whole, and how: tables are known by their hash, images by their size."""
         sizes = {self.table_path(root, name): table.bytes for name, table in self.tables.items()}
         sizes |= {root / name: size for name, size in self.files.items()}
@@ -184,7 +184,7 @@ class Contents:
         except (ValueError, KeyError, TypeError):
             raise BadRun(f"{path}: damaged; repeat the run's command and it is written again") from None
 
-    def closed(self, root: Path, *, without: Collection[int] = ()) -> Contents:
+    def close(self, root: Path, *, without: Collection[int] = ()) -> Contents:
         """The contents with the chunks that are there now, but for some that are going to be dropped."""
         ranges: list[tuple[int, int]] = []
         for number in (each for each in numbers(root) if each not in without):
@@ -199,7 +199,7 @@ class Contents:
             if not (root / CONTENTS).exists() or (root / CONTENTS).read_bytes() != data:
                 write_whole(root / CONTENTS, data)
 
-    def lost(self, there: Iterable[int]) -> list[int]:
+    def missing(self, there: Iterable[int]) -> list[int]:
         """Numbers of chunks that should be there and are not."""
         held = set(there)
         return [number for first, last in self.chunks for number in range(first, last + 1) if number not in held]

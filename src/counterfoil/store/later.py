@@ -75,7 +75,7 @@ class Appender:
         self._save(outdated=self.outdated and results is None)
 
     def _save(self, *, outdated: bool) -> None:
-        self._contents = replace(self._contents, outdated=outdated).closed(self._root)
+        self._contents = replace(self._contents, outdated=outdated).close(self._root)
         self._contents.save(self._root)
 
     def _builder(self) -> ChunkBuilder:
@@ -94,7 +94,7 @@ def append_to(root: Path, *, chunk_rows: int, own: Collection[str] = ()) -> Iter
             appender.close()
 
 
-def shown(trials: Iterable[Trial]) -> Shown:
+def images_of(trials: Iterable[Trial]) -> Shown:
     """All images of some trials."""
     kinds: tuple[Picture, ...] = get_args(Picture)
     return {(trial.trial_id, kind): name for trial in trials for kind in kinds if (name := trial.shows(kind))}
@@ -107,7 +107,7 @@ def carry_over(root: Path, old: Sequence[Chunk], new: Sequence[Chunk]) -> tuple[
     """
     dropped: Counter[tuple[str, str]] = Counter()
     later = [chunk for chunk in old if "trials" not in chunk.tables]
-    before, now = (shown(_trials(root, chunks)) if later else {} for chunks in (old, new))
+    before, now = (images_of(_trials(root, chunks)) if later else {} for chunks in (old, new))
     carried = []
     for chunk in later:
         builder = ChunkBuilder(root, f"{chunk.token}-carried")

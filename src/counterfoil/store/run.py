@@ -92,7 +92,7 @@ class Run:
 
     def _chunks_present(self, contents: Contents) -> list[Chunk]:
         there = numbers(self.path)
-        if lost := contents.lost(there):
+        if lost := contents.missing(there):
             raise BadRun(f"{self.path}: files are lost ({manifest_path(Path(), lost[0])}); {_AGAIN}")
         if not contents.chunks and (self.path / RESULTS).exists() and not (self.path / CONTENTS).exists():
             raise BadRun(f"{self.path}: files are lost ({CONTENTS}); {_AGAIN}")

@@ -188,7 +188,7 @@ class StageTable:
         for place in self._places():
             yield row_of(_line(place))
 
-    def kept(self) -> Iterator[Row]:
+    def passing(self) -> Iterator[Row]:
         """The rows that passed."""
         return (row for row in self if row.goes_on)
 
@@ -210,7 +210,7 @@ class StageTable:
         """The items that a person added lines to."""
         return set(self._by_hand)
 
-    def found(self, key: str, item: Item) -> list[Row]:
+    def find(self, key: str, item: Item) -> list[Row]:
         """The rows under a key, and those that a person added to the item."""
         return [row for row, _ in self._pairs(key, item)]
 
@@ -222,7 +222,7 @@ class StageTable:
         for row, line in self._pairs(key, item):
             yield _line_of(row, {**line, **follows(row)} if row.by_hand else line, key, item)
 
-    def renewed(self, key: str, item: Item, lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    def renew(self, key: str, item: Item, lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """New lines for what is there under a key; lines that a person has corrected stay in the place of new ones."""
         found = self._pairs(key, item, added=False)
         corrected = {row.id: _line_of(row, line, key, item) for row, line in found if row.by_hand}

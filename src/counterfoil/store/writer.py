@@ -210,7 +210,7 @@ class Writer:
         """Commit what is left, and note which chunks the run is made of."""
         self.flush()
         self._raise_failure()
-        self._contents = self._contents.closed(self.path)
+        self._contents = self._contents.close(self.path)
         self._contents.save(self.path)
 
     def save_what_is_complete(self) -> None:
@@ -242,7 +242,7 @@ class Writer:
 
     def _drop(self, chunks: Sequence[Chunk]) -> None:
         """Note what the run is made of from now on, then remove chunks."""
-        self._contents = self._contents.closed(self.path, without={chunk.number for chunk in chunks})
+        self._contents = self._contents.close(self.path, without={chunk.number for chunk in chunks})
         self._contents.save(self.path)
         for chunk in chunks:
             chunk.drop(self.path)
@@ -278,7 +278,7 @@ class Writer:
             examined = list(readers.map(self._examine, there))
         found = dict(zip(there, examined, strict=True))
         problems = {number: str(chunk.args[0]) for number, chunk in found.items() if isinstance(chunk, Damaged)}
-        problems |= {number: f"{manifest_path(Path(), number)} is missing" for number in self._contents.lost(there)}
+        problems |= {number: f"{manifest_path(Path(), number)} is missing" for number in self._contents.missing(there)}
         if problems:
             remove(self.path / RESULTS)  # they include images that are now gone
         for number, problem in sorted(problems.items()):
@@ -287,7 +287,7 @@ class Writer:
         self._chunks = {number: chunk for number, chunk in found.items() if isinstance(chunk, Chunk)}
         self._next = 1 + max([*there, *problems, -1])
         if problems:
-            self._contents = self._contents.closed(self.path)
+            self._contents = self._contents.close(self.path)
             self._contents.save(self.path)
         self.remove_leftovers()
         self._count([chunk for chunk in self._chunks.values() if "trials" in chunk.tables and chunk.mark == self._mark])
@@ -297,7 +297,7 @@ class Writer:
             chunk = read_chunk(self.path, number)
         except Damaged as damage:
             return damage
-        damaged = chunk.damaged(self.path)
+        damaged = chunk.find_damage(self.path)
         for path in damaged:  # a stage or another chunk may share an image: what is not there is made again
             remove(path)
         return Damaged(*(f"{path.relative_to(self.path)} {how}" for path, how in damaged.items())) if damaged else chunk

@@ -110,7 +110,7 @@ class StudySettings:
             return PartSpec(name=self.data.name, options={**self.data.options, **found.other_images, "count": count})
         raise UsageError(f"{use}: name other images than the tested ones, as in --set {use}=folder:train")
 
-    def completed(self, study: Study) -> StudySettings:
+    def complete(self, study: Study) -> StudySettings:
         """Fill in the defaults of a study and of the world."""
         found = world()
         own = found.studies.get(study.name, {}) if found else {}

@@ -104,7 +104,7 @@ def rejection_bias(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> Estima
     if not labels:
         return Estimate(None, None, None, 0, "no image")
     drawn = Resamples(columns, seed=seed)
-    stopped, kept = ([each.prefixed(f"{label} ") for label in labels] for each in (_STOPPED, _FMR))
+    stopped, kept = ([each.with_prefix(f"{label} ") for label in labels] for each in (_STOPPED, _FMR))
     found = order_agreement(drawn, stopped, kept)
     if found.note == "an order needs two models":
         return Estimate(None, None, None, found.n, "one class has nothing to be compared with")
@@ -131,7 +131,7 @@ class Standardised:
         """The number of rows that the upper side averages over."""
         return sum(each.count(sums) for each in self.classes)
 
-    def undefined(self, sums: Sums) -> str:
+    def reason(self, sums: Sums) -> str:
         """The reason why there is no value, or nothing."""
         right = sum(float(sums[each.below.part][0]) for each in self.classes)
         return "" if right else "no class has both an accepted image and one that was right"
@@ -149,9 +149,9 @@ class Standardised:
         """The shares it is made of."""
         return tuple(term for each in self.classes for term in each.terms)
 
-    def prefixed(self, prefix: str) -> Standardised:
+    def with_prefix(self, prefix: str) -> Standardised:
         """The same of other columns, whose names begin with `prefix`."""
-        return Standardised(tuple(each.prefixed(prefix) for each in self.classes))
+        return Standardised(tuple(each.with_prefix(prefix) for each in self.classes))
 
     def _images(self, clusters: Mapping[str, int]) -> int:
         return min(sum(clusters[getattr(each, side).whole] for each in self.classes) for side in ("above", "below"))
@@ -167,7 +167,7 @@ def correct(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> dict[str, Est
         mine = outcomes.label == label
         if (mine & columns["made"]).any():  # a class without an accepted image has no PA to stand for
             strata |= {f"{label} {name}": columns[name] & mine for name in ("made", "made_right", "clean", "clean_right")}
-            classes.append(_FMR.prefixed(f"{label} "))
+            classes.append(_FMR.with_prefix(f"{label} "))
     left_out = len(outcomes.class_names) - len(classes)
     note = f"{left_out} of {len(outcomes.class_names)} classes have no accepted image and are left out" if left_out else ""
     if not classes:

@@ -120,7 +120,7 @@ def pool(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> dict
                 counted = side == ("own" if model == against else "other")
                 for name, column in harm_columns(outcomes).items():
                     columns.setdefault(f"{side} {name}", []).append(column & counted)
-    own, other = HARM.prefixed("own "), HARM.prefixed("other ")
+    own, other = HARM.with_prefix("own "), HARM.with_prefix("other ")
     statistics: dict[str, Statistic] = {"own": own, "others": other, "spared": Difference(own, other)}
     joined = {name: np.concatenate(parts) for name, parts in columns.items()}
     return estimate(joined, statistics, seed=seed, clusters=np.concatenate(keys))

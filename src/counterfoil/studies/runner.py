@@ -81,7 +81,7 @@ class FailedStudy:
 def run(name: str, base: StudySettings, runs: Runs | None = None) -> StudyReport:
     """Run one study and write NAME.json into its folder."""
     study = studies.load(name)
-    settings = replace(base, options=_check(study, base.options)).completed(study)
+    settings = replace(base, options=_check(study, base.options)).complete(study)
     runs = (runs or Runs(settings)).under(settings)
     began, worked = time.monotonic(), time.process_time()
     findings = study.run(runs)

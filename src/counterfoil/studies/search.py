@@ -88,7 +88,7 @@ def _falls(model: str, by_step: dict[float, Outcomes], *, seed: int) -> Claim:
         for name, step in (("small", small), ("large", large))
         for column, values in _columns(by_step[step]).items()
     }
-    difference = Difference(_SURVIVES.prefixed("small "), _SURVIVES.prefixed("large "))
+    difference = Difference(_SURVIVES.with_prefix("small "), _SURVIVES.with_prefix("large "))
     return positive(claim, estimate(columns, {"difference": difference}, seed=seed)["difference"])
 
 

@@ -157,7 +157,7 @@ def _psnr(generator: MaskedGenerator, result: SearchResult, device: str) -> NDAr
     job = result.job
     label, seed = torch.tensor([[job.label], [job.seed]], device=device)
     state = {**generator.start(job.image[None].to(device), label, seed), generator.moving: result.places[0][None].to(device)}
-    whole = generator.inner.render({**state, generator.inner.moving: generator.filled(state)}).cpu()
+    whole = generator.inner.render({**state, generator.inner.moving: generator.fill(state)}).cpu()
     error = (whole - result.images[0][None]).square().flatten(1).mean(1).clamp_min(1e-12)
     return np.asarray(-10 * error.log10().double().numpy())
 

@@ -69,7 +69,7 @@ def test_the_expected_code_and_its_gradient_are_those_of_the_softmax() -> None:
     book, given = codebook(GumbelCodes), latents(3)
     direct, saving = given.clone().requires_grad_(), given.clone().requires_grad_()
     whole = torch.einsum("nkhw,kd->ndhw", book.proj(direct).softmax(1), book.embed.weight)
-    expected = book.expected(saving)
+    expected = book.mean_code(saving)
     assert torch.allclose(expected, whole, atol=1e-6)
     weighting = latents(3).flip(1)
     gradients = [torch.autograd.grad((out * weighting).sum(), leaf)[0] for out, leaf in ((whole, direct), (expected, saving))]

@@ -126,7 +126,7 @@ def data(counts: list[int]) -> ImageSet:
     ],
 )
 def test_classes_share_evenly(counts: list[int], limit: int, expected: list[int]) -> None:
-    taken = data(counts).limited(count=limit)
+    taken = data(counts).limit(count=limit)
     found = Counter(sample.label for sample in taken)
     assert [found[label] for label in range(len(counts))] == expected
     assert len(taken) == limit == sum(found.values())
@@ -145,7 +145,7 @@ def test_shares_never_exceed_what_there_is_and_always_add_up() -> None:
 
 
 def test_samples_are_spread_over_a_class_and_always_the_same() -> None:
-    taken = data([100, 100]).limited(count=10)
+    taken = data([100, 100]).limit(count=10)
     first = [int(sample.image_id) for sample in taken if sample.label == 0]
     assert first == [19, 39, 59, 79, 99]
     assert [sample.image_id for sample in taken] == [sample.image_id for sample in taken]
@@ -153,13 +153,13 @@ def test_samples_are_spread_over_a_class_and_always_the_same() -> None:
 
 def test_a_generous_limit_takes_everything() -> None:
     whole = data([2, 3])
-    assert whole.limited(count=5) is whole
-    assert whole.limited(count=99) is whole
+    assert whole.limit(count=5) is whole
+    assert whole.limit(count=99) is whole
 
 
 def test_a_subset_is_a_data_set() -> None:
     whole = data([5, 5])
-    taken = whole.limited(count=4)
+    taken = whole.limit(count=4)
     assert isinstance(taken, Dataset)
     assert list(taken.classes) == ["0", "1"]
     for sample in taken:
@@ -208,8 +208,8 @@ def draw_rows(labels: list[int], limit: int, seed: int) -> list[int]:
 def test_selections_are_those_of_their_definitions(labels: list[int], limit: int, seed: int) -> None:
     whole, samples = ImageSet.of(Listed(labels)), list(Listed(labels))
     assert list(whole) == samples
-    assert list(whole.limited(count=limit)) == [samples[row] for row in even_rows(labels, limit)]
-    assert list(whole.limited(count=limit, seed=seed)) == [samples[row] for row in draw_rows(labels, limit, seed)]
+    assert list(whole.limit(count=limit)) == [samples[row] for row in even_rows(labels, limit)]
+    assert list(whole.limit(count=limit, seed=seed)) == [samples[row] for row in draw_rows(labels, limit, seed)]
 
 
 def test_any_data_set_becomes_one_and_reads_as_before() -> None:
@@ -237,7 +237,7 @@ def test_a_million_images_take_at_most_64_mib() -> None:
     ids = [f"n{at % 1000:08d}/n{at % 1000:08d}_{at:06d}.JPEG" for at in range(count)]
     whole = ImageSet(index(ids, [at % 1000 for at in range(count)], what="x", source=ids), ["a"] * 1000, Files(Path("x")))
     assert whole.index.nbytes * 20 < 64 * 2**20
-    assert whole.limited(count=1000).index.nbytes < 2**20
+    assert whole.limit(count=1000).index.nbytes < 2**20
 
 
 def test_names_that_are_not_utf8_are_refused() -> None:

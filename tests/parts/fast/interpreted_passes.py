@@ -105,8 +105,8 @@ def test_the_edge_of_a_window_is_raised(by: str, channels: int, height: int, wid
 def test_a_gate_is_one_half_times_gelu_of_the_other(by: str, dtype: torch.dtype, near: float) -> None:
     x = torch.randn(3, 37, 160, generator=torch.Generator().manual_seed(0)).to(dtype)
     value, gate = x.double().chunk(2, dim=-1)
-    assert passes.gated(x).dtype == dtype
-    assert apart(passes.gated(x).double(), value * F.gelu(gate)) < near
+    assert passes.gate_by_gelu(x).dtype == dtype
+    assert apart(passes.gate_by_gelu(x).double(), value * F.gelu(gate)) < near
 
 
 def nearest(cells: Tensor, book: Tensor) -> Tensor:

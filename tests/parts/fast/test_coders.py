@@ -79,7 +79,7 @@ def test_a_network_with_an_unknown_layer_is_not_built() -> None:
 
 def test_a_generator_is_accelerated_and_left_as_it_was() -> None:
     generator = LatentGenerator(VqganAutoencoder(vqgan()), size=32)
-    fast = generator.accelerated(torch.float32)
+    fast = generator.accelerate(torch.float32)
     assert fast is not None
     assert fast.autoencoder.decoder is not None and fast.autoencoder.encoder is not None
     images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(4))
@@ -95,7 +95,7 @@ def test_a_generator_is_accelerated_and_left_as_it_was() -> None:
 @pytest.mark.parametrize("name", ["lab:vqgan", "lab:kl"])
 def test_the_labs_autoencoders_are_accelerated_with_their_encoders(name: str) -> None:
     generator = registry.create("generator", name)
-    fast = generator.accelerated(torch.float32)
+    fast = generator.accelerate(torch.float32)
     images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(4))
     zeros = torch.zeros(2, dtype=torch.long)
     state = generator.start(images, zeros, zeros)
@@ -108,7 +108,7 @@ def test_a_masked_generator_is_accelerated_inside() -> None:
     inner = LatentGenerator(VectorAutoencoder(diffusers_vq()), size=16)
     mask = Mask(torch.rand(16, 8, 8, generator=torch.Generator().manual_seed(0)) < 0.5)
     masked = MaskedGenerator(inner, mask)
-    fast = masked.accelerated(torch.float32)
+    fast = masked.accelerate(torch.float32)
     assert isinstance(fast, MaskedGenerator)
     zeros = torch.zeros(1, dtype=torch.long)
     state = masked.start(torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(4)), zeros, zeros)

@@ -89,7 +89,7 @@ def test_it_is_compiled_only_if_asked_for_and_never_where_it_changes_or_has_a_gr
     fast = AcceleratedNetwork(network, torch.bfloat16, device=CPU, name="the denoiser", compiled=True)
     with torch.no_grad():
         assert network(**inputs())["sample"].shape == (1,)
-        with fast.uncompiled():
+        with fast.without_compiler():
             assert network(**inputs())["sample"].shape == (2, 8, 8, 8)
         assert network(**inputs())["sample"].shape == (1,)
     assert network(**inputs())["sample"].shape == (2, 8, 8, 8)

@@ -62,7 +62,7 @@ def test_a_choice_goes_to_the_most_likely_letter(folder: Path) -> None:
     oracle = vlm_oracle(str(folder), mode="choice", choices=3).bind(CLASSES)
     image = pictures()[0]
     verdicts = oracle.judge(to_batch([image]), torch.tensor([2]))
-    shown = oracle.offered(2)
+    shown = oracle.choices(2)
     assert len(shown) == 3 and 2 in shown
     listed = "\n".join(f"{letter}. {CLASSES[number]}" for letter, number in zip("ABC", shown, strict=True))
     question = f"Which of these is the main object in this picture?\n{listed}\nAnswer with its letter."
@@ -86,8 +86,8 @@ def test_turning_the_choices_evens_out_their_places(folder: Path) -> None:
 def test_what_is_shown_is_the_same_every_time_and_varies_with_the_label(folder: Path) -> None:
     names = [f"thing {number}" for number in range(30)]
     first, again = (vlm_oracle(str(folder), mode="choice").bind(names) for _ in range(2))
-    shown = [first.offered(label) for label in range(30)]
-    assert shown == [again.offered(label) for label in range(30)]
+    shown = [first.choices(label) for label in range(30)]
+    assert shown == [again.choices(label) for label in range(30)]
     assert all(label in each and len(set(each)) == 4 for label, each in enumerate(shown))
     assert len({each.index(label) for label, each in enumerate(shown)}) == 4  # the truth stands at every place
 

@@ -40,7 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
 def contents_of(data: SetData) -> list[tuple[str, dict[str, str], list[float]]]:
     """Every image's class, what the set says of it, and its pixels."""
     names, found = list(data.classes), []
-    for sample in data.taken(None):
+    for sample in data.samples(None):
         picture = data.load(sample, None)
         assert isinstance(picture, torch.Tensor)
         found.append((names[sample.label], data.about(sample.image_id), picture.flatten().tolist()))

@@ -105,7 +105,7 @@ def test_what_workers_have_finished_is_kept_when_a_run_is_interrupted(tmp_path: 
 
     def interrupt() -> list[Any]:
         if next(waits) == 0:
-            while sum(worker.finished() for worker in pool._workers.values()) < 12:
+            while sum(worker.count_finished() for worker in pool._workers.values()) < 12:
                 time.sleep(0.01)
             raise Interrupted
         return wait()
@@ -272,7 +272,7 @@ def test_the_sign_of_life_stands_still_where_the_work_does(tmp_path: Path, monke
     step, over = threading.Event(), threading.Event()
 
     class Working(ImageWorker):
-        def finished(self) -> int:
+        def count_finished(self) -> int:
             return 0
 
     worker = Working(None, tmp_path, threads=1, packed=False)

@@ -89,7 +89,7 @@ class ImageSet:
         """The whole set's account, and what was selected from it."""
         return {**(self._about() if self._about else {}), **self._selection}
 
-    def limited(self, *, per_class: int | None = None, count: int | None = None, seed: int | None = None) -> ImageSet:
+    def limit(self, *, per_class: int | None = None, count: int | None = None, seed: int | None = None) -> ImageSet:
         """At most `per_class` images of each class and `count` in all: evenly spread, or drawn at random with a seed.
 
         Every class gives the same number, or all it has if that is less. What does not divide goes to the largest classes,
@@ -115,7 +115,7 @@ class ImageSet:
         selected._selection |= how if seed is None else {"drawn": f"{how['taken']}, seed {seed}"}
         return selected
 
-    def relabelled(self, groups: Mapping[str, Sequence[labels.Member]], *, what: str, lenient: bool = False) -> ImageSet:
+    def relabel(self, groups: Mapping[str, Sequence[labels.Member]], *, what: str, lenient: bool = False) -> ImageSet:
         """The images of some classes, labelled by the groups they are in. With `lenient`, missing members are left out."""
         found = labels.resolve_groups(groups, self.classes, what=f"data {what}", aliases=self.aliases, partial=lenient)
         new = np.full(len(self.classes), -1, dtype=np.int32)
@@ -135,7 +135,7 @@ class ImageSet:
 
     def head(self, images: int) -> ImageSet:
         """A few images spread over the classes, with the length of the whole set: all that a worker has to be sent."""
-        few = copy(self.limited(count=images))
+        few = copy(self.limit(count=images))
         few._length, few._about, few._dataset = len(self), None, None
         return few
 
@@ -208,13 +208,13 @@ def subset_dataset(data: str, options: SubsetOptions) -> ImageSet:
         raise BadData("subset: name a data set, as in subset:folder:photos")
     found = ImageSet.of(registry.create("dataset", data if ":" in data else f"folder:{data}", options.options))
     if options.classes is not None:
-        found = found.relabelled({name: [name] for name in options.classes}, what=data)
+        found = found.relabel({name: [name] for name in options.classes}, what=data)
     elif options.groups is not None:
-        found = found.relabelled(labels.read_groups(options.groups), what=data, lenient=True)
+        found = found.relabel(labels.read_groups(options.groups), what=data, lenient=True)
     held = len(np.unique(found._labels()))
     if held < 2:
         raise BadData(f"subset:{data}: images of {held} of the {len(found.classes)} classes; two are needed")
-    return found.limited(per_class=options.per_class, count=options.count, seed=options.seed)
+    return found.limit(per_class=options.per_class, count=options.count, seed=options.seed)
 
 
 def _text(values: Iterable[str], what: str) -> pa.Array:

@@ -143,7 +143,7 @@ class Diffusion(nn.Module):
     @contextlib.contextmanager
     def without_compiling(self) -> Iterator[None]:
         """The denoiser as it is, for a caller that changes its attention from step to step: it would be compiled each time."""
-        with contextlib.nullcontext() if self._fast is None else self._fast.uncompiled():
+        with contextlib.nullcontext() if self._fast is None else self._fast.without_compiler():
             yield
 
     def provenance(self) -> dict[str, str]:

@@ -334,7 +334,7 @@ def add_edge(x: Tensor, edge: Tensor) -> Tensor:
     return x
 
 
-def gated(x: Tensor) -> Tensor:
+def gate_by_gelu(x: Tensor) -> Tensor:
     """One half times GELU of the other.  # (…, 2 × W) → (…, W)"""
     if not by_triton(x):
         value, gate = x.chunk(2, dim=-1)

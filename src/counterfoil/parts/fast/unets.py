@@ -111,7 +111,7 @@ class FusedGate:
     def __call__(self, hidden_states: Tensor, *given: Any, **named: Any) -> Any:
         if torch.compiler.is_compiling() or torch.is_grad_enabled() or not hidden_states.is_cuda:
             return self.own(hidden_states, *given, **named)
-        return passes.gated(self.module.proj(hidden_states))
+        return passes.gate_by_gelu(self.module.proj(hidden_states))
 
 
 class FusedEntry:
@@ -219,7 +219,7 @@ class AcceleratedNetwork:
         return cast(answer, _dtype_of(values))
 
     @contextlib.contextmanager
-    def uncompiled(self) -> Iterator[None]:
+    def without_compiler(self) -> Iterator[None]:
         """The network as it is, for those who change it from call to call and would have it compiled each time."""
         before, self._aside = self._aside, True
         try:

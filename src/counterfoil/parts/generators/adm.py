@@ -367,7 +367,7 @@ class AdmDenoiser:
         """The network's answer; a learned variance is left out."""
         if self.flags.rescale_timesteps:  # the network always counts to 1000
             times = times * (1000 / self.flags.diffusion_steps)
-        network = self._low.asked(noisy)
+        network = self._low.network_for(noisy)
         with torch.autocast(noisy.device.type, enabled=False):
             kind = next(network.parameters()).dtype
             answer: Tensor = network(noisy.to(kind), times, None if self.classes is None else classes)

@@ -49,7 +49,7 @@ class DiffusersAutoencoder(pretrained.Network):
         samples = self.samples(latents) if self.decoder is None else self.decoder(latents)
         return (samples + 1) / 2
 
-    def accelerated(self, dtype: torch.dtype) -> Self | None:
+    def accelerate(self, dtype: torch.dtype) -> Self | None:
         """The same with a decoder of fused layers that computes in `dtype`, and an encoder of such layers in float32.
 
         None where the decoder has a layer that is not known.

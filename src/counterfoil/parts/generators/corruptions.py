@@ -70,7 +70,7 @@ def _at(images: Tensor, levels: Sequence[int], corrupt: Callable[[Tensor, int, i
 def rotation(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """A turn about the middle by up to 30 degrees, to the side that the seed gives."""
     angle = severity * draws.sign(seeds, "rotation") * math.radians(30)
-    across, down = centred(images).split(1, dim=1)
+    across, down = centre_offsets(images).split(1, dim=1)
     turned = torch.cat([across * angle.cos() - down * angle.sin(), across * angle.sin() + down * angle.cos()], dim=1)
     return sample(images, turned)
 
@@ -79,12 +79,12 @@ def translation(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """A shift by up to a fifth of the image, in the direction that the seed gives."""
     angle = draws.between(seeds, "translation", -math.pi, math.pi)
     shift = severity * 0.2 * min(images.shape[-2:])
-    return sample(images, centred(images) + shift * torch.cat([angle.cos(), angle.sin()], dim=1))
+    return sample(images, centre_offsets(images) + shift * torch.cat([angle.cos(), angle.sin()], dim=1))
 
 
 def scaling(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """The image larger or smaller, as the seed says, by up to 1.6 times."""
-    return sample(images, centred(images) * torch.exp(severity * draws.sign(seeds, "scaling") * math.log(1.6)))
+    return sample(images, centre_offsets(images) * torch.exp(severity * draws.sign(seeds, "scaling") * math.log(1.6)))
 
 
 def elastic(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
@@ -92,10 +92,10 @@ def elastic(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     size = (images.shape[-2], images.shape[-1])
     wide = draws.smooth(seeds, "elastic wide", knots=5, size=size, channels=2)
     narrow = draws.smooth(seeds, "elastic narrow", knots=min(13, *size), size=size, channels=2)
-    return sample(images, centred(images) + severity * min(size) * (0.05 * wide + 0.03 * narrow))
+    return sample(images, centre_offsets(images) + severity * min(size) * (0.05 * wide + 0.03 * narrow))
 
 
-def centred(images: Tensor) -> Tensor:
+def centre_offsets(images: Tensor) -> Tensor:
     """The place of every pixel, counted in pixels from the image's middle: across, down.  # → (1, 2, H, W)"""
     height, width = images.shape[-2:]
     down = torch.arange(height, device=images.device, dtype=torch.float32) - (height - 1) / 2
@@ -104,7 +104,7 @@ def centred(images: Tensor) -> Tensor:
 
 
 def sample(images: Tensor, places: Tensor) -> Tensor:
-    """The images at other places, given as `centred` gives them.  # (N, 3, H, W), (N, 2, H, W)"""
+    """The images at other places, given as `centre_offsets` gives them.  # (N, 3, H, W), (N, 2, H, W)"""
     height, width = images.shape[-2:]
     half = torch.tensor([width / 2, height / 2], device=images.device).reshape(1, 2, 1, 1)
     grid = (places / half).permute(0, 2, 3, 1).expand(len(images), -1, -1, -1)
@@ -187,7 +187,7 @@ def glass_blur(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     away = draws.uniform(seeds, "glass", 2, *images.shape[-2:]) * 2 - 1
 
     def scatter(image: Tensor, level: int, row: int) -> Tensor:
-        moved = sample(image, centred(image) + _pixels(image, GLASS_REACH[level]) * away[row])
+        moved = sample(image, centre_offsets(image) + _pixels(image, GLASS_REACH[level]) * away[row])
         spread = _pixels(image, GLASS_SPREAD[level])
         distance = _offsets(2.5 * spread, image.device).norm(dim=0)
         return convolve(moved, torch.exp(-0.5 * (distance / spread) ** 2))
@@ -197,7 +197,7 @@ def glass_blur(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 
 def zoom_blur(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """A lens zoomed during the exposure, up to 1.31 times: the mean of images at zooms from 1 up."""
-    grid, total = centred(images), torch.zeros_like(images)
+    grid, total = centre_offsets(images), torch.zeros_like(images)
     for step in range(ZOOMS):
         total = total + sample(images, grid / (1 + 0.31 * severity * step / (ZOOMS - 1)))
     return total / ZOOMS

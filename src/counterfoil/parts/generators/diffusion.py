@@ -279,7 +279,7 @@ class LowPrecision:
         self._copies.clear()
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def asked(self, like: Tensor) -> Any:
+    def network_for(self, like: Tensor) -> Any:
         """The network to be called with tensors like these."""
         kind = autocast_format(like.device)
         if kind is None:
@@ -337,7 +337,7 @@ class UNetDenoiser(pretrained.Network):
     def predict(self, noisy: Tensor, times: Tensor, classes: Tensor) -> Tensor:
         """The network's answer; a learned variance is left out."""
         labels = None if self.classes is None else classes
-        network = self._low.asked(noisy)
+        network = self._low.network_for(noisy)
         with torch.autocast(noisy.device.type, enabled=False):
             answer: Tensor = network(noisy.to(network.dtype), times, class_labels=labels).sample[:, :3]
         return answer

@@ -113,9 +113,9 @@ class LatentGenerator:
         """Move the latent along the signal."""
         return {**state, "latent": state["latent"] + signal}
 
-    def accelerated(self, dtype: torch.dtype) -> Self | None:
+    def accelerate(self, dtype: torch.dtype) -> Self | None:
         """The same with the autoencoder's fast form, if it has one."""
-        make = getattr(self.autoencoder, "accelerated", None)
+        make = getattr(self.autoencoder, "accelerate", None)
         fast = make(dtype) if make else None
         if fast is None:
             return None

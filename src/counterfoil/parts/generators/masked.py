@@ -116,9 +116,9 @@ class MaskedGenerator:
 
     def render(self, state: State) -> Tensor:
         """The images; gradients reach the kept coordinates and no others."""
-        return self.inner.render({**state, self.inner.moving: self.filled(state)})
+        return self.inner.render({**state, self.inner.moving: self.fill(state)})
 
-    def filled(self, state: State) -> Tensor:
+    def fill(self, state: State) -> Tensor:
         """The inner generator's moving tensor, with the kept coordinates where they belong."""
         whole = state[self.inner.moving]
         return whole.flatten(1).index_copy(1, self._indices, state["kept"]).reshape(whole.shape)
@@ -130,9 +130,9 @@ class MaskedGenerator:
         moved = self.inner.step({**state, "scale": state["scale"] / self._stretch}, spread)
         return {**moved, "kept": moved[self.inner.moving].flatten(1)[:, self._indices], "scale": state["scale"]}
 
-    def accelerated(self, dtype: torch.dtype) -> Self | None:
+    def accelerate(self, dtype: torch.dtype) -> Self | None:
         """The same over the inner generator's fast form, if it has one."""
-        make = getattr(self.inner, "accelerated", None)
+        make = getattr(self.inner, "accelerate", None)
         fast = make(dtype) if make else None
         if fast is None:
             return None
@@ -196,15 +196,15 @@ class WindowGenerator(MaskedGenerator):
 
     def render(self, state: State) -> Tensor:
         """The reconstruction with the window drawn again; gradients reach the kept coordinates and no others."""
-        moved = self.inner.codes(self.moved.cut(self.filled(state), grid=self.grid))
+        moved = self.inner.codes(self.moved.cut(self.fill(state), grid=self.grid))
         codes = self.moved.paste(moved, state["codes"], grid=self.grid)
         window = self.decoder(codes, state["recorded"])
         decoded = self.window.paste(window, state["reconstruction"], grid=self.grid)
         return straight_through(decoded.clamp(0, 1), decoded)
 
-    def accelerated(self, dtype: torch.dtype) -> Self | None:
+    def accelerate(self, dtype: torch.dtype) -> Self | None:
         """The same with a window and an encoder of fused layers; None where one of its layers is not known."""
-        fast = super().accelerated(dtype)
+        fast = super().accelerate(dtype)
         if fast is not None:
             fast.decoder = self._decoder(dtype)
         return fast

@@ -166,7 +166,7 @@ class GumbelCodes(nn.Module):
         with float32(latents.device):
             return torch.cat([self.proj(latent[None].float()).argmax(1) for latent in latents])
 
-    def expected(self, latents: Tensor) -> Tensor:
+    def mean_code(self, latents: Tensor) -> Tensor:
         """The mean of all codes, weighted by their probabilities.  # (N, D, h, w) → (N, D, h, w)"""
         with float32(latents.device):
             # The probabilities (32 MB for an image of 32 × 32 cells) are computed again for the gradient, not kept.
@@ -199,7 +199,7 @@ class GumbelVqganAutoencoder(VqganAutoencoder):
 
     def relax(self, latents: Tensor) -> Tensor:
         """The expected code of latents."""
-        expected: Tensor = self.network.quantize.expected(latents)
+        expected: Tensor = self.network.quantize.mean_code(latents)
         return expected
 
 

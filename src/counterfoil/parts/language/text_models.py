@@ -76,7 +76,7 @@ def load_causal(name: str, *, dtype: torch.dtype = torch.float32, revision: str 
     """The causal language model and tokenizer of a folder or hub repository, and its location."""
     import transformers
 
-    source = Pretrained("llm", hub.bundled(name.removeprefix("llm:")), revision=revision, example=EXAMPLE)
+    source = Pretrained("llm", hub.bundle_folder(name.removeprefix("llm:")), revision=revision, example=EXAMPLE)
     model = source.model(transformers.AutoModelForCausalLM, dtype=dtype)
     tokenizer = source.processor(transformers.AutoTokenizer, "tokenizer.json")
     if tokenizer.pad_token_id is None:
@@ -259,7 +259,7 @@ class ChatEndpoint:
         message = first.get("message")
         text = message.get("content") if isinstance(message, dict) else 0
         if not isinstance(message, dict) or not isinstance(text, str | None):
-            raise self.endpoint.failed(f"answered with the keys {sorted(answer)[:9]}, where choices with a message are needed")
+            raise self.endpoint.failure(f"answered with the keys {sorted(answer)[:9]}, where choices with a message are needed")
         if message.get("refusal") or first.get("finish_reason") == "content_filter":
             return Completion("", fault=("refusal", "the endpoint declined to answer"))
         text = text or ""

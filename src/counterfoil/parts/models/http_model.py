@@ -131,7 +131,7 @@ class HttpModel:
             raise self._broken("other classes than at first")
 
     def _broken(self, found: str) -> EndpointFailed:
-        return self._endpoint.failed(f"answered with {found}")
+        return self._endpoint.failure(f"answered with {found}")
 
 
 def _text(value: object) -> str | None:

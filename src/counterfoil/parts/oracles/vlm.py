@@ -122,7 +122,7 @@ class VlmOracle:
 
     def _chooses(self, image: Tensor, label: int) -> Tensor:
         """The chances of the classes, none for those that were not shown.  # → (K,)"""
-        offered = self.offered(label)
+        offered = self.choices(label)
         letters = string.ascii_uppercase[: len(offered)]
         total = torch.zeros(len(self._words))
         for turn in range(self.options.rotations):
@@ -134,7 +134,7 @@ class VlmOracle:
             total[torch.tensor(order)] += chances / self.options.rotations
         return total
 
-    def offered(self, label: int) -> list[int]:
+    def choices(self, label: int) -> list[int]:
         """The classes that are offered for a label, in their order: the same every time."""
         drawn = random.Random(f"{label} of {'|'.join(self._words)}")
         others = [number for number in range(len(self._words)) if number != label]

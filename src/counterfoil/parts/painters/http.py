@@ -74,7 +74,7 @@ class HttpPainter:
             flags += flagged
         shapes = {tuple(image.shape) for image in found if image is not None}
         if len(shapes) > 1:
-            raise self._endpoint.failed(f"answered with images of different sizes ({', '.join(map(str, sorted(shapes)))})")
+            raise self._endpoint.failure(f"answered with images of different sizes ({', '.join(map(str, sorted(shapes)))})")
         shape = shapes.pop() if shapes else (3, self.size or 64, self.size or 64)
         return Painted(torch.stack([torch.zeros(shape) if each is None else each for each in found]), tuple(flags))
 
@@ -100,11 +100,11 @@ class HttpPainter:
         rows = answer.get("images" if own else "data")
         if not isinstance(rows, list) or len(rows) != count:
             given = f"{len(rows)} images" if isinstance(rows, list) else f"the keys {sorted(answer)[:9]}"
-            raise self._endpoint.failed(f"answered with {given} for {count} prompts")
+            raise self._endpoint.failure(f"answered with {given} for {count} prompts")
         texts = rows if own else [each.get("b64_json") if isinstance(each, Mapping) else None for each in rows]
         flagged = answer.get("nsfw", [None] * count)
         if not isinstance(flagged, list) or len(flagged) != count:
-            raise self._endpoint.failed(f"answered with nsfw {flagged!r:.40} for {count} prompts")
+            raise self._endpoint.failure(f"answered with nsfw {flagged!r:.40} for {count} prompts")
         flags = [None if flag is None else bool(flag) for flag in flagged]
         return [None if flag else self._image(text) for text, flag in zip(texts, flags, strict=True)], flags
 
@@ -112,6 +112,6 @@ class HttpPainter:
         try:
             return images.read(base64.b64decode(text, validate=True), name="the answer's image", max_side=self.size or MAX_SIDE)
         except (TypeError, ValueError, binascii.Error):
-            raise self._endpoint.failed("answered with an image that is not base64") from None
+            raise self._endpoint.failure("answered with an image that is not base64") from None
         except BadImage as error:
-            raise self._endpoint.failed(str(error)) from None
+            raise self._endpoint.failure(str(error)) from None

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from counterfoil.core.errors import UsageError
 from counterfoil.core.spec import Data, EngineSpec, Part, RunSpec, SearchSpec, as_part
-from counterfoil.protocols.base import ImageProtocol, imported
+from counterfoil.protocols.base import ImageProtocol, lazy
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ class Fmr(ImageProtocol):
     against_model = True
     decided_by_parts = ("search.step",)
     clean = "SA"
-    workspace = imported("counterfoil.protocols.fmr.climbing:ClimbingSpace.of")
-    check = imported("counterfoil.protocols.fmr.climbing:check")
-    outcomes = imported("counterfoil.protocols.fmr.climbing:outcomes")
-    measures = imported("counterfoil.protocols.fmr.results:MEASURES")
-    observe = imported("counterfoil.protocols.fmr.results:observe")
-    tables = imported("counterfoil.protocols.fmr.page:tables")
-    citation = imported("counterfoil.protocols.fmr.wording:citation")
-    report_pages = imported("counterfoil.protocols.fmr.page:FmrPages")
+    workspace = lazy("counterfoil.protocols.fmr.climbing:ClimbingSpace.of")
+    check = lazy("counterfoil.protocols.fmr.climbing:check")
+    outcomes = lazy("counterfoil.protocols.fmr.climbing:outcomes")
+    measures = lazy("counterfoil.protocols.fmr.results:MEASURES")
+    observe = lazy("counterfoil.protocols.fmr.results:observe")
+    tables = lazy("counterfoil.protocols.fmr.page:tables")
+    citation = lazy("counterfoil.protocols.fmr.wording:citation")
+    report_pages = lazy("counterfoil.protocols.fmr.page:FmrPages")
 
     def cost(self, spec: FmrSpec, images: int) -> Mapping[str, int]:
         """Bound the calls of one image each; climbs that the oracle stops early cost less.

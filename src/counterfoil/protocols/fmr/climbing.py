@@ -174,7 +174,7 @@ def check(work: ClimbingSpace) -> None:
             raise stop_at(problem)
         bad.append(str(problem))
 
-    few = replace(work, dataset=work.dataset.limited(count=TRIED))  # so many chances to have one reconstruction accepted
+    few = replace(work, dataset=work.dataset.limit(count=TRIED))  # so many chances to have one reconstruction accepted
     seen, search = 0, SearchSpec(budget=0, control="none", accept=spec.search.accept)
     try:
         for done in few.new_engine(search).run(few.jobs(iter(few.dataset), note)):

@@ -11,7 +11,7 @@ from counterfoil.core.errors import CounterfoilError
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.estimate import Mean, estimate
 from counterfoil.metrics.observations import unit_of
-from counterfoil.metrics.tables import Cell, Column, Link, Table, counted, estimate_in, estimate_text, listed
+from counterfoil.metrics.tables import Cell, Column, Link, Table, amount, estimate_in, estimate_text, join_names
 from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, DISTANCES, MEANINGS, read_outcomes, scores
 from counterfoil.protocols.fmr.transfer import table_of, transfer_of
 from counterfoil.protocols.fmr.wording import (
@@ -52,7 +52,7 @@ def tables(results: Mapping[str, Any]) -> list[Table]:
     """All numbers with what they say, and how far images moved."""
     meanings = dict(MEANINGS)
     if unmoved := (results.get("counts") or {}).get("unmoved"):
-        meanings["PA"] += f"; {counted(unmoved, 'of them kept', 'of them kept')} no step"
+        meanings["PA"] += f"; {amount(unmoved, 'of them kept', 'of them kept')} no step"
     moved = [(meaning, _distance_moved(results, arm)) for arm, meaning in DISTANCES.items()]
     far: list[list[Cell]] = [[meaning, found, found.n] for meaning, found in moved if found is not None]
     heads = [Column("", "text"), Column("value (95 % interval)", digits=3), Column("n")]
@@ -74,7 +74,7 @@ class FmrPages(ReportPages):
         after, before = (estimate_in(results, name) for name in ("PA", "SA_matched"))
         if after is None or after.value is None or before is None or before.value is None:
             return f"{view.label}: no accuracy on images made against it yet"
-        made = f"{counted(after.n, 'image')} made against it"
+        made = f"{amount(after.n, 'image')} made against it"
         return f"{view.label} keeps {after.value:.0f} % accuracy on {made}; it has {before.value:.0f} % on their originals."
 
     def key_numbers(self, results: Mapping[str, Any]) -> Table | None:
@@ -93,11 +93,11 @@ class FmrPages(ReportPages):
         if unmoved := (results.get("counts") or {}).get("unmoved"):
             left_out = estimate_in(results, "FMR_moved")
             text = f" FMR without those whose first step was rejected: {estimate_text(left_out, unit=' %')}." if left_out else ""
-            notes.append(f"{counted(unmoved, 'accepted image')} kept no step: what counts there is the reconstruction.{text}")
+            notes.append(f"{amount(unmoved, 'accepted image')} kept no step: what counts there is the reconstruction.{text}")
         heads = [Column("Accuracy on the accepted images", "text"), Column("per cent", axis=(0, 100))]
         return Table([*heads, Column("loss charged to", "text")], rows, notes=notes)
 
-    def unfinished(self, view: Collected) -> list[Caution]:
+    def about_unfinished(self, view: Collected) -> list[Caution]:
         """Say why there is no FMR."""
         return [Caution("stop", text) for text in no_result(view)]
 
@@ -147,7 +147,7 @@ class FmrPages(ReportPages):
         ]
         return [*numbers, (Column("accepted"), f"{view.validated:,} of {view.images:,}")]
 
-    def compared(self, finished: Sequence[Collected]) -> Iterator[PageSection]:
+    def comparison_sections(self, finished: Sequence[Collected]) -> Iterator[PageSection]:
         """Accuracy by step and class, distances, transfer and the oracle, for all runs."""
         curves = [(view.label, curve_of(view.results or {}, "guided")) for view in finished[:CURVES]]
         if series := [Series(label, points, "") for label, points in curves if points]:
@@ -175,7 +175,7 @@ class FmrPages(ReportPages):
         if len(values) < 2:
             return []
         least = min(values.values())
-        lowest = listed([name for name, value in values.items() if value == least])
+        lowest = join_names([name for name, value in values.items() if value == least])
         return [f"Lowest accuracy after guided steps: {lowest}, {least:.1f} %. Single classes rest on few images."]
 
     def _by_class(self, view: Collected, results: Mapping[str, Any]) -> Fold:
@@ -193,7 +193,7 @@ class FmrPages(ReportPages):
             entry, link = results["per_class"][name], Link(name, show=filter_of([("class", name)], view.number))
             numbers = estimates(entry, list(BY_CLASS))
             rows.append([link, entry["images"], *numbers, estimate_in(audited.get(name), "clean_accuracy")])
-        return Fold(f"All {counted(len(rows), 'class', 'classes')}", [Table(columns, rows, filter_rows=True)])
+        return Fold(f"All {amount(len(rows), 'class', 'classes')}", [Table(columns, rows, filter_rows=True)])
 
     def _distances(self, every: Sequence[Collected]) -> list[Table]:
         """The distance of generated images from their sources, in grey levels, over a sample of the accepted images."""
@@ -300,7 +300,7 @@ def _tally(view: Collected) -> Table:
     ]
     ended = ", ".join(f"{name} {times:,}" for name, times in sorted(view.endings.items()))
     of = f" of {view.expected:,}" if view.expected and view.expected != view.images else ""
-    return Table(columns, rows, notes=[f"{counted(view.images, 'image')} done{of}. Guided searches ended by: {ended}."])
+    return Table(columns, rows, notes=[f"{amount(view.images, 'image')} done{of}. Guided searches ended by: {ended}."])
 
 
 def _rates(finished: Sequence[Collected]) -> Table | None:

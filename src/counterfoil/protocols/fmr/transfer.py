@@ -97,7 +97,7 @@ def _spare_rate(outcomes: Outcomes, own: Outcomes, *, seed: int) -> Estimate:
         **{f"own {name}": each for name, each in harm_columns(one).items()},
         **{f"other {name}": each for name, each in harm_columns(two).items()},
     }
-    statistic = Difference(HARM.prefixed("own "), HARM.prefixed("other "))
+    statistic = Difference(HARM.with_prefix("own "), HARM.with_prefix("other "))
     return estimate(columns, {"spared": statistic}, seed=seed)["spared"]
 
 

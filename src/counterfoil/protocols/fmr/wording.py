@@ -8,7 +8,7 @@ from typing import Any
 
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.tables import counted, estimate_in, estimate_text, p_is
+from counterfoil.metrics.tables import amount, estimate_in, estimate_text, p_is
 from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.report.gallery import Collected
 from counterfoil.report.page import Caution
@@ -65,9 +65,9 @@ def about_generators(every: Sequence[Collected]) -> list[Caution]:
 
 def about_records(found: Collected, missing: int) -> Iterator[str]:
     if found.skipped_count:
-        yield f"{counted(found.skipped_count, 'image')} could not be used and count nowhere; they are listed below."
+        yield f"{amount(found.skipped_count, 'image')} could not be used and count nowhere; they are listed below."
     if missing:
-        yield f"{counted(missing, 'image')} missing from the run directory or damaged; the gallery says which."
+        yield f"{amount(missing, 'image')} missing from the run directory or damaged; the gallery says which."
     if found.run.resumed:
         yield "The run was resumed with other versions or hardware than it began with; see How it was made."
 
@@ -84,7 +84,7 @@ def no_result(found: Collected) -> Iterator[str]:
             "The same command resumes it. The gallery shows what there is."
         )
     elif readable == 0:
-        yield f"None of the {counted(found.images, 'image')} could be read, so nothing was tested."
+        yield f"None of the {amount(found.images, 'image')} could be read, so nothing was tested."
     elif found.validated == 0 and (pending := found.count("pending")):
         yield (
             f"The oracle has accepted no image so far and has not decided on {pending:,}, so there is no PA and no FMR yet. "
@@ -94,7 +94,7 @@ def no_result(found: Collected) -> Iterator[str]:
         yield "The oracle accepted none of the images that were made, so there is no PA and no FMR."
     elif found.validated == 0:
         yield (
-            f"The oracle accepted none of the {counted(readable, 'plain reconstruction')}, so nothing was made and there is "
+            f"The oracle accepted none of the {amount(readable, 'plain reconstruction')}, so nothing was made and there is "
             "no PA and no FMR. Check the oracle's class names and templates, and whether the generator can reconstruct "
             "such images."
         )
@@ -115,12 +115,12 @@ def _about_images(results: Mapping[str, Any], classes: int) -> Iterator[str]:
             "'counterfoil doctor' looks for the cause."
         )
     accepted, readable = counts.get("validated", 0), counts.get("readable", 0)
-    several = about_images(accepted, f"{accepted:,} of {counted(readable, 'image')} were accepted by the oracle")
+    several = about_images(accepted, f"{accepted:,} of {amount(readable, 'image')} were accepted by the oracle")
     yield from (each.text for each in several)
     if rate is not None and rate < 50:
         yield f"The oracle accepts {rate:.1f} % of the images. The numbers are about these, not about the whole set."
     if pending := counts.get("pending"):
-        images = counted(pending, "image")
+        images = amount(pending, "image")
         yield f"The oracle has not decided on {images} yet. They count in SA alone, and other numbers may change."
 
 
@@ -184,7 +184,7 @@ def against_random(results: Mapping[str, Any], *, only_unclear: bool = False) ->
     found = estimate_in({"": entry}, "") if entry else None
     if found is None or found.value is None:
         return ""
-    images = f"On the {counted(found.n, 'image')} accepted in both arms"
+    images = f"On the {amount(found.n, 'image')} accepted in both arms"
     if found.low is None or found.high is None:
         return f"{images}, guided and random steps cannot be compared: {found.note}." if not only_unclear else ""
     p = entry.get("p")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.protocols.base import Outcome, StagedProtocol, imported
+from counterfoil.protocols.base import Outcome, StagedProtocol, lazy
 from counterfoil.protocols.imagenet_d.spec import ImagenetDSpec
 from counterfoil.store import Run
 
@@ -30,11 +30,11 @@ class ImagenetD(StagedProtocol):
     held = ("accuracy",)
     ranked = ("accuracy",)
     clean = "accuracy_painted"
-    workspace = imported("counterfoil.protocols.imagenet_d.sets:PaintingSpace.of")
-    measures = imported("counterfoil.protocols.imagenet_d.results:MEASURES")
-    observe = imported("counterfoil.protocols.imagenet_d.results:observe")
-    tables = imported("counterfoil.protocols.imagenet_d.page:tables")
-    report_pages = imported("counterfoil.protocols.imagenet_d.page:ImagenetDPages")
+    workspace = lazy("counterfoil.protocols.imagenet_d.sets:PaintingSpace.of")
+    measures = lazy("counterfoil.protocols.imagenet_d.results:MEASURES")
+    observe = lazy("counterfoil.protocols.imagenet_d.results:observe")
+    tables = lazy("counterfoil.protocols.imagenet_d.page:tables")
+    report_pages = lazy("counterfoil.protocols.imagenet_d.page:ImagenetDPages")
 
     def stages(self, work: PaintingSpace, tables: Tables) -> Sequence[Stage]:
         """Paint or take the images, ask models and oracle about them, mine, and ask vision-language models about what is kept."""

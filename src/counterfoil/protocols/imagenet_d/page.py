@@ -9,7 +9,7 @@ from typing import Any
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.comparison import Ranking
-from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, counted, estimate_in, minus, p_is
+from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, amount, estimate_in, minus, p_is
 from counterfoil.protocols.imagenet_d.results import FIXED_MODELS, in_order, tested_models
 from counterfoil.protocols.pages import ReportPages, estimates
 from counterfoil.report.gallery import Collected, GalleryEntry
@@ -37,7 +37,7 @@ def funnel(results: Mapping[str, Any]) -> Table:
     seen = f"the oracle sees the object in {counts['object_seen']:,}"
     seen += f" and leaves {counts['object_open']:,} open" if counts["object_open"] else ""
     who = seen if results["oracle"]["name"] != "none" else "no oracle was asked"
-    notes = [f"{counted(counts['images'], 'image')}{skipped}; {who}"]
+    notes = [f"{amount(counts['images'], 'image')}{skipped}; {who}"]
     if counts["turned_away"]:
         away = ", ".join(f"{name} {times:,}" for name, times in counts["turned_away"].items())
         notes.append(f"kept {counts['kept']:,}; rejected: {away}")
@@ -182,7 +182,7 @@ class ImagenetDPages(ReportPages):
 
     def headline(self, view: Collected, results: Mapping[str, Any]) -> str:
         """Say what the models that took no part lose, or are right on."""
-        kept = counted(int(results["counts"]["validated"]), "image")
+        kept = amount(int(results["counts"]["validated"]), "image")
         drop, accuracy = estimates(results, ("drop", "accuracy"))
         if drop is not None and drop.value is not None:
             points = minus(f"{drop.value + 0.0:.0f}")
@@ -209,7 +209,7 @@ class ImagenetDPages(ReportPages):
     def extent(self, results: Mapping[str, Any]) -> tuple[int, str]:
         """The number of images in the set."""
         count = int(results["counts"]["validated"])
-        return count, f"{counted(count, 'image is', 'images are')} in the set"
+        return count, f"{amount(count, 'image is', 'images are')} in the set"
 
     def sections(self, view: Collected, results: Mapping[str, Any]) -> Iterator[PageSection]:
         """Nuisances, slices and pulls; models; surrogates; what mistakes follow; two-choice questions."""
@@ -254,7 +254,7 @@ class ImagenetDPages(ReportPages):
         if not known:
             return "No run is finished yet"
         (hardest, found), *_ = known
-        sets = counted(len(self.views), "set")
+        sets = amount(len(self.views), "set")
         return f"{hardest} is the hardest of {sets}: models that took no part have {found.value:.0f} % right."
 
     def first_numbers(self, finished: Sequence[Collected], ranking: Ranking | None, address: Mapping[str, str]) -> Table | None:
@@ -269,7 +269,7 @@ class ImagenetDPages(ReportPages):
         numbers = [(Column(name), estimate_in(results, key)) for name, key in ON_SETS]
         return [(Column("images"), int(results["counts"]["validated"])), *numbers]
 
-    def compared(self, finished: Sequence[Collected]) -> Iterator[PageSection]:
+    def comparison_sections(self, finished: Sequence[Collected]) -> Iterator[PageSection]:
         """Every model on every set."""
         rows: list[list[Cell]] = []
         for view in finished:

@@ -248,7 +248,7 @@ def results(run: Run, seed: int = 0, *, model: str | None = None, oracle: str | 
     mined_set = bool(surrogates) and bool(run.spec.get("painter"))
     found: dict[str, Any] = {"protocol": "imagenet-d", "counts": counts(paintings)}
     if unseen:
-        pool = compared(paintings, pooling, final, seed=(seed, 1))
+        pool = compare_means(paintings, pooling, final, seed=(seed, 1))
         found["accuracy"] = pool["mined"]
         if mined_set:
             found |= {"accuracy_painted": pool["painted"], "drop": pool["drop"], "drop_p": pool["p"]}
@@ -287,7 +287,7 @@ def columns_of(paintings: PaintedSet, names: Sequence[str], chosen: Flags) -> di
     return {"painted": painted, "painted_right": painted * right, "mined": mined, "mined_right": mined * right}
 
 
-def compared(paintings: PaintedSet, names: Sequence[str], chosen: Flags, *, seed: int | tuple[int, ...]) -> dict[str, Any]:
+def compare_means(paintings: PaintedSet, names: Sequence[str], chosen: Flags, *, seed: int | tuple[int, ...]) -> dict[str, Any]:
     """Mean accuracy of models on what was painted and on what was chosen of it, and whether it is lower there."""
     drawn = Resamples(columns_of(paintings, names, chosen), clusters=paintings.clusters, seed=seed)
     drop = estimate_one(drawn, DROP)
@@ -331,7 +331,7 @@ def order_bias(table: StageTable, *, clusters: Mapping[str, int], seed: int = 0)
     `clusters` says by id which images go together. Without the same questions in the other order, the two accuracies are of
     different images; the order was random, so they can be compared all the same. None where nothing was asked.
     """
-    rows = [row for row in table.kept() if row.id in clusters]
+    rows = [row for row in table.passing() if row.id in clusters]
     if not rows:
         return None
     # `right` belongs to the order that was asked first, which may be either.
@@ -426,7 +426,7 @@ def _model(
     paintings: PaintedSet, name: str, role: str, final: Flags, *, seed: tuple[int, ...], mined_set: bool
 ) -> dict[str, Any]:
     answers = paintings.models[name]
-    entry: dict[str, Any] = {"role": role, **compared(paintings, [name], final, seed=seed)}
+    entry: dict[str, Any] = {"role": role, **compare_means(paintings, [name], final, seed=seed)}
     if not mined_set:
         entry = {"role": role, "mined": entry["mined"]}
     entry["top5"] = _top5(paintings, answers, final, seed)

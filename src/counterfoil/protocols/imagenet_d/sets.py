@@ -84,9 +84,9 @@ class SetData:
             found[name] = tuple(ids.get(name) or (ids[others[0]] if others else (name,)))
         return found
 
-    def taken(self, limit: int | None) -> Iterator[Sample]:
+    def samples(self, limit: int | None) -> Iterator[Sample]:
         """The samples, cut evenly to a limit."""
-        return iter(self.dataset if limit is None else self.dataset.limited(count=limit))
+        return iter(self.dataset if limit is None else self.dataset.limit(count=limit))
 
     def about(self, image_id: str) -> dict[str, Any]:
         """The set's words about an image; empty where it has none."""
@@ -115,7 +115,7 @@ def open_set(named: PartSpec, built: Dataset | None = None) -> SetData:
     held = {sample.label for sample in dataset} if known else set()
     if known and len(held) < len(dataset.classes):
         kept = {dataset.classes[label]: [label] for label in sorted(held)}
-        dataset = dataset.relabelled(kept, what=named.name)
+        dataset = dataset.relabel(kept, what=named.name)
     return SetData(named.name, dataset, known)
 
 

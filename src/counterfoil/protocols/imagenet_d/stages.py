@@ -18,7 +18,7 @@ from counterfoil.metrics.mining import Candidate, Decision, Look, embedding_hash
 from counterfoil.parts import calls, imagenet, images
 from counterfoil.parts.calls import paint, painting_fault
 from counterfoil.protocols.base import Outcome
-from counterfoil.protocols.class_reader import recorded
+from counterfoil.protocols.class_reader import prediction_of
 from counterfoil.protocols.imagenet_d.questions import Question, ask
 from counterfoil.protocols.imagenet_d.results import answers_table, looks_table
 from counterfoil.protocols.imagenet_d.sets import PaintingSpace
@@ -64,7 +64,7 @@ class PaintedImages(ImagenetDStage):
 
     def items(self) -> Iterator[Item]:
         """The prompts, each with its seed."""
-        for row in self.tables["prompts"].kept():
+        for row in self.tables["prompts"].passing():
             inputs = {"prompt": row["prompt"], "seed": self.space.seed(row.id)}
             yield Item(row.id, inputs, {name: row[name] for name in _ABOUT[:-1]})
 
@@ -88,7 +88,7 @@ class PaintedImages(ImagenetDStage):
     def check(self, table: StageTable) -> None:
         """Refuse a painter none of whose images can be used."""
         first = next((row for row in table if not row.goes_on), None)
-        if first is not None and not any(True for _ in table.kept()):
+        if first is not None and not any(True for _ in table.passing()):
             painter = self.space.spec.painter
             raise BadData(f"painter {painter}: none of its images can be used; the first: {first.reason}")
 
@@ -100,7 +100,7 @@ class Taken(ImagenetDStage):
 
     @cached_property
     def _samples(self) -> dict[str, Any]:
-        return {sample.image_id: sample for sample in self.space.data.taken(self.space.spec.limit)}
+        return {sample.image_id: sample for sample in self.space.data.samples(self.space.spec.limit)}
 
     def items(self) -> Iterator[Item]:
         """The samples, with what the set says of them."""
@@ -136,7 +136,7 @@ class _Painted(ImagenetDStage):
 
     def items(self) -> Iterator[Item]:
         """The images."""
-        for row in self.tables["paintings"].kept():
+        for row in self.tables["paintings"].passing():
             inputs = {"image": self.tables.files.hash_of(row["image"]), "label": row["label"]}
             yield Item(row.id, inputs, {"image": row["image"]})
 
@@ -203,7 +203,7 @@ class MinedImages(ImagenetDStage):
 
     def items(self) -> Iterator[Item]:
         """The images, with the decision on each."""
-        for row in self.tables["paintings"].kept():
+        for row in self.tables["paintings"].passing():
             decision = self._decided[row.id]
             about = {name: row.values.get(name, "") for name in _ABOUT}
             yield Item(row.id, {"check": decision.check, "reason": decision.reason}, {**about, "image": row["image"]})
@@ -234,7 +234,7 @@ class ChatAnswers(ImagenetDStage):
     def items(self) -> Iterator[Item]:
         """The images that were kept, each with its question."""
         names, settings = self.space.names, self.space.spec.questions
-        for row in self._final.kept():
+        for row in self._final.passing():
             wrong = hardest_wrong(self.space, self.tables, row)
             question = Question.draw(names[row["label"]], names[wrong], row.id, order=settings.order, seed=self.space.spec.seed)
             asked = {"truth": question.truth, "wrong": question.wrong, "truth_first": question.truth_first}
@@ -283,7 +283,7 @@ def hardest_wrong(space: PaintingSpace, tables: Tables, row: Row) -> int:
 def candidates(space: PaintingSpace, tables: Tables) -> Iterator[Candidate]:
     """Mining's facts about every image."""
     looks = {named.name: tables[looks_table(named.name)] for named in space.spec.surrogates}
-    for row in tables["paintings"].kept():
+    for row in tables["paintings"].passing():
         found = {}
         for name, table in looks.items():
             said = table.one(row.id)
@@ -304,7 +304,7 @@ def candidates(space: PaintingSpace, tables: Tables) -> Iterator[Candidate]:
 
 def count(table: StageTable) -> int:
     """Number of a table's rows that no check rejected."""
-    return sum(1 for _ in table.kept())
+    return sum(1 for _ in table.passing())
 
 
 def _store(tables: Tables, image: Tensor) -> dict[str, Any]:
@@ -350,7 +350,7 @@ def _predictions(space: PaintingSpace, tables: Tables, trial: Trial) -> Iterator
     for named, _ in space.readers:
         said = tables[looks_table(named.name)].one(trial.image_id)
         if said is not None and said.goes_on:
-            yield recorded(trial.trial_id, "made", named.name, said.values)
+            yield prediction_of(trial.trial_id, "made", named.name, said.values)
     unread_is_wrong = space.spec.questions.unread == "wrong"
     for chat in space.spec.chats:
         said = tables[answers_table(chat.name)].one(trial.image_id)

@@ -18,7 +18,7 @@ import numpy as np
 from counterfoil.core.spec import MiningSpec
 from counterfoil.metrics.estimate import Floats, Mean, Resamples, Share, Sums, estimate_one
 from counterfoil.metrics.mining import Candidate, Look, Miner
-from counterfoil.protocols.imagenet_d.results import Flags, PaintedSet, compared, correct
+from counterfoil.protocols.imagenet_d.results import Flags, PaintedSet, compare_means, correct
 
 _SUBSETS = 64  # of one size at most; of more, some are drawn
 
@@ -38,9 +38,9 @@ class Average:
         """The number of rows that the smallest share averages over."""
         return min(each.count(sums) for each in self.shares)
 
-    def undefined(self, sums: Sums) -> str:
+    def reason(self, sums: Sums) -> str:
         """The reason why there is no value, or nothing."""
-        return next(filter(None, (each.undefined(sums) for each in self.shares)), "")
+        return next(filter(None, (each.reason(sums) for each in self.shares)), "")
 
     def too_few(self, clusters: Mapping[str, int]) -> str:
         """The reason why there is no interval, or nothing."""
@@ -55,9 +55,9 @@ class Average:
         """The shares."""
         return self.shares
 
-    def prefixed(self, prefix: str) -> Self:
+    def with_prefix(self, prefix: str) -> Self:
         """The same of other columns, whose names begin with `prefix`."""
-        return type(self)(tuple(each.prefixed(prefix) for each in self.shares))
+        return type(self)(tuple(each.with_prefix(prefix) for each in self.shares))
 
 
 def miner_of(paintings: PaintedSet, mining: MiningSpec, surrogates: Sequence[str], *, seed: int) -> Miner:
@@ -85,10 +85,10 @@ def leave_one_out(
         return rows
     miner = miner_of(paintings, mining, surrogates, seed=seed)
     for at, name in enumerate(surrogates):
-        chosen = miner.kept([each for each in surrogates if each != name])
-        row = {"surrogate": name, "kept": int(chosen.sum()), **compared(paintings, [name], chosen, seed=(seed, 11, at))}
+        chosen = miner.keep([each for each in surrogates if each != name])
+        row = {"surrogate": name, "kept": int(chosen.sum()), **compare_means(paintings, [name], chosen, seed=(seed, 11, at))}
         if unseen:
-            row["unseen"] = compared(paintings, unseen, chosen, seed=(seed, 12, at))["mined"]
+            row["unseen"] = compare_means(paintings, unseen, chosen, seed=(seed, 12, at))["mined"]
         rows.append(row)
     correct(rows)
     return rows
@@ -106,7 +106,7 @@ def by_number(
     right = np.mean([paintings.models[name].right for name in unseen], axis=0)
     for number in range(len(surrogates) + 1):
         subsets = _subsets(surrogates, number, seed)
-        chosen = [miner.kept(subset) & paintings.base for subset in subsets]
+        chosen = [miner.keep(subset) & paintings.base for subset in subsets]
         point: dict[str, Any] = {
             "surrogates": number,
             "sets": len(subsets),

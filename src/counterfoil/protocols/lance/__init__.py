@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from counterfoil.protocols.base import Outcome, StagedProtocol, imported
+from counterfoil.protocols.base import Outcome, StagedProtocol, lazy
 from counterfoil.protocols.lance.spec import LanceSpec
 from counterfoil.store import Run
 
@@ -25,10 +25,10 @@ class Lance(StagedProtocol):
     held = ("SA", "drop")
     ranked = ("drop",)
     clean = "SA"
-    measures = imported("counterfoil.protocols.lance.results:MEASURES")
-    observe = imported("counterfoil.protocols.lance.results:observe")
-    tables = imported("counterfoil.protocols.lance.page:tables")
-    report_pages = imported("counterfoil.protocols.lance.page:LancePages")
+    measures = lazy("counterfoil.protocols.lance.results:MEASURES")
+    observe = lazy("counterfoil.protocols.lance.results:observe")
+    tables = lazy("counterfoil.protocols.lance.page:tables")
+    report_pages = lazy("counterfoil.protocols.lance.page:LancePages")
 
     def stages(self, work: Workspace[LanceSpec], tables: Tables) -> Sequence[Stage]:
         """Words, images, answers; captions and edits are files that people may correct between stages."""

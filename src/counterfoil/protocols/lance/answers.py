@@ -8,7 +8,7 @@ from typing import Any
 from counterfoil.core.records import Picture, Trial, Verdict
 from counterfoil.parts import images
 from counterfoil.protocols.base import Outcome
-from counterfoil.protocols.class_reader import recorded
+from counterfoil.protocols.class_reader import prediction_of
 from counterfoil.protocols.lance.captions import image_of
 from counterfoil.protocols.stages import Stage, Tables
 from counterfoil.protocols.workspace import Workspace
@@ -22,16 +22,16 @@ class _Shown(Stage):
     def items(self) -> Iterator[Item]:
         """The images, by what they are of."""
         labels = {}
-        for row in self.tables["sources"].kept():
+        for row in self.tables["sources"].passing():
             labels[row.id] = row["label"]
             yield self._item(f"{row.id}#clean", "clean", row["picture"], row["label"])
         last = None
-        for row in self.tables["pictures"].kept():
+        for row in self.tables["pictures"].passing():
             image_id = image_of(row.id)
             if image_id != last:
                 last = image_id
                 yield self._item(f"{image_id}#reconstruction", "reconstruction", row["reconstruction"], labels[image_id])
-        for row in self.tables["quality"].kept():
+        for row in self.tables["quality"].passing():
             yield self._item(row.id, "made", row["image"], labels[image_of(row.id)])
 
     def _item(self, name: str, kind: Picture, file: str, label: int) -> Item:
@@ -96,7 +96,7 @@ def outcome(space: Workspace[Any], tables: Tables, source: Row, edits: Sequence[
     for trial, question, kind in asked:
         for at, (named, _) in enumerate(space.readers):
             if (row := tables[predictions_table(space, at)].one(question)) is not None:
-                predictions.append(recorded(trial.trial_id, kind, named.name, {"said": "", **row.values}))
+                predictions.append(prediction_of(trial.trial_id, kind, named.name, {"said": "", **row.values}))
         if (row := tables["oracle"].one(question)) is not None:
             name = space.spec.oracle.name
             verdicts.append(Verdict(trial.trial_id, kind, name, row["keeps_label"], row["score"], row["predicted"]))

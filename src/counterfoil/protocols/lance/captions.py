@@ -74,7 +74,7 @@ class Captions(Stage):
 
     def items(self) -> Iterator[Item]:
         """Every readable image."""
-        for row in self.tables["sources"].kept():
+        for row in self.tables["sources"].passing():
             inputs = {"picture": self.tables.files.hash_of(row["picture"]), "given": row["given"]}
             yield Item(row.id, inputs, {name: row[name] for name in ("label", "class", "source", "picture")})
 
@@ -122,7 +122,7 @@ class Edits(Stage):
     def items(self) -> Iterator[Item]:
         """Every caption."""
         captions = self.tables["captions"]
-        for row in captions.kept():
+        for row in captions.passing():
             about = {name: row[name] for name in ("label", "class", "picture", "caption")}
             yield Item(row.id, {"caption": _text(row, "caption", captions), "class": row["class"]}, about)
 
@@ -204,7 +204,7 @@ def sample_of(item: Item) -> Sample:
 
 def check_edits(edits: StageTable) -> Iterator[Row]:
     """The edits that were kept; a line that a person broke is named."""
-    for row in edits.kept():
+    for row in edits.passing():
         if image_of(row.id) != row.of:
             raise BadRun(f'{edits.path}: {row.id!r} is no id of an edit; give the line its image as "of", and delete the "id"')
         _text(row, "edited", edits)

@@ -9,7 +9,7 @@ from typing import Any
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate
 from counterfoil.metrics.answers import models_of
-from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, counted, estimate_in, estimate_text, minus, p_is
+from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, amount, estimate_in, estimate_text, minus, p_is
 from counterfoil.parts.language.caption_checks import REASONS
 from counterfoil.protocols.lance.bias import split_captions
 from counterfoil.protocols.lance.quality import CHECKS
@@ -161,7 +161,7 @@ class LancePages(ReportPages):
         columns = [Column("Accuracy on accepted edits and their sources", "text"), Column("per cent", axis=(0, 100))]
         return Table(columns, rows, notes=[note]) if rows else None
 
-    def unfinished(self, view: Collected) -> list[Caution]:
+    def about_unfinished(self, view: Collected) -> list[Caution]:
         """Say how far the run is."""
         if view.results is not None:
             none = "No edit was accepted, so there is nothing to measure. The funnel below says where they were lost."
@@ -173,7 +173,7 @@ class LancePages(ReportPages):
     def cautions(self, view: Collected, results: Mapping[str, Any], missing: int) -> list[Caution]:
         """Few images, judges that are not independent, and what the editor alone costs."""
         accepted, readable = (int(results["counts"][name]) for name in ("validated", "readable"))
-        text = f"{accepted:,} of {counted(readable, 'source image')} have an accepted edit"
+        text = f"{accepted:,} of {amount(readable, 'source image')} have an accepted edit"
         found = [*about_parts(view.run, name=self.site.name, models=[view.model]), *about_images(accepted, text, missing=missing)]
         redrawn = estimate_in(results, "drop_reconstruction")
         if redrawn is not None and redrawn.value is not None and redrawn.value > GENERATOR_COST:
@@ -226,7 +226,7 @@ class LancePages(ReportPages):
         for entry in results["bias"][:BIASES]:
             pairs = [self.pair(view, entries[name]) for name in entry["examples"] if name in entries][:EXAMPLES]
             moved, drop = (estimate_text(Estimate.from_dict(entry[name]), unit=" points") for name in ("sensitivity", "drop"))
-            size = f"{counted(entry['edits'], 'edit')} of {counted(entry['sources'], 'source')}"
+            size = f"{amount(entry['edits'], 'edit')} of {amount(entry['sources'], 'source')}"
             text = f"{entry['factor']}: sensitivity {moved}, drop {drop}, {size}, {p_is(entry['p_adjusted'])}"
             yield ImagePairs(pairs, title=f"{entry['class']}: {entry['name']}", text=text)
         yield Fold("All groups as a table", [biases(results)])

@@ -92,7 +92,7 @@ class Quality(Stage):
 
     def items(self) -> Iterator[Item]:
         """Every edit that was redrawn."""
-        for row in self.tables["pictures"].kept():
+        for row in self.tables["pictures"].passing():
             names = [row["picture"], *row["candidates"]]
             hashes = [self.tables.files.hash_of(name) for name in names]
             inputs = {"pictures": hashes, "caption": row["caption"], "edited": row["edited"]}

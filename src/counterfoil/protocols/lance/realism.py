@@ -53,7 +53,7 @@ class Realism(Stage):
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
         """Source image and edited image of every edit that the oracle accepts."""
-        for row in self.tables["quality"].kept():
+        for row in self.tables["quality"].passing():
             verdict, source = self.tables["oracle"].one(row.id), self.tables["sources"].one(image_of(row.id))
             if verdict is not None and verdict.goes_on and source is not None:
                 yield source["picture"], row["image"]

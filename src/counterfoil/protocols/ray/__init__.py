@@ -60,16 +60,16 @@ def run_images(
 def process_images(pool: Pool, spec: RunSpec, dataset: ImageSet, writer: Writer, *, watch: Watch, tell: Tell) -> None:
     """Every image that is not in the store yet, through the workers and into it."""
     from counterfoil.protocols.ray.dispatch import Dispatch
-    from counterfoil.protocols.running import begun, missing, skipped, write
+    from counterfoil.protocols.running import begin, missing, skip_outcome, write
 
-    progress = begun(spec, writer, dataset)
+    progress = begin(spec, writer, dataset)
     watch(progress)
     samples = Dispatch(pool, missing(writer, dataset), lambda sample: sample.image_id, writer.chunk_images)
     try:
         for done, answer in samples:
             if answer is None:
                 (lost,) = done
-                outcome = skipped(spec, lost, f"{lost.source or lost.image_id}: {GIVEN_UP}")
+                outcome = skip_outcome(spec, lost, f"{lost.source or lost.image_id}: {GIVEN_UP}")
                 write(outcome, writer)
                 found = {lost.image_id: (outcome.validated, outcome.note)}
             else:

@@ -28,7 +28,7 @@ from counterfoil.engine.scheduler import CPU_BATCH, CPU_SLOTS
 from counterfoil.parts.contracts import Sample
 from counterfoil.protocols.base import ImageProtocol, Outcome, StagedProtocol
 from counterfoil.protocols.ray.dispatch import Answer
-from counterfoil.protocols.running import skipped
+from counterfoil.protocols.running import skip_outcome
 from counterfoil.protocols.stages import Tables
 from counterfoil.protocols.workspace import Given, Source
 from counterfoil.store import runfile
@@ -142,9 +142,9 @@ class Worker:
             while frame is not None:
                 places.append((id(frame.f_code), frame.f_lasti))
                 frame = frame.f_back
-        return os.getpid(), hash((self.finished(), tuple(places)))
+        return os.getpid(), hash((self.count_finished(), tuple(places)))
 
-    def finished(self) -> int:
+    def count_finished(self) -> int:
         """Number of items that are finished."""
         raise NotImplementedError
 
@@ -283,14 +283,14 @@ class ImageWorker(Worker):
         """Have all calls end with what is finished."""
         self._handing_in.set()
 
-    def finished(self) -> int:
+    def count_finished(self) -> int:
         """Number of finished images."""
         return self._feed.finished if self._feed is not None else 0
 
     def _begin(self) -> Feed:
         with self._beginning:
             if self._feed is None:
-                self._feed = Feed(self._load, lambda sample, problem: skipped(self.spec, sample, problem), batch=self._batch)
+                self._feed = Feed(self._load, lambda sample, problem: skip_outcome(self.spec, sample, problem), batch=self._batch)
                 self.begin_thread(self._run)
             return self._feed
 
@@ -358,7 +358,7 @@ class StageWorker(Worker):
     def hand_in(self) -> None:
         """Results of stages are not waited for."""
 
-    def finished(self) -> int:
+    def count_finished(self) -> int:
         """Number of finished items."""
         return self._done
 
@@ -373,7 +373,7 @@ class StageWorker(Worker):
                         placed.close()
                         name, stages = asked, self._protocol.stages(self._work, Tables(self.out))
                         stage = next(each for each in stages if each.name == asked)
-                        placed.enter_context(self._work.placed(*stage.uses))
+                        placed.enter_context(self._work.place(*stage.uses))
                     found = {item.id: made for item, made in zip(items, stage.work(items), strict=True)}
                     self._done += len(items)
                     future.set_result(Answer(found))

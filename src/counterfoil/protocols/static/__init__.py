@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from counterfoil.core.spec import PlainSpec
-from counterfoil.protocols.base import ImageProtocol, imported
+from counterfoil.protocols.base import ImageProtocol, lazy
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class Static(ImageProtocol):
     spec = StaticSpec
     compared = held = ranked = ("accuracy",)
     clean = "accuracy"
-    workspace = imported("counterfoil.protocols.static.space:StaticSpace.of")
-    outcomes = imported("counterfoil.protocols.plain:taken")
+    workspace = lazy("counterfoil.protocols.static.space:StaticSpace.of")
+    outcomes = lazy("counterfoil.protocols.plain:plain_outcomes")
 
     def open_data(self, spec: StaticSpec, given: Given | None) -> ImageSet:
         """Open the set; of one that `export` wrote, only classes with images count."""

@@ -15,7 +15,7 @@ def open_data_set(spec: StaticSpec, given: Given | None = None) -> SetData:
     if given and given.head is not None:
         return SetData(spec.data.name, open_data(spec, given), known_set(spec.data.name))
     data = open_set(spec.data, given.parts.get("dataset") if given else None)
-    return data if spec.limit is None else replace(data, dataset=data.dataset.limited(count=spec.limit))
+    return data if spec.limit is None else replace(data, dataset=data.dataset.limit(count=spec.limit))
 
 
 @dataclass
