@@ -39,7 +39,7 @@ def plan(seconds: float | None, price: float | None) -> tuple[list[dict[str, Any
     runs = [("FMR", name, images, climbing) for name, images in SETS.items()]
     runs += [("LANCE, five edits each", name, SETS[name], editing) for name in EDITED if editing]
     runs += [("ImageNet-D, one image per prompt", "the paper's prompts", PAIRS, painting)] if painting else []
-    (size, where), rate = _bytes_per_image(), _measurement("scale", "finished images a second")
+    (size, where), rate = _bytes_per_image(), _measurement("scale", "finished images per second")
     rows = [
         {
             "protocol": protocol,

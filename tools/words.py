@@ -24,6 +24,7 @@ CODE = re.compile(
     r"""|(?P<name>(?:^[ ]*@[\w.]*property\n)?^[ ]*(?:async[ ])?def[ ]\w+)""",
     re.DOTALL | re.MULTILINE,
 )
+NAMES = re.compile(r"`[^`]*`")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 OWN = {"tools/words.py", "tests/test_tools.py"}  # they quote what they look for
@@ -37,7 +38,7 @@ def lines_of(path: Path) -> Iterator[Line]:
     name = path.relative_to(ROOT).as_posix()
     if path.suffix != ".py":
         plain = FENCE.sub(lambda fence: "\n" * fence[0].count("\n"), text)
-        yield from ((name, number, "prose", re.sub(r"`[^`]*`", "", line)) for number, line in enumerate(plain.split("\n"), 1))
+        yield from ((name, number, "prose", NAMES.sub("", line)) for number, line in enumerate(plain.split("\n"), 1))
         return
     number = at = 0
     for found in CODE.finditer(text):
@@ -52,7 +53,12 @@ def lines_of(path: Path) -> Iterator[Line]:
         if kind == "doc":
             yield name, number + 1, "start", words.strip(' "').lstrip()
         for row, line in enumerate(words.split("\n")):
-            yield name, number + 1 + row, "prose", re.sub(r"\{[^{}]*\}", "", line) if kind == "text" else line
+            yield (
+                name,
+                number + 1 + row,
+                "prose",
+                re.sub(r"\{[^{}]*\}|`[^`]*`", "", line) if kind == "text" else NAMES.sub("", line),
+            )
 
 
 def count(rules: list[dict[str, str]]) -> dict[str, list[str]]:

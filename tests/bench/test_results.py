@@ -35,7 +35,7 @@ SIMULATED = {
     "scale": result_file(
         [
             {"what": "images", "value": 1000},
-            {"what": "finished images a second through the store", "value": 5120},
+            {"what": "finished images per second through the store", "value": 5120},
             {"what": "MiB of the driver after a quarter", "value": 100},
             {"what": "MiB of the driver at the end", "value": 106},
             {"what": "seconds to list what is left, opening included", "value": 0.02},

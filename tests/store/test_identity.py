@@ -72,7 +72,7 @@ def test_a_part_with_dots_in_its_name_is_told_with_what_has_changed(tmp_path: Pa
         store.write(tmp_path, SPEC, CLASSES, now).__enter__()
 
 
-@pytest.mark.parametrize("name", ["mask", "style pictures"])
+@pytest.mark.parametrize("name", ["mask", "style images"])
 def test_files_of_other_content_that_decide_the_pictures_are_refused(tmp_path: Path, name: str) -> None:
     before, now = ({**PROVENANCE, "parts": {"generator": {name: digest, "library": digest}}} for digest in ("one", "two"))
     with store.write(tmp_path, SPEC, CLASSES, before) as writer:

@@ -87,7 +87,7 @@ def test_images_belong_to_the_trials_that_name_them(tmp_path: Path) -> None:
     assert run.picture(second, "clean").read_bytes() == b"clean"
     assert (first.image_bytes, second.image) == (4, "")
     assert len(list(tmp_path.rglob("*.png"))) == 2
-    with pytest.raises(BadRun, match="has no made image"):
+    with pytest.raises(BadRun, match="has no made"):
         run.picture(second)
 
 

@@ -20,7 +20,7 @@ NAME = "run.json"
 SCHEMA = 3
 """Number of the layout of a run directory. Another one is refused."""
 
-_MAKING = tuple(f"parts.generator.{name}" for name in ("mask", "encoder", "decoder", "style pictures"))
+_MAKING = tuple(f"parts.generator.{name}" for name in ("mask", "encoder", "decoder", "style images"))
 PINNED = ("data", "size", "parts.dataset", "parts.*.weights", *_MAKING)
 """Keys of the provenance that may not differ when a run is resumed; any other difference is noted and recorded."""
 

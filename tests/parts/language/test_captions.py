@@ -77,7 +77,7 @@ class Mute(torch.nn.Module):
 
 
 def test_what_is_no_caption_is_a_problem() -> None:
-    texts = ("A dog on a beach. ", "", "dog dog dog dog", "a sketch of a dog", "I cannot see a picture")
+    texts = ("A dog on a beach. ", "", "dog dog dog dog", "a sketch of a dog", "I cannot see an image")
     said = TransformersCaptioner(Mute(), Parrot(*texts), options=CaptionOptions(), name="x").caption(pictures(5), samples(5))
     assert [caption.text for caption in said[::3]] == ["a photo of a dog on a beach", "a sketch of a dog"]
     assert [caption.problem.partition(":")[0] for caption in said] == [

@@ -183,7 +183,7 @@ def test_thoughts_and_fences_are_left_out() -> None:
         ("", "nonsense"),
         ("I can't help with that.", "refusal"),
         ("the the the the", "repetitive"),
-        ("A caption is a text about a picture and has several parts", "nonsense"),
+        ("A caption is a text about an image and has several parts", "nonsense"),
     ],
 )
 def test_an_answer_without_a_list_is_one_rejection(answer: str, reason: str) -> None:

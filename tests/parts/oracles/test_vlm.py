@@ -35,7 +35,7 @@ def test_yes_and_no_are_compared_as_transformers_gives_them(folder: Path) -> Non
     tokens = small_vlm.tokenizer()
     yes, no = (torch.tensor([tokens.convert_tokens_to_ids(word) for word in words]) for words in (["yes", "Yes"], ["no", "No"]))
     for image, label, score, keeps in zip(images, LABELS, verdicts.scores, verdicts.keeps_label, strict=True):
-        question = f"Does this picture show a {CLASSES[label]}? Answer with yes or no."
+        question = f"Does this image show a {CLASSES[label]}? Answer with yes or no."
         logits = next_token(folder, f"USER : <image> {question} ASSISTANT :", image)
         expected = torch.stack([logits[yes].logsumexp(0), logits[no].logsumexp(0)]).softmax(0)[0]
         assert float(score) == pytest.approx(float(expected), abs=1e-5)
@@ -65,7 +65,7 @@ def test_a_choice_goes_to_the_most_likely_letter(folder: Path) -> None:
     shown = oracle.choices(2)
     assert len(shown) == 3 and 2 in shown
     listed = "\n".join(f"{letter}. {CLASSES[number]}" for letter, number in zip("ABC", shown, strict=True))
-    question = f"Which of these is the main object in this picture?\n{listed}\nAnswer with its letter."
+    question = f"Which of these is the main object in this image?\n{listed}\nAnswer with its letter."
     logits = next_token(folder, f"USER : <image> {question} ASSISTANT :", image)
     tokens = small_vlm.tokenizer()
     chances = logits[[tokens.convert_tokens_to_ids(letter) for letter in "ABC"]].softmax(0)
@@ -107,7 +107,7 @@ def test_an_answer_does_not_depend_on_other_pictures(folder: Path) -> None:
 def test_a_model_without_a_chat_template_gets_its_image_mark_or_a_prompt(tmp_path: Path) -> None:
     plain = small_vlm.save_vlm(tmp_path / "plain", chat=False)
     batch, image = to_batch(pictures()[:1]), pictures()[0]
-    question = f"Does this picture show a {CLASSES[0]}? Answer with yes or no."
+    question = f"Does this image show a {CLASSES[0]}? Answer with yes or no."
     for prompt, text in ((None, f"<image>\n{question}\n"), ("<image> USER : {question}", f"<image> USER : {question}")):
         score = vlm_oracle(str(plain), prompt=prompt).bind(CLASSES).judge(batch, LABELS[:1]).scores[0]
         logits = next_token(plain, text, image)

@@ -50,7 +50,7 @@ STYLES = [
     ("I see a mug rather than a teapot.", MUG),
     ("It looks like a teapot, but it is actually a mug.", MUG),
     ("More like a mug than a teapot.", MUG),
-    ("The teapot isn't there; the picture shows a mug.", MUG),
+    ("The teapot isn't there; the photo shows a mug.", MUG),
     ("I'm sorry, but I think it is a mug.", MUG),
     ("mug or teapot", UNREAD),
     ("It could be a mug or a teapot.", UNREAD),

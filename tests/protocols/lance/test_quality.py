@@ -20,7 +20,7 @@ BARS = QualitySpec()
     ("change", "check"),
     [
         ({}, None),
-        ({"image_image": 0.69}, "picture changed too much"),
+        ({"image_image": 0.69}, "image changed too much"),
         ({"source_text": 0.19}, "caption does not fit"),
         ({"edited_text": 0.19, "old_text": 0.1}, "edit does not fit"),
         ({"directional": 0.19}, "wrong direction"),

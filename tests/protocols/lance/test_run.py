@@ -117,8 +117,8 @@ def test_another_model_is_scored_on_the_same_pictures(finished_run, tmp_path):
     rescoring.score(run, PartSpec(name=name))
     results = lance_results(run, model=name)
     assert results["drop"]["value"] == 0
-    with pytest.raises(BadRun, match="no predictions by model 'nobody'"):
-        lance_results(run, model="nobody")
+    with pytest.raises(BadRun, match="no predictions by model 'absent'"):
+        lance_results(run, model="absent")
 
 
 def test_an_oracle_that_abstains_later_takes_no_word_back(tmp_path):

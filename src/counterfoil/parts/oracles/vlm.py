@@ -20,8 +20,8 @@ from counterfoil.parts.oracles.scoring import UNBOUND, AcceptanceRule
 
 Mode = Literal["yes-no", "choice"]
 QUESTIONS: dict[str, str] = {
-    "yes-no": "Does this picture show a {class}? Answer with yes or no.",
-    "choice": "Which of these is the main object in this picture?\n{choices}\nAnswer with its letter.",
+    "yes-no": "Does this image show a {class}? Answer with yes or no.",
+    "choice": "Which of these is the main object in this image?\n{choices}\nAnswer with its letter.",
 }
 YES, NO = ("yes", "Yes", "YES", " yes", " Yes"), ("no", "No", "NO", " no", " No")
 MAX_CHOICES = 26

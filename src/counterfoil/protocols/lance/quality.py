@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from counterfoil.parts.contracts import Embedder
 
 CHECKS = {
-    "picture changed too much": "the edited image is too unlike the source image",
+    "image changed too much": "the edited image is too unlike the source image",
     "caption does not fit": "the source image is too unlike its own caption",
     "edit does not fit": "the edited image is too unlike the edited caption",
     "wrong direction": "the image did not change the way the caption did",
