@@ -33,10 +33,8 @@ from scipy.special import betaincinv, gammaln, ndtri
 from scipy.stats import binom, kstest
 
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.agreement import agreement
-from counterfoil.metrics.estimate import RESAMPLES, Difference, Floats, Resamples, Statistic, estimate, estimate_one
+from counterfoil.metrics.estimate import RESAMPLES, Difference, Floats, Resamples, Statistic, estimate, estimate_one, sign_flip
 from counterfoil.metrics.observations import Measure, Observations
-from counterfoil.metrics.significance import sign_flip
 from counterfoil.metrics.slices import slices
 from counterfoil.protocols.fmr.results import _AUDIT, MEASURES
 from counterfoil.protocols.fmr.results import STATISTICS as FMR
@@ -48,6 +46,7 @@ from counterfoil.protocols.lance.realism import _geometric
 from counterfoil.protocols.lance.results import STATISTICS as LANCE
 from counterfoil.protocols.lance.results import statistics_of
 from counterfoil.studies.oracles import _FMR, Standardised
+from counterfoil.web.tally import agreement
 
 # Textbook intervals
 

@@ -35,7 +35,7 @@ from torch import Tensor
 from counterfoil import protocols, store
 from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.scheduler import CPU_BATCH
-from counterfoil.metrics.answers import YES
+from counterfoil.metrics.observations import YES
 from counterfoil.protocols.fmr.results import read_outcomes
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil_lab.demo import LANCE, imagenet_d_spec

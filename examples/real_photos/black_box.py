@@ -19,7 +19,7 @@ import torch
 
 from counterfoil import protocols
 from counterfoil.core.progress import watching
-from counterfoil.metrics.significance import mcnemar
+from counterfoil.metrics.estimate import mcnemar
 from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.protocols.reading import write_report
 from counterfoil.store import Run

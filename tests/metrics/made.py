@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from counterfoil.metrics import comparison, gate
-from counterfoil.metrics.answers import ABSENT
-from counterfoil.metrics.observations import Measure, Observations
+from counterfoil.metrics.observations import ABSENT, Measure, Observations
 from counterfoil.protocols.fmr.results import MEASURES, Outcomes, observations_of
 
 SA = MEASURES["SA"]

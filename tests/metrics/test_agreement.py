@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from scipy import stats
 
-from counterfoil.metrics.agreement import agreement
+from counterfoil.web.tally import agreement
 
 # Krippendorff's reliability data of four observers and twelve units (Computing Krippendorff's Alpha-Reliability, 2011, C).
 OBSERVERS = (

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.answers import ABSENT
-from counterfoil.metrics.estimate import median
-from counterfoil.metrics.significance import mcnemar
+from counterfoil.metrics.estimate import mcnemar, median
+from counterfoil.metrics.observations import ABSENT
 from counterfoil.metrics.tables import text_of
 from counterfoil.protocols.fmr.page import tables
 from counterfoil.protocols.fmr.results import against_random, distances, fmr_results

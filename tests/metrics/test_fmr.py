@@ -15,7 +15,7 @@ import pytest
 from counterfoil import store
 from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Prediction, Verdict
-from counterfoil.metrics.answers import ABSENT, NO, OPEN, YES
+from counterfoil.metrics.observations import ABSENT, NO, OPEN, YES
 from counterfoil.metrics.tables import cell_text, text_of
 from counterfoil.protocols.fmr.page import tables
 from counterfoil.protocols.fmr.results import MEANINGS, fmr_results, read_outcomes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.answers import NO, YES
+from counterfoil.metrics.observations import NO, YES
 from counterfoil.metrics.tables import text_of
 from counterfoil.protocols.lance.page import tables
 from counterfoil.protocols.lance.results import MEANINGS, Pairs, by_factor, drop_p_value, largest_drop, per_class

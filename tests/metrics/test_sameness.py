@@ -11,7 +11,7 @@ from counterfoil import store
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Arm, Trial
 from counterfoil.core.spec import FREE, BatchSpec, EngineSpec, StagesSpec
-from counterfoil.metrics.same_test import check_sources, differences, differences_in_sources
+from counterfoil.report.provenance import check_sources, differences, differences_in_sources
 from counterfoil.store import Run
 
 ONE, TWO = "1" * 64, "2" * 64

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from counterfoil.metrics.estimate import Resamples, Share
-from counterfoil.metrics.significance import holm, kendall, mcnemar, order_agreement, rank_ranges, sign_flip
+from counterfoil.metrics.comparison import kendall, order_agreement, rank_ranges
+from counterfoil.metrics.estimate import Resamples, Share, holm, mcnemar, sign_flip
 
 
 @pytest.mark.parametrize(("one", "two"), [(0, 0), (1, 0), (3, 3), (0, 6), (12, 4), (7, 30), (900, 1000), (0, 5000)])

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from counterfoil.core.errors import BadData, UsageError
+from counterfoil.metrics.comparison import BoardTest, scoreboard
 from counterfoil.metrics.observations import Observations
 from counterfoil.metrics.prediction_files import MEASURES, read_predictions
-from counterfoil.metrics.scoreboard import BoardTest, scoreboard
 from counterfoil.metrics.slices import read_slices, slices, table_of
 from counterfoil.metrics.tables import Column, as_csv, as_text, cell_text
 from tests.cli.stored import call, store_run

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from counterfoil import protocols, store
 from counterfoil.cli.app import app
 from counterfoil.core.errors import BadPart, BadSpec
-from counterfoil.metrics.answers import surrogates_of
+from counterfoil.metrics.observations import surrogates_of
 from counterfoil.protocols import reading
 from counterfoil.report.export import export
 from tests.fakes import CLASSES

@@ -18,13 +18,13 @@ from counterfoil.metrics.comparison import compare as compare_models
 from counterfoil.metrics.observations import Measure, Observations, find_measure
 from counterfoil.metrics.prediction_files import MEASURES as PREDICTIONS
 from counterfoil.metrics.prediction_files import SUFFIXES, read_predictions
-from counterfoil.metrics.same_test import check_sources, differences
 from counterfoil.metrics.slices import read_slices
 from counterfoil.metrics.slices import slices as find_slices
 from counterfoil.metrics.slices import table_of as slice_table
 from counterfoil.metrics.tables import Table, as_csv, as_data, as_latex, as_markdown, as_text, tau_text
 from counterfoil.protocols.base import Protocol
 from counterfoil.protocols.reading import measures_of, protocol_of, scoreboard_of
+from counterfoil.report.provenance import check_sources, differences
 from counterfoil.store import Run, open_run
 
 Names = list[str] | None

@@ -16,8 +16,8 @@ from counterfoil.metrics.gate import MARGIN, check_against, check_bars, junit, p
 from counterfoil.metrics.observations import Observations
 from counterfoil.metrics.prediction_files import MEASURES as PREDICTIONS
 from counterfoil.metrics.prediction_files import SUFFIXES, read_predictions
-from counterfoil.metrics.same_test import check_sources, differences
 from counterfoil.metrics.slices import read_slices
+from counterfoil.report.provenance import check_sources, differences
 from counterfoil.store import Run, open_run
 
 Bars = list[str] | None

@@ -11,7 +11,7 @@ from counterfoil.core.spec import SearchSpec
 from counterfoil.doctor.sample import FewImages, Finding, SetUp, ask_in_batches, percent, share, verdicts
 from counterfoil.engine.guidance import StepLength
 from counterfoil.engine.step import RoundTo8Bits
-from counterfoil.metrics.significance import mcnemar
+from counterfoil.metrics.estimate import mcnemar
 from counterfoil.parts.contracts import Generator, Model
 
 LENGTHS = (1e-4, 3e-4, 1e-3, 3e-3)  # of the difference, root-mean-square a pixel: below them rounding, above them curvature

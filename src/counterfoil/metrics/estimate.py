@@ -19,19 +19,24 @@ An interval always holds its value. A share of 0 or 100 % has the exact (Clopper
 from its value, and a ratio whose upper share is 0 or 100 % reaches at least as far. A ratio is no surer than what it divides
 by: with fewer than five source images on either side, or fewer than five that are right below, it has a value and, in place
 of an interval, a note. So has a mean over a single cluster. So has a difference of which either is a part.
+
+McNemar's exact test asks whether the images that only one of two models gets right split evenly between them. Several images
+of one source are not independent: `sign_flip` exchanges the two models' answers for a whole source image at a time, a fair
+coin under the hypothesis that it does not matter which model is which. With one image per source the two are the same.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, ndtr, ndtri, stdtr, stdtrit
+from scipy.special import bdtr, gammaln, ndtr, ndtri, stdtr, stdtrit
 
 from counterfoil.core.records import LEVEL, Estimate
 
@@ -64,34 +69,49 @@ class Sums:
         return self.columns[column]
 
 
-class Statistic(Protocol):
-    """A function of sums over rows."""
+class Statistic(ABC):
+    """A function of sums over rows. Most of it is said here for one that is made of others, `above` and `below`."""
 
+    above: Statistic
+    below: Statistic
+
+    @abstractmethod
     def of(self, sums: Sums) -> Floats:
         """The value in each resample, NaN where undefined."""
 
+    @property
+    def parts(self) -> tuple[Statistic, ...]:
+        """The statistics it is made of."""
+        return self.above, self.below
+
     def count(self, sums: Sums) -> int:
         """The number of rows it averages over."""
+        return min(each.count(sums) for each in self.parts)
 
     def reason(self, sums: Sums) -> str:
         """The reason why there is no value, or nothing."""
+        return next(filter(None, (each.reason(sums) for each in self.parts)), "")
 
     def too_few(self, clusters: Mapping[str, int]) -> str:
         """The reason why there is no interval, or nothing, from the number of clusters with something in each column."""
+        return next(filter(None, (each.too_few(clusters) for each in self.parts)), "")
 
     def rests_on(self, clusters: Mapping[str, int]) -> int:
         """The number of clusters that the spread rests on."""
+        return min(each.rests_on(clusters) for each in self.parts)
 
     @property
     def terms(self) -> tuple[Mean, ...]:
-        """The means and shares it is made of."""
+        """The means and shares it is made of in the end."""
+        return tuple(term for each in self.parts for term in each.terms)
 
     def with_prefix(self, prefix: str) -> Self:
         """The same of other columns, whose names begin with `prefix`."""
+        return replace(self, above=self.above.with_prefix(prefix), below=self.below.with_prefix(prefix))  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
-class Mean:
+class Mean(Statistic):
     """The sum of `part` over that of `whole`."""
 
     part: str
@@ -140,7 +160,7 @@ class Share(Mean):
 
 
 @dataclass(frozen=True)
-class Ratio:
+class Ratio(Statistic):
     """The share `above` as a percentage of the share `below`."""
 
     above: Share
@@ -154,25 +174,14 @@ class Ratio:
         return self.above.count(sums)
 
     def reason(self, sums: Sums) -> str:
-        shares = self.above.reason(sums) or self.below.reason(sums)
-        return shares or (self.zero if self.below.of(sums)[0] == 0 else "")
+        return super().reason(sums) or (self.zero if self.below.of(sums)[0] == 0 else "")
 
     def too_few(self, clusters: Mapping[str, int]) -> str:
         return few_to_divide_by(self.rests_on(clusters), clusters[self.below.part])
 
-    def rests_on(self, clusters: Mapping[str, int]) -> int:
-        return min(clusters[self.above.whole], clusters[self.below.whole])
-
-    @property
-    def terms(self) -> tuple[Mean, ...]:
-        return (self.above, self.below)
-
-    def with_prefix(self, prefix: str) -> Self:
-        return replace(self, above=self.above.with_prefix(prefix), below=self.below.with_prefix(prefix))
-
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Statistic):
     """The excess of `above` over `below`, in their unit: an accuracy drop, or one model less another."""
 
     above: Statistic
@@ -180,25 +189,6 @@ class Difference:
 
     def of(self, sums: Sums) -> Floats:
         return self.above.of(sums) - self.below.of(sums)
-
-    def count(self, sums: Sums) -> int:
-        return min(self.above.count(sums), self.below.count(sums))
-
-    def reason(self, sums: Sums) -> str:
-        return self.above.reason(sums) or self.below.reason(sums)
-
-    def too_few(self, clusters: Mapping[str, int]) -> str:
-        return self.above.too_few(clusters) or self.below.too_few(clusters)
-
-    def rests_on(self, clusters: Mapping[str, int]) -> int:
-        return min(self.above.rests_on(clusters), self.below.rests_on(clusters))
-
-    @property
-    def terms(self) -> tuple[Mean, ...]:
-        return (*self.above.terms, *self.below.terms)
-
-    def with_prefix(self, prefix: str) -> Self:
-        return replace(self, above=self.above.with_prefix(prefix), below=self.below.with_prefix(prefix))
 
 
 def estimate(
@@ -404,6 +394,45 @@ class Resamples:
         return self._padding[term, each]
 
 
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Exact two-sided p-value for two models, from the numbers of images that only the one and only the other gets right."""
+    return sign_flip(np.repeat([1, -1], [only_first, only_second]))
+
+
+def sign_flip(differences: NDArray[Any]) -> float:
+    """Exact two-sided p-value that a sum of whole-number differences, one per source image, is zero but for chance."""
+    sizes, counts = np.unique(np.abs(differences[differences != 0]), return_counts=True)
+    if not len(sizes):
+        return 1.0
+    chances = np.ones(1)  # of the sum being -reach, …, +reach
+    for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
+        spread = np.zeros(2 * int(size) * count + 1)
+        spread[:: 2 * int(size)] = _fair_coins(count)
+        chances = np.convolve(chances, spread)
+    reach = len(chances) // 2
+    far = abs(int(differences.sum()))
+    tail = float(chances[reach + far :].sum())
+    return min(1.0, 2 * tail if far else 1.0)
+
+
+def holm(p_values: Sequence[float], *, among: int | None = None) -> list[float]:
+    """Adjust p-values by Holm's method, so that all of them can be read at the level of one.
+
+    They are the smallest of `among` tests, where the others are known to show nothing and are not listed.
+    """
+    adjusted = [1.0] * len(p_values)
+    tests, highest = len(p_values) if among is None else among, 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        highest = max(highest, min(1.0, (tests - rank) * p_values[place]))
+        adjusted[place] = highest
+    return adjusted
+
+
+def stored_p(p: float) -> float:
+    """A p-value as results hold it, to six decimals: never 0."""
+    return max(p, 1e-6)
+
+
 def divide(above: Floats, below: Floats) -> Floats:
     """Divide, NaN where the divisor is zero."""
     quotient: Floats = np.divide(above, below, out=np.full(above.shape, np.nan), where=below != 0)
@@ -440,3 +469,10 @@ def _kinds(values: Floats) -> tuple[Floats, NDArray[np.intp]]:
     first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     places = np.flatnonzero(first)
     return ordered[places], np.diff(np.append(places, len(ordered)))
+
+
+def _fair_coins(count: int) -> Floats:
+    """Chances of 0, 1, …, `count` heads."""
+    heads = np.arange(count + 1)
+    chances: Floats = np.exp(gammaln(count + 1) - gammaln(heads + 1) - gammaln(count - heads + 1) - count * np.log(2))
+    return chances

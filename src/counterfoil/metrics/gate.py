@@ -19,9 +19,8 @@ from scipy.special import ndtr, ndtri
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import LEVEL, Estimate
 from counterfoil.metrics.comparison import ModelPair, Paired, pair_of
-from counterfoil.metrics.estimate import estimate_one
+from counterfoil.metrics.estimate import estimate_one, holm
 from counterfoil.metrics.observations import Measure, Observations, find_measure
-from counterfoil.metrics.significance import holm
 from counterfoil.metrics.tables import amount, estimate_text, minus, p_is
 
 Sense = Literal["min", "max"]

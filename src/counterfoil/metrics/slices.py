@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.core.tables import read_table
-from counterfoil.metrics.estimate import Difference, Resamples, estimate_one
+from counterfoil.metrics.estimate import Difference, Resamples, estimate_one, holm
 from counterfoil.metrics.observations import Measure, Observations
-from counterfoil.metrics.significance import holm
 from counterfoil.metrics.tables import Cell, Column, Table
 from counterfoil.store.files import key_of
 

@@ -217,7 +217,7 @@ class Protocol(ABC):
     def models(self, run: Run, *, scored: bool = False) -> list[str]:
         """List the tested models: the run's own, then, with `scored`, those that answered later."""
         from counterfoil.core.naming import part_name
-        from counterfoil.metrics.answers import models_of
+        from counterfoil.metrics.observations import models_of
 
         return models_of(run) if scored else [part_name(run.spec.get("model"))]
 

@@ -13,9 +13,8 @@ from typing import Any
 from counterfoil.core.errors import CounterfoilError, UsageError
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.comparison import Ranking, compare
+from counterfoil.metrics.comparison import Ranking, Scoreboard, compare
 from counterfoil.metrics.observations import Measure, Observations, unit_of
-from counterfoil.metrics.scoreboard import Scoreboard
 from counterfoil.metrics.slices import read_slices, slices
 from counterfoil.metrics.slices import table_of as slice_table
 from counterfoil.metrics.tables import Cell, Column, Link, Table, Value, amount, estimate_in, estimate_text, minus

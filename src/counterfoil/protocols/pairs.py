@@ -15,9 +15,8 @@ import numpy as np
 from counterfoil.core.errors import BadRun
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import LEVEL, Estimate
-from counterfoil.metrics.answers import NO, OPEN, YES, read_answers
 from counterfoil.metrics.estimate import RESAMPLES, Difference, Share, estimate_one
-from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column
+from counterfoil.metrics.observations import NO, OPEN, YES, Measure, Observations, Undecided, class_column, read_answers
 from counterfoil.metrics.tables import Cell, Column, Table, amount
 from counterfoil.store import Run
 from counterfoil.store.files import key_of

@@ -16,8 +16,8 @@ from counterfoil.core.records import Estimate
 from counterfoil.store.later import append_to
 
 if TYPE_CHECKING:
+    from counterfoil.metrics.comparison import Scoreboard
     from counterfoil.metrics.observations import Measure
-    from counterfoil.metrics.scoreboard import Scoreboard
     from counterfoil.protocols.base import Protocol
     from counterfoil.report.page import Page
     from counterfoil.report.result_file import ResultFile
@@ -157,8 +157,8 @@ def scoreboard_of(
     `name` gives the models' names as a report shows them.
     """
     from counterfoil.core.naming import short_name
-    from counterfoil.metrics.same_test import test_identity
-    from counterfoil.metrics.scoreboard import BoardTest, scoreboard
+    from counterfoil.metrics.comparison import BoardTest, scoreboard
+    from counterfoil.report.provenance import test_identity
 
     found = []
     for run in runs:

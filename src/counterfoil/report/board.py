@@ -16,8 +16,7 @@ from pathlib import Path
 import yaml
 
 from counterfoil.core.errors import UsageError
-from counterfoil.metrics.comparison import compare, rank_text
-from counterfoil.metrics.scoreboard import BoardTest, scoreboard
+from counterfoil.metrics.comparison import BoardTest, compare, rank_text, scoreboard
 from counterfoil.metrics.slices import slices
 from counterfoil.metrics.slices import table_of as slice_table
 from counterfoil.metrics.tables import Cell, Column, Link, Table, amount

@@ -21,7 +21,7 @@ from counterfoil.core.errors import UsageError, require
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Trial
 from counterfoil.core.tables import escape_formula
-from counterfoil.metrics.answers import surrogates_of
+from counterfoil.metrics.observations import surrogates_of
 from counterfoil.parts.labels import CLASSES_FILE
 from counterfoil.report.datasheet import SET_FILE, TABLE, UNSTATED, About, count_by, datasheet
 from counterfoil.report.page import program_version

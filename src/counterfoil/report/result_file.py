@@ -23,7 +23,7 @@ from counterfoil.core.records import Estimate
 from counterfoil.core.tables import read_json
 from counterfoil.metrics.estimate import Difference, Mean, Ratio, Share, Statistic
 from counterfoil.metrics.observations import Measure, Observations
-from counterfoil.metrics.same_test import test_settings
+from counterfoil.report.provenance import test_settings
 from counterfoil.store import Run
 from counterfoil.store.files import key_of, plain
 from counterfoil.store.later import asked_of

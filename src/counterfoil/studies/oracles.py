@@ -11,17 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.answers import NO, YES
+from counterfoil.metrics.comparison import order_agreement
 from counterfoil.metrics.estimate import (
     Floats,
-    Mean,
     Ratio,
     Resamples,
     Share,
@@ -31,7 +30,7 @@ from counterfoil.metrics.estimate import (
     estimate,
     few_to_divide_by,
 )
-from counterfoil.metrics.significance import order_agreement
+from counterfoil.metrics.observations import NO, YES
 from counterfoil.protocols.fmr.results import Outcomes, audit, read_outcomes, scores
 from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable
 from counterfoil.studies.runs import Runs
@@ -114,47 +113,36 @@ def rejection_bias(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> Estima
 
 
 @dataclass(frozen=True)
-class Standardised:
+class Standardised(Statistic):
     """PA over SA with every class weighted as among the source images; both weights and accuracies are resampled."""
 
-    classes: tuple[Ratio, ...]
+    parts: tuple[Ratio, ...] = ()
 
     def of(self, sums: Sums) -> Floats:
-        """The value in each resample, NaN where undefined."""
         above, below = np.zeros(1), np.zeros(1)
-        for each in self.classes:
+        for each in self.parts:
             weight = sums[each.below.whole]
             above, below = above + weight * each.above.of(sums), below + weight * each.below.of(sums)
         return 100 * divide(above, below)
 
     def count(self, sums: Sums) -> int:
-        """The number of rows that the upper side averages over."""
-        return sum(each.count(sums) for each in self.classes)
+        return sum(each.count(sums) for each in self.parts)
 
     def reason(self, sums: Sums) -> str:
-        """The reason why there is no value, or nothing."""
-        right = sum(float(sums[each.below.part][0]) for each in self.classes)
+        right = sum(float(sums[each.below.part][0]) for each in self.parts)
         return "" if right else "no class has both an accepted image and one that was right"
 
     def too_few(self, clusters: Mapping[str, int]) -> str:
-        """The reason why there is no interval, or nothing."""
-        return few_to_divide_by(self._images(clusters), sum(clusters[each.below.part] for each in self.classes))
+        return few_to_divide_by(self._images(clusters), sum(clusters[each.below.part] for each in self.parts))
 
     def rests_on(self, clusters: Mapping[str, int]) -> int:
-        """The number of images that the spread rests on; a mean per class is taken from them."""
-        return self._images(clusters) - len(self.classes) + 1
+        return self._images(clusters) - len(self.parts) + 1  # a mean per class is taken from them
 
-    @property
-    def terms(self) -> tuple[Mean, ...]:
-        """The shares it is made of."""
-        return tuple(term for each in self.classes for term in each.terms)
-
-    def with_prefix(self, prefix: str) -> Standardised:
-        """The same of other columns, whose names begin with `prefix`."""
-        return Standardised(tuple(each.with_prefix(prefix) for each in self.classes))
+    def with_prefix(self, prefix: str) -> Self:
+        return replace(self, parts=tuple(each.with_prefix(prefix) for each in self.parts))
 
     def _images(self, clusters: Mapping[str, int]) -> int:
-        return min(sum(clusters[getattr(each, side).whole] for each in self.classes) for side in ("above", "below"))
+        return min(sum(clusters[getattr(each, side).whole] for each in self.parts) for side in ("above", "below"))
 
 
 def correct(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> dict[str, Estimate]:

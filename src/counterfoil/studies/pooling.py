@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.answers import NO, YES
 from counterfoil.metrics.estimate import Difference, Share, Statistic, estimate
+from counterfoil.metrics.observations import NO, YES
 from counterfoil.protocols.fmr.results import Outcomes
 from counterfoil.protocols.fmr.transfer import HARM, harm_columns
 

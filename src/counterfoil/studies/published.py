@@ -24,7 +24,7 @@ from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import Data, Part, Strict, part
 from counterfoil.core.tables import parse_yaml, read_text
-from counterfoil.metrics.significance import kendall
+from counterfoil.metrics.comparison import kendall
 from counterfoil.metrics.tables import estimate_text
 from counterfoil.protocols.reading import results_of
 from counterfoil.store import Run

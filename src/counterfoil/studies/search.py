@@ -22,8 +22,8 @@ from torch import Tensor
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.answers import NO, YES
 from counterfoil.metrics.estimate import Difference, Ratio, Share, Statistic, estimate
+from counterfoil.metrics.observations import NO, YES
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, Model, Sample, provenance_of, to_device
 from counterfoil.parts.labels import Aliases

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+import numpy as np
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session as Transaction
 
 from counterfoil.core.naming import part_name
-from counterfoil.core.records import Estimate, Picture, Verdict
-from counterfoil.metrics.agreement import Agreement, agreement
+from counterfoil.core.records import LEVEL, Estimate, Picture, Verdict
+from counterfoil.metrics.estimate import RESAMPLES, Floats, exact_reach
 from counterfoil.protocols.reading import Run
 from counterfoil.store.files import write_whole
 from counterfoil.store.later import HUMAN, REVIEW, by_people
@@ -273,3 +274,52 @@ def _append(run: Run, oracle: str, decided: Sequence[tuple[Ballot, bool]]) -> li
                 written.append(verdict)
         rows.add(verdicts=written)
     return written
+
+
+Votes = Mapping[Hashable, Sequence[Hashable]]
+"""The answers that each image got."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement over the images that two people or more have judged: Krippendorff's alpha, and the share of agreeing pairs.
+
+    Alpha is 1 − observed / expected disagreement (Krippendorff, Content Analysis, 4th edition, chapter 12), for answers without
+    an order. It is 1 where all agree and 0 where they agree no more than drawing answers at random would. With almost all saying
+    yes alpha is low however often people agree, because chance would do nearly as well: read both numbers.
+    """
+
+    alpha: Estimate  # −1 to 1
+    raw: Estimate  # per cent of pairs of votes on one image that agree
+
+
+def agreement(votes: Votes, *, seed: int = 0, resamples: int = RESAMPLES) -> Agreement:
+    """Agreement on all images, with 95 % intervals from a Bayesian bootstrap over images."""
+    counts = [Counter(answers) for answers in votes.values() if len(answers) > 1]
+    if not (n := len(counts)):
+        nothing = Estimate(None, None, None, 0, "no image has two votes")
+        return Agreement(nothing, nothing)
+    answers = sorted({answer for row in counts for answer in row}, key=repr)
+    table = np.array([[row[answer] for answer in answers] for row in counts], dtype=np.float64)  # (images, answers)
+    given, squares = table.sum(axis=1), (table**2).sum(axis=1)
+    # One weight per image and resample; the first row, of ones, is what was observed.
+    weights = np.concatenate([np.ones((1, n)), np.random.default_rng(seed).standard_exponential((resamples, n))])
+    raw = _interval(100 * (weights @ (squares - given)) / (weights @ (given * (given - 1))), n)
+    if raw.low is not None and raw.high is not None and raw.value in (0, 100):  # it may yet fail on other images
+        raw = Estimate(raw.value, max(0.0, raw.value - exact_reach(n)), min(100.0, raw.value + exact_reach(n)), n)
+    if len(answers) < 2:
+        return Agreement(Estimate(None, None, None, n, "all gave the same answer, which chance would too"), raw)
+    observed, whole = weights @ ((given**2 - squares) / (given - 1)), weights @ given
+    expected = (whole**2 - ((weights @ table) ** 2).sum(axis=1)) / np.maximum(whole - 1, 1e-12)
+    alpha = 1 - np.divide(observed, expected, out=np.zeros_like(observed), where=expected > 1e-12)
+    return Agreement(_interval(alpha, n), raw)
+
+
+def _interval(values: Floats, n: int) -> Estimate:
+    """The first value with the quantiles of the others."""
+    middle = float(values[0])
+    if n == 1:
+        return Estimate(middle, None, None, n, "no interval from one image alone")
+    low, high = np.quantile(values[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    note = "all images alike, so the interval has no width" if abs(high - low) < 1e-12 else ""
+    return Estimate(middle, min(round(low, 9), middle), max(round(high, 9), middle), n, note)

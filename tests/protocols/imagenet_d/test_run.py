@@ -12,7 +12,7 @@ from counterfoil import protocols, store
 from counterfoil.core.errors import BadData, BadRun, BadSpec, LabelMismatch, RunFailed
 from counterfoil.core.records import Verdict
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.significance import holm
+from counterfoil.metrics.estimate import holm
 from counterfoil.parts.images import png
 from counterfoil.protocols import rescoring
 from counterfoil.protocols.imagenet_d import imagenet_d

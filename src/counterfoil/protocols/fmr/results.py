@@ -30,10 +30,34 @@ from numpy.typing import NDArray
 from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import LEVEL, Estimate
-from counterfoil.metrics.answers import ABSENT, NO, OPEN, YES, Answers, Codes, models_of, read_answers
-from counterfoil.metrics.estimate import RESAMPLES, Difference, Mean, Ratio, Seed, Share, Statistic, estimate, median
-from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column, class_names
-from counterfoil.metrics.significance import mcnemar, stored_p
+from counterfoil.metrics.estimate import (
+    RESAMPLES,
+    Difference,
+    Mean,
+    Ratio,
+    Seed,
+    Share,
+    Statistic,
+    estimate,
+    mcnemar,
+    median,
+    stored_p,
+)
+from counterfoil.metrics.observations import (
+    ABSENT,
+    NO,
+    OPEN,
+    YES,
+    Answers,
+    Codes,
+    Measure,
+    Observations,
+    Undecided,
+    class_column,
+    class_names,
+    models_of,
+    read_answers,
+)
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 

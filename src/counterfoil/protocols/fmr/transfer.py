@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from counterfoil.core.errors import UsageError
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.answers import NO, YES, models_of
 from counterfoil.metrics.estimate import Difference, Share, Statistic, estimate
+from counterfoil.metrics.observations import NO, YES, models_of
 from counterfoil.metrics.tables import Column, Table
 from counterfoil.protocols.fmr.results import STATISTICS, Outcomes, columns_of, read_outcomes
 from counterfoil.store import Run

@@ -89,7 +89,7 @@ class ImagenetD(StagedProtocol):
 
     def models(self, run: Run, *, scored: bool = False) -> list[str]:
         """List classifiers and vision-language models that took no part in choosing the set."""
-        from counterfoil.metrics.answers import models_of, surrogates_of
+        from counterfoil.metrics.observations import models_of, surrogates_of
         from counterfoil.protocols.imagenet_d.results import tested_models
 
         own = tested_models(run)
@@ -98,7 +98,7 @@ class ImagenetD(StagedProtocol):
 
     def on_board(self, run: Run, *, scored: bool = False) -> tuple[list[str], list[str]]:
         """List every classifier that answered; surrogates are marked, and vision-language models were asked something else."""
-        from counterfoil.metrics.answers import models_of, surrogates_of
+        from counterfoil.metrics.observations import models_of, surrogates_of
         from counterfoil.protocols.imagenet_d.results import chats_of
 
         chats = chats_of(run)
@@ -107,7 +107,7 @@ class ImagenetD(StagedProtocol):
     def remarks(self, runs: Sequence[Run], models: Mapping[str, str]) -> list[str]:
         """Name models that the set was made against, and those that were asked an easier question."""
         from counterfoil.core.naming import part_name
-        from counterfoil.metrics.answers import surrogates_of
+        from counterfoil.metrics.observations import surrogates_of
         from counterfoil.protocols.imagenet_d.results import chats_of
 
         asked = {*models.values(), *(part_name(part) for run in runs for part in run.spec.get("models") or ())}
@@ -125,7 +125,7 @@ class ImagenetD(StagedProtocol):
 
     def unfair(self, run: Run, model: str, measures: Sequence[str]) -> str:
         """Refuse a model on a set that its own mistakes chose; what was painted before that is fair."""
-        from counterfoil.metrics.answers import surrogates_of
+        from counterfoil.metrics.observations import surrogates_of
 
         chosen = [name for name in measures if name != "accuracy_painted"]
         if not chosen or model not in surrogates_of(run):

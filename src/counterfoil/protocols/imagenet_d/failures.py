@@ -22,8 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
-from counterfoil.metrics.estimate import Share, estimate
-from counterfoil.metrics.significance import holm, stored_p
+from counterfoil.metrics.estimate import Share, estimate, holm, stored_p
 from counterfoil.protocols.imagenet_d.results import ELSE, Flags, PaintedSet
 
 OTHER = "other"

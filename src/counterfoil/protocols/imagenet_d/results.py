@@ -21,10 +21,30 @@ from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import LEVEL, Estimate
 from counterfoil.core.spec import MiningSpec
-from counterfoil.metrics.answers import OPEN, YES, Codes, read_all, surrogates_of
-from counterfoil.metrics.estimate import RESAMPLES, Difference, Resamples, Share, Statistic, estimate, estimate_one
-from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column, class_names
-from counterfoil.metrics.significance import holm, sign_flip, stored_p
+from counterfoil.metrics.estimate import (
+    RESAMPLES,
+    Difference,
+    Resamples,
+    Share,
+    Statistic,
+    estimate,
+    estimate_one,
+    holm,
+    sign_flip,
+    stored_p,
+)
+from counterfoil.metrics.observations import (
+    OPEN,
+    YES,
+    Codes,
+    Measure,
+    Observations,
+    Undecided,
+    class_column,
+    class_names,
+    read_all,
+    surrogates_of,
+)
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 from counterfoil.store.later import by_people

@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from counterfoil.core.spec import MiningSpec
-from counterfoil.metrics.estimate import Floats, Mean, Resamples, Share, Sums, estimate_one
+from counterfoil.metrics.estimate import Floats, Resamples, Share, Statistic, Sums, estimate_one
 from counterfoil.metrics.mining import Candidate, Look, Miner
 from counterfoil.protocols.imagenet_d.results import Flags, PaintedSet, compare_means, correct
 
@@ -24,40 +24,17 @@ _SUBSETS = 64  # of one size at most; of more, some are drawn
 
 
 @dataclass(frozen=True)
-class Average:
+class Average(Statistic):
     """The mean of several shares, as over all choices of so many surrogates."""
 
-    shares: tuple[Share, ...]
+    parts: tuple[Share, ...] = ()
 
     def of(self, sums: Sums) -> Floats:
-        """The value in each resample, NaN where undefined."""
-        mean: Floats = np.mean([each.of(sums) for each in self.shares], axis=0)
+        mean: Floats = np.mean([each.of(sums) for each in self.parts], axis=0)
         return mean
 
-    def count(self, sums: Sums) -> int:
-        """The number of rows that the smallest share averages over."""
-        return min(each.count(sums) for each in self.shares)
-
-    def reason(self, sums: Sums) -> str:
-        """The reason why there is no value, or nothing."""
-        return next(filter(None, (each.reason(sums) for each in self.shares)), "")
-
-    def too_few(self, clusters: Mapping[str, int]) -> str:
-        """The reason why there is no interval, or nothing."""
-        return ""
-
-    def rests_on(self, clusters: Mapping[str, int]) -> int:
-        """The number of clusters that the spread rests on."""
-        return min(each.rests_on(clusters) for each in self.shares)
-
-    @property
-    def terms(self) -> tuple[Mean, ...]:
-        """The shares."""
-        return self.shares
-
     def with_prefix(self, prefix: str) -> Self:
-        """The same of other columns, whose names begin with `prefix`."""
-        return type(self)(tuple(each.with_prefix(prefix) for each in self.shares))
+        return replace(self, parts=tuple(each.with_prefix(prefix) for each in self.parts))
 
 
 def miner_of(paintings: PaintedSet, mining: MiningSpec, surrogates: Sequence[str], *, seed: int) -> Miner:

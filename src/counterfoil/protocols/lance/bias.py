@@ -22,10 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from counterfoil.metrics.answers import YES
-from counterfoil.metrics.estimate import Difference, Floats, Mean, Share, Statistic, estimate
-from counterfoil.metrics.observations import class_names
-from counterfoil.metrics.significance import holm, stored_p
+from counterfoil.metrics.estimate import Difference, Floats, Mean, Share, Statistic, estimate, holm, stored_p
+from counterfoil.metrics.observations import YES, class_names
 from counterfoil.store import Run
 from counterfoil.store.stages import FOLDER, Blobs, open_table
 

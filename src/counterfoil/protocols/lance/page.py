@@ -8,7 +8,7 @@ from typing import Any
 
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.answers import models_of
+from counterfoil.metrics.observations import models_of
 from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, amount, estimate_in, estimate_text, minus, p_is
 from counterfoil.parts.language.caption_checks import REASONS
 from counterfoil.protocols.lance.bias import split_captions

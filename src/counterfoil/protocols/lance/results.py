@@ -18,10 +18,31 @@ from numpy.typing import NDArray
 from counterfoil.core.errors import BadRun
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import LEVEL, Estimate, Trial
-from counterfoil.metrics.answers import NO, YES, Answers, Codes, read_answers
-from counterfoil.metrics.estimate import RESAMPLES, Difference, Mean, Resamples, Share, Statistic, estimate, estimate_one
-from counterfoil.metrics.observations import Measure, Observations, Undecided, class_column, class_names
-from counterfoil.metrics.significance import holm, sign_flip, stored_p
+from counterfoil.metrics.estimate import (
+    RESAMPLES,
+    Difference,
+    Mean,
+    Resamples,
+    Share,
+    Statistic,
+    estimate,
+    estimate_one,
+    holm,
+    sign_flip,
+    stored_p,
+)
+from counterfoil.metrics.observations import (
+    NO,
+    YES,
+    Answers,
+    Codes,
+    Measure,
+    Observations,
+    Undecided,
+    class_column,
+    class_names,
+    read_answers,
+)
 from counterfoil.protocols.lance.bias import edit_groups
 from counterfoil.protocols.lance.spec import FACTORS
 from counterfoil.store import Run

@@ -40,7 +40,7 @@ class Static(ImageProtocol):
 
     def unfair(self, run: Run, model: str, measures: Sequence[str]) -> str:
         """Refuse a model on a set that its own mistakes chose."""
-        from counterfoil.metrics.answers import surrogates_of
+        from counterfoil.metrics.observations import surrogates_of
 
         if model not in surrogates_of(run):
             return ""
