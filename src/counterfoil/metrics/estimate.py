@@ -70,7 +70,7 @@ class Sums:
 
 
 class Statistic(ABC):
-    """A function of sums over rows. Most of it is said here for one that is made of others, `above` and `below`."""
+    """A function of sums over rows. Its methods are those of one that is made of others, `above` and `below`."""
 
     above: Statistic
     below: Statistic
