@@ -46,6 +46,12 @@ def _vqgan(folder: Path, stack: ExitStack) -> Any:
     return f"vqgan:{save_run(folder)}", {}
 
 
+def _vdvae(folder: Path, stack: ExitStack) -> Any:
+    from tests.generators.vdvae.conftest import save_checkpoint
+
+    return f"vdvae:{save_checkpoint(folder / 'run')}", {}
+
+
 def _diffusion(folder: Path, stack: ExitStack) -> Any:
     from tests.generators.diffusion.conftest import save_pipeline
 
@@ -85,6 +91,7 @@ RECIPES: dict[tuple[str, str], Any] = {
     ("generator", "pixels"): lambda folder, stack: ("pixels:l2", {"epsilon": 0.5}),
     ("generator", "transforms"): lambda folder, stack: ("transforms:brightness,rotation,defocus-blur", {}),
     ("generator", "vqgan"): _vqgan,
+    ("generator", "vdvae"): _vdvae,
     ("generator", "diffusion"): _diffusion,
     ("generator", "adm"): _adm,
     ("generator", "style"): _style,

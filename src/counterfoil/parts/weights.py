@@ -39,7 +39,14 @@ PREFERRED = (
 )
 """Names that weights have in a model's folder, the safest first."""
 
-_INSIDE = ("state_dict", "model_state_dict", "model", "ema", "state_dict_ema")  # where training scripts put the weights
+_INSIDE = (
+    "state_dict",
+    "ema_model_state_dict",
+    "model_state_dict",
+    "model",
+    "ema",
+    "state_dict_ema",
+)  # where training scripts put the weights
 _DEEPEST = 6  # parts within parts that are looked into
 _NO_PARTS = (type, ModuleType, FunctionType, MethodType, Tensor, str, bytes)  # and what is attached to them is not theirs
 _WRAPPERS = ("module.", "_orig_mod.")  # what parallel training and compilation put before every name
