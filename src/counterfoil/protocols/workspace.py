@@ -8,8 +8,9 @@ import os
 import platform
 import re
 from array import array
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -262,19 +263,34 @@ class Workspace(Generic[S]):
         """An image's own seed."""
         return image_seed(self.spec.seed, image_id)
 
-    def sources(self, samples: Iterator[Sample], on_bad: Callable[[Sample, BadImage], None]) -> Iterator[Source]:
-        """Read the samples' images ahead in threads; those that cannot be read go to `on_bad`."""
+    def sources(self, samples: Iterator[Sample | None], on_bad: Callable[[Sample, BadImage], None]) -> Iterator[Source | None]:
+        """Read the samples' images ahead in threads; those that cannot be read go to `on_bad`.
+
+        None among the samples stands for none at the moment; it is passed on once all before it are.
+        """
+        ahead: deque[tuple[Sample, Future[Tensor]]] = deque()
+        more = True
         with ThreadPoolExecutor(max_workers=4, thread_name_prefix="read") as pool:
-            ahead = [(sample, pool.submit(self.dataset.load, sample, self.size)) for sample in islice(samples, READ_AHEAD)]
-            while ahead:
-                sample, image = ahead.pop(0)
-                ahead.extend((later, pool.submit(self.dataset.load, later, self.size)) for later in islice(samples, 1))
-                try:
-                    found = self.source(sample, image.result())
-                except BadImage as problem:
-                    on_bad(sample, problem)
-                    continue
-                yield found
+            while more or ahead:
+                while more and len(ahead) < READ_AHEAD:
+                    try:
+                        sample = next(samples)
+                    except StopIteration:
+                        more = False
+                        break
+                    if sample is None:
+                        break
+                    ahead.append((sample, pool.submit(self.dataset.load, sample, self.size)))
+                if ahead:
+                    sample, image = ahead.popleft()
+                    try:
+                        found = self.source(sample, image.result())
+                    except BadImage as problem:
+                        on_bad(sample, problem)
+                        continue
+                    yield found
+                elif more:
+                    yield None
 
     def source(self, sample: Sample, image: Tensor) -> Source:
         """A sample with its image, rounded to 8 bits.  # (3, H, W)"""

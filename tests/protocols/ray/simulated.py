@@ -19,13 +19,8 @@ class Worker:
     seconds: float
     free_at: list[float]  # slot by slot
     ends: dict[str, float] = field(default_factory=dict)  # of the items that it has
+    call: int = 0
     life: int = 0
-
-
-@dataclass
-class Call:
-    worker: str
-    items: list[str]
 
 
 @dataclass
@@ -45,8 +40,7 @@ class SimulatedPool:
     worked: list[str] = field(default_factory=list)  # every item that was finished by anyone
     deaths: int = 0
     _workers: dict[str, Worker] = field(default_factory=dict)
-    _calls: dict[int, Call] = field(default_factory=dict)
-    _events: list[tuple[float, int, str, int, int]] = field(default_factory=list)  # what happens to which worker's or call's life
+    _events: list[tuple[float, int, str, str, int]] = field(default_factory=list)  # what happens to which worker's life
     _number: int = 0
 
     def __post_init__(self) -> None:
@@ -54,7 +48,7 @@ class SimulatedPool:
         for number in range(self.size):
             self._workers[f"w{number}"] = Worker(self.seconds(number), [0.0] * self.slots(number))
         if self.kill_every:
-            self._post(self.kill_every, "kill", 0, 0)
+            self._post(self.kill_every, "kill", "")
 
     def clock(self) -> float:
         return self.now
@@ -62,73 +56,67 @@ class SimulatedPool:
     def workers(self) -> Mapping[str, int]:
         return {name: len(each.free_at) for name, each in self._workers.items()}
 
-    def send(self, worker: str, items: Sequence[str]) -> int:
-        self._number += 1
-        number = self._number
-        self._calls[number] = Call(worker, list(items))
-        self._begin(number)
-        self.held[worker] = max(self.held.get(worker, 0), sum(each > self.now for each in self._workers[worker].ends.values()))
-        return number
+    def send(self, name: str, items: Sequence[str], at_least: int) -> int:
+        worker = self._workers[name]
+        assert not worker.call, "one call at a time"
+        worker.call = self._number = self._number + 1
+        for item in items:
+            self._begin(name, item)
+        self.held[name] = max(self.held.get(name, 0), sum(end > self.now for end in worker.ends.values()))
+        ends = sorted(worker.ends.values())
+        last = min(ends[min(at_least, len(ends)) - 1], ends[0] + self.early)
+        self._post(max(last, self.now), "answer", name)
+        return worker.call
 
     def hand_in(self) -> None:
-        for number, call in self._calls.items():
-            self._post(self.now, "early", number, self._workers[call.worker].life)
+        for name, worker in self._workers.items():
+            if worker.call:
+                self._post(self.now, "answer", name)
 
-    def wait(self) -> list[tuple[int, Answer | Lost]]:
+    def wait(self) -> tuple[int, Answer | Lost] | None:
         assert self._events, "no worker has anything to do: the dispatch would wait for ever"
         assert self.now < 1e5, "the dispatch does not come to an end"
         if self._events[0][0] > self.now + 1.0:
             self.now += 1.0
-            return []
-        when, _, what, number, life = heapq.heappop(self._events)
+            return None
+        when, _, what, name, life = heapq.heappop(self._events)
         self.now = max(self.now, when)
         if what == "kill":
-            self._post(self.now + (self.kill_every or 0), "kill", 0, 0)
+            self._post(self.now + (self.kill_every or 0), "kill", "")
             return self._die(self._random.choice(list(self._workers)))
-        call = self._calls.get(number)
-        if call is None or self._workers[call.worker].life != life:
-            return []
+        worker = self._workers[name]
+        if worker.life != life or not worker.call:
+            return None
         if what == "death":
-            return self._die(call.worker)
-        del self._calls[number]
-        own = self._workers[call.worker].ends
-        done = [item for item in call.items if own[item] <= self.now]
+            return self._die(name)
+        done = [item for item, end in worker.ends.items() if end <= self.now]
         self.worked += done
         for item in done:
-            del own[item]
-        return [(number, Answer(dict.fromkeys(done)))]
+            del worker.ends[item]
+        call, worker.call = worker.call, 0
+        worker.life += 1  # what else was to happen to this call
+        for item in self.poison & set(worker.ends):
+            self._post(worker.ends[item], "death", name)
+        return call, Answer(dict.fromkeys(done))
 
-    def _begin(self, number: int) -> None:
-        call = self._calls[number]
-        worker = self._workers[call.worker]
-        for item in call.items:
-            if item in worker.ends:
-                continue  # it has it from a call that ended early
-            slot = worker.free_at.index(min(worker.free_at))
-            self.idle += max(self.now - worker.free_at[slot], 0.0) if worker.free_at[slot] else 0.0
-            worker.ends[item] = worker.free_at[slot] = max(worker.free_at[slot], self.now) + worker.seconds
-            if item in self.poison:
-                self._post(worker.ends[item], "death", number, worker.life)
-        ends = [worker.ends[item] for item in call.items]
-        self._post(max(ends), "end", number, worker.life)
-        if min(ends) + self.early < max(ends):
-            self._post(max(self.now, min(ends) + self.early), "early", number, worker.life)
+    def _begin(self, name: str, item: str) -> None:
+        worker = self._workers[name]
+        slot = worker.free_at.index(min(worker.free_at))
+        self.idle += max(self.now - worker.free_at[slot], 0.0) if worker.free_at[slot] else 0.0
+        worker.ends[item] = worker.free_at[slot] = max(worker.free_at[slot], self.now) + worker.seconds
+        if item in self.poison:
+            self._post(worker.ends[item], "death", name)
 
-    def _die(self, name: str) -> list[tuple[int, Answer | Lost]]:
+    def _die(self, name: str) -> tuple[int, Answer | Lost] | None:
         worker = self._workers[name]
         self.deaths += 1
-        worker.life += 1
-        worker.ends, worker.free_at = {}, [self.now + RESTART] * len(worker.free_at)
-        lost: list[tuple[int, Answer | Lost]] = []
-        for number, call in list(self._calls.items()):
-            if call.worker == name:
-                del self._calls[number]
-                lost.append((number, Lost("killed")))
-        return lost
+        call = worker.call
+        self._workers[name] = Worker(worker.seconds, [self.now + RESTART] * len(worker.free_at), life=worker.life + 1)
+        return (call, Lost("killed")) if call else None
 
-    def _post(self, when: float, what: str, number: int, life: int) -> None:
+    def _post(self, when: float, what: str, name: str) -> None:
         self._number += 1
-        heapq.heappush(self._events, (when, self._number, what, number, life))
+        heapq.heappush(self._events, (when, self._number, what, name, self._workers[name].life if name else 0))
 
 
 def items(count: int) -> Sequence[str]:

@@ -53,7 +53,7 @@ class Echo:
     def build(self, check: bool, given: Any) -> Described:
         return Described({"code": "a"}, node=f"pid {os.getpid()}", slots=2)
 
-    def process(self, items: Sequence[str], stage: str | None = None) -> Answer:
+    def process(self, items: Sequence[str], at_least: int) -> Answer:
         if "die" in items:
             os.kill(os.getpid(), signal.SIGKILL)
         if "raise" in items:
@@ -63,9 +63,8 @@ class Echo:
             time.sleep(3600)
         return Answer(dict.fromkeys(items, os.getpid()))
 
-    def sign_of_life(self) -> tuple[int, Any]:
-        time.sleep(0.05)
-        return os.getpid(), 0 if self.still else time.monotonic()
+    def sign_of_life(self) -> float:
+        return 0 if self.still else time.monotonic()
 
     def hand_in(self) -> None:
         pass
@@ -75,7 +74,7 @@ def answers(cluster: Cluster, calls: int = 1) -> list[Answer | Lost]:
     """The outcomes of some calls, however long the machine takes."""
     found: list[Answer | Lost] = []
     while len(found) < calls:
-        found += [answer for _, answer in cluster.wait()]
+        found += [ended[1]] if (ended := cluster.wait()) else []
     return found
 
 
@@ -84,18 +83,18 @@ def test_answers_errors_and_lost_workers_are_told_apart() -> None:
     with Cluster(Execution("ray", workers=1), device="cpu", tell=told.append) as cluster:
         assert cluster.start(Echo).slots == 2
         assert cluster.workers() == {"worker 0": 2}
-        cluster.send("worker 0", ["a", "b"])
+        cluster.send("worker 0", ["a", "b"], 2)
         (answer,) = answers(cluster)
         assert isinstance(answer, Answer) and set(answer.done) == {"a", "b"}
-        cluster.send("worker 0", ["raise"])
+        cluster.send("worker 0", ["raise"], 1)
         with pytest.raises(BadPart, match=r"^a part that cannot be used$"):
             answers(cluster)
-        cluster.send("worker 0", ["die"])
+        cluster.send("worker 0", ["die"], 1)
         (lost,) = answers(cluster)
         assert isinstance(lost, Lost) and lost.cause and "\n" not in lost.cause
         while not cluster.workers():  # Ray starts another one
             cluster.wait()
-        cluster.send("worker 0", ["c"])
+        cluster.send("worker 0", ["c"], 1)
         (again,) = answers(cluster)
         assert isinstance(again, Answer) and again.done["c"] != answer.done["a"]
     assert len(told) == 1 and told[0].startswith("worker lost, restarting")
@@ -115,18 +114,19 @@ def test_what_a_killed_worker_had_is_done_again_and_a_deadly_item_found() -> Non
 
 def test_a_worker_that_hangs_is_ended_and_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
+    monkeypatch.setattr("counterfoil.protocols.ray.cluster.BEAT", 0.1)
     with Cluster(Execution("ray", workers=1), device="cpu", tell=told.append) as cluster:
         cluster.start(Echo)
-        cluster.send("worker 0", ["hang"])
+        cluster.send("worker 0", ["hang"], 1)
         for _ in range(3):
-            assert cluster.wait() == []  # it takes as long as it takes
+            assert cluster.wait() is None  # it takes as long as it takes
         monkeypatch.setattr("counterfoil.protocols.ray.cluster.HUNG_AFTER", 1.0)
         (lost,) = answers(cluster)
         assert isinstance(lost, Lost)
         monkeypatch.undo()
         while not cluster.workers():
             cluster.wait()
-        cluster.send("worker 0", ["a"])
+        cluster.send("worker 0", ["a"], 1)
         assert isinstance(answers(cluster)[0], Answer)
     assert told[0] == "worker hangs, restarting: no sign of life for 1 seconds"
 
@@ -153,16 +153,17 @@ class Placed(Echo):
     def build(self, check: bool, given: Any) -> Described:
         return Described({}, node=os.environ["CUDA_VISIBLE_DEVICES"])
 
-    def finish(self) -> None:
+    def finish_run(self) -> None:
         pass
 
 
 def test_every_worker_sees_one_gpu_and_those_without_one_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
+    monkeypatch.setattr("counterfoil.protocols.ray.cluster.BEAT", 0.0)
     monkeypatch.setattr("counterfoil.protocols.ray.cluster.PLACING", math.inf)  # however slow this machine is
     with Cluster(Execution("ray", workers=3, address="auto"), device="cuda", tell=told.append) as cluster:
         cluster.start(Placed)
-        while len(cluster.workers()) < 2 or sum(bool(each.process) for each in cluster._workers.values()) < 2:
+        while len(cluster.workers()) < 2 or sum(each.life is not None for each in cluster._workers.values()) < 2:
             cluster.wait()
         assert sorted(each.about.node for each in cluster._workers.values() if each.about) == [
             "0",
@@ -171,7 +172,7 @@ def test_every_worker_sees_one_gpu_and_those_without_one_are_reported(monkeypatc
         assert told == []
         monkeypatch.setattr("counterfoil.protocols.ray.cluster.PLACING", 0.0)
         cluster.wait()
-        cluster.ask("finish")  # of one that is there
+        cluster.ask("finish_run")  # of one that is there
     assert told == ["1 of 3 workers wait for a node with a GPU; the others work without them"]
 
 
@@ -187,7 +188,7 @@ def test_errors_name_their_node_where_there_are_several(monkeypatch: pytest.Monk
     with Cluster(Execution("ray", workers=1), device="cpu", tell=told.append) as cluster:
         cluster.start(Echo)
         monkeypatch.setattr(cluster, "_several", True)
-        cluster.send("worker 0", ["raise"])
+        cluster.send("worker 0", ["raise"], 1)
         with pytest.raises(BadPart, match=r"^a part that cannot be used \(on node pid \d+\)$"):
             answers(cluster)
 

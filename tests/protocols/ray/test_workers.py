@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,14 @@ import pytest
 import torch
 
 from counterfoil import protocols, store
-from counterfoil.core.errors import BadData, BadImage, BadPart, BadRun, CounterfoilError, RunFailed
-from counterfoil.core.records import Trial
+from counterfoil.core.errors import BadData, BadPart, BadRun, CounterfoilError, RunFailed
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Sample
 from counterfoil.parts.datasets.image_set import TRIED
-from counterfoil.protocols.base import Outcome, Progress
+from counterfoil.protocols.base import Progress
 from counterfoil.protocols.ray import Crew, commit, process_images
 from counterfoil.protocols.ray import workers as module
 from counterfoil.protocols.ray.dispatch import Answer
-from counterfoil.protocols.ray.workers import Described, Feed, ImageWorker, NotBuilt, StageWorker, check_alike, machine
+from counterfoil.protocols.ray.workers import Described, ImageWorker, NotBuilt, StageWorker, Worker, check_alike, machine
 from counterfoil.protocols.running import finish
 from counterfoil.protocols.stages import Tables, run_stages
 from counterfoil.protocols.workspace import Given, open_data, with_data
@@ -105,7 +104,7 @@ def test_what_workers_have_finished_is_kept_when_a_run_is_interrupted(tmp_path: 
 
     def interrupt() -> list[Any]:
         if next(waits) == 0:
-            while sum(worker.count_finished() for worker in pool._workers.values()) < 12:
+            while sum(worker._count for worker in pool._workers.values()) < 12:
                 time.sleep(0.01)
             raise Interrupted
         return wait()
@@ -246,10 +245,10 @@ def test_a_worker_that_cannot_see_the_run_says_so(tmp_path: Path) -> None:
     chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 8)}")
     worker = ImageWorker(chosen, tmp_path / "elsewhere", threads=1, packed=False)
     with pytest.raises(NotBuilt):
-        worker.process(list(open_data(chosen)))
+        worker.process(list(open_data(chosen)), 1)
     worker.build(False)
     with pytest.raises(BadRun, match="a disk they share"):
-        worker.process(list(open_data(chosen)))
+        worker.process(list(open_data(chosen)), 1)
 
 
 @pytest.mark.parametrize(
@@ -266,29 +265,70 @@ def test_a_gpu_that_fails_ends_its_process(monkeypatch: pytest.MonkeyPatch, erro
     assert ended == [1]
 
 
-def test_the_sign_of_life_stands_still_where_the_work_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BEAT", 0.0)
+class Upper(Worker):
+    """Answers with its items in capitals, one after the other when it may."""
+
+    def assemble(self, check: bool, given: Any) -> Described:
+        self.may = threading.Semaphore(0)
+        self.took: list[str | None] = []
+        return Described({})
+
+    def key(self, item: str) -> str:
+        return item
+
+    def work(self, items: Iterator[str | None]) -> None:
+        for item in items:
+            self.took.append(item)
+            if item is not None:
+                self.may.acquire()
+                if item == "bad":
+                    raise BadData("strict")
+                self.finish(item, item.upper())
+
+    def answer(self, finished: Any) -> Answer:
+        return Answer(dict(finished.popleft() for _ in range(len(finished))))
+
+
+@pytest.fixture
+def upper(tmp_path: Path) -> Upper:
     (tmp_path / "run.json").touch()
-    step, over = threading.Event(), threading.Event()
+    worker = Upper(None, tmp_path, threads=1)
+    worker.build(False)
+    return worker
 
-    class Working(ImageWorker):
-        def count_finished(self) -> int:
-            return 0
 
-    worker = Working(None, tmp_path, threads=1, packed=False)
+def test_a_worker_answers_when_enough_is_finished_and_keeps_the_rest(upper: Upper) -> None:
+    upper.may.release(2)
+    assert upper.process(["a", "b", "c"], 2).done == {"a": "A", "b": "B"}
+    upper.may.release(2)
+    assert upper.process(["c", "d"], 9).done == {"c": "C", "d": "D"}  # c is there already
+    assert [item for item in upper.took if item] == ["a", "b", "c", "d"]
 
-    def work() -> None:
-        step.wait()
-        over.wait()
 
-    worker.begin_thread(work)
-    before = {worker.sign_of_life() for _ in range(1000)}
-    still = worker.sign_of_life()
-    assert still in before and worker.sign_of_life() == still
-    step.set()
-    while worker.sign_of_life() == still:
+def test_a_worker_answers_some_time_after_the_first_is_finished_or_when_it_is_to_hand_in(upper: Upper, monkeypatch) -> None:
+    upper.may.release()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "COMMIT_AFTER", 0.0)
+        assert upper.process(["a", "b"], 2).done == {"a": "A"}
+    upper.hand_in()
+    assert upper.process([], 1).done == {}
+
+
+def test_an_error_of_the_work_is_raised_by_the_call(upper: Upper) -> None:
+    upper.may.release()
+    with pytest.raises(BadData, match="strict"):
+        upper.process(["bad", "b"], 1)
+
+
+def test_the_sign_of_life_stands_still_where_the_work_does(upper: Upper) -> None:
+    upper.may.release()
+    upper.process(["a", "b"], 1)
+    assert upper.took[-1] == "b" or upper.took[-1] is None
+    while len(upper.took) < 2 or (still := upper.sign_of_life()) not in {upper.sign_of_life() for _ in range(1000)}:
         time.sleep(0.01)
-    over.set()
+    upper.may.release()
+    upper.process([], 1)
+    assert upper.sign_of_life() != still
 
 
 ACCOUNT = {
@@ -321,68 +361,3 @@ def test_what_decides_rounding_is_named() -> None:
         == "NVIDIA H200 with 64 images per call"
     )
     assert machine(Described({"hardware": {"machine": "x86_64"}})) == "x86_64"
-
-
-X, Y, Z, BAD = (Sample(name, 0, f"{name}.png") for name in ("x", "y", "z", "bad"))
-
-
-def made_feed(batch: int = 2) -> Feed:
-    def load(sample: Sample) -> str:
-        if sample == BAD:
-            raise BadImage("bad.png: not an image")
-        return sample.image_id
-
-    return Feed(load, lambda sample, problem: outcome_of(sample), batch=batch)
-
-
-def outcome_of(sample: Sample) -> Outcome:
-    return Outcome((Trial(sample.image_id, "guided", 0, 0, "skipped", 0, 0),))
-
-
-def take_all(feed: Feed) -> list[str]:
-    """Everything the engine gets until there is nothing for the moment."""
-    return [image for image in iter(feed.__next__, None) if image is not None]
-
-
-def test_a_feed_gives_the_engine_each_image_once_while_it_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINGER", 0.0)
-    feed = made_feed()
-    first, again = feed.put(X), feed.put(X)
-    assert first is again and take_all(feed) == ["x"]
-    feed.put(X)
-    feed.put(Y)
-    assert take_all(feed) == ["y"]
-    feed.release()
-    feed.resolve(outcome_of(X))
-    assert first.result() == outcome_of(X) == feed.take("x") and feed.take("x") is None
-    feed.put(X)  # wanted again, as its worker is gone
-    assert take_all(feed) == ["x"]
-
-
-def test_an_image_that_cannot_be_read_has_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINGER", 0.0)
-    feed = made_feed()
-    bad = feed.put(BAD)
-    feed.put(X)
-    assert take_all(feed) == ["x"] and bad.result() == outcome_of(BAD) and feed.finished == 1
-
-
-def test_images_too_few_for_a_batch_wait_for_others_while_the_engine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINGER", 1e9)
-    feed = made_feed()
-    feed.put(X)
-    assert take_all(feed) == ["x"]  # it had nothing
-    feed.put(Y)
-    assert take_all(feed) == []
-    feed.put(Z)
-    assert take_all(feed) == ["y", "z"]
-
-
-def test_a_failure_ends_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    feed = made_feed()
-    waiting = feed.put(X)
-    feed.fail(BadData("strict"))
-    with pytest.raises(BadData, match="strict"):
-        waiting.result()
-    with pytest.raises(BadData, match="strict"):
-        feed.put(Y)

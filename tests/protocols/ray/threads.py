@@ -21,12 +21,12 @@ class ThreadPool:
     dies: Mapping[int, int] = field(default_factory=dict)
     given: Any = None
     deadly: str = ""  # the image that ends any worker that takes it
-    stage: str | None = None
     deaths: int = 0
     _workers: dict[str, Any] = field(default_factory=dict)
     _about: dict[str, Described] = field(default_factory=dict)
     _answers: dict[str, int] = field(default_factory=dict)
-    _calls: dict[Future[Any], tuple[str, Sequence[Any]]] = field(default_factory=dict)
+    _held: dict[str, list[str]] = field(default_factory=dict)  # ids of the images that a worker was ever sent
+    _calls: dict[Future[Any], tuple[str, bool]] = field(default_factory=dict)  # worker, and whether the call ends it
     _building: threading.Lock = field(default_factory=threading.Lock)
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(24))
 
@@ -38,32 +38,24 @@ class ThreadPool:
     def workers(self) -> Mapping[str, int]:
         return {name: about.slots for name, about in self._about.items()}
 
-    def send(self, worker: str, items: Sequence[Any]) -> Future[Any]:
-        call = self._threads.submit(self._workers[worker].process, items, self.stage)
-        self._calls[call] = (worker, items)
+    def send(self, worker: str, items: Sequence[Any], at_least: int) -> Future[Any]:
+        call = self._threads.submit(self._workers[worker].process, items, at_least)
+        self._held[worker] = [*self._held.get(worker, []), *(getattr(item, "image_id", "") for item in items)]
+        self._calls[call] = (worker, self.deadly in self._held[worker] if self.deadly else False)
         return call
 
-    def wait(self) -> list[tuple[Future[Any], Answer | Lost]]:
+    def wait(self) -> tuple[Future[Any], Answer | Lost]:
         done, _ = wait(self._calls, timeout=600, return_when=FIRST_COMPLETED)
         assert done, "the workers hang"
-        found: list[tuple[Future[Any], Answer | Lost]] = []
-        for ended in done:
-            if ended not in self._calls:  # of a worker that was lost meanwhile
-                continue
-            worker, items = self._calls.pop(ended)
-            answer = ended.result()
-            self._answers[worker] = self._answers.get(worker, 0) + 1
-            is_deadly = any(getattr(item, "image_id", "-") == self.deadly for item in items)
-            if self._answers[worker] != self.dies.get(int(worker), -1) and not is_deadly:
-                found.append((ended, answer))
-                continue
-            self.deaths += 1
-            self._begin(worker, check=False)
-            own = [each for each, (name, _) in self._calls.items() if name == worker]
-            for call in own:
-                del self._calls[call]
-            found += [(call, Lost("it was to")) for call in (ended, *own)]
-        return found
+        ended = done.pop()
+        worker, is_deadly = self._calls.pop(ended)
+        answer = ended.result()
+        self._answers[worker] = self._answers.get(worker, 0) + 1
+        if self._answers[worker] != self.dies.get(int(worker), -1) and not is_deadly:
+            return ended, answer
+        self.deaths += 1
+        self._begin(worker, check=False)
+        return ended, Lost("it was to")
 
     def hand_in(self) -> None:
         for worker in self._workers.values():
@@ -74,5 +66,6 @@ class ThreadPool:
 
     def _begin(self, name: str, *, check: bool) -> None:
         with self._building:  # one at a time, as parts with random weights seed the process's one generator
+            self._held[name] = []
             self._workers[name] = self.make()
             self._about[name] = self._workers[name].build(check, self.given)

@@ -106,7 +106,7 @@ class ClimbingSpace(Workspace[FmrSpec]):
 
     def jobs(self, samples: Iterator[Sample], on_bad: Callable[[Sample, BadImage], None]) -> Iterator[Job]:
         """The samples' images as the engine takes them."""
-        return map(job_of, self.sources(samples, on_bad))
+        return (job for source in self.sources(samples, on_bad) if (job := job_of(source)) is not None)
 
 
 class ClassNumbers:
@@ -149,8 +149,10 @@ def with_step(spec: FmrSpec, generator: Any) -> FmrSpec:
     return spec.model_copy(update={"search": spec.search.model_copy(update={"step": float(generator.step_size)})})
 
 
-def job_of(source: Source) -> Job:
+def job_of(source: Source | None) -> Job | None:
     """An image as the engine takes it."""
+    if source is None:
+        return None
     return Job(source.sample.image_id, source.image, source.sample.label, source.seed)
 
 
@@ -199,7 +201,7 @@ def outcomes(work: ClimbingSpace, sources: Iterable[Source | None]) -> Iterator[
         for source in sources:
             if source is not None:
                 origin[source.sample.image_id] = source.sample.source
-            yield None if source is None else job_of(source)
+            yield job_of(source)
 
     with ThreadPoolExecutor(THREADS, thread_name_prefix="record") as threads:
         for finished in work.engine.run(jobs()):

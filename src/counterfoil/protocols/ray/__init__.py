@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from counterfoil.core.spec import RunSpec
     from counterfoil.parts.datasets.image_set import ImageSet
     from counterfoil.protocols.base import ImageProtocol, Tell, Watch
-    from counterfoil.protocols.ray.dispatch import Answer, Dispatch, Pool
+    from counterfoil.protocols.ray.dispatch import Answer, Pool
     from counterfoil.protocols.ray.execution import Execution
     from counterfoil.protocols.ray.workers import Described
     from counterfoil.protocols.workspace import Given
@@ -68,14 +68,13 @@ def process_images(pool: Pool, spec: RunSpec, dataset: ImageSet, writer: Writer,
     try:
         for done, answer in samples:
             if answer is None:
-                (lost,) = done
-                outcome = skip_outcome(spec, lost, f"{lost.source or lost.image_id}: {GIVEN_UP}")
+                outcome = skip_outcome(spec, done[0], f"{done[0].source or done[0].image_id}: {GIVEN_UP}")
                 write(outcome, writer)
-                found = {lost.image_id: (outcome.validated, outcome.note)}
+                found = [(outcome.validated, outcome.note)]
             else:
                 commit(writer, [each.image_id for each in done], answer)
-                found = {each.image_id: answer.done[each.image_id] for each in done}
-            for accepted, note in found.values():
+                found = [answer.done[each.image_id] for each in done]
+            for accepted, note in found:
                 if note:
                     tell(note)
                 progress = progress.more(validated=accepted, skipped=bool(note))
@@ -101,7 +100,7 @@ def commit(writer: Writer, image_ids: Sequence[str], answer: Answer) -> None:
 class Crew:
     """Has batches of stages processed by a pool of workers."""
 
-    pool: Any
+    pool: Pool
     about: Described  # the workers' parts
 
     def settings(self, stage: str) -> Mapping[str, Any]:
@@ -111,15 +110,14 @@ class Crew:
     def batches(self, stage: str, items: Iterator[Item], *, batch: int) -> Iterator[tuple[list[Item], Sequence[Any]]]:
         """Every item with its result, some at a time, in any order."""
         from counterfoil.protocols.ray.dispatch import Dispatch
+        from counterfoil.protocols.ray.workers import key_of
         from counterfoil.store.stages import turned_away
 
-        self.pool.stage = stage
-        dispatch: Dispatch[Item] = Dispatch(self.pool, items, lambda item: item.id, batch)
+        dispatch = Dispatch(self.pool, ((stage, item) for item in items), key_of, batch)
         for done, answer in dispatch:
-            if answer is None:
-                yield done, [turned_away("failed", GIVEN_UP)]
-            elif done:
-                yield done, [answer.done[item.id] for item in done]
+            if done:
+                found = [answer.done[key_of(each)] if answer else turned_away("failed", GIVEN_UP) for each in done]
+                yield [item for _, item in done], found
 
 
 @contextmanager
@@ -132,5 +130,4 @@ def crew(spec: Any, out: Path, *, given: Given | None, execution: Execution, tel
     from counterfoil.protocols.ray.workers import StageWorker
 
     with Cluster(execution, device=spec.device, tell=tell) as cluster:
-        about = cluster.start(StageWorker, spec, out.resolve(), given=given)
-        yield Crew(cluster, about)
+        yield Crew(cluster, cluster.start(StageWorker, spec, out.resolve(), given=given))

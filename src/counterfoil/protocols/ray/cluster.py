@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from counterfoil.core.errors import CounterfoilError, RunFailed, UsageError, one_line, require
-from counterfoil.protocols.ray.dispatch import IN_FLIGHT, Answer, Lost
+from counterfoil.protocols.ray.dispatch import Answer, Lost
 from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.workers import Described, NotBuilt, check_alike, machine
 
 UNREADY = 3  # workers per place that may be lost in a row while they build their parts
-AGAIN = 1.0  # seconds after which a worker that was lost is asked for a sign of life again
-HUNG_AFTER = 600.0  # seconds without a sign of life after which a worker that has something to do counts as lost
+BEAT = 1.0  # seconds between two signs of life
+HUNG_AFTER = 600.0  # seconds without a change in them after which a worker that has something to do counts as lost
 PLACING = 30.0  # seconds after which a worker that no node has taken is reported
 KNOCK = 10.0  # seconds that a cluster's address is given to answer
 
@@ -29,8 +28,7 @@ _WITH_TOKEN = f"if its head asks for a token, have the head's in ~/.ray/auth_tok
 _STORE = 100 * 2**20  # bytes of shared memory: calls and answers are small, images go to the disk
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """One machine of a cluster."""
 
     cores: int
@@ -40,14 +38,9 @@ class Node:
 @dataclass
 class _Worker:
     actor: Any
-    started: float
+    since: float  # when it was last seen to get anywhere, or began to wait for a node
     about: Described | None = None  # once its parts are built
-    calls: Counter[str] = field(default_factory=Counter)  # that have not ended, by method
-    process: int = 0  # once a node has taken it
-    was_ready: bool = False
-    asked: float = 0.0  # when it was last found to be lost
-    life: Any = None  # its last sign of life, which changes as long as it works
-    since: float = 0.0  # when that changed
+    life: int | None = None  # its last sign of life; None until a node has taken it
 
 
 class Cluster:
@@ -59,12 +52,11 @@ class Cluster:
         self._ray: Any = require("ray", what="--executor ray")
         self._execution, self._tell = execution, tell
         self._workers: dict[str, _Worker] = {}
-        self._calls: dict[Any, tuple[str, str]] = {}  # worker and kind of the calls that have not ended
+        self._calls: dict[Any, tuple[str, str]] = {}  # worker and method of the calls that have not ended
         self._unready = self._reported = 0
+        self._beat = 0.0  # when signs of life were last asked for
         self._first: Described | None = None
         self._remarked = False
-        self.stage: str | None = None
-        """The stage that items are of, where there are several."""
 
     def __enter__(self) -> Cluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -97,7 +89,7 @@ class Cluster:
     def start(self, kind: type[Any], *arguments: Any, given: Any = None, **options: Any) -> Described:
         """Start all workers; returns what the first that is ready describes. Large objects are put into Ray's store once."""
         resources = {"num_gpus": 1, "num_cpus": 0} if self._gpu else {"num_cpus": min(self.threads, self._share)}
-        actor = self._ray.remote(max_restarts=-1, max_concurrency=IN_FLIGHT, concurrency_groups={"io": 2}, **resources)(kind)
+        actor = self._ray.remote(max_restarts=-1, concurrency_groups={"io": 2}, **resources)(kind)
         self._given = self._ray.put(given) if given is not None else None
         for number in range(self.size):
             made = actor.options(scheduling_strategy="SPREAD").remote(*arguments, threads=self.threads, **options)
@@ -110,80 +102,66 @@ class Cluster:
         """Workers that have built their parts, and how many items each works on at a time."""
         return {name: each.about.slots for name, each in self._workers.items() if each.about is not None}
 
-    def send(self, worker: str, items: Sequence[Any]) -> Any:
-        """Have a worker process items."""
-        return self._begin(worker, "process", items, self.stage)
+    def send(self, worker: str, items: Sequence[Any], at_least: int) -> Any:
+        """Have a worker process more items, and answer when some of all it has are finished."""
+        self._workers[worker].since = time.monotonic()
+        return self._begin(worker, "process", items, at_least)
 
-    def wait(self) -> list[tuple[Any, Answer | Lost]]:
-        """Calls that have ended by now, or nothing after a second."""
+    def wait(self) -> tuple[Any, Answer | Lost] | None:
+        """A call with items that has ended by now, or None after a second. Raises an error of the run as the worker did."""
         self._check_life()
-        if not self._calls:  # all workers are lost and restart
-            time.sleep(AGAIN / 4)
-            return []
-        ready, _ = self._ray.wait(list(self._calls), num_returns=1, timeout=1.0)
-        more, _ = self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
-        ended = [(call, self._outcome_of(call)) for call in dict.fromkeys([*ready, *more])]
-        return [(call, answer) for call, answer in ended if answer is not None]
+        ready, _ = self._ray.wait(list(self._calls), timeout=1.0)
+        if not ready:
+            return None
+        name, method = self._calls.pop(ready[0])
+        worker, failures = self._workers[name], self._ray.exceptions
+        try:
+            answer = self._ray.get(ready[0])
+        except failures.RayTaskError as error:  # an exception in the worker, not its end
+            if not isinstance(error.cause, NotBuilt):
+                raise self._with_node(error.cause, worker) if isinstance(error.cause, CounterfoilError) else error from None
+            cause = one_line(error.cause)
+        except failures.RayError as error:
+            cause = one_line(error)
+        else:
+            if method == "build":
+                self._welcome(worker, answer)
+            elif method == "sign_of_life":
+                self._hear(name, answer)
+            return (ready[0], answer) if method == "process" else None
+        if method == "sign_of_life":
+            return None
+        self._unready += method == "build"
+        if self._unready > UNREADY * self.size:
+            raise RunFailed(
+                f"{self._unready} workers in a row were lost while they built their parts: {cause}; "
+                "every node needs the same packages and files"
+            )
+        self._tell(f"worker lost, restarting{self._on(worker)}: {cause}")
+        worker.about, worker.life, worker.since = None, None, time.monotonic()
+        return (ready[0], Lost(cause)) if method == "process" else None
 
     def hand_in(self) -> None:
         """Have all calls end with what is finished."""
-        for worker in self._workers.values():
-            worker.actor.hand_in.options(concurrency_group="io").remote()
+        for name in self.workers():
+            with suppress(self._ray.exceptions.RayError):
+                self._workers[name].actor.hand_in.options(concurrency_group="io").remote()
 
-    def _begin(self, name: str, method: str, *arguments: Any) -> Any:
-        worker = self._workers[name]
-        group = {"concurrency_group": "io"} if method == "sign_of_life" else {}
-        call = getattr(worker.actor, method).options(**group).remote(*arguments)
+    def _begin(self, name: str, method: str, *arguments: Any, **options: Any) -> Any:
+        call = getattr(self._workers[name].actor, method).options(**options).remote(*arguments)
         self._calls[call] = (name, method)
-        if method == "process":
-            worker.since = worker.since if worker.calls["process"] else time.monotonic()
-        worker.calls[method] += 1
         return call
 
-    def _outcome_of(self, call: Any) -> Answer | Lost | None:
-        """Outcome of a call with items; None for any other. Raises an error of the run as the worker raised it."""
-        name, method = self._calls.pop(call)
-        worker, failures = self._workers[name], self._ray.exceptions
-        worker.calls[method] -= 1
-        try:
-            answer = self._ray.get(call)
-        except failures.RayTaskError as error:  # an exception in the worker, not its end
-            cause = getattr(error, "cause", None)
-            if isinstance(cause, NotBuilt):
-                self._mourn(worker, method, "it was restarted")
-                return Lost("its worker was restarted")
-            raise self._with_node(cause, worker) if isinstance(cause, CounterfoilError) else error from None
-        except failures.RayError as error:
-            self._mourn(worker, method, error)
-            return Lost(one_line(error)) if method == "process" else None
-        if method == "build":
-            self._welcome(worker, answer)
-        elif method == "sign_of_life":
-            process, life = answer
-            if worker.about is not None and process != worker.process:
-                self._mourn(worker, method, "it has another process now")
-            if (process, life) != (worker.process, worker.life):
-                worker.process, worker.life, worker.since = process, life, time.monotonic()
-            if worker.about is None and not worker.calls["build"]:
-                self._begin(name, "build", not worker.was_ready, self._given)
-        return answer if isinstance(answer, Answer) else None
-
-    def _mourn(self, worker: _Worker, method: str, error: object) -> None:
-        """Take a worker that was lost out of those that are ready until Ray has restarted it and it has built its parts again."""
-        if "creation task" in str(error):
-            raise UsageError(f"a node cannot run workers: {one_line(error)}; install the same there as here")
-        if method == "build":
-            self._unready += 1
-            if self._unready > UNREADY * self.size:
-                raise RunFailed(f"{self._unready} workers in a row were lost while they built their parts: {one_line(error)}")
-        if method == "build" or worker.about is not None:
-            self._tell(f"worker lost, restarting{self._on(worker)}: {one_line(error)}")
-            worker.about, worker.process, worker.started = None, 0, time.monotonic()
-        worker.asked = time.monotonic()
+    def _hear(self, name: str, life: int) -> None:
+        """Note a sign of life; who gives one without having its parts has just been placed on a node."""
+        worker = self._workers[name]
+        if life != worker.life:
+            worker.life, worker.since = life, time.monotonic()
+        if worker.about is None and (name, "build") not in self._calls.values():
+            self._begin(name, "build", self._first is None, self._given)
 
     def _welcome(self, worker: _Worker, about: Described) -> None:
-        self._unready = 0
-        self._first = self._first or about
+        self._unready, self._first = 0, self._first or about
         check_alike(self._first, about)
         one, other = machine(self._first), machine(about)
         if one != other and not self._remarked:
@@ -191,19 +169,22 @@ class Cluster:
             self._tell(
                 f"workers differ in hardware, one has {one}, that on node {about.node} has {other}: so will their rounding"
             )
-        worker.about, worker.was_ready, worker.since = about, True, time.monotonic()
+        worker.about = about
 
     def _check_life(self) -> None:
         """Ask for signs of life; end workers that hang, of which Ray sees nothing; report those that wait for a node."""
-        now = time.monotonic()
+        now, calls = time.monotonic(), set(self._calls.values())
+        if now - self._beat < BEAT and self._calls:
+            return
+        self._beat = now
         for name, worker in self._workers.items():
-            if not worker.calls["sign_of_life"] and now - worker.asked > AGAIN:
-                self._begin(name, "sign_of_life")
-            if worker.about is not None and worker.calls["process"] and now - worker.since > HUNG_AFTER:
+            if (name, "sign_of_life") not in calls:
+                self._begin(name, "sign_of_life", concurrency_group="io")
+            if (name, "process") in calls and now - worker.since > HUNG_AFTER:
                 worker.since = now
                 self._tell(f"worker hangs, restarting{self._on(worker)}: no sign of life for {HUNG_AFTER:.0f} seconds")
                 self._ray.kill(worker.actor, no_restart=False)
-        late = sum(not worker.process and now - worker.started > PLACING for worker in self._workers.values())
+        late = sum(worker.life is None and now - worker.since > PLACING for worker in self._workers.values())
         if late > self._reported:
             what = "a GPU" if self._gpu else f"{self._share} free cores"
             self._tell(f"{late} of {self.size} workers wait for a node with {what}; the others work without them")

@@ -9,19 +9,19 @@ import sys
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import torch
 
 from counterfoil import protocols
-from counterfoil.core.errors import BadImage, BadRun, RunFailed
+from counterfoil.core.errors import BadRun, RunFailed
 from counterfoil.core.process import keep_freed_memory
 from counterfoil.core.spec import EngineSpec, RunSpec
 from counterfoil.engine.scheduler import CPU_BATCH, CPU_SLOTS
@@ -30,15 +30,11 @@ from counterfoil.protocols.base import ImageProtocol, Outcome, StagedProtocol
 from counterfoil.protocols.ray.dispatch import Answer
 from counterfoil.protocols.running import skip_outcome
 from counterfoil.protocols.stages import Tables
-from counterfoil.protocols.workspace import Given, Source
+from counterfoil.protocols.workspace import Given
 from counterfoil.store import runfile
 from counterfoil.store.chunks import ChunkBuilder
 from counterfoil.store.stages import Item
 from counterfoil.store.writer import COMMIT_AFTER
-
-BEAT = 5.0  # seconds after which a sign of life is given
-LINGER = 0.5  # seconds that images too few for a batch wait for others: starting one costs the engine as much as a batch
-READERS = 4
 
 _BROKEN = re.compile(r"CUDA|CUBLAS|CUDNN|HIP error|out of memory", re.IGNORECASE)  # what a GPU's failures have in them
 
@@ -80,6 +76,15 @@ def _marks(account: Mapping[str, Any]) -> dict[str, Any]:
     return {**account.get("versions", {}), "code": account.get("code"), **account.get("functions", {}), **weights}
 
 
+StageItem = tuple[str, Item]
+"""An item of a stage, with the stage's name."""
+
+
+def key_of(item: StageItem) -> str:
+    """The stage and the id: late items of one stage may be of the same id as those of the next."""
+    return f"{item[0]} {item[1].id}"
+
+
 @contextmanager
 def _fatal_gpu() -> Iterator[None]:
     """End the process where a GPU fails: Ray starts another one, and the work of this one is done there."""
@@ -96,156 +101,126 @@ def _fatal_gpu() -> Iterator[None]:
 
 
 class NotBuilt(Exception):
-    """A call has come to a worker that has no parts yet."""
+    """A call has come to a worker that has no parts yet: a process that Ray has started again."""
 
 
-class Worker:
-    """A worker of either kind: it builds its parts once per process and gives signs of life."""
+class Worker(ABC):
+    """Builds the parts of a run once per process, and processes the items it is sent in a thread of its own."""
 
     def __init__(self, spec: Any, out: Path, *, threads: int) -> None:
         self.spec, self.out, self._threads = spec, out, threads
-        self.at_work: list[threading.Thread] = []
-        self._building = threading.Lock()
         self._about: Described | None = None
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        self._coming: deque[Any] = deque()
+        self._unfinished: set[str] = set()  # keys of the items that have come
+        self._finished: deque[tuple[str, Any]] = deque()  # results that no call has answered with
+        self._count, self._since = 0, 0.0  # finished items so far; when the first was finished that no call has answered with
+        self._error: BaseException | None = None
+        self._handing_in = False
+
+    @abstractmethod
+    def assemble(self, check: bool, given: Any) -> Described:
+        """Build the parts, try them with `check`, and describe them."""
+
+    @abstractmethod
+    def key(self, item: Any) -> str:
+        """Name an item among all that come."""
+
+    @abstractmethod
+    def work(self, items: Iterator[Any]) -> None:
+        """Call `finish` for each item. None among them stands for none at the moment."""
+
+    @abstractmethod
+    def answer(self, finished: deque[tuple[str, Any]]) -> Answer:
+        """Take results out of those that are finished, and answer with them."""
 
     def build(self, check: bool, given: Any = None) -> Described:
-        """Build the parts, unless that was done in this process, and describe them. `check` tries them on a few images."""
-        with self._building, _fatal_gpu():
+        """Build the parts, unless that was done in this process, and describe them."""
+        with _fatal_gpu():
             if self._about is None:
                 keep_freed_memory()
                 torch.set_num_threads(self._threads)
                 self._about = self.assemble(check, given)
             return self._about
 
-    def refuse_unbuilt(self) -> None:
-        """Raise NotBuilt in a process that Ray has started again and the driver does not know of yet."""
+    def process(self, items: Sequence[Any], at_least: int) -> Answer:
+        """Take more items; answer when so many, or all, are finished, and some time after the first one is at the latest."""
         if self._about is None:
-            raise NotBuilt
-
-    def assemble(self, check: bool, given: Any) -> Described:
-        """Build the parts and describe them."""
-        raise NotImplementedError
-
-    def begin_thread(self, work: Callable[[], None]) -> None:
-        """Start the thread that computes. The driver has opened the run by then."""
-        if not (self.out / runfile.NAME).exists():
-            raise BadRun(f"{self.out}: a worker cannot see the run; with several machines --out must be on a disk they share")
-        self.at_work.append(threading.Thread(target=work, name="work", daemon=True))
-        self.at_work[-1].start()
-
-    def sign_of_life(self) -> tuple[int, int]:
-        """The process, and a number that changes as long as its thread gets anywhere: a hash of where it is in its code."""
-        time.sleep(BEAT if self._about is not None else 0.0)
-        frames, places = sys._current_frames(), []
-        for thread in self.at_work:
-            frame = frames.get(thread.ident or 0)
-            while frame is not None:
-                places.append((id(frame.f_code), frame.f_lasti))
-                frame = frame.f_back
-        return os.getpid(), hash((self.count_finished(), tuple(places)))
-
-    def count_finished(self) -> int:
-        """Number of items that are finished."""
-        raise NotImplementedError
-
-
-class Feed:
-    """Images for an engine, out of samples that come a few at a time. None stands for too few at the moment."""
-
-    def __init__(self, load: Callable[[Any], Any], skip: Callable[[Any, BadImage], Any], *, batch: int) -> None:
-        """`load` gives what the engine takes for a sample, `skip` the outcome of one that cannot be read."""
-        self._load, self._skip, self._batch = load, skip, batch
-        self._changed = threading.Condition()
-        self._coming: deque[Any] = deque()
-        self._reading: deque[tuple[Any, Future[Any]]] = deque()
-        self._begun = 0  # images that the engine has
-        self._outcomes: dict[str, Future[Any]] = {}  # by the id of their image, until they are taken
-        self._due = 0  # images that the engine gets without a pause
-        self._since = 0.0  # when the oldest of the others came
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
-        self._failure: BaseException | None = None
-        self.finished = 0
-
-    def put(self, sample: Any) -> Future[Any]:
-        """Take a sample, unless it is here already; the future has its outcome."""
+            raise NotBuilt("it was restarted")
         with self._changed:
-            if self._failure is not None:
-                raise self._failure
-            if sample.image_id not in self._outcomes:
-                self._outcomes[sample.image_id] = Future()
-                if not self._coming and not self._reading:
-                    self._since = time.monotonic()
-                self._coming.append(sample)
-                self._read_ahead()
-                self._changed.notify_all()
-            return self._outcomes[sample.image_id]
+            new = {key: item for item in items if (key := self.key(item)) not in self._unfinished}
+            self._unfinished.update(new)
+            self._coming.extend(new.values())
+            self._changed.notify_all()
+            self._begin_thread()
+            while self._unfinished and len(self._finished) < at_least and not (self._error or self._handing_in):
+                if self._finished and time.monotonic() > self._since + COMMIT_AFTER:
+                    break
+                self._changed.wait(1.0)
+            if self._error is not None:
+                raise self._error
+        return self.answer(self._finished)
 
-    def resolve(self, outcome: Outcome) -> None:
-        """Set the outcome of an image."""
+    def hand_in(self) -> None:
+        """Have calls answer with what is finished."""
         with self._changed:
-            self.finished += 1
-            if not (future := self._outcomes[outcome.image_id]).done():
-                future.set_result(outcome)
+            self._handing_in = True
+            self._changed.notify_all()
 
-    def take(self, image_id: str) -> Any:
-        """The outcome of an image, which is forgotten here; None where another call has taken it."""
+    def sign_of_life(self) -> int:
+        """A number that changes as long as the thread gets anywhere: a hash of where it is in its code."""
+        frame, places = sys._current_frames().get(self._thread.ident or 0) if self._thread else None, []
+        while frame is not None:
+            places.append((id(frame.f_code), frame.f_lasti))
+            frame = frame.f_back
+        return hash((self._count, tuple(places)))
+
+    def finish(self, key: str, result: Any) -> None:
+        """Set the result of an item."""
         with self._changed:
-            future = self._outcomes.pop(image_id, None)
-        return future.result() if future is not None else None
+            self._since = self._since if self._finished else time.monotonic()
+            self._unfinished.discard(key)
+            self._finished.append((key, result))
+            self._count += 1
+            self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """End everything with an error."""
+        """Raise an error in the driver."""
         with self._changed:
-            self._failure = error
-            for future in self._outcomes.values():
-                if not future.done():
-                    future.set_exception(error)
+            self._error = error
+            self._changed.notify_all()
 
-    def release(self) -> None:
-        """Count an image as one that the engine has no longer."""
-        with self._changed:
-            self._begun -= 1
+    def _begin_thread(self) -> None:
+        """Start the thread that computes. The driver has opened the run by then."""
+        if self._thread is None:
+            if not (self.out / runfile.NAME).exists():
+                raise BadRun(f"{self.out}: a worker cannot see the run; with several machines --out must be on a disk they share")
+            self._thread = threading.Thread(target=self._run, name="work", daemon=True)
+            self._thread.start()
 
-    def __iter__(self) -> Feed:
-        return self
+    def _run(self) -> None:
+        try:
+            with _fatal_gpu():
+                self.work(self._items())
+        except Exception as error:
+            self.fail(error)
 
-    def __next__(self) -> Any:
+    def _items(self) -> Iterator[Any]:
+        """Items as they come; None while there is none and others are in progress."""
         while True:
             with self._changed:
-                if not self._begun:  # the engine has nothing to do; a worker that is not needed any more is ended here
-                    self._changed.wait_for(lambda: self._reading)
-                if not self._is_due():
-                    return None
-                self._due -= 1
-                sample, loaded = self._reading.popleft()
-                self._begun += 1
-                self._read_ahead()
-            try:
-                return loaded.result()
-            except BadImage as problem:
-                self.release()
-                self.resolve(self._skip(sample, problem))
-
-    def _read_ahead(self) -> None:
-        while self._coming and len(self._reading) < 4 * self._batch:
-            sample = self._coming.popleft()
-            self._reading.append((sample, self._readers.submit(self._load, sample)))
-
-    def _is_due(self) -> bool:
-        """Tell whether the engine gets the next image now."""
-        now = time.monotonic()
-        if self._due == 0 and (len(self._reading) >= self._batch or not self._begun or now - self._since >= LINGER):
-            self._due, self._since = min(len(self._reading), self._batch), now
-        return self._due > 0
+                self._changed.wait_for(lambda: self._unfinished)
+                item = self._coming.popleft() if self._coming else None
+            yield item
 
 
 class ImageWorker(Worker):
-    """Makes images one source image at a time, many of them together. Several calls share its one engine."""
+    """Makes images one source image at a time, many of them together."""
 
     def __init__(self, spec: Any, out: Path, *, threads: int, packed: bool) -> None:
         super().__init__(spec, out, threads=threads)
-        self._packed, self._handing_in, self._beginning = packed, threading.Event(), threading.Lock()
-        self._feed: Feed | None = None
+        self._packed = packed
 
     def assemble(self, check: bool, given: Given | None) -> Described:
         """Build the parts, try them on a few images with `check`, and describe them."""
@@ -255,68 +230,36 @@ class ImageWorker(Worker):
         if check:
             protocol.check(self._work)
         engine = getattr(self._work, "engine", None)  # built before anything is sent here, as calls are sent by its slots
-        self._batch = engine.batch_size if engine is not None else self._work.batch
         slots = max(engine.slots, engine.batch_size) if engine is not None else self._work.batch
         values = self._work.spec.model_dump(mode="json")
         return Described(self._work.account(), tuple(self._work.names), slots, node=platform.node(), spec=values)
 
-    def process(self, samples: Sequence[Sample], stage: str | None = None) -> Answer:
-        """Outcomes of images, in a chunk on the disk. It may answer early with some, to have them committed."""
-        self.refuse_unbuilt()
-        with _fatal_gpu():
-            feed = self._begin()
-            futures = {sample.image_id: feed.put(sample) for sample in samples}
-            first = float("inf")  # when the first was finished
-            while wait(futures.values(), timeout=0.2).not_done and not self._handing_in.is_set():
-                if first == float("inf") and any(future.done() for future in futures.values()):
-                    first = time.monotonic()
-                if time.monotonic() - first > COMMIT_AFTER:
-                    break
-            builder, done = ChunkBuilder(self.out, uuid.uuid4().hex, packed=self._packed), {}
-            for image_id, future in futures.items():
-                if not builder.is_full and future.done() and (outcome := feed.take(image_id)) is not None:
-                    builder.add(outcome.trials, outcome.predictions, outcome.verdicts, outcome.images)
-                    done[image_id] = (outcome.validated, outcome.note)
-            return Answer(done, builder.close() if len(builder) else None)
+    def key(self, item: Sample) -> str:
+        """The id of an image."""
+        return item.image_id
 
-    def hand_in(self) -> None:
-        """Have all calls end with what is finished."""
-        self._handing_in.set()
+    def work(self, items: Iterator[Sample | None]) -> None:
+        """Process images as the protocol does."""
 
-    def count_finished(self) -> int:
-        """Number of finished images."""
-        return self._feed.finished if self._feed is not None else 0
+        def finish(outcome: Outcome) -> None:
+            self.finish(outcome.image_id, outcome)
 
-    def _begin(self) -> Feed:
-        with self._beginning:
-            if self._feed is None:
-                self._feed = Feed(self._load, lambda sample, problem: skip_outcome(self.spec, sample, problem), batch=self._batch)
-                self.begin_thread(self._run)
-            return self._feed
+        def take(made: Future[Outcome]) -> None:
+            error = made.exception()
+            finish(made.result()) if error is None else self.fail(error)
 
-    def _load(self, sample: Sample) -> Source:
-        return self._work.source(sample, self._work.dataset.load(sample, self._work.size))
+        sources = self._work.sources(items, lambda sample, problem: finish(skip_outcome(self.spec, sample, problem)))
+        for outcome in self._protocol.outcomes(self._work, sources):
+            outcome.add_done_callback(take) if isinstance(outcome, Future) else finish(outcome)
 
-    def _run(self) -> None:
-        assert self._feed is not None
-        try:
-            with _fatal_gpu():
-                for outcome in self._protocol.outcomes(self._work, self._feed):
-                    self._feed.release()
-                    if isinstance(outcome, Future):
-                        outcome.add_done_callback(self._resolve)
-                    else:
-                        self._feed.resolve(outcome)
-        except Exception as error:  # raised by the calls, and so in the driver
-            self._feed.fail(error)
-
-    def _resolve(self, future: Future[Outcome]) -> None:
-        assert self._feed is not None
-        error = future.exception()
-        if error is None:
-            self._feed.resolve(future.result())
-        else:
-            self._feed.fail(error)
+    def answer(self, finished: deque[tuple[str, Outcome]]) -> Answer:
+        """Outcomes, whose records and images are in a chunk on the disk."""
+        builder, done = ChunkBuilder(self.out, uuid.uuid4().hex, packed=self._packed), {}
+        while finished and not builder.is_full:
+            image_id, outcome = finished.popleft()
+            builder.add(outcome.trials, outcome.predictions, outcome.verdicts, outcome.images)
+            done[image_id] = (outcome.validated, outcome.note)
+        return Answer(done, builder.close() if done else None)
 
 
 def _with_slots(spec: RunSpec) -> RunSpec:
@@ -329,12 +272,7 @@ def _with_slots(spec: RunSpec) -> RunSpec:
 
 
 class StageWorker(Worker):
-    """Processes batches of whichever stage is in progress, whose earlier tables it reads from the disk."""
-
-    def __init__(self, spec: Any, out: Path, *, threads: int) -> None:
-        super().__init__(spec, out, threads=threads)
-        self._batches: SimpleQueue[tuple[str, Sequence[Item], Future[Answer]]] = SimpleQueue()
-        self._beginning, self._done = threading.Lock(), 0
+    """Processes items of whichever stage is in progress, whose earlier tables it reads from the disk."""
 
     def assemble(self, check: bool, given: Given | None) -> Described:
         """Build the parts and describe them."""
@@ -345,37 +283,26 @@ class StageWorker(Worker):
         lines = tuple(self._work.introduction())
         return Described(self._work.account(), node=platform.node(), introduction=lines, settings=settings)
 
-    def process(self, items: Sequence[Item], stage: str | None = None) -> Answer:
-        """Results of a batch."""
-        self.refuse_unbuilt()
-        with self._beginning:
-            if not self.at_work:
-                self.begin_thread(self._run)
-        future: Future[Answer] = Future()
-        self._batches.put((str(stage), items, future))
-        return future.result()
+    def key(self, item: StageItem) -> str:
+        """The stage and the id of an item."""
+        return key_of(item)
 
-    def hand_in(self) -> None:
-        """Results of stages are not waited for."""
-
-    def count_finished(self) -> int:
-        """Number of finished items."""
-        return self._done
-
-    def _run(self) -> None:
-        """Process batches; the parts of a stage stay on the device until a batch of another one comes."""
-        name, stage, placed = "", None, ExitStack()
-        while True:
-            asked, items, future = self._batches.get()
-            try:
-                with _fatal_gpu():
-                    if stage is None or asked != name:
+    def work(self, items: Iterator[StageItem | None]) -> None:
+        """Process batches; the parts of a stage stay on the device until an item of another one comes."""
+        stage, some = None, list[StageItem]()
+        with ExitStack() as placed:
+            for item in items:
+                if some and (item is None or item[0] != some[0][0] or len(some) == self.spec.engine.batch):
+                    if stage is None or stage.name != some[0][0]:
                         placed.close()
-                        name, stages = asked, self._protocol.stages(self._work, Tables(self.out))
-                        stage = next(each for each in stages if each.name == asked)
+                        stages = self._protocol.stages(self._work, Tables(self.out))
+                        stage = next(each for each in stages if each.name == some[0][0])
                         placed.enter_context(self._work.place(*stage.uses))
-                    found = {item.id: made for item, made in zip(items, stage.work(items), strict=True)}
-                    self._done += len(items)
-                    future.set_result(Answer(found))
-            except Exception as error:  # raised by the call, and so in the driver
-                future.set_exception(error)
+                    for each, made in zip(some, stage.work([own for _, own in some]), strict=True):
+                        self.finish(self.key(each), made)
+                    some = []
+                some += [item] if item is not None else []
+
+    def answer(self, finished: deque[tuple[str, Any]]) -> Answer:
+        """Results of items."""
+        return Answer(dict(finished.popleft() for _ in range(len(finished))))
