@@ -18,7 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
-import uuid
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -37,36 +37,30 @@ from counterfoil.protocols.ray import process_images
 from counterfoil.protocols.ray.cluster import Cluster
 from counterfoil.protocols.ray.dispatch import Answer
 from counterfoil.protocols.ray.execution import Execution
-from counterfoil.protocols.ray.workers import Described, Worker
+from counterfoil.protocols.ray.workers import Described, ImageWorker
 from counterfoil.protocols.running import missing
 from counterfoil.store import layout
-from counterfoil.store.chunks import ChunkBuilder
 
 SPEC = FmrSpec.model_validate({"model": "made:up", "data": "made:up", "generator": "made:up", "oracle": "made:up"})
 
 
-class MadeUpWorker(Worker):
+class MadeUpWorker(ImageWorker):
     """Like the worker for images, without an engine: all that it is sent is finished at once."""
 
     def __init__(self, out: Path, *, threads: int, side: int, packed: bool) -> None:
-        super().__init__(None, out, threads=threads)
-        self._side, self._packed = side, packed
+        super().__init__(None, out, threads=threads, packed=packed)
+        self._side = side
 
     def assemble(self, check: bool, given: None) -> Described:
         """There is nothing to build."""
         return Described({})
 
-    def process(self, samples: Sequence[Sample], stage: str | None = None) -> Answer:
+    def process(self, items: Sequence[Sample], at_least: int) -> Answer:
         """Records and images of some samples, in a chunk on the disk."""
-        builder, done = ChunkBuilder(self.out, uuid.uuid4().hex, packed=self._packed), {}
-        for sample in samples:
-            made = outcome(sample, self._side)
-            builder.add(made.trials, made.predictions, made.verdicts, made.images)
-            done[sample.image_id] = (made.validated, made.note)
-        return Answer(done, builder.close())
+        return self.answer(deque((sample.image_id, outcome(sample, self._side)) for sample in items))
 
-    def count_finished(self) -> int:
-        """Signs of life come from its calls."""
+    def sign_of_life(self) -> int:
+        """Its calls are short."""
         return time.monotonic_ns()
 
 
