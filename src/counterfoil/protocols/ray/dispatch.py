@@ -63,7 +63,7 @@ class Pool(Protocol):
 
 @dataclass
 class _Holder(Generic[Item]):
-    """What a worker holds, with the times at which it was sent."""
+    """The items that a worker holds, with the times at which they were sent."""
 
     items: dict[str, tuple[Item, float]] = field(default_factory=dict)
     call: Hashable = None
