@@ -38,14 +38,14 @@ from counterfoil.metrics.observations import Measure, Observations
 from counterfoil.metrics.slices import slices
 from counterfoil.protocols.fmr.results import _AUDIT, MEASURES
 from counterfoil.protocols.fmr.results import STATISTICS as FMR
-from counterfoil.protocols.fmr.transfer import HARM
+from counterfoil.protocols.fmr.transfer import EVERY
 from counterfoil.protocols.imagenet_d import results as imagenet_d
 from counterfoil.protocols.imagenet_d.surrogates import _accuracy
 from counterfoil.protocols.lance.bias import _STATISTICS as GROUPS
 from counterfoil.protocols.lance.realism import _geometric
 from counterfoil.protocols.lance.results import STATISTICS as LANCE
 from counterfoil.protocols.lance.results import statistics_of
-from counterfoil.studies.oracles import _FMR, Standardised
+from counterfoil.studies.oracles import Standardised
 from counterfoil.web.tally import agreement
 
 # Textbook intervals
@@ -439,7 +439,7 @@ def fmr(draw: Generator, images: int, seed: int) -> Found:
     }
     found |= {f"audit {name}": (each, float(known[name])) for name, each in estimate(audit, _AUDIT, seed=seed).items()}
     harmed = {"both": accepted, "both_before_right": accepted & plain, "both_made_right": accepted & made}
-    return {**found, "harm": (estimate(harmed, {"": HARM}, seed=seed)[""], 45.0)}
+    return {**found, "harm": (estimate(harmed, {"": EVERY["harm"].statistic}, seed=seed)[""], 45.0)}
 
 
 def lance(draw: Generator, images: int, seed: int) -> Found:
@@ -491,7 +491,7 @@ def others(draw: Generator, images: int, seed: int) -> Found:
         if (mine & accepted).any():
             strata |= {f"{at} made": mine & accepted, f"{at} made_right": mine & accepted & made}
             strata |= {f"{at} clean": mine, f"{at} clean_right": mine & clean}
-            parts.append(_FMR.with_prefix(f"{at} "))
+            parts.append(FMR["FMR"].with_prefix(f"{at} "))
     by_class = estimate(strata, {"": Standardised(tuple(parts))}, seed=seed)[""]
     sets = [draw.random(images) < 0.5 for _ in range(4)]
     right = np.mean([draw.random(images) < share for share in (0.3, 0.5)], axis=0)

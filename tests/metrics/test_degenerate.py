@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from counterfoil.metrics.comparison import lines
-from counterfoil.protocols.fmr.results import MEASURES, Outcomes, against_random, audit, fmr_results
-from counterfoil.protocols.fmr.transfer import transfer
-from counterfoil.studies.oracles import by_class, correct, rejection_bias
-from counterfoil.studies.pooling import mine, pool
+from counterfoil.protocols.fmr.results import MEASURES, Outcomes, against_random, audit, fmr_results, observations_of
+from counterfoil.protocols.fmr.transfer import EVERY, transfer
+from counterfoil.studies.models import mine, pool
+from counterfoil.studies.oracles import by_class_weights, rejection_bias
 from tests.metrics.made import agreement_across, check_against, check_bars, compare, outcomes, parse_bar
 
 CASES: dict[str, Outcomes] = {
@@ -57,12 +57,10 @@ def check_estimates(content: Any, *, some: bool = True) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", CASES)
 def test_a_runs_own_numbers(name: str) -> None:
     case = CASES[name]
-    ended = case.steps < 0
-    check_estimates(
-        [fmr_results(case), audit(case), against_random(case), *(asdict(each) for each in correct(case, ended).values())]
-    )
-    check_estimates([asdict(each) for row in by_class(case, ended).values() for each in row.values()], some=name != "no image")
-    check_estimates(asdict(rejection_bias(case, ended)))
+    seen, fmr, stopped = observations_of(case), MEASURES["FMR"], EVERY["stopped"]
+    check_estimates([fmr_results(case), audit(case), against_random(case)])
+    further = (seen.estimate(stopped), seen.estimate(EVERY["FMR_unstopped"]), seen.estimate(EVERY["harm"]))
+    check_estimates([asdict(each) for each in (by_class_weights(seen, fmr), rejection_bias(seen, stopped, fmr), *further)])
 
 
 def test_reasons_name_what_is_missing() -> None:
@@ -73,8 +71,8 @@ def test_reasons_name_what_is_missing() -> None:
     assert notes["one class"] == "too few images for an interval, 4 right ones to divide by where 5 are needed"
     assert notes["one image"] == "too few images for an interval, 1 where 5 are needed"
     assert notes["all right throughout"] == ""
-    alone = CASES["one class"]
-    assert rejection_bias(alone, alone.steps < 0).note == "one class has nothing to be compared with"
+    alone = observations_of(CASES["one class"])
+    assert rejection_bias(alone, EVERY["stopped"], MEASURES["FMR"]).note == "one class has nothing to be compared with"
     one = fmr_results(CASES["one image"])["SA"]
     assert (one["value"], one["low"]) == (100, pytest.approx(2.5))  # a single success shows next to nothing
 
@@ -99,10 +97,10 @@ def test_identical_models_cannot_be_told_apart_and_say_so(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_IMAGES)
 def test_models_against_others(name: str) -> None:
     case = CASES[name]
-    scored = {"one": {"one": case, "two": case, "three": case}}
-    check_estimates([asdict(each) for row in transfer(scored).values() for cell in row.values() for each in cell.values()])
-    check_estimates([asdict(each) for each in pool(scored).values()])
-    check_estimates([asdict(each) for each in mine(scored)])
+    seen = {"one": dict.fromkeys(("one", "two", "three"), observations_of(case))}
+    check_estimates([asdict(each) for row in transfer(seen).values() for cell in row.values() for each in cell.values()])
+    check_estimates([asdict(each) for each in pool(seen, EVERY["harm"]).values()])
+    check_estimates([asdict(each) for row in mine(seen, most=2) for each in row.values()])
     orders = {"first": {"one": case, "two": case}, "second": {"one": case, "two": case}}
     check_estimates([asdict(each) for each in agreement_across(orders, MEASURES["FMR"], resamples=200).values()])
 

@@ -15,7 +15,7 @@ from counterfoil.core.errors import BadSpec, CounterfoilError, UnknownName
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.studies import runner
-from counterfoil.studies.base import Claim, Findings, StudyRow, StudySettings, StudyTable, apart, positive, world
+from counterfoil.studies.base import Claim, Findings, StudySettings, gap, show, table, world
 from counterfoil.studies.runs import Runs
 from tests.studies.conftest import MODEL, OTHER, lab_settings
 
@@ -42,11 +42,16 @@ def test_an_unknown_study_gets_a_hint() -> None:
 
 def test_intervals_that_touch_show_nothing() -> None:
     low, high = Estimate(40, 35, 45, 9), Estimate(60, 55, 65, 9)
-    assert apart("c", high, low).holds is True
-    assert apart("c", low, high).holds is False
-    assert apart("c", replace(high, low=44), low).holds is None
-    assert apart("c", Estimate(None, None, None, 0, "no image"), low).evidence == "undefined: no image"
-    assert [positive("c", each).holds for each in (high, Estimate(-5, -9, -1, 9), Estimate(1, -1, 3, 9))] == [True, False, None]
+    assert show("c", gap(high, low)).holds is True
+    assert show("c", gap(low, high)).holds is False
+    assert show("c", gap(replace(high, low=44), low)).holds is None
+    assert show("c", gap(Estimate(None, None, None, 0, "no image"), low)).evidence == "undefined: no image"
+    assert [show("c", each).holds for each in (high, Estimate(-5, -9, -1, 9), Estimate(1, -1, 3, 9))] == [True, False, None]
+
+
+def test_a_difference_is_small_where_its_whole_interval_is() -> None:
+    found = [Estimate(1, -2, 4, 9), Estimate(1, -2, 6, 9), Estimate(-8, -9, -6, 9)]
+    assert [show("c", each, within=5).holds for each in found] == [True, None, False]
 
 
 def test_only_the_lab_can_fail_a_claim() -> None:
@@ -59,14 +64,10 @@ def test_only_the_lab_can_fail_a_claim() -> None:
 
 
 def test_findings_as_text_name_undefined_values() -> None:
-    table = StudyTable(
-        "T",
-        ("model",),
-        (StudyRow(("m",), {"FMR": Estimate(-1.25, -2, 3, 7)}), StudyRow(("n",), {"FMR": Estimate(None, None, None, 0, "why")})),
-    )
-    text = "\n".join(Findings((table,), (Claim("c", False, "e"),), ("note",)).lines())
+    rows = [(("m",), {"FMR": Estimate(-1.25, -2, 3, 7)}), (("n",), {"FMR": Estimate(None, None, None, 0, "why")})]
+    text = "\n".join(Findings((table("T", ("model",), rows),), (Claim("c", False, "e"),), ("note",)).lines())
     assert "−1.2 (−2.0 to 3.0), 7" in text
-    assert "– (why)" in text
+    assert "undefined: why" in text
     assert "DOES NOT HOLD  c: e" in text
 
 

@@ -23,11 +23,11 @@ def test_a_study_that_fails_does_not_keep_the_others_from_running(tiny: StudySet
     models = tuple(PartSpec(name=name) for name in (MODEL, OTHER))
     base = replace(tiny, folder=tmp_path / "two", models=models, images=6)
     names = ["greyscale", "transfer", "oracle-attack"]
-    two = {each.name: each for each in runner.run_all(names, base)}
+    two = {each.study.name: each for each in runner.run_all(names, base)}
     assert len(list((tmp_path / "two" / "runs").iterdir())) == 2
     failed = two.pop("oracle-attack")
-    assert isinstance(failed, runner.FailedStudy) and "gives no probabilities" in failed.problem
-    assert all(isinstance(two[name], runner.StudyReport) for name in names[:2])
+    assert "gives no probabilities" in failed.problem and failed.failed
+    assert all(two[name].findings.tables for name in names[:2])
 
 
 def test_the_table_of_all_tells_shown_from_open_denied_failed_and_untested() -> None:
@@ -41,30 +41,28 @@ def test_the_table_of_all_tells_shown_from_open_denied_failed_and_untested() -> 
         "variants": report("variants", True, None),
         "transfer": report("transfer", False),
         "greyscale": report("greyscale"),
-        "sparse": runner.FailedStudy("sparse", "no room"),
+        "sparse": runner.StudyReport(studies.load("sparse"), lab, problem="no room"),
     }
-    lines = runner.summary(outcomes, ["variants", "transfer", "greyscale", "sparse", "oracles"])
-    answers = [(line.study, line.answer, line.good) for line in lines]
-    assert answers == [
-        ("variants", "holds", True),
-        ("variants", "not shown", False),
-        ("transfer", "DOES NOT HOLD", False),
-        ("greyscale", "reported", True),
-        ("sparse", "FAILED", False),
-        ("oracles", "not tested", True),
+    summary = runner.summary(outcomes, ["variants", "transfer", "greyscale", "sparse", "oracles"])
+    assert [(row[0], row[2]) for row in summary.rows] == [
+        ("variants", "holds"),
+        ("variants", "not shown"),
+        ("transfer", "DOES NOT HOLD"),
+        ("greyscale", "reported"),
+        ("sparse", "FAILED"),
+        ("oracles", "not tested"),
     ]
-    text = list(runner.summary_text(lines))
-    assert len(text) == 7 and text[2].startswith("   ")  # a study's name once
+    assert [len(outcomes[name].failed) for name in ("variants", "transfer", "greyscale", "sparse")] == [1, 1, 0, 1]
 
 
 def test_the_command_for_all_exits_with_one_if_a_study_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(names: list[str], *_: object) -> list[runner.StudyReport | runner.FailedStudy]:
-        return [runner.FailedStudy(name, "the disk is full") for name in names]
+    def run(names: list[str], *_: object) -> list[runner.StudyReport]:
+        return [runner.StudyReport(studies.load(name), lab_settings(), problem="the disk is full") for name in names]
 
     monkeypatch.setattr(runner, "run_all", run)
     result = CliRunner().invoke(app, ["study", "all", "--only", "greyscale", "--out", str(tmp_path)])
     assert result.exit_code == 1
     assert "FAILED" in result.output and "the disk is full" in result.output
     assert "not shown: 1 of what must hold" in result.output
-    written = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["studies"]
-    assert [each["answer"] for each in written].count("not tested") == len(studies.NAMES) - 1
+    written = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["rows"]
+    assert [row[2] for row in written].count("not tested") == len(studies.NAMES) - 1

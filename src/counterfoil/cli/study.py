@@ -120,22 +120,22 @@ def _settings(name: str, models: Texts, parts: dict[str, str], assignments: list
 
 def _all(results: Results, names: list[str], base: Any, made: Any) -> bool:
     """Run all studies, print each as it is done, then the summary; tell whether everything that must hold was shown."""
+    from counterfoil.metrics.tables import as_data, as_text
     from counterfoil.studies import runner
 
     began = time.monotonic()
-    outcomes: dict[str, Any] = {}
-    for outcome in runner.run_all(names, base, made):
-        outcomes[outcome.name] = outcome
-        results.text(*outcome.lines(), "")
-    summary = runner.summary(outcomes, list(NAMES))
-    runner.write_summary(base.folder / "all.json", base.seed, summary)
-    missing = sum(not each.good for each in summary)
-    worked = sum(getattr(each, "cpu_seconds", 0) for each in outcomes.values())
-    minutes = (time.monotonic() - began) / 60
-    results.text(*runner.summary_text(summary))
-    results.text(f"\n{len(outcomes)} studies, {minutes:.1f} minutes, {worked / 60:.1f} minutes of CPU time")
+    reports: dict[str, Any] = {}
+    for report in runner.run_all(names, base, made):
+        reports[report.study.name] = report
+        results.text(*report.lines(), "")
+    summary = runner.summary(reports, list(NAMES))
+    runner.write(base.folder / "all.json", {"seed": base.seed, **as_data(summary)})
+    missing = sum(len(each.failed) for each in reports.values())
+    minutes, worked = (time.monotonic() - began) / 60, sum(each.cpu_seconds for each in reports.values()) / 60
+    results.text(*as_text(summary))
+    results.text(f"\n{len(reports)} studies, {minutes:.1f} minutes, {worked:.1f} minutes of CPU time")
     results.text(*([f"not shown: {missing} of what must hold, see the table"] if missing else []))
-    results.data([each.to_dict() if hasattr(each, "to_dict") else asdict(each) for each in outcomes.values()])
+    results.data([each.to_dict() for each in reports.values()])
     return not missing
 
 

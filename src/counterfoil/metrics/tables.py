@@ -61,6 +61,7 @@ class Column:
     axis: tuple[float, float] | None = None  # draw estimates as marks with whiskers between these
     shade: tuple[float, float] | None = None  # fill cells by their value, as in a heat map
     wide: bool = False  # text that needs room, and goes below the rest on a phone
+    n: bool = False  # write the number of images behind an estimate
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,8 @@ def cell_text(cell: Cell, column: Column) -> str:
         case None:
             return NOTHING if column.kind in ("number", "p", "rank") else ""
         case Estimate():
-            return estimate_text(cell, unit=column.unit, digits=column.digits, sign=column.sign)
+            text = estimate_text(cell, unit=column.unit, digits=column.digits, sign=column.sign)
+            return f"{text}, {cell.n}" if column.n and cell.value is not None else text
         case Value():
             text = estimate_text(cell.found, unit=cell.unit, digits=column.digits, sign=column.sign)
             return f"{text}, rank {cell.rank}" if cell.rank else text

@@ -31,6 +31,7 @@ NAMES = {
 _PLACES = {
     **dict.fromkeys(("variants", "generators", "adversarial-training", "greyscale", "surrogates", "transfer"), "models"),
     **dict.fromkeys(("readings", "step-size", "fgsm-start"), "search"),
+    "oracle-attack": "oracles",
 }
 """Modules of studies that share one; any other study has a module of its own name."""
 
@@ -41,6 +42,6 @@ def load(name: str) -> Study:
         near = difflib.get_close_matches(name, NAMES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMES)}"
         raise UnknownName(f"no study named {name!r}; {hint}")
-    module = import_module(f"counterfoil.studies.{_PLACES.get(name, name.replace('-', '_'))}")
-    study: Study = module.STUDIES[name]
-    return study
+    module = import_module(f"counterfoil.studies.{_PLACES.get(name, name)}")
+    studies: tuple[Study, ...] = module.STUDIES
+    return next(each for each in studies if each.name == name)

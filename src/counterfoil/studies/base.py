@@ -6,7 +6,7 @@ By default a study runs on a world whose truth is known, which an installed pack
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import Data, Part, PartSpec, Strict
-from counterfoil.metrics.comparison import Paired, pair_of
-from counterfoil.metrics.tables import estimate_text
-from counterfoil.protocols.fmr.results import MEASURES, Outcomes, observations_of, scores
+from counterfoil.metrics.tables import Column, Table, as_data, as_text, estimate_text
 
 if TYPE_CHECKING:
     from counterfoil.studies.runs import Runs
 
-USUAL = ("SA", "PA", "FMR", "FMR_matched", "VR", "steps")
+Values = Mapping[str, Estimate]
 
 
 @dataclass(frozen=True)
@@ -72,9 +70,8 @@ def world() -> World | None:
     """Return the installed world, if there is one."""
     for entry in entry_points(group="counterfoil.worlds"):
         told = entry.load()()
-        return World(
-            entry.name, DefaultParts.model_validate(told["parts"]), told["other_images"], tuple(told["ordered"]), told["studies"]
-        )
+        parts = DefaultParts.model_validate(told["parts"])
+        return World(entry.name, parts, told["other_images"], tuple(told["ordered"]), told["studies"])
     return None
 
 
@@ -120,49 +117,8 @@ class StudySettings:
         names = [model.name for model in models]
         if len(set(names)) < len(names):
             raise UsageError(f"{study.name}: {max(names, key=names.count)} is given twice; name models that differ")
-        options = {**study.options, **{key: _as(study.options[key], value) for key, value in own.get("options", {}).items()}}
-        images = self.images or own.get("images", study.images)
-        return replace(self, models=models, images=images, options={**options, **self.options})
-
-
-def _as(default: Any, value: Any) -> Any:
-    return tuple(value) if isinstance(default, tuple) else value
-
-
-@dataclass(frozen=True)
-class StudyRow:
-    """One line of a table: what it is about, and its values by column."""
-
-    about: tuple[str, ...]
-    values: Mapping[str, Estimate]
-
-
-@dataclass(frozen=True)
-class StudyTable:
-    """Estimates under a title. `about` names the columns that a row's first cells belong to."""
-
-    title: str
-    about: tuple[str, ...]
-    rows: tuple[StudyRow, ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of values, in the order in which the rows bring them."""
-        return tuple(dict.fromkeys(name for row in self.rows for name in row.values))
-
-    def lines(self) -> Iterator[str]:
-        """Yield the table as text."""
-        yield f"{self.title}  (value, 95 % interval, n)"
-        body = [[*row.about, *(_cell(row.values.get(name)) for name in self.columns)] for row in self.rows]
-        yield from align([[*self.about, *self.columns], *body])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the table as it is written to NAME.json."""
-        rows = [
-            {**dict(zip(self.about, row.about, strict=True)), **{name: each.to_dict() for name, each in row.values.items()}}
-            for row in self.rows
-        ]
-        return {"title": self.title, "rows": rows}
+        options = {**study.options, **own.get("options", {}), **self.options}
+        return replace(self, models=models, images=self.images or own.get("images", study.images), options=options)
 
 
 @dataclass(frozen=True)
@@ -185,93 +141,74 @@ class Claim:
 class Findings:
     """Everything a study found."""
 
-    tables: tuple[StudyTable, ...]
+    tables: tuple[Table, ...]
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield tables, notes and claims as text."""
-        for table in self.tables:
-            yield ""
-            yield from table.lines()
+        for each in self.tables:
+            yield from ("", *as_text(each))
         if self.notes:
-            yield ""
-            yield from self.notes
+            yield from ("", *self.notes)
         if self.claims:
             yield ""
-            width = max(len(each.word) for each in self.claims)
-            yield from (f"{each.word:<{width}}  {each.claim}: {each.evidence}" for each in self.claims)
+            yield from as_text(
+                Table([Column(kind="text")] * 2, [[each.word, f"{each.claim}: {each.evidence}"] for each in self.claims])
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the findings as they are written to NAME.json."""
         return {
-            "tables": [table.to_dict() for table in self.tables],
-            "claims": [
-                {"claim": each.claim, "holds": each.holds, "required": each.required, "evidence": each.evidence}
-                for each in self.claims
-            ],
+            "tables": [as_data(each) for each in self.tables],
+            "claims": [vars(each) for each in self.claims],
             "notes": list(self.notes),
         }
 
 
-def row(about: Sequence[str], outcomes: Outcomes, names: Sequence[str] = USUAL, *, seed: int = 0) -> StudyRow:
-    """Return the chosen numbers of one model on one run."""
-    found = scores(outcomes, seed=seed)
-    return StudyRow(tuple(about), {name: found[name] for name in names if name in found})
+def table(title: str, about: Sequence[str], rows: Iterable[tuple[Sequence[str], Values]]) -> Table:
+    """Return estimates under a title, with n; `about` names the columns that say what a row is about."""
+    rows = list(rows)
+    names = dict.fromkeys(name for _, values in rows for name in values)
+    columns = [*(Column(name, "text") for name in about), *(_column(name, [values for _, values in rows]) for name in names)]
+    cells = [[*own, *(values.get(name, "") for name in names)] for own, values in rows]
+    return Table(columns, cells, title=f"{title}  (value, 95 % interval, n)")
 
 
-def difference(first: Outcomes, second: Outcomes, measure: str = "FMR", *, seed: int = 0) -> Estimate:
-    """Return by how much the first exceeds the second, paired by source image."""
-    paired = Paired({"first": observations_of(first), "second": observations_of(second)}, seed=seed)
-    return pair_of(paired, MEASURES[measure], "first", "second").difference
+def _column(name: str, rows: Sequence[Values]) -> Column:
+    """A column with two digits if all its values are small, such as Kendall's tau, otherwise one."""
+    found = [row[name] for row in rows if name in row]
+    largest = max(abs(bound or 0) for each in found for bound in (each.value, each.low, each.high))
+    return Column(name, n=True, digits=1 if largest > 1.5 else 2)
 
 
-def apart(claim: str, higher: Estimate, lower: Estimate, *, required: bool = True, unit: str = " %") -> Claim:
-    """Claim that one number is higher than another, shown by intervals that do not touch."""
-    if higher.value is None or lower.value is None:
-        missing = higher if higher.value is None else lower
-        return Claim(claim, None, f"undefined: {missing.note}", required)
-    evidence = f"{estimate_text(higher, unit=unit)} against {estimate_text(lower, unit=unit)}"
-    if higher.low is None or higher.high is None or lower.low is None or lower.high is None:
-        return Claim(claim, None, evidence, required)
-    holds = True if higher.low > lower.high else False if higher.high < lower.low else None
-    return Claim(claim, holds, evidence, required)
-
-
-def positive(claim: str, found: Estimate, *, required: bool = True, unit: str = " points") -> Claim:
-    """Claim that a difference is above zero, shown by an interval that leaves zero out."""
-    evidence = estimate_text(found, sign=True, unit=unit)
+def show(
+    claim: str,
+    found: Estimate,
+    *,
+    above: float = 0.0,
+    within: float | None = None,
+    required: bool = True,
+    unit: str = " points",
+    signed: bool = True,
+) -> Claim:
+    """Claim that a number exceeds a bound, or stays within one in either direction; its whole interval has to show it."""
+    evidence = estimate_text(found, sign=signed, unit=unit, digits=1 if unit else 2)
     if found.low is None or found.high is None:
         return Claim(claim, None, evidence, required)
-    holds = True if found.low > 0 else False if found.high < 0 else None
-    return Claim(claim, holds, evidence, required)
+    yes, no = found.low > above, found.high < above
+    if within is not None:
+        yes, no = max(-found.low, found.high) < within, max(-found.high, found.low) > within
+    return Claim(claim, True if yes else False if no else None, evidence, required)
 
 
-def within(claim: str, found: Estimate, bound: float, *, required: bool = True) -> Claim:
-    """Claim that a difference is smaller than a bound in either direction, shown by its whole interval."""
-    if found.value is None or found.low is None or found.high is None:
-        return Claim(claim, None, f"undefined: {found.note}", required)
-    inside, outside = max(-found.low, found.high) < bound, max(-found.high, found.low) > bound
-    evidence = f"{found.value:+.1f} points ({found.low:+.1f} to {found.high:+.1f})".replace("-", "−")
-    return Claim(claim, True if inside else False if outside else None, evidence, required)
-
-
-def align(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows of cells as lines with aligned columns."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for each in rows:
-        yield ("  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(each, widths, strict=True))).rstrip()
-
-
-def _cell(found: Estimate | None) -> str:
-    if found is None:
-        return ""
-    if found.value is None:
-        return f"– ({found.note})"
-    digits = 1 if max(abs(found.value), abs(found.low or 0), abs(found.high or 0)) > 1.5 else 2
-    text = f"{found.value:.{digits}f}"
-    if found.low is None or found.high is None:
-        text += f" ({found.note})"
-    elif found.low != found.high:
-        text += f" ({found.low:.{digits}f} to {found.high:.{digits}f})"
-    return f"{text}, {found.n}".replace("-", "−")
+def gap(higher: Estimate, lower: Estimate) -> Estimate:
+    """Return the distance of two numbers that were estimated separately; zero is left out if their intervals do not touch."""
+    if None in (higher.low, higher.high, lower.low, lower.high):
+        return replace(higher, low=None, high=None) if lower.value is not None else lower
+    return Estimate(
+        higher.value - lower.value,  # type: ignore[operator]
+        higher.low - lower.high,  # type: ignore[operator]
+        higher.high - lower.low,  # type: ignore[operator]
+        min(higher.n, lower.n),
+    )

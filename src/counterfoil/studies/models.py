@@ -2,217 +2,255 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import combinations
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations, pairwise
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import comb
+
+from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.comparison import agreement_across
-from counterfoil.metrics.tables import estimate_text
-from counterfoil.protocols.fmr.results import MEASURES, Outcomes, observations_of, read_outcomes
-from counterfoil.protocols.fmr.transfer import transfer
-from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, apart, difference, positive, row, world
-from counterfoil.studies.pooling import mine, pool
+from counterfoil.metrics.estimate import Difference, Share, Statistic, estimate
+from counterfoil.metrics.observations import Measure, Observations
+from counterfoil.metrics.tables import Table, estimate_text
+from counterfoil.studies.base import Claim, Findings, Study, Values, gap, show, table, world
 from counterfoil.studies.runs import Runs
 
-Scored = Mapping[str, Mapping[str, Outcomes]]
+Scored = Mapping[str, Mapping[str, Observations]]
 """By the model that images were made against, then by the model that predicted on them."""
 
-SHOWN = ("SA", "PA_reconstruction", "PA", "FMR", "FMR_matched", "harm", "spared")
+SHOWN = ("SA", "PA_reconstruction", "PA", "FMR", "FMR_matched", "harm")
 
 
-def cross(runs: Runs, models: tuple[PartSpec, ...]) -> Scored:
+def cross(runs: Runs, models: Sequence[PartSpec]) -> Scored:
     """Make images against each model and score every model on all of them."""
     made = {model.name: runs.make(model) for model in models}
-    return {name: {model.name: runs.score(run, model) for model in models} for name, run in made.items()}
+    return {name: {model.name: runs.observe(run, model=model) for model in models} for name, run in made.items()}
 
 
-def matrix(scored: Scored, title: str, *, seed: int = 0) -> StudyTable:
-    """Return the transfer matrix with a row per cell, as the paper prints it."""
-    rows = [
-        StudyRow((against, model), {name: values[name] for name in SHOWN if name in values})
-        for against, row in transfer(scored, seed=seed).items()
-        for model, values in row.items()
-    ]
-    return StudyTable(title, ("made against", "model"), tuple(rows))
+def matrix(runs: Runs, scored: Scored, title: str) -> Table:
+    """Return the transfer matrix with a row per cell; `spared` is how much less a model is harmed than their target."""
+    rows = []
+    for against, row in scored.items():
+        for model, seen in row.items():
+            values = runs.values(seen, SHOWN)
+            if model != against:
+                values["spared"] = runs.difference(row[against], seen, "harm")
+            rows.append(((against, model), values))
+    return table(title, ("made against", "model"), rows)
 
 
-def run_variants(runs: Runs) -> Findings:
+def _under_generators(runs: Runs, further: Mapping[str, Any]) -> dict[str, dict[str, Observations]]:
+    """Run every model under the settings' generator, and with `further` changes under the others."""
+    own = runs.settings.generator.name
+    found = {}
+    for name in dict.fromkeys([own, *runs.options["generators"]]):
+        changes = {} if name == own else {"generator": PartSpec(name=name), **further}
+        found[name] = {model.name: runs.search(model, **changes) for model in runs.models}
+    return found
+
+
+def _each(runs: Runs, found: Scored, title: str) -> Table:
+    rows = [((name, model), runs.values(seen)) for name, group in found.items() for model, seen in group.items()]
+    return table(title, ("generator", "model"), rows)
+
+
+def variants(runs: Runs) -> Findings:
     """Estimate each training's FMR under each generator, and the differences between them.
 
     Not every generator needs as many images to tell models apart: `further_images` is the most that the further ones get.
     """
-    own, seed = runs.settings.generator, runs.settings.seed
     further = int(runs.options["further_images"])
-    fewer = min(runs.settings.images or further, further)
+    found = _under_generators(runs, {"images": min(runs.settings.images or further, further)})
     known = world()
-    expected = known.ordered if known else ()
-    rows: list[StudyRow] = []
-    pairs: list[StudyRow] = []
+    pairs: list[tuple[tuple[str, str], Values]] = []
     claims: list[Claim] = []
     notes: list[str] = []
-    for name in dict.fromkeys([own.name, *runs.options["generators"]]):
-        changes: dict[str, Any] = {} if name == own.name else {"generator": PartSpec(name=name), "images": fewer}
-        found = {model.name: read_outcomes(runs.make(model, **changes)) for model in runs.models}
-        mine = {model: row((name, model), each, seed=seed) for model, each in found.items()}
-        rows += mine.values()
-        for one, two in combinations(found, 2):
-            values = {measure: difference(found[one], found[two], measure, seed=seed) for measure in ("FMR", "FMR_matched")}
-            pairs.append(StudyRow((name, f"{one} − {two}"), values))
-        ordered = [mine[model] for model in expected if model in mine]
+    for name, seen in found.items():
+        for one, two in combinations(seen, 2):
+            values = {measure: runs.difference(seen[one], seen[two], measure) for measure in ("FMR", "FMR_matched")}
+            pairs.append(((name, f"{one} − {two}"), values))
+        ordered = {model: runs.values(seen[model]) for model in (known.ordered if known else ()) if model in seen}
         if len(ordered) > 1:
-            claims += _ends_apart(name, ordered)
-            notes += _between(name, ordered)
-    tables = [StudyTable("Each model on images made against it", ("generator", "model"), tuple(rows))]
+            worst, *_, best = ordered
+            for measure in ("FMR", "FMR_matched"):
+                claim = f"{name}: {best} above {worst} in {measure}, with intervals apart"
+                claims.append(show(claim, gap(ordered[best][measure], ordered[worst][measure])))
+            texts = (f"{model} {estimate_text(values['FMR'])}" for model, values in ordered.items())
+            notes.append(f"{name}, FMR from the least to the most varied training: {'; '.join(texts)}")
+    tables = [_each(runs, found, "Each model on images made against it")]
     if pairs:
-        tables.append(StudyTable("Differences in points, paired by source image", ("generator", "difference"), tuple(pairs)))
+        tables.append(table("Differences in points, paired by source image", ("generator", "difference"), pairs))
     else:
         notes.append("One model has nothing to be compared with; repeat --model.")
     return Findings(tuple(tables), tuple(claims), tuple(notes))
 
 
-def _ends_apart(generator: str, ordered: list[StudyRow]) -> Iterator[Claim]:
-    worst, best = ordered[0], ordered[-1]
-    for measure, kind in (("FMR", "published"), ("FMR_matched", "matched")):
-        claim = f"{generator}: {best.about[1]} above {worst.about[1]} in FMR, {kind}, with intervals apart"
-        yield apart(claim, best.values[measure], worst.values[measure])
-
-
-def _between(generator: str, ordered: list[StudyRow]) -> Iterator[str]:
-    """Report where models between the ends fall."""
-    low, high = ordered[0].values["FMR"], ordered[-1].values["FMR"]
-    for each in ordered[1:-1]:
-        middle = each.values["FMR"]
-        if low.value is None or middle.value is None or high.value is None:
-            continue
-        inside = min(low.value, high.value) <= middle.value <= max(low.value, high.value)
-        place = "between the two" if inside else "below both" if middle.value < low.value else "above both"
-        ends = f"{ordered[0].about[1]} {low.value:.1f} and {ordered[-1].about[1]} {high.value:.1f}"
-        yield f"{generator}: {each.about[1]} falls {place} in FMR: {estimate_text(middle)}; {ends}"
-
-
-def run_transfer(runs: Runs) -> Findings:
+def transfer(runs: Runs) -> Findings:
     """Score every model on images made against every other, and pool the harm over all cells."""
-    seed = runs.settings.seed
     scored = cross(runs, runs.models)
-    harm = pool(scored, seed=seed)
-    rows = (
-        StudyRow(("the model they were made against",), {"harm": harm["own"]}),
-        StudyRow(("other models",), {"harm": harm["others"]}),
-        StudyRow(("difference",), {"harm": harm["spared"]}),
-    )
+    harm = pool(scored, runs.measures["harm"], seed=runs.seed)
+    pooled = "Accuracy the search took beyond the plain reconstruction, in points, over all cells"
     return Findings(
         (
-            matrix(scored, "Images made against one model, scored on another", seed=seed),
-            StudyTable("Accuracy the search took beyond the plain reconstruction, in points, over all cells", ("harm to",), rows),
+            matrix(runs, scored, "Images made against one model, scored on another"),
+            table(pooled, ("harm to",), [((name,), {"harm": each}) for name, each in harm.items()]),
         ),
         (
-            positive("generated images transfer: they hurt models they were not made against", harm["others"]),
-            positive("they hurt their own target more than the others", harm["spared"]),
+            show("generated images transfer: they hurt models they were not made against", harm["other models"]),
+            show("they hurt their own target more than the others", harm["difference"]),
         ),
     )
 
 
-def run_generators(runs: Runs) -> Findings:
+def pool(scored: Scored, harm: Measure, *, seed: int = 0) -> dict[str, Estimate]:
+    """Estimate harm over all cells of a matrix, to the models that images were made against and to the others.
+
+    A source image stands in many cells, and is drawn with all of them.
+    """
+    cells = [(against == model, seen) for against, row in scored.items() for model, seen in row.items()]
+    parts = {name for term in harm.statistic.terms for name in (term.part, term.whole)}
+    columns = {
+        f"{side} {name}": np.concatenate([seen.columns[name] * (own == (side == "own")) for own, seen in cells])
+        for side in ("own", "other")
+        for name in parts
+    }
+    own, other = harm.statistic.with_prefix("own "), harm.statistic.with_prefix("other ")
+    statistics = {"the model they were made against": own, "other models": other, "difference": Difference(own, other)}
+    return estimate(columns, statistics, seed=seed, clusters=np.concatenate([seen.keys for _, seen in cells]))
+
+
+def generators(runs: Runs) -> Findings:
     """Estimate every model's FMR under every generator, and Kendall's tau between the orders."""
-    own, seed = runs.settings.generator, runs.settings.seed
-    found: dict[str, dict[str, Outcomes]] = {}
-    for name in dict.fromkeys([own.name, *runs.options["generators"]]):
-        generator = own if name == own.name else PartSpec(name=name)
-        found[name] = {model.name: read_outcomes(runs.make(model, generator=generator)) for model in runs.models}
-    rows = [row((name, model), each, seed=seed) for name, group in found.items() for model, each in group.items()]
-    observed = {name: {model: observations_of(each) for model, each in group.items()} for name, group in found.items()}
-    taus = agreement_across(observed, MEASURES["FMR"], seed=seed)
-    agreement = StudyTable(
-        "Kendall's tau between the orders of models by FMR",
-        ("generator", "and"),
-        tuple(StudyRow(pair, {"tau": each}) for pair, each in taus.items()),
-    )
+    found = _under_generators(runs, {})
+    taus = agreement_across(found, runs.measures["FMR"], seed=runs.seed)
     against = [" and ".join(pair) for pair, each in taus.items() if each.high is not None and each.high < 0]
     evidence = f"shown to be opposite: {'; '.join(against)}" if against else "none is"
     claim = Claim("no two generators put the models in opposite orders", not against, evidence, required=False)
-    return Findings((StudyTable("Each model under each generator", ("generator", "model"), tuple(rows)), agreement), (claim,))
+    agreement = table(
+        "Kendall's tau between the orders of models by FMR",
+        ("generator", "and"),
+        [(pair, {"tau": each}) for pair, each in taus.items()],
+    )
+    return Findings((_each(runs, found, "Each model under each generator"), agreement), (claim,))
 
 
-def run_adversarial_training(runs: Runs) -> Findings:
+def adversarial_training(runs: Runs) -> Findings:
     """Compare a plain model with one trained on adversarial images, the last given, on images made against either."""
-    plain, hardened, scored, table = _both_ways(runs)
-    baseline, seed = scored[plain][plain], runs.settings.seed
-    on_old = difference(scored[plain][hardened], baseline, seed=seed)
-    on_own = difference(scored[hardened][hardened], baseline, seed=seed)
+    ((plain, on_old), (_, on_own)), shows = _both_ways(runs)
     claims = (
-        positive("the hardened model keeps more on the plain model's images than that model does", on_old, required=False),
-        positive("it keeps more on images made against itself than the plain model on its own", on_own, required=False),
+        ("the hardened model keeps more on the plain model's images than that model does", on_old),
+        ("it keeps more on images made against itself than the plain model on its own", on_own),
     )
-    return Findings((table,), claims)
+    return Findings((shows,), tuple(show(claim, runs.difference(each, plain), required=False) for claim, each in claims))
 
 
-def run_greyscale(runs: Runs) -> Findings:
+def greyscale(runs: Runs) -> Findings:
     """Compare a model with one that sees no colour, the last given: does the search win by shifting colours?"""
-    plain, grey, scored, table = _both_ways(runs)
-    harm = {each.about: each.values for each in table.rows}[grey, grey]["harm"]
-    spared = difference(scored[plain][grey], scored[grey][grey], seed=runs.settings.seed)
+    ((_, on_coloured), (_, on_own)), shows = _both_ways(runs)
+    harm = on_own.estimate(runs.measures["harm"])
+    spared = runs.difference(on_coloured, on_own)
     claims = (
-        positive("a model without colour can be hurt too: colour is not all that the search uses", harm, required=False),
-        positive("it keeps more on images made against the coloured model than on its own", spared, required=False),
+        show("a model without colour can be hurt too: colour is not all that the search uses", harm, required=False),
+        show("it keeps more on images made against the coloured model than on its own", spared, required=False),
     )
-    return Findings((table,), claims)
+    return Findings((shows,), claims)
 
 
-def _both_ways(runs: Runs) -> tuple[str, str, Scored, StudyTable]:
-    """The first and the last model by name, and both on images made against either."""
-    pair = (runs.models[0], runs.models[-1])
-    scored = cross(runs, pair)
-    table = matrix(scored, "Images made against one, scored on both", seed=runs.settings.seed)
-    return pair[0].name, pair[1].name, scored, table
+def _both_ways(runs: Runs) -> tuple[list[list[Observations]], Table]:
+    """The first and the last model, and both on images made against either: a row for each that images were made against."""
+    scored = cross(runs, (runs.models[0], runs.models[-1]))
+    return [[*row.values()] for row in scored.values()], matrix(runs, scored, "Images made against one, scored on both")
 
 
-def run_surrogates(runs: Runs) -> Findings:
+def surrogates(runs: Runs) -> Findings:
     """Estimate the accuracy of other models on images that k surrogates misread, and the gain of each further one.
 
     Images are made against the first models, as many as `made_against`; all models predict on all of them.
     """
-    against = runs.models[: int(runs.options["made_against"])]
-    scored = {one.name: {model.name: runs.score(runs.make(one), model) for model in runs.models} for one in against}
-    found = mine(scored, most=int(runs.options["most"]), seed=runs.settings.seed)
-    rows: list[StudyRow] = []
-    for each in found:
-        values: dict[str, Estimate] = {"accuracy %": each.accuracy, "images kept %": each.kept}
-        rows.append(
-            StudyRow((str(each.surrogates),), values if each.gain is None else {**values, "harder by, points": each.gain})
-        )
-    gains = [each.gain for each in found if each.gain is not None]
-    claims = [positive("a first surrogate makes the set harder for models that took no part", each) for each in gains[:1]]
+    made = {model.name: runs.make(model) for model in runs.models[: int(runs.options["made_against"])]}
+    scored = {name: {model.name: runs.observe(run, model=model) for model in runs.models} for name, run in made.items()}
+    found = mine(scored, most=int(runs.options["most"]), seed=runs.seed)
+    gains = [each["harder by, points"] for each in found[1:]]
+    claims = [show("a first surrogate makes the set harder for models that took no part", each) for each in gains[:1]]
     if len(gains) > 1:
-        claims.append(positive(f"surrogate {len(gains)} still does (reported, not required)", gains[-1], required=False))
-    table = StudyTable("Models that took no part, on images that all surrogates misread", ("surrogates",), tuple(rows))
-    return Findings((table,), tuple(claims))
+        claims.append(show(f"surrogate {len(gains)} still does (reported, not required)", gains[-1], required=False))
+    rows = [((str(count),), each) for count, each in enumerate(found)]
+    return Findings(
+        (table("Models that took no part, on images that all surrogates misread", ("surrogates",), rows),), tuple(claims)
+    )
 
 
-_ALL = (
+def mine(scored: Scored, *, most: int, seed: int = 0) -> list[dict[str, Estimate]]:
+    """Return the numbers for 0, 1, 2, … surrogates.
+
+    An image is kept when all of k surrogates get it wrong. Accuracy on the kept images is taken for models that took no part:
+    not among the surrogates, and not the one the image was made against. All choices of k surrogates count alike. A source image
+    is drawn with all its images and all choices; n counts source images.
+    """
+    models = sorted({model for row in scored.values() for model in row})
+    if len(models) < 3:
+        raise UsageError(f"surrogates: needs three models, so that one can take no part, got {', '.join(models) or 'none'}")
+    counts = range(min(most, len(models) - 2) + 1)
+    columns: dict[str, list[NDArray[Any]]] = {}
+    keys = []
+    for against, row in scored.items():
+        known, right = (np.stack([seen.columns[name] > 0 for seen in row.values()]) for name in ("made", "made_right"))
+        missed, other = known & ~right, np.array([[name != against] for name in row])
+        asked, wrong = known.sum(0), missed.sum(0)  # (images,)
+        keys.append(next(iter(row.values())).keys)
+        for k in counts:  # summed over all choices of k surrogates and all models that took no part
+            on_right = (other & right).sum(0) * comb(wrong, k)
+            tally = {
+                "all": (other & known).sum(0) * comb(asked - 1, k),
+                "kept": on_right + (other & missed).sum(0) * comb(wrong - 1, k),
+                "right": on_right,
+            }
+            for name, column in tally.items():
+                columns.setdefault(f"{k} {name}", []).append(column)
+    joined, clusters = {name: np.concatenate(each) for name, each in columns.items()}, np.concatenate(keys)
+    accuracy = [Share(f"{k} right", f"{k} kept", "no image that all of them miss") for k in counts]
+    statistics: dict[str, Statistic] = {f"{k} accuracy %": accuracy[k] for k in counts}
+    statistics |= {f"{k} images kept %": Share(f"{k} kept", f"{k} all", "no accepted image") for k in counts}
+    statistics |= {
+        f"{after} harder by, points": Difference(accuracy[before], accuracy[after]) for before, after in pairwise(counts)
+    }
+    found = estimate(joined, statistics, seed=seed, clusters=clusters)
+    images = [len(np.unique(clusters[joined[f"{k} kept"] > 0])) for k in counts]
+    rows: list[dict[str, Estimate]] = [{} for _ in counts]
+    for name, each in found.items():
+        count, _, title = name.partition(" ")
+        rows[int(count)][title] = replace(each, n=images[0] if "kept" in title else images[int(count)])
+    return rows
+
+
+STUDIES = (
     Study(
         "variants",
         "Tables 4 and 5 (one Swin, several numbers of heads); here one network, several trainings",
-        run_variants,
+        variants,
         options={"generators": (), "further_images": 96},
     ),
-    Study("transfer", "Table 6 (and the first columns of Tables 8, 9 and 10)", run_transfer, least_models=2),
+    Study("transfer", "Table 6 (and the first columns of Tables 8, 9 and 10)", transfer, least_models=2),
     Study(
         "generators",
         "Table 3 (VQGAN, ADM, Improved DDPM, Efficient-VDVAE, StyleGAN-XL)",
-        run_generators,
+        generators,
         least_models=2,
         options={"generators": ("transforms:",)},
     ),
-    Study("adversarial-training", "Table 8", run_adversarial_training, least_models=2),
-    Study("greyscale", "Table 10", run_greyscale, least_models=2),
+    Study("adversarial-training", "Table 8", adversarial_training, least_models=2),
+    Study("greyscale", "Table 10", greyscale, least_models=2),
     Study(
         "surrogates",
         "none; ImageNet-D's authors report that gains slow after four surrogates",
-        run_surrogates,
+        surrogates,
         least_models=3,
         options={"made_against": 3, "most": 4},
     ),
 )
-STUDIES = {study.name: study for study in _ALL}

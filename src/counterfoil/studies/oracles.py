@@ -1,26 +1,34 @@
-"""Another oracle in the loop and on the same images: agreement, and classes that look easy because they are rejected more.
+"""Studies of the oracle: another one in the loop and on the same images, and attacks on the oracle itself.
 
 The oracle ends a climb when it no longer sees the class. A class that it gives up early keeps only images that hardly
-changed, and so looks robust: the paper's primates (Table 13). The study sets each class's FMR against how often the oracle
+changed, and so looks robust: the paper's primates (Table 13). `oracles` sets each class's FMR against how often the oracle
 stopped it, warns where the two go together, and gives FMR with classes weighted as in the source images, FMR over the
 climbs that no oracle stopped, and the bounds from the oracle's audit.
+
+The search never sees the oracle's gradient, so `oracle-attack` is not what happens in a run; it bounds what could. `fgsm` takes
+one step of the whole radius, `pgd` many small ones inside it (Madry et al., 2018).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import permutations
-from typing import Any, Self
+from functools import partial
+from itertools import islice, permutations
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
+from counterfoil.core.errors import RunFailed, UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.comparison import order_agreement
 from counterfoil.metrics.estimate import (
     Floats,
+    Mean,
     Ratio,
     Resamples,
     Share,
@@ -28,88 +36,70 @@ from counterfoil.metrics.estimate import (
     Sums,
     divide,
     estimate,
+    estimate_one,
     few_to_divide_by,
 )
-from counterfoil.metrics.observations import NO, YES
-from counterfoil.protocols.fmr.results import Outcomes, audit, read_outcomes, scores
-from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable
+from counterfoil.metrics.observations import Measure, Observations
+from counterfoil.metrics.tables import estimate_text
+from counterfoil.parts import calls, registry
+from counterfoil.parts.contracts import Dataset, to_device
+from counterfoil.parts.oracles.scoring import ScoringOracle
+from counterfoil.protocols.reading import Run, results_of
+from counterfoil.protocols.workspace import open_data
+from counterfoil.studies.base import Claim, Findings, Study, gap, show, table
 from counterfoil.studies.runs import Runs
 
-_SHOWN = ("SA", "VR", "PA", "FMR", "FMR_matched", "steps")
-
-Ended = NDArray[np.bool_]
-"""For each image, whether the oracle ended its climb; it may also be shorter because the model was fooled."""
-
-_ALL_WRONG = "SA is 0: there is no accuracy to keep a share of"
-_STOPPED = Share("stopped", "judged", "no image the oracle has decided on")
-_FMR = Ratio(Share("made_right", "made", "the oracle accepted no image"), Share("clean_right", "clean", "no image"), _ALL_WRONG)
-_UNSTOPPED_NONE = "the oracle stopped every climb"
-_UNSTOPPED = Ratio(
-    Share("whole_made_right", "whole", _UNSTOPPED_NONE), Share("whole_clean_right", "whole", _UNSTOPPED_NONE), _ALL_WRONG
-)
+BATCH = 8
+_TINY = torch.finfo(torch.float32).tiny  # a larger floor would leave a confident oracle without a gradient
 
 
-def run(runs: Runs) -> Findings:
+def oracles(runs: Runs) -> Findings:
     """Every model under every oracle, the oracles on each other's images, and the classes."""
-    own = runs.settings.oracle
-    oracles = [own, *(PartSpec(name=name) for name in runs.options["oracles"] if name != own.name)]
-    seed = runs.settings.seed
-    made = {(oracle.name, model.name): runs.make(model, oracle=oracle) for oracle in oracles for model in runs.models}
-    found = {key: read_outcomes(each) for key, each in made.items()}
+    asked = _oracles(runs)
+    made = {(oracle.name, model.name): runs.make(model, oracle=oracle) for oracle in asked for model in runs.models}
+    fmr, stopped = runs.measures["FMR"], runs.measures["stopped"]
     loops, fixes, classes, claims = [], [], [], []
-    for (oracle, model), outcomes in found.items():
-        values = scores(outcomes, seed=seed)
-        ended = outcomes.stopped
-        loops.append(StudyRow((oracle, model), {name: values[name] for name in _SHOWN}))
-        bounds = {name: Estimate.from_dict(audit(outcomes, seed=seed)[name]) for name in ("lost", "FMR_lost", "FMR_kept")}
-        fixes.append(StudyRow((oracle, model), {"FMR": values["FMR"], **correct(outcomes, ended, seed=seed), **bounds}))
-        classes += [StudyRow((oracle, model, name), each) for name, each in by_class(outcomes, ended, seed=seed).items()]
-        claims.append(_warning(oracle, model, rejection_bias(outcomes, ended, seed=seed)))
-    shared = [
-        StudyRow(
-            (one.name, other.name, model.name),
-            _agreement(found[one.name, model.name], runs.judge(made[one.name, model.name], other), seed=seed),
-        )
-        for one, other in permutations(oracles, 2)
+    for key, run in made.items():
+        seen = runs.observe(run)
+        loops.append((key, runs.values(seen)))
+        audit = results_of(run)["audit"]
+        bounds = {name: Estimate.from_dict(audit[name]) for name in ("lost", "FMR_lost", "FMR_kept")}
+        corrected = {"FMR_by_class": by_class_weights(seen, fmr), **runs.values(seen, ("FMR_unstopped",))}
+        fixes.append((key, {**runs.values(seen, ("FMR",)), **corrected, **bounds}))
+        groups = seen.groups["class"]
+        for name in np.unique(groups):
+            classes.append(((*key, str(name)), runs.values(seen.take(groups == name), ("stopped", "FMR"))))
+        claims.append(_warning(*key, rejection_bias(seen, stopped, fmr)))
+    judged = [
+        ((one.name, other.name, model.name), _agreement(runs, made[one.name, model.name], other))
+        for one, other in permutations(asked, 2)
         for model in runs.models
     ]
     tables = (
-        StudyTable("Each oracle in the loop", ("oracle", "model"), tuple(loops)),
-        StudyTable("The images of one oracle's runs, judged by another", ("made under", "judged by", "model"), tuple(shared)),
-        StudyTable("By class: climbs the oracle stopped, and FMR", ("oracle", "model", "class"), tuple(classes)),
-        StudyTable("FMR, corrected and bounded", ("oracle", "model"), tuple(fixes)),
+        table("Each oracle in the loop", ("oracle", "model"), loops),
+        table("The images of one oracle's runs, judged by another", ("made under", "judged by", "model"), judged),
+        table("By class: climbs the oracle stopped, and FMR", ("oracle", "model", "class"), classes),
+        table("FMR, corrected and bounded", ("oracle", "model"), fixes),
     )
-    return Findings(tables if shared else (tables[0], *tables[2:]), tuple(claims))
+    return Findings(tables if judged else (tables[0], *tables[2:]), tuple(claims))
 
 
-def by_class(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> dict[str, dict[str, Estimate]]:
-    """For each class, the share of climbs that the oracle stopped, and FMR."""
-    found = {}
-    columns = _columns(outcomes, ended)
-    for label, name in outcomes.class_names.items():
-        rows = {column: values[outcomes.label == label] for column, values in columns.items()}
-        statistics: dict[str, Statistic] = {"stopped": _STOPPED, "FMR": _FMR}
-        found[name] = estimate(rows, statistics, seed=(seed, label))
-    return found
+def _oracles(runs: Runs) -> list[PartSpec]:
+    """The settings' oracle and the further ones."""
+    own = runs.settings.oracle
+    return [own, *(PartSpec(name=name) for name in runs.options["oracles"] if name != own.name)]
 
 
-def rejection_bias(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> Estimate:
+def rejection_bias(seen: Observations, stopped: Measure, kept: Measure) -> Estimate:
     """Kendall's tau over classes between how often the oracle stopped a class and its FMR; above 0 they go together."""
-    columns: dict[str, NDArray[Any]] = {}
-    labels = list(outcomes.class_names)
-    for label in labels:
-        mine = outcomes.label == label
-        columns |= {f"{label} {name}": values & mine for name, values in _columns(outcomes, ended).items()}
-    if not labels:
-        return Estimate(None, None, None, 0, "no image")
-    drawn = Resamples(columns, seed=seed)
-    stopped, kept = ([each.with_prefix(f"{label} ") for label in labels] for each in (_STOPPED, _FMR))
-    found = order_agreement(drawn, stopped, kept)
-    if found.note == "an order needs two models":
-        return Estimate(None, None, None, found.n, "one class has nothing to be compared with")
-    if found.value is None and "model" in found.note:
-        return replace(found, note=found.note.replace("models", "classes"))
-    return found
+    groups = seen.groups["class"]
+    names = [str(name) for name in np.unique(groups)]
+    if len(names) < 2:
+        return Estimate(None, None, None, len(names), "one class has nothing to be compared with" if names else "no image")
+    columns = {f"{name} {column}": values * (groups == name) for name in names for column, values in seen.columns.items()}
+    orders = ([each.statistic.with_prefix(f"{name} ") for name in names] for each in (stopped, kept))
+    found = order_agreement(Resamples(columns, clusters=seen.cluster, seed=seen.seed), *orders)
+    return replace(found, note=found.note.replace("models", "classes"))
 
 
 @dataclass(frozen=True)
@@ -145,81 +135,149 @@ class Standardised(Statistic):
         return min(sum(clusters[getattr(each, side).whole] for each in self.parts) for side in ("above", "below"))
 
 
-def correct(outcomes: Outcomes, ended: Ended, *, seed: int = 0) -> dict[str, Estimate]:
-    """FMR with classes weighted as in the source images, and over the climbs that no oracle stopped."""
-    columns = _columns(outcomes, ended)
-    found = estimate(columns, {"FMR_unstopped": _UNSTOPPED}, seed=seed)
-    strata: dict[str, NDArray[Any]] = {}
-    classes = []
-    for label in outcomes.class_names:
-        mine = outcomes.label == label
-        if (mine & columns["made"]).any():  # a class without an accepted image has no PA to stand for
-            strata |= {f"{label} {name}": columns[name] & mine for name in ("made", "made_right", "clean", "clean_right")}
-            classes.append(_FMR.with_prefix(f"{label} "))
-    left_out = len(outcomes.class_names) - len(classes)
-    note = f"{left_out} of {len(outcomes.class_names)} classes have no accepted image and are left out" if left_out else ""
-    if not classes:
-        by_class = Estimate(None, None, None, 0, "no class has both an accepted image and one that was right")
-    else:
-        by_class = estimate(strata, {"": Standardised(tuple(classes))}, seed=(seed, 6))[""]
-    return {"FMR_by_class": replace(by_class, note="; ".join(filter(None, (by_class.note, note)))), **found}
+def by_class_weights(seen: Observations, fmr: Measure) -> Estimate:
+    """FMR with classes weighted as in the source images."""
+    groups, ratio = seen.groups["class"], fmr.statistic
+    assert isinstance(ratio, Ratio)
+    every = [str(name) for name in np.unique(groups)]
+    # A class without an accepted image has no PA to stand for.
+    names = [name for name in every if seen.columns[ratio.above.whole][groups == name].any()]
+    used = {column for term in ratio.terms for column in (term.part, term.whole)}
+    columns = {f"{name} {column}": seen.columns[column] * (groups == name) for name in names for column in sorted(used)}
+    if not names:
+        return Estimate(None, None, None, 0, "no class has both an accepted image and one that was right")
+    statistic = Standardised(tuple(ratio.with_prefix(f"{name} ") for name in names))
+    found = estimate_one(Resamples(columns, clusters=seen.cluster, seed=seen.seed), statistic)
+    left_out = len(every) - len(names)
+    note = f"{left_out} of {len(every)} classes have no accepted image and are left out" if left_out else ""
+    return replace(found, note="; ".join(filter(None, (found.note, note))))
 
 
-def _columns(outcomes: Outcomes, ended: Ended) -> dict[str, NDArray[Any]]:
-    accepted = outcomes.validated == YES
-    judged = outcomes.validated >= NO
-    whole = accepted & ~ended & (outcomes.made_correct >= NO) & (outcomes.clean_correct >= NO)
-    made, clean = accepted & (outcomes.made_correct >= NO), outcomes.clean_correct >= NO
-    return {
-        "judged": judged,
-        "stopped": judged & ~(accepted & ~ended),
-        "made": made,
-        "made_right": made & (outcomes.made_correct == YES),
-        "clean": clean,
-        "clean_right": clean & (outcomes.clean_correct == YES),
-        "whole": whole,
-        "whole_made_right": whole & (outcomes.made_correct == YES),
-        "whole_clean_right": whole & (outcomes.clean_correct == YES),
-    }
-
-
-def _agreement(own: Outcomes, other: Outcomes, *, seed: int) -> dict[str, Estimate]:
-    """Estimate how often the second oracle accepts what the first accepted, and FMR according to the second."""
-    accepted = own.validated == YES
-    asked, clean = accepted & (other.validated >= NO), (own.oracle_clean >= NO) & (other.oracle_clean >= NO)
+def _agreement(runs: Runs, run: Run, other: PartSpec) -> dict[str, Estimate]:
+    """Estimate how often another oracle agrees with the run's own, and FMR according to either."""
+    own, its = runs.observe(run), runs.observe(run, oracle=other)
+    one, two = own.columns, its.columns
+    made, clean = one["accepted"] & two["judged"], one["oracle_asked"] & two["oracle_asked"]
     columns = {
-        "made": asked,
-        "made_same": asked & (other.validated == YES),
+        "made": made,
+        "made_same": made & two["accepted"],
         "clean": clean,
-        "clean_same": clean & (own.oracle_clean == other.oracle_clean),
+        "clean_same": clean & (one["oracle_right"] == two["oracle_right"]),
     }
     none = "no image that both judged"
     statistics = {
         "agree on made": Share("made_same", "made", none),
         "agree on source images": Share("clean_same", "clean", none),
     }
-    found = scores(other, seed=seed)
-    before = scores(own, seed=seed)["FMR"]
-    return {**estimate(columns, statistics, seed=seed), "FMR by the first": before, "FMR by the second": found["FMR"]}
+    fmr = runs.measures["FMR"]
+    found = estimate(columns, statistics, seed=runs.seed)
+    return {**found, "FMR by the first": own.estimate(fmr), "FMR by the second": its.estimate(fmr)}
 
 
 def _warning(oracle: str, model: str, tau: Estimate) -> Claim:
     """Claim that FMR of this model is not the oracle's doing."""
     claim = f"{model} under {oracle}: classes that the oracle stops more do not look easier"
-    if tau.value is None or tau.low is None:
+    if tau.value is None:
         return Claim(claim, None, f"undefined: {tau.note}", required=False)
-    text = f"Kendall's tau {tau.value:.2f} ({tau.low:.2f} to {tau.high:.2f}) over {tau.n} classes".replace("-", "−")
-    holds = False if tau.low > 0 else True if (tau.high or 0) < 0 else None
+    opposed = show(claim, gap(Estimate(0, 0, 0, tau.n), tau), required=False)
     advice = "; read the corrected FMR" if tau.value > 0 else ""
-    return Claim(claim, holds, text + advice, required=False)
+    return replace(opposed, evidence=f"Kendall's tau {estimate_text(tau, digits=2)} over {tau.n} classes{advice}")
 
 
-STUDIES = {
-    "oracles": Study(
+_READ: dict[str, Statistic] = {
+    "target loss": Mean("loss", "all"),
+    "p(true)": Mean("true", "all", most=1),
+    "p(target)": Mean("target", "all", most=1),
+    "accepts the label %": Share("accepts", "all"),
+    "sees the target %": Share("sees_target", "all"),
+}
+
+
+def oracle_attack(runs: Runs) -> Findings:
+    """Both attacks on every oracle, towards the next class, and how the oracles take them."""
+    dataset = open_data(runs.spec(runs.models[0]))
+    rows, claims = [], []
+    for part in _oracles(runs):
+        found = [(key, estimate(columns, _READ, seed=runs.seed)) for key, columns in _attack(runs, part, dataset).items()]
+        rows += [((part.name, attack, str(step)), values) for (attack, step), values in found]
+        accepted = found[-1][1]["accepts the label %"]
+        claim = f"{part.name}: withstands the longest attack on half of the images or more"
+        claims.append(show(claim, accepted, above=50, required=False, unit=" % still accepted", signed=False))
+    title = f"Towards the next class, radius {runs.options['epsilon']:g}"
+    return Findings((table(title, ("oracle", "attack", "steps"), rows),), tuple(claims))
+
+
+def _attack(runs: Runs, asked: PartSpec, dataset: Dataset) -> dict[tuple[str, int], dict[str, Floats]]:
+    """By attack and steps, what the oracle says of the attacked images, a row each."""
+    options, device = runs.options, runs.settings.device
+    created = to_device(registry.create("oracle", asked.name, asked.options), device)
+    oracle = calls.bind(created, dataset.classes, part=f"oracle {asked.name}")
+    if not isinstance(oracle, ScoringOracle):
+        raise UsageError(f"oracle-attack: {asked.name} gives no probabilities to climb; attack one that does, such as clip:")
+    read: dict[tuple[str, int], list[Tensor]] = defaultdict(list)
+    longest, epsilon = max(options["steps"], default=0), options["epsilon"]
+    with runs.counting(f"attacks on {asked.name}", len(dataset)) as watch:
+        for images, labels in _batches(dataset, options["size"] or None, device):
+            targets = (labels + 1) % len(dataset.classes)
+            move = partial(step_towards, oracle, source=images, targets=targets, epsilon=epsilon)
+            read["none", 0].append(_read(oracle, images, labels, targets))
+            read["fgsm", 1].append(_read(oracle, move(images, step=epsilon), labels, targets))
+            moved = images
+            for step in range(1, longest + 1):
+                moved = move(moved, step=options["step"])
+                if step in options["steps"]:
+                    read["pgd", step].append(_read(oracle, moved, labels, targets))
+            watch(len(labels))
+    names = ("all", "loss", "true", "target", "accepts", "sees_target")
+    return {key: dict(zip(names, torch.cat(each, dim=1).double().numpy(), strict=True)) for key, each in read.items()}
+
+
+def step_towards(
+    oracle: ScoringOracle, images: Tensor, *, source: Tensor, targets: Tensor, step: float, epsilon: float
+) -> Tensor:
+    """One signed step towards the targets, back into the ball around the source and into [0, 1]."""
+    leaf = images.detach().requires_grad_()
+    chance = oracle.probabilities(leaf).gather(1, targets[:, None])
+    if not chance.requires_grad:
+        raise UsageError("oracle-attack: the oracle's probabilities have no gradient; attack one that is differentiable")
+    gradient = torch.autograd.grad(chance.clamp_min(_TINY).log().sum(), leaf)[0]
+    moved = leaf.detach() + step * gradient.sign()
+    return moved.clamp(source - epsilon, source + epsilon).clamp(0, 1)
+
+
+@torch.no_grad()
+def _read(oracle: ScoringOracle, images: Tensor, labels: Tensor, targets: Tensor) -> Tensor:
+    """Ones, and what the oracle says of the images.  # (6, N)"""
+    chance = oracle.probabilities(images)  # (N, K)
+    said = calls.verdicts_of(oracle.judge, images, labels)
+    if not said.isfinite().all():
+        raise RunFailed(calls.NOT_FINITE)
+    true, target = (chance.gather(1, each[:, None])[:, 0] for each in (labels, targets))
+    loss = -target.clamp_min(_TINY).log()
+    return torch.stack([torch.ones_like(true), loss, true, target, said[:, 0] == 1, said[:, 2] == targets]).cpu()
+
+
+def _batches(dataset: Dataset, size: int | None, device: str) -> Iterator[tuple[Tensor, Tensor]]:
+    samples = iter(dataset)
+    while some := list(islice(samples, BATCH)):
+        images = [dataset.load(sample, size) for sample in some]
+        if len({image.shape for image in images}) > 1:
+            raise UsageError("oracle-attack: the images have different sizes; bring them to one, as in --set size=224")
+        yield torch.stack(images).to(device), torch.tensor([sample.label for sample in some], device=device)
+
+
+STUDIES = (
+    Study(
         "oracles",
         "Table 13's primates, and section 5's discussion of the oracle; the paper swaps none",
-        run,
-        least_models=1,
+        oracles,
         options={"oracles": ()},
-    )
-}
+    ),
+    Study(
+        "oracle-attack",
+        "Table 15 (CLIP against a robust XCiT-L12)",
+        oracle_attack,
+        images=64,
+        options={"oracles": (), "steps": (20, 40, 60, 80), "step": 1 / 255, "epsilon": 8 / 255, "size": 0},
+    ),
+)

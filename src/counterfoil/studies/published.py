@@ -25,7 +25,7 @@ from counterfoil.core.records import Estimate
 from counterfoil.core.spec import Data, Part, Strict, part
 from counterfoil.core.tables import parse_yaml, read_text
 from counterfoil.metrics.comparison import kendall
-from counterfoil.metrics.tables import estimate_text
+from counterfoil.metrics.tables import Cell, Column, Table, as_text
 from counterfoil.protocols.reading import results_of
 from counterfoil.store import Run
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from counterfoil.studies.base import StudySettings
     from counterfoil.studies.runs import Runs
 
-Cell = str | float
+PaperCell = str | float
 PAPERS = Path(__file__).parent / "papers"
 
 _SAME_PARTS = {
@@ -70,7 +70,7 @@ class PaperTable(Strict):
     kind: Literal["models", "generators", "transfer", "classes", "factors", "facts"]
     """The subject of a row; `facts` if no run has such rows."""
     columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[PaperCell, ...], ...]
     also: tuple[OtherValue, ...] = ()
     notes: tuple[str, ...] = ()
     setup: Mapping[str, str] = Field(default_factory=dict)
@@ -90,7 +90,7 @@ class PaperTable(Strict):
         """The columns that hold values."""
         return tuple(column for column in self.columns if column not in self.labels)
 
-    def row(self, place: int) -> dict[str, Cell]:
+    def row(self, place: int) -> dict[str, PaperCell]:
         """Return a row by the names of its columns."""
         return dict(zip(self.columns, self.rows[place], strict=True))
 
@@ -198,10 +198,6 @@ def _words(text: str) -> list[str]:
     return re.findall(r"[a-z0-9]+", text.lower())
 
 
-Line = tuple[list[str], list[str], list[str], str]
-"""Labels of a row, published values, our values, and the marks of what differs."""
-
-
 def print_table(table: PaperTable, ours: Sequence[MeasuredRow] = ()) -> Iterator[str]:
     """Yield the published rows, and next to each the row of ours with the same labels; what differs is lettered below."""
     yield f"Table {table.number}: {table.title}" if table.number else table.title
@@ -210,10 +206,15 @@ def print_table(table: PaperTable, ours: Sequence[MeasuredRow] = ()) -> Iterator
     yield ""
     placed, other = _place(table, ours)
     marks: dict[str, str] = {}
-    body = [_line(table, place, placed.get(place), marks) for place in range(len(table.rows))]
-    body += [_line(table, None, row, marks) for row in other]
-    yield from _grid(table, body, with_ours=bool(ours))
-    yield from _below(table, marks)
+    rows = [_cells(table, place, placed.get(place), marks, beside=bool(ours)) for place in range(len(table.rows))]
+    rows += [_cells(table, None, row, marks, beside=True) for row in other]
+    columns = [*(Column(name, "text") for name in table.labels), *(Column(name) for name in table.numbers)]
+    if ours:
+        columns += [*(Column(f"our {name} (95 % interval)") for name in table.numbers), Column("differs", "text")]
+    yield from as_text(Table(columns, rows, notes=[*_notes(table)]))
+    if marks:
+        yield "\nOur runs differ from the published ones; the numbers are not for the same test:"
+        yield from (f"  {letter}  {text}" for text, letter in marks.items())
 
 
 def _place(table: PaperTable, ours: Sequence[MeasuredRow]) -> tuple[dict[int, MeasuredRow], list[MeasuredRow]]:
@@ -234,7 +235,7 @@ def _place(table: PaperTable, ours: Sequence[MeasuredRow]) -> tuple[dict[int, Me
     return placed, other
 
 
-def _matches(published: dict[str, Cell], row: MeasuredRow) -> bool:
+def _matches(published: dict[str, PaperCell], row: MeasuredRow) -> bool:
     for column in ("model", "made against", "generator", "class", "factor"):
         wanted = str(published.get(column, ""))
         if column in row.named and column in published:
@@ -245,19 +246,25 @@ def _matches(published: dict[str, Cell], row: MeasuredRow) -> bool:
     return True
 
 
-def _line(table: PaperTable, place: int | None, row: MeasuredRow | None, marks: dict[str, str]) -> Line:
+def _cells(table: PaperTable, place: int | None, row: MeasuredRow | None, marks: dict[str, str], *, beside: bool) -> list[Cell]:
+    """A line of the printed table: labels, published values, our values, and the marks of what differs."""
     published = {} if place is None else table.row(place)
     about = [str(published[column]) if published else (row.labels[column] if row else "") for column in table.labels]
-    values = ["–" if place is None else _published_value(table, place, column) for column in table.numbers]
+    cells: list[Cell] = [*about, *("–" if place is None else _published_value(table, place, name) for name in table.numbers)]
     if row is None:
-        return about, values, [""] * len(table.numbers), ""
-    found = ["–" if (each := row.values.get(column)) is None else estimate_text(each) for column in table.numbers]
+        return [*cells, *([""] * (len(table.numbers) + 1) if beside else [])]
     images = max((each.n for each in row.values.values()), default=0)
     differs = [f"data {row.labels['data']}, {images} images (published: {published.get('data', 'none such')})"]
-    for column in ("model", "made against") if published else ():
+    for column in ("model", "made against"):
         if column in published and not same_words(str(published[column]), row.labels[column]):
             differs.append(f"{column} {row.labels[column]} (published: {published[column]})")
-    return about, values, found, " ".join(_mark(marks, text) for text in (*differs, *row.differs))
+    letters = (first + second for first in ("", *string.ascii_lowercase) for second in string.ascii_lowercase)
+    free = (letter for letter in letters if letter not in marks.values())
+    for text in (*differs, *row.differs):
+        if text not in marks:
+            marks[text] = next(free)
+    ours = [row.values.get(column, "–") for column in table.numbers]
+    return [*cells, *ours, " ".join(marks[text] for text in (*differs, *row.differs))]
 
 
 def _published_value(table: PaperTable, place: int, column: str) -> str:
@@ -267,28 +274,8 @@ def _published_value(table: PaperTable, place: int, column: str) -> str:
     return f"{float(table.rows[place][index]):.{digits}f}{star}"
 
 
-def _mark(marks: dict[str, str], text: str) -> str:
-    if text not in marks:
-        letters = (first + second for first in ("", *string.ascii_lowercase) for second in string.ascii_lowercase)
-        marks[text] = next(letter for letter in letters if letter not in marks.values())
-    return marks[text]
-
-
-def _grid(table: PaperTable, body: list[Line], *, with_ours: bool) -> Iterator[str]:
-    """Yield aligned columns, under one heading for the published values and one for ours."""
-    about, numbers = len(table.labels), len(table.numbers)
-    heads = [*table.labels, *table.numbers, *(table.numbers if with_ours else []), *(["differs"] if with_ours else [])]
-    rows = [[*labels, *published, *([*ours, differs] if with_ours else [])] for labels, published, ours, differs in body]
-    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    start = sum(widths[:about]) + 2 * about
-    middle = start + sum(widths[about : about + numbers]) + 2 * numbers
-    yield f"{'':<{start}}{'published':<{middle - start}}{'our runs (95 % interval)' if with_ours else ''}".rstrip()
-    for row in (heads, *rows):
-        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _below(table: PaperTable, marks: dict[str, str]) -> Iterator[str]:
-    """Yield contradictions, notes, agreement of the published orders, and what differs."""
+def _notes(table: PaperTable) -> Iterator[str]:
+    """Yield contradictions, notes, and agreement of the published orders."""
     if table.also:
         yield "\n* the paper has other values too:"
         for each in table.also:
@@ -297,9 +284,6 @@ def _below(table: PaperTable, marks: dict[str, str]) -> Iterator[str]:
     yield from (f"\n{note}" for note in table.notes)
     if table.kind == "generators":
         yield from _published_agreement(table)
-    if marks:
-        yield "\nOur runs differ from the published ones; the numbers are not for the same test:"
-        yield from (f"  {letter}  {text}" for text, letter in marks.items())
 
 
 def _published_agreement(table: PaperTable) -> Iterator[str]:
@@ -352,6 +336,6 @@ def run_table(table: PaperTable, base: StudySettings, runs: Runs) -> tuple[list[
         for model in targets:
             run = own.make(model)
             for other in given.values() if table.kind == "transfer" else ():
-                own.score(run, other)
+                own.observe(run, model=other)
             rows += rows_of(run, table, published)
     return rows, missing

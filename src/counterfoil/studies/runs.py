@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from counterfoil import protocols
+from counterfoil.core.naming import part_name
+from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec, default_folder
+from counterfoil.metrics.comparison import Paired, pair_of
+from counterfoil.metrics.observations import Measure, Observations
 from counterfoil.parts.contracts import Model
 from counterfoil.protocols import rescoring
-from counterfoil.protocols.fmr.results import Outcomes, read_outcomes
+from counterfoil.protocols.reading import Run
 from counterfoil.protocols.workspace import Given
-from counterfoil.store import Run
 from counterfoil.studies.base import StudySettings
 
 Watching = Callable[[str], AbstractContextManager[tuple[Callable[[Any], None], Callable[[str], None]]]]
 Counting = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+
+USUAL = ("SA", "PA", "FMR", "FMR_matched", "VR", "steps")
 
 
 @contextmanager
@@ -35,29 +40,18 @@ class Runs:
 
     def __init__(self, settings: StudySettings, *, watching: Watching = _silent, counting: Counting = _no_progress) -> None:
         self.settings = settings
-        self._watching, self.counting = watching, counting
+        self.models, self.options, self.folder, self.seed = settings.models, settings.options, settings.folder, settings.seed
+        self.protocol = protocols.get(protocols.USUAL)
+        self.measures: Mapping[str, Measure] = self.protocol.measures
+        self.counting, self._watching = counting, watching
         self._made: dict[str, Run] = {}
+        self._seen: dict[tuple[Path, str, str], Observations] = {}
 
     def under(self, settings: StudySettings) -> Runs:
         """Return the same runs for other settings; what is made stays made."""
         other = Runs(settings, watching=self._watching, counting=self.counting)
-        other._made = self._made
+        other._made, other._seen = self._made, self._seen
         return other
-
-    @property
-    def models(self) -> tuple[PartSpec, ...]:
-        """The models under study."""
-        return self.settings.models
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """The study's own options."""
-        return self.settings.options
-
-    @property
-    def folder(self) -> Path:
-        """The folder in which a study may keep things next to its runs."""
-        return self.settings.folder
 
     def spec(self, model: PartSpec, **changes: Any) -> Any:
         """Return the specification of a run against `model`; `search` is merged into the settings', other keys replace theirs.
@@ -82,6 +76,10 @@ class Runs:
         values.update({key: each.model_dump() if isinstance(each, PartSpec) else each for key, each in changes.items()})
         return protocols.parse(values)
 
+    def workspace(self, spec: Any) -> Any:
+        """Build the parts of a specification."""
+        return protocols.get(spec.protocol).workspace(spec)
+
     def make(self, model: PartSpec, *, given: Given | None = None, **changes: Any) -> Run:
         """Return the run against `model`; it is made unless it is there."""
         spec = self.spec(model, **changes)
@@ -91,24 +89,34 @@ class Runs:
                 self._made[name] = protocols.run(spec, self.folder / "runs" / name, given=given, watch=watch, tell=tell)
         return self._made[name]
 
-    def score(self, run: Run, model: PartSpec, *, built: Model | None = None) -> Outcomes:
-        """Return the outcomes for a model on a run's images; the model is queried unless its answers are stored."""
-        if not self._has_all_answers(run, "predictions", "model", model.name):
-            with self.counting(f"{model.name} on images of {run.path.name}", rescoring.pictures_of(run)) as watch:
-                rescoring.score(run, model, built=built, device=self.settings.device, watch=watch)
-        return read_outcomes(run, model=model.name)
+    def observe(
+        self, run: Run, *, model: PartSpec | None = None, oracle: PartSpec | None = None, built: Model | None = None
+    ) -> Observations:
+        """Read a run as its own model and oracle see its images, or as others do; these are asked unless they have answered."""
+        key = (run.path, model.name if model else "", oracle.name if oracle else "")
+        if key not in self._seen:
+            others: dict[str, str] = {}
+            for role, part in (("model", model), ("oracle", oracle)):
+                if part is None or part.name == part_name(run.spec.get(role)):
+                    continue
+                others[role] = part.name
+                with self.counting(f"{part.name} on images of {run.path.name}", rescoring.pictures_of(run)) as watch:
+                    if role == "model":
+                        rescoring.score(run, part, built=built, device=self.settings.device, watch=watch)
+                    else:
+                        rescoring.judge(run, part, device=self.settings.device, watch=watch)
+            self._seen[key] = protocols.of(run).observe(run, **others)
+        return self._seen[key]
 
-    def judge(self, run: Run, oracle: PartSpec) -> Outcomes:
-        """Return the outcomes under an oracle's verdicts on a run's images; the oracle is queried unless they are stored."""
-        if not self._has_all_answers(run, "verdicts", "oracle", oracle.name):
-            with self.counting(f"{oracle.name} on images of {run.path.name}", rescoring.pictures_of(run)) as watch:
-                rescoring.judge(run, oracle, device=self.settings.device, watch=watch)
-        return read_outcomes(run, oracle=oracle.name)
+    def search(self, model: PartSpec, **changes: Any) -> Observations:
+        """Read the run against `model`; it is made unless it is there."""
+        return self.observe(self.make(model, **changes))
 
-    def _has_all_answers(self, run: Run, table: str, column: str, name: str) -> bool:
-        """Tell whether all answers are there; after two interruptions there may be many for a few images."""
-        found: set[tuple[str, str]] = set()
-        for batch in run.table(table, columns=["trial_id", "picture", column]):
-            rows = zip(*batch.to_pydict().values(), strict=True)
-            found.update((trial, which) for trial, which, who in rows if who == name)
-        return len(found) >= rescoring.pictures_of(run)
+    def values(self, seen: Observations, names: Sequence[str] = USUAL) -> dict[str, Estimate]:
+        """Estimate numbers of one model on one run, by name."""
+        return {name: seen.estimate(self.measures[name]) for name in names}
+
+    def difference(self, first: Observations, second: Observations, measure: str = "FMR") -> Estimate:
+        """Estimate by how much the first exceeds the second, paired by source image."""
+        paired = Paired({"first": first, "second": second}, seed=self.seed)
+        return pair_of(paired, self.measures[measure], "first", "second").difference

@@ -1,8 +1,4 @@
-"""Studies of the search: step and budget, and a start from adversarial images.
-
-One search serves all its budgets: what was kept after b steps is what a budget of b would have kept. `VR, step 1` is the paper's
-validation rate, the share of images whose first step the oracle accepts; `VR` is that of a plain reconstruction, which no step
-can change.
+"""Studies of the search: step and budget, what a step may mean, and a start from adversarial images.
 
 The paper's adversarial start takes images of the fast gradient sign method (FGSM, Goodfellow et al., 2015) with ε = 0.003. Images
 here have eight bits, so ε acts in whole grey levels: 0.003 becomes one level, 0.0039.
@@ -22,100 +18,60 @@ from torch import Tensor
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
-from counterfoil.metrics.estimate import Difference, Ratio, Share, Statistic, estimate
-from counterfoil.metrics.observations import NO, YES
+from counterfoil.metrics.comparison import shared_keys
+from counterfoil.metrics.observations import Observations
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, Model, Sample, provenance_of, to_device
 from counterfoil.parts.labels import Aliases
 from counterfoil.protocols.class_reader import columns_of
-from counterfoil.protocols.fmr.results import Outcomes, distances, read_outcomes, scores
+from counterfoil.protocols.reading import results_of
 from counterfoil.protocols.workspace import Given, open_data
-from counterfoil.studies.base import Claim, Findings, Study, StudyRow, StudyTable, difference, positive, within
+from counterfoil.studies.base import Claim, Findings, Study, show, table
 from counterfoil.studies.runs import Runs
 
-_NO_IMAGE = "no image"
-_SURVIVES = Share("survives", "all", _NO_IMAGE)
-_MOVED = Ratio(Share("moved_right", "survives", "no image survived a step"), Share("clean_right", "all", _NO_IMAGE), "SA is 0")
 
-
-def run_step_size(runs: Runs) -> Findings:
+def step_size(runs: Runs) -> Findings:
     """A table of step and budget for every model, and whether larger steps are survived less."""
-    rows: list[StudyRow] = []
-    claims: list[Claim] = []
-    steps = sorted(runs.options["steps"])
+    rows, claims = [], []
+    steps, budgets = sorted(runs.options["steps"]), runs.options["budgets"]
+    small, large = steps[0], steps[-1]
     for model in runs.models:
-        by_step = {step: read_outcomes(runs.make(model, search={"step": step})) for step in steps}
-        for step, outcomes in by_step.items():
-            budgets = [b for b in runs.options["budgets"] if b < outcomes.path_correct.shape[1]]
-            rows += [_step_row(model.name, step, budget, outcomes, seed=runs.settings.seed) for budget in budgets]
-        claims.append(_falls(model.name, by_step, seed=runs.settings.seed))
-    return Findings((StudyTable("Step and budget", ("model", "step", "budget"), tuple(rows)),), tuple(claims))
+        found = {key: runs.search(model, search={"step": key[0], "budget": key[1]}) for key in product(steps, budgets)}
+        for (step, budget), seen in found.items():
+            rows.append(((model.name, f"{step:g}", str(budget)), runs.values(seen, _STEPPED)))
+        claim = f"{model.name}: larger steps lower VR: fewer images survive a first step of {large:g} than one of {small:g}"
+        if small == large:
+            note = "one step only; give several, as in --set steps=0.03,0.1,0.3"
+            claims.append(Claim(claim, None, note, required=False))
+        else:
+            fewer = runs.difference(found[small, budgets[-1]], found[large, budgets[-1]], "VR_first")
+            claims.append(show(claim, fewer))
+    return Findings((table("Step and budget", ("model", "step", "budget"), rows),), tuple(claims))
 
 
-def _step_row(model: str, step: float, budget: int, outcomes: Outcomes, *, seed: int) -> StudyRow:
-    shorter = at_budget(outcomes, budget)
-    found = scores(shorter, seed=seed)
-    values: dict[str, Estimate] = {name: found[name] for name in ("VR", "PA", "FMR", "FMR_matched", "steps")}
-    statistics: dict[str, Statistic] = {"VR, step 1": _SURVIVES, "FMR if moved": _MOVED}
-    return StudyRow((model, f"{step:g}", str(budget)), {**estimate(_columns(shorter), statistics, seed=seed), **values})
+_STEPPED = ("VR_first", "FMR_moved", "VR", "PA", "FMR", "FMR_matched", "steps")
 
 
-def at_budget(outcomes: Outcomes, budget: int) -> Outcomes:
-    """Cut outcomes to those of the same search with a smaller budget."""
-    made = np.where(outcomes.validated == YES, outcomes.path_correct[:, budget], outcomes.made_correct).astype(np.int8)
-    return replace(outcomes, made_correct=made, steps=np.minimum(outcomes.steps, budget))
-
-
-def _columns(outcomes: Outcomes) -> dict[str, np.ndarray]:
-    survives = (outcomes.validated == YES) & (outcomes.steps >= 1)
-    judged = outcomes.validated >= NO
-    return {
-        "all": judged,
-        "survives": survives,
-        "moved_right": survives & (outcomes.made_correct == YES),
-        "clean_right": judged & (outcomes.clean_correct == YES),
-    }
-
-
-def _falls(model: str, by_step: dict[float, Outcomes], *, seed: int) -> Claim:
-    """The smallest step against the largest, on the same images."""
-    small, large = min(by_step), max(by_step)
-    claim = f"{model}: larger steps lower VR: fewer images survive a first step of {large:g} than one of {small:g}"
-    if small == large:
-        return Claim(claim, None, "one step only; give several, as in --set steps=0.03,0.1,0.3", required=False)
-    columns = {
-        f"{name} {column}": values
-        for name, step in (("small", small), ("large", large))
-        for column, values in _columns(by_step[step]).items()
-    }
-    difference = Difference(_SURVIVES.with_prefix("small "), _SURVIVES.with_prefix("large "))
-    return positive(claim, estimate(columns, {"difference": difference}, seed=seed)["difference"])
-
-
-def run_readings(runs: Runs) -> Findings:
+def readings(runs: Runs) -> Findings:
     """Estimate what every reading of a step comes to: its norm, its unit, the space it acts in and its length."""
-    seed, generator = runs.settings.seed, runs.settings.generator
-    rows: list[StudyRow] = []
-    options = runs.options
+    generator, options = runs.settings.generator, runs.options
+    rows = []
     spaces = options["spaces"] or ("",)  # without any, the generator's own
     for model, space, norm, unit, step in product(runs.models, spaces, options["norms"], options["units"], options["steps"]):
         own = {"space": space} if space else {}
         made = runs.make(
             model,
             generator=PartSpec(name=generator.name, options={**generator.options, **own}),
-            search={"norm": norm, "unit": unit, "step": step, "budget": int(runs.options["budget"])},
+            search={"norm": norm, "unit": unit, "step": step, "budget": options["budget"]},
         )
-        outcomes = read_outcomes(made)
-        found = scores(outcomes, seed=seed)
-        values = {name: found[name] for name in _READ}
-        moved = {"moved, in latent deviations": distances(outcomes)["guided"]}
-        rows.append(StudyRow((model.name, space, norm, unit, f"{step:g}"), {**values, **moved}))
-    about = ("model", "space", "norm", "unit", "step")
-    return Findings((StudyTable(f"Every reading of a step, {runs.options['budget']} at most", about, tuple(rows)),))
+        moved = Estimate.from_dict(results_of(made)["arms"]["distance"]["guided"])
+        values = {**runs.values(runs.observe(made), _READ), "moved, in latent deviations": moved}
+        rows.append(((model.name, space, norm, unit, f"{step:g}"), values))
+    title = f"Every reading of a step, {options['budget']} at most"
+    return Findings((table(title, ("model", "space", "norm", "unit", "step"), rows),))
 
 
 _READ = ("VR", "VR_first", "PA_reconstruction", "PA", "FMR", "FMR_moved", "FMR_matched", "steps")
-_SHOWN = ("SA", "SA of the start", "VR", "PA", "FMR", "FMR_matched", "steps")
 
 
 class AttackedData:
@@ -152,51 +108,54 @@ def fgsm(model: Model, images: Tensor, truth: Tensor, *, epsilon: float) -> Tens
     return (images + epsilon * gradient.sign()).clamp(0, 1)
 
 
-def run_fgsm_start(runs: Runs) -> Findings:
+def fgsm_start(runs: Runs) -> Findings:
     """Each model from clean and from attacked images, both accuracies over that on the clean ones."""
-    epsilon, seed = float(runs.options["epsilon"]), runs.settings.seed
-    rows: list[StudyRow] = []
-    claims: list[Claim] = []
+    epsilon, barely = runs.options["epsilon"], runs.options["barely"]
+    rows, claims = [], []
     for model in runs.models:
-        clean = read_outcomes(runs.make(model))
-        attacked = _attack(runs, model, epsilon)
-        start = replace(attacked, clean_correct=_align(clean, attacked))
-        for name, outcomes, own in (("clean", clean, clean), ("FGSM", start, attacked)):
-            values = {**scores(outcomes, seed=seed), "SA of the start": scores(own, seed=seed)["SA"]}
-            rows.append(StudyRow((model.name, name), {each: values[each] for each in _SHOWN}))
-        moved = difference(start, clean, seed=seed)
-        barely = float(runs.options["barely"])
-        claims.append(
-            within(f"{model.name}: the FGSM start moves FMR by less than {barely:g} points", moved, barely, required=False)
-        )
-    return Findings(
-        (StudyTable(f"Started from clean and from FGSM images, ε = {epsilon:g}", ("model", "start"), tuple(rows)),), tuple(claims)
-    )
+        clean, attacked = runs.search(model), _attack(runs, model, epsilon)
+        start = _over_clean(attacked, clean)
+        for name, seen, own in (("clean", clean, clean), ("FGSM", start, attacked)):
+            values = {**runs.values(seen, ("SA", "VR", "PA", "FMR", "FMR_matched", "steps"))}
+            rows.append(((model.name, name), {**values, "SA of the start": own.estimate(runs.measures["SA"])}))
+        claim = f"{model.name}: the FGSM start moves FMR by less than {barely:g} points"
+        claims.append(show(claim, runs.difference(start, clean), within=barely, required=False))
+    title = f"Started from clean and from FGSM images, ε = {epsilon:g}"
+    return Findings((table(title, ("model", "start"), rows),), tuple(claims))
 
 
-def _attack(runs: Runs, model: PartSpec, epsilon: float) -> Outcomes:
+def _attack(runs: Runs, model: PartSpec, epsilon: float) -> Observations:
     built: Model = registry.create("model", model.name, model.options)
     if not built.differentiable:
         raise UsageError(f"fgsm-start: {model.name} has no gradients, and FGSM needs them; choose another model")
-    dataset = open_data(runs.spec(model))
-    device = runs.settings.device
-    given = AttackedData(dataset, to_device(built, device), name=model.name, epsilon=epsilon, device=device)
-    of = runs.settings.data
+    device, of = runs.settings.device, runs.settings.data
+    placed = to_device(built, device)
+    given = AttackedData(open_data(runs.spec(model)), placed, name=model.name, epsilon=epsilon, device=device)
     named = PartSpec(name="object:fgsm", options={"of": of.name, **of.options, "model": model.name, "epsilon": epsilon})
-    return read_outcomes(runs.make(model, data=named, given=Given({"dataset": given})))
+    return runs.search(model, data=named, given=Given({"dataset": given}))
 
 
-def _align(clean: Outcomes, other: Outcomes) -> np.ndarray:
-    """The model's answers on the clean images, in the order of the other run's images."""
-    known = dict(zip(clean.keys.tolist(), clean.clean_correct.tolist(), strict=True))
-    return np.array([known.get(key, -2) for key in other.keys.tolist()], dtype=np.int8)
+def _over_clean(attacked: Observations, clean: Observations) -> Observations:
+    """The attacked run's rows with the model's answers on the clean images in the place of those on the attacked ones."""
+    keys = shared_keys({"attacked": attacked, "clean": clean})
+    rows, other = (each.take(np.isin(each.keys, keys)) for each in (attacked, clean))
+    answers = {name: other.columns[name] for name in ("clean", "clean_right")}
+    matched = rows.columns["made"] & answers["clean"]
+    columns = {
+        **rows.columns,
+        **answers,
+        "matched": matched,
+        "matched_made_right": matched & rows.columns["made_right"],
+        "matched_clean_right": matched & answers["clean_right"],
+    }
+    return replace(rows, columns=columns, estimates={})
 
 
-STUDIES = {
-    "readings": Study(
+STUDIES = (
+    Study(
         "readings",
         "Tables 13 and 14, whose steps of 0.1 and 0.001 have no norm, unit or space",
-        run_readings,
+        readings,
         images=32,
         options={
             "spaces": ("before", "code"),
@@ -206,16 +165,16 @@ STUDIES = {
             "budget": 50,
         },
     ),
-    "step-size": Study(
+    Study(
         "step-size",
         "Tables 13 and 14 (steps of 0.1 and 0.001, 50 of them at most)",
-        run_step_size,
+        step_size,
         options={"steps": (0.03, 0.1, 0.3, 1.0), "budgets": (1, 3, 10)},
     ),
-    "fgsm-start": Study(
+    Study(
         "fgsm-start",
         "Table 7 (57.80 from clean images, 65.79 from FGSM's, called barely affected)",
-        run_fgsm_start,
+        fgsm_start,
         options={"epsilon": 0.003, "barely": 10.0},
     ),
-}
+)

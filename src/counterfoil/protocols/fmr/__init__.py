@@ -71,7 +71,7 @@ class Fmr(ImageProtocol):
     workspace = lazy("counterfoil.protocols.fmr.climbing:ClimbingSpace.of")
     check = lazy("counterfoil.protocols.fmr.climbing:check")
     outcomes = lazy("counterfoil.protocols.fmr.climbing:outcomes")
-    measures = lazy("counterfoil.protocols.fmr.results:MEASURES")
+    measures = lazy("counterfoil.protocols.fmr.transfer:EVERY")
     observe = lazy("counterfoil.protocols.fmr.results:observe")
     tables = lazy("counterfoil.protocols.fmr.page:tables")
     citation = lazy("counterfoil.protocols.fmr.wording:citation")

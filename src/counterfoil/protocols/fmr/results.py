@@ -119,12 +119,7 @@ DISTANCES = {
 MEASURES: Mapping[str, Measure] = {
     **{name: Measure(name, each, MEANINGS[name]) for name, each in STATISTICS.items()},
     "drop": Measure("drop", Difference(_SA, _PA), "SA less PA", higher_is_better=False),
-    "drop_matched": Measure(
-        "drop_matched",
-        Difference(_SA_MATCHED, _PA),
-        "accuracy lost on the images whose generated image the oracle accepts",
-        higher_is_better=False,
-    ),
+    "drop_matched": Measure("drop_matched", Difference(_SA_MATCHED, _PA), "SA_matched less PA", higher_is_better=False),
 }
 """Everything in a run's results, and the accuracy drops, published and matched as FMR is."""
 
@@ -268,10 +263,10 @@ def observe(run: Run, *, model: str | None = None, oracle: str | None = None) ->
 def observations_of(outcomes: Outcomes, *, seed: Seed = 0) -> Observations:
     """Outcomes in the form that comparisons read."""
     return Observations(
-        model=outcomes.model,
+        outcomes.model,
+        outcomes.keys,
+        columns={**columns_of(outcomes), **_further_columns(outcomes)},
         oracle=outcomes.oracle,
-        keys=outcomes.keys,
-        columns=columns_of(outcomes),
         groups={"class": class_column(outcomes.classes, outcomes.label)},
         cluster=outcomes.source,
         undecided=Undecided(outcomes.pending, "image", outcomes.oracle, "in SA alone"),
@@ -376,6 +371,24 @@ def columns_of(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
         "random_right": random & (outcomes.random_made_correct == YES),
         "steps": np.where(accepted, outcomes.steps, 0),
         "random_steps": np.where(random_accepted, outcomes.random_steps, 0),
+    }
+
+
+def _further_columns(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
+    """Columns of the measures in `transfer`."""
+    accepted, judged, made = outcomes.validated == YES, outcomes.validated != OPEN, outcomes.made_correct
+    both = accepted & (outcomes.reconstruction_correct >= NO) & (made >= NO)
+    whole = accepted & ~outcomes.stopped & (made >= NO) & (outcomes.clean_correct >= NO)
+    return {
+        "both": both,
+        "both_before_right": both & (outcomes.reconstruction_correct == YES),
+        "both_made_right": both & (made == YES),
+        "stopped": judged & ~(accepted & ~outcomes.stopped),
+        "whole": whole,
+        "whole_made_right": whole & (made == YES),
+        "whole_clean_right": whole & (outcomes.clean_correct == YES),
+        "oracle_asked": outcomes.oracle_clean >= NO,
+        "oracle_right": outcomes.oracle_clean == YES,
     }
 
 

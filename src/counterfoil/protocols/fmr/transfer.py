@@ -9,28 +9,42 @@ generator alone to some degree, so every cell also has the accuracy on the plain
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from counterfoil.core.errors import UsageError
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.estimate import Difference, Share, Statistic, estimate
-from counterfoil.metrics.observations import NO, YES, models_of
+from counterfoil.metrics.comparison import Paired, pair_of
+from counterfoil.metrics.estimate import Difference, Ratio, Share
+from counterfoil.metrics.observations import Measure, Observations, models_of
 from counterfoil.metrics.tables import Column, Table
-from counterfoil.protocols.fmr.results import STATISTICS, Outcomes, columns_of, read_outcomes
+from counterfoil.protocols.fmr.results import MEASURES, observe
 from counterfoil.store import Run
 
-_NONE = "no accepted image that the model was scored on"
-
-HARM = Difference(Share("both_before_right", "both", _NONE), Share("both_made_right", "both", _NONE))
+_ALL_WRONG = "SA is 0: there is no accuracy to keep a share of"
+_NONE, _ALL = "no accepted image that the model was scored on", "the oracle stopped every climb"
+_BEFORE, _AFTER = Share("both_before_right", "both", _NONE), Share("both_made_right", "both", _NONE)
+_WHOLE, _WHOLE_CLEAN = Share("whole_made_right", "whole", _ALL), Share("whole_clean_right", "whole", _ALL)
+_FURTHER = (
+    Measure(
+        "harm",
+        Difference(_BEFORE, _AFTER),
+        "points of accuracy that the search took, beyond what the plain reconstruction takes",
+        higher_is_better=False,
+    ),
+    Measure(
+        "stopped",
+        Share("stopped", "judged", "no image the oracle has decided on"),
+        "share of climbs that the oracle stopped",
+        higher_is_better=False,
+    ),
+    Measure("FMR_unstopped", Ratio(_WHOLE, _WHOLE_CLEAN, _ALL_WRONG), "FMR over the other climbs"),
+)
+EVERY: Mapping[str, Measure] = {**MEASURES, **{each.name: each for each in _FURTHER}}
+"""The numbers in a run's results, and others that can be asked of one."""
 
 MEANINGS = {
     "FMR": "accuracy on the images, as a share of accuracy on all source images",
     "FMR_matched": "the same over the images whose image the oracle accepts",
-    "harm": "points of accuracy that the search took, beyond what the plain reconstruction takes",
+    "harm": EVERY["harm"].meaning,
     "spared": "points by which a model is harmed less than the one the images were made against",
 }
 """A sentence for each number of a cell."""
@@ -40,8 +54,8 @@ Matrix = dict[str, dict[str, dict[str, Estimate]]]
 """By the model that images were made against, then by the model scored on them: SA, PA, FMR, …; `spared` where the two differ."""
 
 
-def transfer(scored: Mapping[str, Mapping[str, Outcomes]], *, seed: int = 0) -> Matrix:
-    """The matrix from `{made against: {model: outcomes}}`; a row without its own model has no `spared`."""
+def transfer(scored: Mapping[str, Mapping[str, Observations]], *, seed: int = 0) -> Matrix:
+    """The matrix from `{made against: {model: observations}}`; a row without its own model has no `spared`."""
     return {
         against: {
             model: _values(found, row.get(against) if model != against else None, seed=seed) for model, found in row.items()
@@ -55,13 +69,13 @@ def transfer_of(runs: Sequence[Run], *, names: Sequence[str] = (), seed: int = 0
 
     Runs against the same model go by `names`, one per run, or by a number.
     """
-    rows: dict[str, dict[str, Outcomes]] = {}
+    rows: dict[str, dict[str, Observations]] = {}
     models = [part_name(run.spec.get("model")) for run in runs]
     for run, against, own in zip(runs, models, names or models, strict=True):
         name, again = own if models.count(against) > 1 else against, 2
         while name in rows:
             name, again = f"{against} ({again})", again + 1
-        rows[name] = {(name if model == against else model): read_outcomes(run, model=model) for model in models_of(run)}
+        rows[name] = {(name if model == against else model): observe(run, model=model) for model in models_of(run)}
     return transfer(rows, seed=seed)
 
 
@@ -77,32 +91,8 @@ def table_of(matrix: Matrix, measure: str, title: str = "", *, names: Mapping[st
     return Table(heads, rows, title=title)
 
 
-def _values(outcomes: Outcomes, own: Outcomes | None, *, seed: int) -> dict[str, Estimate]:
-    columns = {**columns_of(outcomes), **harm_columns(outcomes)}
-    wanted: dict[str, Statistic] = {
-        **{name: STATISTICS[name] for name in ("SA", "PA", "FMR", "FMR_matched", "PA_reconstruction")},
-        "harm": HARM,
-    }
-    found = estimate(columns, wanted, seed=seed)
-    return {**found, "spared": _spare_rate(outcomes, own, seed=seed)} if own is not None else found
-
-
-def _spare_rate(outcomes: Outcomes, own: Outcomes, *, seed: int) -> Estimate:
-    keys = np.intersect1d(outcomes.keys, own.keys)
-    if not len(keys):
-        both = f"{outcomes.model}, {own.model}"
-        raise UsageError(f"{both}: no source image in common, so nothing to pair; run them on the same data")
-    one, two = (each.take(np.isin(each.keys, keys)) for each in (own, outcomes))
-    columns = {
-        **{f"own {name}": each for name, each in harm_columns(one).items()},
-        **{f"other {name}": each for name, each in harm_columns(two).items()},
-    }
-    statistic = Difference(HARM.with_prefix("own "), HARM.with_prefix("other "))
-    return estimate(columns, {"spared": statistic}, seed=seed)["spared"]
-
-
-def harm_columns(outcomes: Outcomes) -> dict[str, NDArray[Any]]:
-    """One row per image: whether the model is right on its reconstruction and on what was made, where both are known."""
-    before, made = outcomes.reconstruction_correct, outcomes.made_correct
-    both = (outcomes.validated == YES) & (before >= NO) & (made >= NO)
-    return {"both": both, "both_before_right": both & (before == YES), "both_made_right": both & (made == YES)}
+def _values(seen: Observations, own: Observations | None, *, seed: int) -> dict[str, Estimate]:
+    found = {name: seen.estimate(EVERY[name]) for name in ("SA", "PA", "FMR", "FMR_matched", "PA_reconstruction", "harm")}
+    if own is None:
+        return found
+    return {**found, "spared": pair_of(Paired({"own": own, "other": seen}, seed=seed), EVERY["harm"], "own", "other").difference}
