@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -375,6 +375,17 @@ def to_device(part: Part, device: torch.device | str) -> Part:
     """The part on a device, if it can be moved."""
     move: Callable[[torch.device | str], Part] | None = getattr(part, "to", None)
     return part if move is None else move(device)
+
+
+class Movable:
+    """A part that is moved to a device with all that it holds."""
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same part, with its tensors, networks and other parts on a device."""
+        for name, value in vars(self).items():
+            moved = [to_device(each, device) for each in value] if isinstance(value, list) else to_device(value, device)
+            setattr(self, name, moved)
+        return self
 
 
 def reader_of(dataset: Dataset) -> Reader | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ from torch import nn
 from counterfoil.core.errors import BadPart, BadWeights
 from counterfoil.core.tables import BadJson, read_json
 from counterfoil.parts import hub, weights
+from counterfoil.parts.contracts import Movable
 
 CONFIG, INDEX = "config.json", "model_index.json"
 DIFFUSERS_WEIGHTS = "diffusion_pytorch_model.safetensors"
@@ -120,20 +121,14 @@ class Checkpoint:
     weights: Path
 
 
-class Network:
+class Network(Movable):
     """A network of diffusers that is only asked: frozen, with the hash of the file it came from."""
 
     def __init__(self, network: Any, *, sha256: str = "") -> None:
         self.network = network.eval().requires_grad_(False)
         self.sha256 = sha256
 
-    def to(self, device: torch.device | str) -> Self:
-        """Move the network."""
-        self.network.to(device)
-        return self
-
     def provenance(self) -> dict[str, str]:
-        """The network's class, the hash of its weights and the library that runs it."""
         library = f"diffusers {version('diffusers')}"
         return {"network": type(self.network).__name__, "weights": self.sha256, "library": library}
 

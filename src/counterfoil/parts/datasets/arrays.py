@@ -85,7 +85,6 @@ class ArrayReader:
     rows: Rows
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
-        """The image of a row, square with side `size` if given.  # → (3, H, W)"""
         values = self.rows[int(sample.image_id)]
         image = torch.from_numpy(np.array(values, dtype=np.float32))
         if image.ndim == 2:

@@ -33,7 +33,6 @@ class Files:
     root: Path
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
-        """The image, square with side `size` if given; raises BadImage if it can't be used.  # → (3, H, W)"""
         return images.read(self.root / sample.source, size)
 
 

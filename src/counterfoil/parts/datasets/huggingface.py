@@ -30,7 +30,6 @@ class TableReader:
         self._lock = threading.Lock()  # images are read by several threads, the table is not made for it
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
-        """The image, square with side `size` if given; raises BadImage if it can't be used.  # → (3, H, W)"""
         with self._lock:
             cell = self._table[int(sample.image_id)][self._column]
         return images.read(_image_in(cell, self._roots, sample.source), size, name=sample.source)

@@ -86,7 +86,6 @@ class ImageSet:
         return self._reader
 
     def provenance(self) -> dict[str, str]:
-        """The whole set's account, and what was selected from it."""
         return {**(self._about() if self._about else {}), **self._selection}
 
     def limit(self, *, per_class: int | None = None, count: int | None = None, seed: int | None = None) -> ImageSet:

@@ -40,7 +40,6 @@ class Shards:
     paths: tuple[Path, ...]
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
-        """The image, square with side `size` if given; raises BadImage if it can't be used.  # → (3, H, W)"""
         shard, offset, length = map(int, sample.place.split(":"))
         return images.read(_content(self.paths[shard], (offset, length)), size, name=sample.source)
 

@@ -147,7 +147,6 @@ class Diffusion(nn.Module):
             yield
 
     def provenance(self) -> dict[str, str]:
-        """Hashes of the weights, and the precision."""
         parts = {"unet": self.unet, "vae": self.vae, "text_encoder": self.text_encoder}
         with contextlib.nullcontext() if self._fast is None else self._fast.originals():
             marks = {name: weights.fingerprint(part) for name, part in parts.items()}

@@ -180,7 +180,6 @@ class FlowEditor(PixelEditor):
         return self
 
     def provenance(self) -> dict[str, Any]:
-        """Hashes of the weights and the settings."""
         settings = {"steps": self.steps, "guidances": list(self.guidances), "average": self.options.average}
         return {**self.placed.provenance(), "settings": settings}
 

@@ -107,7 +107,6 @@ class PixelEditor(RowEditor):
         self.longest = min(int(getattr(self.tokenizer, "model_max_length", own)), own)
 
     def describe(self) -> list[Trait]:
-        """The size it works at."""
         if self.size is None:
             return [Trait("images", "any size", "the pipeline")]
         decided = "the options" if self._size_given else "the weights"
@@ -187,7 +186,6 @@ class PipelineEditor(PixelEditor):
         return self
 
     def provenance(self) -> dict[str, Any]:
-        """Hashes of the weights and the settings."""
         return {**self.placed.provenance(), "settings": {**self._settings(), "instruction": self.instruction}}
 
     def _settings(self) -> dict[str, Any]:

@@ -156,18 +156,15 @@ class PromptToPrompt(RowEditor):
         self.longest = diffusion.longest
 
     def to(self, device: str | torch.device) -> PromptToPrompt:
-        """The same editor on another device."""
         self.diffusion.place(device)
         return self
 
     def describe(self) -> list[Trait]:
-        """The size it works at, and the inversion."""
         size = self.diffusion.size
         traits = [Trait("images", f"{size}×{size}; larger ones are shrunk to it", "the weights")]
         return [*traits, Trait("inversion", f"{self.options.inversion}, {self.options.steps} steps")]
 
     def provenance(self) -> dict[str, Any]:
-        """Hashes of the weights and the settings."""
         return {**self.diffusion.provenance(), "settings": self.options.record()}
 
     @property

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.contracts import Trait
+from counterfoil.parts.contracts import Movable, Trait
 from counterfoil.parts.models.preprocessing import Preprocessing, from_processor
 from counterfoil.parts.pretrained import Pretrained, account_of
 
@@ -44,7 +43,7 @@ def open_encoder(source: Pretrained, *, sha256: str | None = None) -> Transforme
     return TransformersEncoder(model, tokenizer, from_processor(processor, what=source.name), name=source.place)
 
 
-class ContrastiveEncoder:
+class ContrastiveEncoder(Movable):
     """A model that embeds images and texts into one space, with its tokenizer and preprocessing."""
 
     def __init__(self, model: Any, tokenizer: Any, preprocessing: Preprocessing, *, name: str) -> None:
@@ -56,7 +55,6 @@ class ContrastiveEncoder:
 
     @property
     def size(self) -> int | None:
-        """Side of the square images it sees, or None for another shape."""
         return self.preprocessing.side
 
     def logits(self, similarity: Tensor) -> Tensor:
@@ -64,13 +62,7 @@ class ContrastiveEncoder:
         scaled: Tensor = similarity * self.model.logit_scale.exp()
         return scaled + self.model.logit_bias if self.pairwise else scaled
 
-    def to(self, device: torch.device | str) -> Self:
-        """The same encoder, moved to a device."""
-        self.model.to(device)
-        return self
-
     def describe(self) -> list[Trait]:
-        """The preprocessing."""
         return self.preprocessing.describe()
 
 
@@ -78,11 +70,9 @@ class TransformersEncoder(ContrastiveEncoder):
     """A CLIP-like model of transformers."""
 
     def embed_images(self, images: Tensor) -> Tensor:
-        """Embeddings of images.  # (N, 3, H, W) → (N, D)"""
         return _pool(self.model.get_image_features(pixel_values=self.preprocessing(images)))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings of texts.  # → (len(texts), D)"""
         # SigLIP was trained on texts filled up to one length, and sees the filling; CLIP stops at the end of the text.
         padding = "max_length" if str(self.model.config.model_type).startswith("siglip") else "longest"
         longest = int(self.model.config.text_config.max_position_embeddings)
@@ -91,7 +81,6 @@ class TransformersEncoder(ContrastiveEncoder):
         return _pool(self.model.get_text_features(**accepted))
 
     def provenance(self) -> dict[str, str]:
-        """Library, source and weights."""
         return account_of(self.model, self.name)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.contracts import Trait
+from counterfoil.parts.contracts import Movable, Trait
 from counterfoil.parts.encoders.clip import EncoderOptions
 from counterfoil.parts.models.preprocessing import Preprocessing, from_processor
 from counterfoil.parts.models.timm_models import TimmOptions, timm_model
@@ -53,7 +52,7 @@ def timm_features(name: str, options: TimmOptions) -> FeatureEncoder:
     return FeatureEncoder(network, embed, model.preprocessing, model.provenance())
 
 
-class FeatureEncoder:
+class FeatureEncoder(Movable):
     """A network that turns images into rows of features. It knows no words."""
 
     pairwise = False
@@ -67,11 +66,9 @@ class FeatureEncoder:
 
     @property
     def size(self) -> int | None:
-        """Side of the square images it sees, or None for another shape."""
         return self.preprocessing.side
 
     def embed_images(self, images: Tensor) -> Tensor:
-        """Features of images.  # (N, 3, H, W) → (N, D)"""
         return self._embed(self.preprocessing(images))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -80,18 +77,10 @@ class FeatureEncoder:
         raise BadPart(f"{source}: gives features of images only; clip: and openclip: know words")
 
     def logits(self, similarity: Tensor) -> Tensor:
-        """Return similarities as they are.  # (N, K)"""
         return similarity
 
-    def to(self, device: torch.device | str) -> FeatureEncoder:
-        """Move the network."""
-        self.network.to(device)
-        return self
-
     def describe(self) -> list[Trait]:
-        """The preprocessing."""
         return self.preprocessing.describe()
 
     def provenance(self) -> dict[str, str]:
-        """Library, source and weights."""
         return self._account

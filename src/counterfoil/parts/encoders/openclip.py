@@ -53,17 +53,14 @@ class OpenClipEncoder(ContrastiveEncoder):
     """A model of open_clip."""
 
     def embed_images(self, images: Tensor) -> Tensor:
-        """Embeddings of images.  # (N, 3, H, W) → (N, D)"""
         embedding: Tensor = self.model.encode_image(self.preprocessing(images))
         return embedding
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """Embeddings of texts.  # → (len(texts), D)"""
         embedding: Tensor = self.model.encode_text(self.tokenizer(list(texts)).to(self.model.logit_scale.device))
         return embedding
 
     def provenance(self) -> dict[str, str]:
-        """Library, source and weights."""
         import open_clip
 
         library = f"open_clip {open_clip.__version__}"

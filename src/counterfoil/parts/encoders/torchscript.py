@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import images
-from counterfoil.parts.contracts import Trait
+from counterfoil.parts.contracts import Movable, Trait
 from counterfoil.parts.models.preprocessing import Preprocessing
 from counterfoil.parts.models.programs import ScriptRunner
 
@@ -37,7 +36,7 @@ def load(path: str, options: FeatureOptions) -> ScriptFeatures:
     return ScriptFeatures(runner, options, name=path)
 
 
-class ScriptFeatures:
+class ScriptFeatures(Movable):
     """A program that turns images into rows of features. It knows no words."""
 
     pairwise = False
@@ -52,11 +51,9 @@ class ScriptFeatures:
 
     @property
     def size(self) -> int | None:
-        """Side of the square images it sees, or None for another shape."""
         return self.preprocessing.side
 
     def embed_images(self, pictures: Tensor) -> Tensor:
-        """Features of images.  # (N, 3, H, W) → (N, D)"""
         resized = images.resize(pictures, (self.options.size, self.options.size), interpolation="bilinear")
         return self._runner(resized * self.options.scale + self.options.shift).flatten(1)
 
@@ -65,18 +62,10 @@ class ScriptFeatures:
         raise BadPart(f"torchscript:{self.name}: gives features of images only; choose clip: or openclip: to compare words")
 
     def logits(self, similarity: Tensor) -> Tensor:
-        """Similarities as they are.  # (N, K)"""
         return similarity
 
-    def to(self, device: torch.device | str) -> ScriptFeatures:
-        """The same program on a device."""
-        self._runner.to(device)
-        return self
-
     def describe(self) -> list[Trait]:
-        """The preprocessing."""
         return self.preprocessing.describe()
 
     def provenance(self) -> dict[str, str]:
-        """Library, file and weights of the program."""
         return self._runner.provenance()

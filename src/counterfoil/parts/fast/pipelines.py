@@ -86,7 +86,6 @@ class PlacedPipeline:
             yield
 
     def provenance(self) -> dict[str, str]:
-        """Classes, precision, and the weights of every network."""
         import diffusers
 
         networks = {name: part for name, part in self.pipeline.components.items() if isinstance(part, nn.Module)}

@@ -374,13 +374,11 @@ class AdmDenoiser:
         return answer[:, :3]
 
     def to(self, device: torch.device | str) -> Self:
-        """Move the network."""
         self._low.forget()
         self.network.to(device)
         return self
 
     def provenance(self) -> dict[str, str]:
-        """The flags and the hash of the weights."""
         return {"network": repr(self.flags), "weights": self.sha256}
 
 

@@ -38,7 +38,7 @@ from torch.utils.checkpoint import checkpoint
 
 from counterfoil.core.errors import BadPart, BadSpec, BadWeights
 from counterfoil.parts import hub, imagenet, pretrained, weights
-from counterfoil.parts.contracts import State
+from counterfoil.parts.contracts import Movable, State
 from counterfoil.parts.fast import unets
 from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.latent import straight_through
@@ -131,7 +131,6 @@ class NoiseLevels:
         return len(self.times) - 1
 
     def to(self, device: torch.device | str) -> NoiseLevels:
-        """The same levels on another device."""
         return NoiseLevels(self.times.to(device), self.kept.to(device))
 
     def kept_at(self, level: Tensor) -> Tensor:
@@ -163,7 +162,7 @@ class Denoising:
                 raise BadSpec(f"no {name} named {given!r}; it is {' or '.join(map(repr, get_args(known)))}")
 
 
-class DiffusionGenerator:
+class DiffusionGenerator(Movable):
     """Moves images while a diffusion model denoises them.
 
     A compiled `render` has the network compiled and not the ladder around it, which is of another length at every level.
@@ -218,14 +217,7 @@ class DiffusionGenerator:
             level, moves = below, torch.where(leaves, 0, moves)
         return {**state, "noisy": noisy, "level": level, "moves": moves, "scale": self._scale(level)}
 
-    def to(self, device: torch.device | str) -> Self:
-        """Move the network."""
-        self.denoiser.to(device)
-        self.levels = self.levels.to(device)
-        return self
-
     def provenance(self) -> dict[str, str]:
-        """The network's own account, and how images are noised and denoised."""
         return {**self.denoiser.provenance(), "denoising": repr(self.denoising)}
 
     @_only_what_it_calls
@@ -343,12 +335,10 @@ class UNetDenoiser(pretrained.Network):
         return answer
 
     def to(self, device: torch.device | str) -> Self:
-        """Move the network."""
         self._low.forget()
         return super().to(device)
 
     def provenance(self) -> dict[str, str]:
-        """The network, and what it predicts."""
         return {**super().provenance(), "prediction": self.process.prediction}
 
 

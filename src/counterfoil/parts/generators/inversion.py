@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart, BadSpec
 from counterfoil.parts import weights
-from counterfoil.parts.contracts import Generator, State, provenance_of, to_device
+from counterfoil.parts.contracts import Generator, Movable, State, provenance_of
 from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.latent import Autoencoder, LatentGenerator, latent_state, straight_through
 from counterfoil.parts.registry import prepare_call
@@ -56,7 +56,7 @@ class InversionSettings:
             raise BadSpec(f"inversion: learning_rate={self.learning_rate} must be positive, anchor={self.anchor} not negative")
 
 
-class InvertedGenerator:
+class InvertedGenerator(Movable):
     """Moves images in the latent space of a network, after finding them there."""
 
     moving = "latent"
@@ -77,21 +77,13 @@ class InvertedGenerator:
         return latent_state(self.invert(images, seeds))
 
     def render(self, state: State) -> Tensor:
-        """Decode."""
         decoded = self._decode(state["latent"])
         return straight_through(decoded.clamp(0, 1), decoded)
 
     def step(self, state: State, signal: Tensor) -> State:
-        """Move the latent along the signal."""
         return {**state, "latent": state["latent"] + signal}
 
-    def to(self, device: torch.device | str) -> Self:
-        """Move the network, if it can be moved."""
-        self.module = to_device(self.module, device)
-        return self
-
     def provenance(self) -> dict[str, str]:
-        """The network's own provenance, if it has one, and how images are inverted."""
         return {**self._provenance, **provenance_of(self.module), "inversion": repr(self.inversion)}
 
     def invert(self, images: Tensor, seeds: Tensor) -> Tensor:

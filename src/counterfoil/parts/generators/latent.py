@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
-from counterfoil.parts.contracts import State, provenance_of, to_device
+from counterfoil.parts.contracts import Movable, State, provenance_of
 
 Space = Literal["before", "code"]
 """`before`: the latent moves before quantisation and is quantised at every rendering, with a straight-through gradient.
@@ -68,7 +68,7 @@ class QuantisedCodec(Codec):
     quantise: Callable[[Tensor], Tensor]
 
 
-class LatentGenerator:
+class LatentGenerator(Movable):
     """Moves images in the latent space of an autoencoder."""
 
     moving = "latent"
@@ -110,7 +110,6 @@ class LatentGenerator:
         return straight_through(codes, carrier)
 
     def step(self, state: State, signal: Tensor) -> State:
-        """Move the latent along the signal."""
         return {**state, "latent": state["latent"] + signal}
 
     def accelerate(self, dtype: torch.dtype) -> Self | None:
@@ -123,13 +122,7 @@ class LatentGenerator:
         changed.autoencoder = fast
         return changed
 
-    def to(self, device: torch.device | str) -> Self:
-        """Move the autoencoder, if it can be moved."""
-        self.autoencoder = to_device(self.autoencoder, device)
-        return self
-
     def provenance(self) -> dict[str, str]:
-        """The autoencoder's provenance, and the space that moves."""
         return {**provenance_of(self.autoencoder), "space": self.space}
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadSpec, BadWeights, one_line
-from counterfoil.parts.contracts import Generator, State, provenance_of, to_device
+from counterfoil.parts.contracts import Generator, Movable, State, provenance_of
 from counterfoil.parts.fast.window import NoWindow, WindowDecoder, bounding_box
 from counterfoil.parts.generators.latent import LatentGenerator, straight_through
 
@@ -90,7 +90,7 @@ def load_mask(file: str | Path) -> Mask:
     return Mask(kept.bool(), about, int(tensors[_HALO].max()) if _HALO in tensors else 0)
 
 
-class MaskedGenerator:
+class MaskedGenerator(Movable):
     """Moves the kept coordinates of another generator's state."""
 
     moving = "kept"
@@ -131,7 +131,6 @@ class MaskedGenerator:
         return {**moved, "kept": moved[self.inner.moving].flatten(1)[:, self._indices], "scale": state["scale"]}
 
     def accelerate(self, dtype: torch.dtype) -> Self | None:
-        """The same over the inner generator's fast form, if it has one."""
         make = getattr(self.inner, "accelerate", None)
         fast = make(dtype) if make else None
         if fast is None:
@@ -140,13 +139,7 @@ class MaskedGenerator:
         changed.inner = fast
         return changed
 
-    def to(self, device: torch.device | str) -> Self:
-        """Move the inner generator, if it can be moved."""
-        self.inner = to_device(self.inner, device)
-        return self
-
     def provenance(self) -> dict[str, str]:
-        """The inner generator's and the mask's."""
         found = {**provenance_of(self.inner), "mask": self.mask.sha256, "sparsity": f"{self.mask.sparsity:.2f} %"}
         return {**found, "window": f"none: {self.no_window}"} if self.no_window else found
 
@@ -210,13 +203,11 @@ class WindowGenerator(MaskedGenerator):
         return fast
 
     def to(self, device: torch.device | str) -> Self:
-        """Move the inner generator, and read the window's layers again."""
         super().to(device)
         self.decoder = self._decoder(torch.float32)
         return self
 
     def provenance(self) -> dict[str, str]:
-        """The masked generator's, and the window."""
         box = self.window
         where = (
             f"rows {box.top} to {box.bottom - 1}, columns {box.left} to {box.right - 1} of {self.grid[0]} × {self.grid[1]} cells"

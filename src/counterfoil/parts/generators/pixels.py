@@ -53,7 +53,6 @@ class PixelGenerator:
         return {"pixels": pixels, "source": images.clone(), "scale": torch.ones(len(images), device=images.device)}
 
     def render(self, state: State) -> Tensor:
-        """The pixels as they are."""
         return state["pixels"]
 
     def step(self, state: State, signal: Tensor) -> State:
@@ -61,7 +60,6 @@ class PixelGenerator:
         return {**state, "pixels": self._inside(state["pixels"] + signal, state["source"])}
 
     def provenance(self) -> dict[str, str]:
-        """The ball."""
         return {"norm": self.norm, "epsilon": str(self.epsilon), "random_start": str(self.random_start)}
 
     def _inside(self, pixels: Tensor, source: Tensor) -> Tensor:

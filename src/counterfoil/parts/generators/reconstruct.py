@@ -10,17 +10,17 @@ other generator can express. With one Euclidean step of 0.1, as published:
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Generator, State, provenance_of, to_device
+from counterfoil.parts.contracts import Generator, Movable, State, provenance_of
 
 
-class ReconstructGenerator:
+class ReconstructGenerator(Movable):
     """Moves pixels, and puts every moved image through another generator's plain reconstruction."""
 
     moving = "pixels"
@@ -39,21 +39,13 @@ class ReconstructGenerator:
         }
 
     def render(self, state: State) -> Tensor:
-        """The pixels as they are."""
         return state["pixels"]
 
     def step(self, state: State, signal: Tensor) -> State:
-        """Add the signal and reconstruct."""
         moved = (state["pixels"] + signal).clamp(0, 1)
         return {**state, "pixels": self._reconstruct(moved, state["label"], state["seed"])}
 
-    def to(self, device: torch.device | str) -> Self:
-        """Move the other generator, if it can be moved."""
-        self.inner = to_device(self.inner, device)
-        return self
-
     def provenance(self) -> dict[str, str]:
-        """The other generator's account."""
         return {"reconstructs": type(self.inner).__name__, **provenance_of(self.inner)}
 
     @torch.no_grad()

@@ -15,14 +15,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadImage, BadPart, BadSpec
 from counterfoil.parts import hub, images, weights
-from counterfoil.parts.contracts import State
+from counterfoil.parts.contracts import Movable, State
 from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.latent import must_divide, straight_through
 
@@ -88,7 +87,7 @@ def restyle(pattern: Tensor, style: Tensor) -> Tensor:
     return pattern * style[:, 1, :, None, None] + style[:, 0, :, None, None]
 
 
-class StyleGenerator:
+class StyleGenerator(Movable):
     """Moves the style of images."""
 
     size = None
@@ -104,7 +103,6 @@ class StyleGenerator:
 
     @torch.no_grad()
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
-        """The images in their own style."""
         height, width = images.shape[-2:]
         if height % FACTOR or width % FACTOR:
             raise BadSpec(f"images of {width} by {height} pixels: {must_divide(FACTOR, width)}")
@@ -132,15 +130,7 @@ class StyleGenerator:
         way = signal.norm(dim=1, keepdim=True).clamp(max=1)  # (N, 1)
         return {**state, "mix": torch.lerp(state["mix"], _favourite(signal, state["mix"], state["seed"]), way)}
 
-    def to(self, device: torch.device | str) -> Self:
-        """Move the networks and the styles."""
-        self.encoder.to(device)
-        self.decoder.to(device)
-        self.styles = self.styles.to(device)
-        return self
-
     def provenance(self) -> dict[str, str]:
-        """The networks' weights and the styles."""
         return {**self._provenance, "styles": str(len(self.styles))}
 
 

@@ -53,7 +53,6 @@ class TransformGenerator:
         self.choose, self.kinds = choose, kinds
 
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
-        """The source images with nothing done to them."""
         count = len(self.families)
         return {
             "severity": torch.zeros(len(images), count, device=images.device),
@@ -86,7 +85,6 @@ class TransformGenerator:
         return {**state, "severity": (severity + signal).clamp(0, 1)}
 
     def provenance(self) -> dict[str, str]:
-        """The families and how they are chosen."""
         return {"families": ", ".join(self.families), "choose": self.choose, "kinds": str(self.kinds)}
 
     def _open(self, at_work: Tensor) -> Tensor:

@@ -190,7 +190,6 @@ class VqganAutoencoder(VectorAutoencoder):
         return codes
 
     def provenance(self) -> dict[str, str]:
-        """The kind of codebook and the hash of the weights."""
         return {"network": f"VQGAN, {type(self.network.quantize).__name__}", "weights": self.sha256}
 
 

@@ -100,7 +100,6 @@ class TransformersCaptioner(FrozenModel):
 
     @torch.no_grad()
     def caption(self, images: Tensor, samples: Sequence[Sample]) -> list[Caption]:
-        """One caption per image.  # (N, 3, H, W)"""
         pils = [Image.fromarray(to_uint8(image)) for image in images.detach().cpu()]
         if not pils:
             return []
@@ -109,7 +108,6 @@ class TransformersCaptioner(FrozenModel):
         return [self._check(text) for text in texts]
 
     def provenance(self) -> dict[str, str]:
-        """Library, source, weights and options."""
         return {**super().provenance(), "options": repr(self.options)}
 
     def _describe(self, pils: list[Image.Image]) -> list[str]:
@@ -183,7 +181,6 @@ class GivenCaptions:
         return [self._caption(sample) for sample in samples]
 
     def provenance(self) -> dict[str, str]:
-        """The file's hash."""
         if self._file is None:
             return {"source": "the data set", "prefix": self._prefix}
         return {"captions": str(len(self._texts)), "file": file_sha256(self._file), "prefix": self._prefix}

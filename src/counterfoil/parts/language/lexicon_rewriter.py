@@ -58,11 +58,9 @@ class LexiconRewriter:
         self.kinds = tuple(kinds or lexicon.adjective)
 
     def rewrite(self, requests: Sequence[RewriteRequest]) -> list[Proposals]:
-        """The captions it proposes, one answer per request."""
         return [self._propose(request) for request in requests]
 
     def provenance(self) -> dict[str, str]:
-        """The words it uses."""
         return {"words": self.lexicon.name, **lexicons.fingerprint(self.lexicon.name)}
 
     def _propose(self, request: RewriteRequest) -> Proposals:

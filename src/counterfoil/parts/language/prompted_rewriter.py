@@ -17,7 +17,7 @@ from typing import Any, Final
 from counterfoil.core.errors import BadPart, BadWeights, one_line
 from counterfoil.core.tables import read_json
 from counterfoil.parts import weights
-from counterfoil.parts.contracts import Proposals, Rejection, RewriteRequest
+from counterfoil.parts.contracts import Movable, Proposals, Rejection, RewriteRequest
 from counterfoil.parts.http import EndpointOptions
 from counterfoil.parts.language.caption_checks import caption_fault
 from counterfoil.parts.language.edits import check_factor
@@ -160,7 +160,7 @@ def style_of(folder: Path) -> PromptStyle | None:
         raise BadWeights(f"{folder / NOTE}: its style cannot be read ({one_line(error)})") from None
 
 
-class PromptedRewriter:
+class PromptedRewriter(Movable):
     """Asks a text model for captions with one factor changed."""
 
     def __init__(self, model: TextModel, style: PromptStyle, *, proposals: int = PROPOSALS) -> None:
@@ -172,7 +172,6 @@ class PromptedRewriter:
         self.proposals = proposals
 
     def rewrite(self, requests: Sequence[RewriteRequest]) -> list[Proposals]:
-        """The captions it proposes, one answer per request."""
         asked: list[tuple[int, str, int]] = []
         for at, request in enumerate(requests):
             check_factor(request.factor)
@@ -183,15 +182,7 @@ class PromptedRewriter:
             found[at].append(answer)
         return [self.style.read(request, found[at], self.proposals) for at, request in enumerate(requests)]
 
-    def to(self, device: Any) -> PromptedRewriter:
-        """The same rewriter, moved to a device."""
-        move = getattr(self.model, "to", None)
-        if move is not None:
-            move(device)
-        return self
-
     def provenance(self) -> dict[str, str]:
-        """The model's provenance, and how it is asked."""
         return {**self.model.provenance(), "style": self.style.name, "proposals": str(self.proposals)}
 
 

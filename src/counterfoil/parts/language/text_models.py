@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch import Tensor
 from counterfoil.core.errors import BadPart, RunFailed
 from counterfoil.parts import hub
 from counterfoil.parts.batches import in_batches
+from counterfoil.parts.contracts import Movable
 from counterfoil.parts.http import Endpoint, EndpointOptions
 from counterfoil.parts.language.caption_checks import Fault
 from counterfoil.parts.pretrained import Pretrained, account_of
@@ -92,20 +93,14 @@ def encode(tokenizer: Any, prompt: str) -> list[int]:
     return list(tokenizer(prompt, add_special_tokens=not templated, verbose=False).input_ids)
 
 
-class FrozenModel:
+class FrozenModel(Movable):
     """A model of transformers, frozen, with its account."""
 
     def __init__(self, model: Any, name: str) -> None:
         self.model = model.eval().requires_grad_(False)
         self.name = name
 
-    def to(self, device: torch.device | str) -> Self:
-        """The same part, moved to a device."""
-        self.model.to(device)
-        return self
-
     def provenance(self) -> dict[str, str]:
-        """Library, source and weights."""
         return account_of(self.model, self.name)
 
 
@@ -136,7 +131,6 @@ class LocalTextModel(FrozenModel):
         return rows
 
     def provenance(self) -> dict[str, str]:
-        """Library, source, weights and sampling."""
         return {**super().provenance(), "sampling": repr(self.sampling)}
 
     @torch.no_grad()

@@ -62,7 +62,6 @@ class VisionLanguageModel(FrozenModel):
 
     @torch.no_grad()
     def answer(self, images: Sequence[Tensor], questions: Sequence[str]) -> list[str]:
-        """One greedy answer per image and question.  # each image (3, H, W)"""
         return [self._write(image, question) for image, question in zip(images, questions, strict=True)]
 
     @torch.no_grad()
@@ -76,7 +75,6 @@ class VisionLanguageModel(FrozenModel):
         return torch.stack([logits[list(each)].logsumexp(dim=0) for each in tokens]).softmax(dim=0)
 
     def provenance(self) -> dict[str, str]:
-        """Library, source, weights and the length of answers."""
         return {**super().provenance(), "max_tokens": str(self.max_tokens)}
 
     def _write(self, image: Tensor, question: str) -> str:
@@ -160,11 +158,9 @@ class HttpChat:
         self._endpoint = endpoint
 
     def answer(self, images: Sequence[Tensor], questions: Sequence[str]) -> list[str]:
-        """One answer per image and question.  # each image (3, H, W)"""
         return [self._ask(image, question) for image, question in zip(images, questions, strict=True)]
 
     def provenance(self) -> dict[str, str]:
-        """The address and what is sent along."""
         return self._endpoint.provenance()
 
     def _ask(self, image: Tensor, question: str) -> str:

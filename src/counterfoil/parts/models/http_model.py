@@ -71,13 +71,11 @@ class HttpModel:
         return torch.tensor(rows, dtype=torch.float32, device=images.device).reshape(len(images), len(self.classes))
 
     def describe(self) -> list[Trait]:
-        """The size of the images that are sent."""
         decided = "the options" if self._options.size else "the endpoint" if self.size else "the run"
         size = f"{self.size}×{self.size}" if self.size else "any size"
         return [Trait("input", f"{size}, 8-bit RGB in PNG, not normalised", decided)]
 
     def provenance(self) -> dict[str, str]:
-        """The model's address and, if the endpoint tells it, its version."""
         return {"source": self._endpoint.url, "version": self._version or "not stated"}
 
     def _describe(self) -> dict[str, Any]:

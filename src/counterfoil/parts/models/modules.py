@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import labels, registry, weights
-from counterfoil.parts.contracts import Encoder, Model, Trait, describe, provenance_of, to_device
+from counterfoil.parts.contracts import Encoder, Model, Movable, Trait, describe, provenance_of
 from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE, check_templates, compare, embed_prompts
 from counterfoil.parts.models.preprocessing import Preprocessing
 
@@ -19,7 +19,7 @@ Others = Literal["drop", "keep"]
 OTHER = "(other)"
 
 
-class ModuleModel:
+class ModuleModel(Movable):
     """A torch module that turns images into one score per class, with its names and its preprocessing.
 
     The module is put into evaluation mode and its parameters are frozen: gradients flow to the images only.
@@ -46,11 +46,9 @@ class ModuleModel:
 
     @property
     def size(self) -> int | None:
-        """Side of the square images the module takes, or None where it takes any."""
         return self.preprocessing.side
 
     def logits(self, images: Tensor) -> Tensor:
-        """Scores before the softmax.  # (N, 3, H, W) → (N, K)"""
         answer = self.module(self.preprocessing(images))
         scores = answer if isinstance(answer, Tensor) else getattr(answer, "logits", None)
         if not isinstance(scores, Tensor):
@@ -64,13 +62,7 @@ class ModuleModel:
             )
         return scores.float()
 
-    def to(self, device: torch.device | str) -> ModuleModel:
-        """The same model, moved to a device."""
-        self.module.to(device)
-        return self
-
     def describe(self) -> list[Trait]:
-        """The preprocessing."""
         return self.preprocessing.describe()
 
     def provenance(self) -> dict[str, str]:
@@ -91,7 +83,7 @@ def adapt_model(made: Any, *, what: str, classes: Sequence[str] | None = None) -
     return ModuleModel(made, names, origin=source)
 
 
-class ZeroShotModel:
+class ZeroShotModel(Movable):
     """Classifies by the class whose prompt is nearest. Logits are similarities on the scale the encoder was trained at."""
 
     differentiable = True
@@ -114,25 +106,15 @@ class ZeroShotModel:
 
     @property
     def size(self) -> int | None:
-        """Side of the square images the encoder takes, or None where it takes any."""
         return self.encoder.size
 
     def logits(self, images: Tensor) -> Tensor:
-        """Scores before the softmax.  # (N, 3, H, W) → (N, K)"""
         return compare(self.encoder, images, self._texts)
 
-    def to(self, device: torch.device | str) -> ZeroShotModel:
-        """The same model, moved to a device."""
-        self.encoder.to(device)
-        self._texts = self._texts.to(device)
-        return self
-
     def describe(self) -> list[Trait]:
-        """The encoder's preprocessing, and the prompts."""
         return [*describe(self.encoder), Trait("prompts", " | ".join(self.templates))]
 
     def provenance(self) -> dict[str, str]:
-        """The encoder's weights and the prompts."""
         return {**self.encoder.provenance(), "templates": " | ".join(self.templates)}
 
 
@@ -174,7 +156,7 @@ def grouped_model(model: str, options: GroupedOptions) -> GroupedModel:
     return GroupedModel(inner, labels.read_groups(options.groups), others=options.others, name=model)
 
 
-class GroupedModel:
+class GroupedModel(Movable):
     """A model over groups of another model's classes."""
 
     def __init__(
@@ -198,32 +180,21 @@ class GroupedModel:
 
     @property
     def differentiable(self) -> bool:
-        """True if the inner model is."""
         return self.model.differentiable
 
     @property
     def size(self) -> int | None:
-        """Side of the square images the inner model takes, or None where it takes any."""
         return getattr(self.model, "size", None)
 
     def logits(self, images: Tensor) -> Tensor:
-        """Scores of the groups.  # (N, 3, H, W) → (N, groups)"""
         scores = self.model.logits(images)  # (N, K)
         columns = [scores.index_select(1, numbers.to(scores.device)).logsumexp(dim=1) for numbers in self._members]
         return torch.stack(columns, dim=1)
 
-    def to(self, device: torch.device | str) -> GroupedModel:
-        """The same model, moved to a device."""
-        self.model = to_device(self.model, device)
-        self._members = [numbers.to(device) for numbers in self._members]
-        return self
-
     def describe(self) -> list[Trait]:
-        """Everything about the inner model, and the groups."""
         return [*describe(self.model), Trait("classes", self._groups(), "the options")]
 
     def provenance(self) -> dict[str, str]:
-        """The inner model's own account, and the sizes of the groups."""
         return {**provenance_of(self.model), "groups": self._groups()}
 
     def _groups(self) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from counterfoil.core import errors
 from counterfoil.core.errors import BadPart, BadWeights, one_line
 from counterfoil.parts import labels, weights
-from counterfoil.parts.contracts import Trait
+from counterfoil.parts.contracts import Movable, Trait
 from counterfoil.parts.models import program_safety
 from counterfoil.parts.models.preprocessing import InputFormat, InputOptions, input_format
 
@@ -88,7 +88,7 @@ def _torch_model(runner: TorchRunner, options: ProgramOptions, what: str) -> Pro
     return ProgramModel(runner, inputs, options, differentiable=True, what=what)
 
 
-class ProgramModel:
+class ProgramModel(Movable):
     """A program with the images it wants and the names of its outputs. It is run once when made, to see what it gives.
 
     Outputs are logits, or probabilities, whose logarithm is then taken; with `scores: auto` they are looked at. `skip`
@@ -113,28 +113,19 @@ class ProgramModel:
 
     @property
     def size(self) -> int | None:
-        """Side of the square images the program takes."""
         return self.inputs.preprocessing.side
 
     def logits(self, images: Tensor) -> Tensor:
-        """Scores before the softmax.  # (N, 3, H, W) → (N, K)"""
         scores = self._outputs(images)[:, self._options.skip :].float()
         if scores.shape[1] != len(self.classes):
             raise BadPart(f"{self._what}: gives {scores.shape[1]} outputs where it gave {len(self.classes)} before")
         return scores.clamp_min(1e-12).log() if self._probabilities else scores
 
-    def to(self, device: torch.device | str) -> ProgramModel:
-        """The same model, moved to a device where the program can be."""
-        self.runner = self.runner.to(device)
-        return self
-
     def describe(self) -> list[Trait]:
-        """The preprocessing, and how outputs are read."""
         decided = "a look at two outputs" if self._options.scores == "auto" else "the options"
         return [*self.inputs.preprocessing.describe(), Trait("outputs", self._scores(), decided)]
 
     def provenance(self) -> dict[str, str]:
-        """The program's hash, and how it was fed and read."""
         return {**self.runner.provenance(), "input": repr(self.inputs), "scores": self._scores()}
 
     def _scores(self) -> str:
@@ -272,12 +263,10 @@ class TorchRunner:
         return answer
 
     def to(self, device: torch.device | str) -> Self:
-        """The same program with its tensors on a device."""
         self.module.to(device)
         return self
 
     def provenance(self) -> dict[str, str]:
-        """Library, hash of the file, and of the weights in it."""
         program = weights.file_sha256(self._file)
         # A frozen program has its weights in its text.
         held = weights.fingerprint(self.module) if self.module.state_dict() else program

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Dataset, Oracle, Trait, Verdicts, describe, provenance_of, to_device
+from counterfoil.parts.contracts import Dataset, Movable, Oracle, Trait, Verdicts, describe, provenance_of
 from counterfoil.parts.oracles.scoring import ARGMAX, AcceptanceRule, ScoringOracle
 
 Rule = Literal["unanimous", "majority", "mean"]
@@ -41,7 +41,7 @@ def ensemble_oracle(rest: str, options: EnsembleOptions) -> EnsembleOracle:
     return EnsembleOracle([_member(member) for member in options.members], rule=options.rule, acceptance=acceptance)
 
 
-class EnsembleOracle:
+class EnsembleOracle(Movable):
     """Several oracles under one rule. The score is the mean of the scores of those who answer.
 
     The class seen is the one named by most of those who answer, the lowest of equals; for `mean` the most probable one.
@@ -59,7 +59,6 @@ class EnsembleOracle:
         self._classes = 0
 
     def bind(self, classes: Sequence[str]) -> EnsembleOracle:
-        """The ensemble with every member bound."""
         bound = copy(self)
         bound.members = [member.bind(classes) for member in self.members]
         bound._classes = len(classes)
@@ -104,20 +103,13 @@ class EnsembleOracle:
             predicted=self._most_named(predicted, (votes != -1) | silent),
         )
 
-    def to(self, device: torch.device | str) -> EnsembleOracle:
-        """The same ensemble, with its members moved to a device."""
-        self.members = [to_device(member, device) for member in self.members]
-        return self
-
     def describe(self) -> list[Trait]:
-        """The rule, and everything about each member, numbered."""
         traits = [Trait("rule", self.rule if self.rule != "mean" else f"mean; {self.acceptance.describe().value}", "the options")]
         for number, member in enumerate(self.members):
             traits += [replace(trait, what=f"{trait.what} of member {number}") for trait in describe(member)]
         return traits
 
     def provenance(self) -> dict[str, str]:
-        """Each member's own account, numbered."""
         own = [(number, *item) for number, member in enumerate(self.members) for item in provenance_of(member).items()]
         return {"rule": self.rule, **{f"{number}.{key}": value for number, key, value in own}}
 

@@ -44,7 +44,6 @@ class HumanOracle:
         self._classes: list[str] = []
 
     def bind(self, classes: Sequence[str]) -> HumanOracle:
-        """The oracle for labels that index `classes`."""
         bound = copy(self)
         bound._classes = [names.key(name) for name in classes]
         return bound
@@ -58,12 +57,10 @@ class HumanOracle:
         return Verdicts(keeps, (keeps == 1).float(), torch.where(keeps == 1, labels, -1))
 
     def describe(self) -> list[Trait]:
-        """The number of answers."""
         known = f"answers for {len(self._answers)} images and classes" if self._answers else "no answers yet"
         return [Trait("rule", f"people decide; {known}; abstains on all others", "the file" if self._file else "the default")]
 
     def provenance(self) -> dict[str, str]:
-        """The file of answers, if there is one."""
         return {} if self._file is None else {"answers": file_sha256(self._file.expanduser())}
 
     def _answer(self, image: Tensor, label: int) -> bool | None:

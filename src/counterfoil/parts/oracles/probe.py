@@ -200,7 +200,6 @@ class ProbeOracle:
         return torch.tensor([fit.fold_of.get(image_id, self.options.folds) for image_id in image_ids])
 
     def probabilities(self, images: Tensor, heads: Tensor | None = None) -> Tensor:
-        """Calibrated probabilities of the bound classes.  # (N, 3, H, W), (N,) → (N, K)"""
         fit = self._fitted
         features = functional.normalize(self.encoder.embed_images(images).float(), dim=-1)
         if heads is None:
@@ -214,14 +213,12 @@ class ProbeOracle:
         return self.acceptance.decide(self.probabilities(images, heads), labels)
 
     def to(self, device: torch.device | str) -> ProbeOracle:
-        """The same oracle, moved to a device."""
         self.encoder = to_device(self.encoder, device)
         if self._fit is not None:
             self._fit = replace(self._fit, heads=self._fit.heads.to(device))
         return self
 
     def describe(self) -> list[Trait]:
-        """The encoder's input, the head and, once fitted, the rule and its quality."""
         head = "logistic regression" if self.options.head == "linear" else f"the {self.options.k} nearest images vote"
         traits = [*describe(self.encoder), Trait("head", f"{head}, on features of {self.name}, in {self.options.folds} folds")]
         if self._fit is None:
@@ -229,7 +226,6 @@ class ProbeOracle:
         return [*traits, replace(self._fit.rule.describe(), decided_by="cross-fitting"), *self._fit.quality.describe()]
 
     def provenance(self) -> dict[str, str]:
-        """The encoder's account, and how good the fitted head is."""
         account = {"encoder": self.name, **provenance_of(self.encoder), "head": self.options.head}
         if self._fit is None:
             return account

@@ -13,7 +13,7 @@ from torch import Tensor
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import labels as names
 from counterfoil.parts import registry
-from counterfoil.parts.contracts import Encoder, Model, Oracle, Trait, Verdicts, describe, provenance_of, to_device
+from counterfoil.parts.contracts import Encoder, Model, Movable, Oracle, Trait, Verdicts, describe, provenance_of
 from counterfoil.parts.encoders import clip, openclip
 from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE, check_templates, compare, embed_prompts
 
@@ -81,7 +81,7 @@ class ScoringOracle(Oracle, Protocol):
         ...
 
 
-class ClassifierOracle:
+class ClassifierOracle(Movable):
     """Sees the class that a model finds most probable among those the oracle is bound to."""
 
     def __init__(self, model: Model, *, name: str = "model", acceptance: AcceptanceRule = ARGMAX) -> None:
@@ -91,38 +91,28 @@ class ClassifierOracle:
         self._columns: list[int] | None = None
 
     def bind(self, classes: Sequence[str]) -> ClassifierOracle:
-        """The oracle with the model's outputs for `classes` picked out, by name."""
         bound = copy(self)
         what = f"oracle classifier:{self.name}"
         bound._columns = names.match(classes, self.model.classes, what=what, aliases=getattr(self.model, "aliases", None))
         return bound
 
     def probabilities(self, images: Tensor) -> Tensor:
-        """Probabilities of the bound classes.  # (N, 3, H, W) → (N, K)"""
         if self._columns is None:
             raise BadPart(UNBOUND)
         return self.model.logits(images)[:, self._columns].float().softmax(dim=-1)
 
     @torch.no_grad()
     def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
-        """A verdict per image on its label.  # (N, 3, H, W), (N,) int64"""
         return self.acceptance.decide(self.probabilities(images), labels)
 
-    def to(self, device: torch.device | str) -> ClassifierOracle:
-        """The same oracle, moved to a device."""
-        self.model = to_device(self.model, device)
-        return self
-
     def describe(self) -> list[Trait]:
-        """The rule, and what the model gets."""
         return [*describe(self.model), self.acceptance.describe()]
 
     def provenance(self) -> dict[str, str]:
-        """The model's name and its own account."""
         return {"model": self.name, **provenance_of(self.model)}
 
 
-class ZeroShotOracle:
+class ZeroShotOracle(Movable):
     """Sees the class whose name is nearest to the image. Its score is the model's own probability of the label.
 
     With several templates a class is the mean of their embeddings, each of length one, brought to length one again.
@@ -137,13 +127,11 @@ class ZeroShotOracle:
         self._texts: Tensor | None = None  # (K, D), of length one
 
     def bind(self, classes: Sequence[str]) -> ZeroShotOracle:
-        """The oracle with the prompts of `classes` embedded."""
         bound = copy(self)
         bound._texts = embed_prompts(self.encoder, classes, self.templates)
         return bound
 
     def probabilities(self, images: Tensor) -> Tensor:
-        """Probabilities of the bound classes, differentiable.  # (N, 3, H, W) → (N, K)"""
         if self._texts is None:
             raise BadPart(UNBOUND)
         logits = compare(self.encoder, images, self._texts)  # (N, K)
@@ -151,21 +139,12 @@ class ZeroShotOracle:
 
     @torch.no_grad()
     def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
-        """A verdict per image on its label.  # (N, 3, H, W), (N,) int64"""
         return self.acceptance.decide(self.probabilities(images), labels)
 
-    def to(self, device: torch.device | str) -> ZeroShotOracle:
-        """The same oracle, moved to a device."""
-        self.encoder.to(device)
-        self._texts = None if self._texts is None else self._texts.to(device)
-        return self
-
     def describe(self) -> list[Trait]:
-        """The prompts, the rule, and what the encoder gets."""
         return [*describe(self.encoder), Trait("prompts", " | ".join(self.templates)), self.acceptance.describe()]
 
     def provenance(self) -> dict[str, str]:
-        """The encoder's weights and the prompts."""
         return {**self.encoder.provenance(), "templates": " | ".join(self.templates)}
 
 

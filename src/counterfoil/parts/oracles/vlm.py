@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.contracts import Trait, Verdicts
+from counterfoil.parts.contracts import Movable, Trait, Verdicts
 from counterfoil.parts.encoders.prompts import phrases
 from counterfoil.parts.language.vision_language import VisionLanguageModel
 from counterfoil.parts.oracles.scoring import UNBOUND, AcceptanceRule
@@ -69,7 +69,7 @@ def vlm_oracle(name: str, options: VlmOptions) -> VlmOracle:
     return VlmOracle(model, options)
 
 
-class VlmOracle:
+class VlmOracle(Movable):
     """Keeps a label when the model says yes to it, or chooses it. Its score is the chance of that answer."""
 
     def __init__(self, model: VisionLanguageModel, options: VlmOptions) -> None:
@@ -79,14 +79,12 @@ class VlmOracle:
         self._words: list[str] = []
 
     def bind(self, classes: Sequence[str]) -> VlmOracle:
-        """The oracle with the words for `classes`."""
         bound = copy(self)
         bound._words = phrases(classes)
         return bound
 
     @torch.no_grad()
     def judge(self, images: Tensor, labels: Tensor) -> Verdicts:
-        """A verdict per image on its label.  # (N, 3, H, W), (N,) int64"""
         if not self._words:
             raise BadPart(UNBOUND)
         ask = self._agrees if self.options.mode == "yes-no" else self._chooses
@@ -97,18 +95,11 @@ class VlmOracle:
         seen = torch.where(verdicts.predicted == 0, labels, -1)  # who says no does not say what it is
         return Verdicts(verdicts.keeps_label, verdicts.scores, seen)
 
-    def to(self, device: torch.device | str) -> VlmOracle:
-        """The same oracle, moved to a device."""
-        self.model.to(device)
-        return self
-
     def describe(self) -> list[Trait]:
-        """The question and the rule."""
         decided = "the default" if self.options.question is None else "the options"
         return [Trait("question", " ".join(self.options.template.split()), decided), self.acceptance.describe()]
 
     def provenance(self) -> dict[str, str]:
-        """The model's weights and what it is asked."""
         asked = {"mode": self.options.mode, "question": self.options.template}
         counts = {"choices": str(self.options.choices), "rotations": str(self.options.rotations)}
         counts = counts if self.options.mode == "choice" else {}

@@ -104,11 +104,9 @@ class PipelinePainter:
 
     @property
     def size(self) -> int | None:
-        """Side of the images, where options or pipeline say it."""
         return self.options.size or own_size(self.pipeline)
 
     def paint(self, prompts: Sequence[str], seeds: Tensor) -> Tensor:
-        """One image per prompt.  # (N, 3, H, W)"""
         return self.paint_filtered(prompts, seeds).images
 
     @torch.no_grad()
@@ -127,7 +125,6 @@ class PipelinePainter:
         return self
 
     def describe(self) -> list[Trait]:
-        """The size of the images, and the safety filter."""
         size = self.size
         traits = [Trait("images", f"{size}×{size}", "the options" if self.options.size else "the weights")] if size else []
         has_filter = getattr(self.pipeline, "safety_checker", None) is not None
@@ -135,7 +132,6 @@ class PipelinePainter:
         return traits
 
     def provenance(self) -> dict[str, str]:
-        """Library, source, settings and the weights of every network."""
         settings = ", ".join(f"{key} {value}" for key, value in sorted(self.options.settings.items()))
         return {**self.placed.provenance(), "source": self.name, "settings": settings or "the pipeline's own"}
 

@@ -58,7 +58,6 @@ class HttpPainter:
         self.size = options.size
 
     def paint(self, prompts: Sequence[str], seeds: Tensor) -> Tensor:
-        """One image per prompt.  # (N, 3, H, W)"""
         return self.paint_filtered(prompts, seeds).images
 
     def paint_filtered(self, prompts: Sequence[str], seeds: Tensor) -> Painted:
@@ -79,13 +78,11 @@ class HttpPainter:
         return Painted(torch.stack([torch.zeros(shape) if each is None else each for each in found]), tuple(flags))
 
     def describe(self) -> list[Trait]:
-        """The size of the images."""
         if self.size is None:
             return [Trait("images", f"any size up to {MAX_SIDE}×{MAX_SIDE}", "the endpoint")]
         return [Trait("images", f"{self.size}×{self.size}", "the options")]
 
     def provenance(self) -> dict[str, str]:
-        """The address and what is sent along."""
         sent = ", ".join(f"{key} {value}" for key, value in sorted(self._fixed.items()))
         return {"source": self._endpoint.url, "api": self._options.api, **({"sent along": sent} if sent else {})}
 
