@@ -1,26 +1,35 @@
-"""CLIP and SigLIP from transformers, and what they share with the models of open_clip."""
+"""CLIP and SigLIP from transformers, and the models of open_clip."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from counterfoil.core.errors import BadPart
+from counterfoil.core.errors import BadPart, UnknownName, did_you_mean
+from counterfoil.parts import hub, weights
 from counterfoil.parts.contracts import Movable, Trait
-from counterfoil.parts.models.preprocessing import Preprocessing, from_processor
+from counterfoil.parts.models.preprocessing import Preprocessing, Resizing, from_processor
 from counterfoil.parts.pretrained import Pretrained, account_of
 
 EXAMPLE = "openai/clip-vit-base-patch32"
+_RESIZING: dict[str, Resizing] = {"shortest": "shorter", "longest": "longer", "squash": "squash"}
 
 
 @dataclass(frozen=True)
-class EncoderOptions:
-    """The hash of the weights, and a branch, tag or commit of the repository."""
+class OpenClipEncoderOptions:
+    """The hash of the weights."""
 
     sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class EncoderOptions(OpenClipEncoderOptions):
+    """The hash of the weights, and a branch, tag or commit of the repository."""
+
     revision: str | None = None
 
 
@@ -43,7 +52,22 @@ def open_encoder(source: Pretrained, *, sha256: str | None = None) -> Transforme
     return TransformersEncoder(model, tokenizer, from_processor(processor, what=source.name), name=source.place)
 
 
-class ContrastiveEncoder(Movable):
+class ImageEncoder(Movable):
+    """A network that embeds images, with its preprocessing."""
+
+    pairwise = False
+    preprocessing: Preprocessing
+
+    @property
+    def size(self) -> int | None:
+        """Side of the square images it sees, or None for another shape."""
+        return self.preprocessing.side
+
+    def describe(self) -> list[Trait]:
+        return self.preprocessing.describe()
+
+
+class ContrastiveEncoder(ImageEncoder):
     """A model that embeds images and texts into one space, with its tokenizer and preprocessing."""
 
     def __init__(self, model: Any, tokenizer: Any, preprocessing: Preprocessing, *, name: str) -> None:
@@ -53,17 +77,10 @@ class ContrastiveEncoder(Movable):
         self.name = name
         self.pairwise = getattr(model, "logit_bias", None) is not None
 
-    @property
-    def size(self) -> int | None:
-        return self.preprocessing.side
-
     def logits(self, similarity: Tensor) -> Tensor:
         """Similarities on the scale the model was trained at.  # (N, K)"""
         scaled: Tensor = similarity * self.model.logit_scale.exp()
         return scaled + self.model.logit_bias if self.pairwise else scaled
-
-    def describe(self) -> list[Trait]:
-        return self.preprocessing.describe()
 
 
 class TransformersEncoder(ContrastiveEncoder):
@@ -88,3 +105,89 @@ def _pool(output: Any) -> Tensor:
     """The embedding in what `get_…_features` gives: a tensor, or since version 5 an output with one in it."""
     embedding: Tensor = output if isinstance(output, Tensor) else output.pooler_output
     return embedding
+
+
+def load_openclip(name: str, options: OpenClipEncoderOptions) -> OpenClipEncoder:
+    """A model of open_clip: openclip:ViT-B-32/openai, openclip:FOLDER, or openclip:hf-hub:ORG/NAME."""
+    import open_clip
+
+    if not name:
+        raise BadPart("openclip: name a model, as in openclip:ViT-B-32/openai")
+    folder, settings = hub.local_folder(name), dict[str, Any]()
+    if folder is not None:
+        source, file = f"local-dir:{folder}", weights.find(folder)
+        if not (folder / "open_clip_config.json").is_file():
+            raise BadPart(f"openclip:{name}: the folder has no open_clip_config.json")
+    elif name.startswith("hf-hub:"):
+        source, repository = name, name.removeprefix("hf-hub:")
+        hub.hub_file(repository, ("open_clip_config.json",))
+        file = hub.hub_file(repository, ("open_clip_model.safetensors", "open_clip_pytorch_model.bin"))
+    else:
+        source, file, settings = _find_published(name)
+    if options.sha256 is not None:
+        weights.check_hash(file, options.sha256)
+    with weights.loading(file):
+        model = open_clip.create_model(source, pretrained_text=False, require_pretrained=True, **settings)
+        tokenizer = open_clip.get_tokenizer(source)
+    return OpenClipEncoder(model, tokenizer, _preprocessing(model.visual.preprocess_cfg), name=name)
+
+
+class OpenClipEncoder(ContrastiveEncoder):
+    """A model of open_clip."""
+
+    def embed_images(self, images: Tensor) -> Tensor:
+        embedding: Tensor = self.model.encode_image(self.preprocessing(images))
+        return embedding
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        embedding: Tensor = self.model.encode_text(self.tokenizer(list(texts)).to(self.model.logit_scale.device))
+        return embedding
+
+    def provenance(self) -> dict[str, str]:
+        import open_clip
+
+        library = f"open_clip {open_clip.__version__}"
+        return {"library": library, "source": self.name, "weights": weights.fingerprint(self.model)}
+
+
+def _find_published(name: str) -> tuple[str, Path, dict[str, Any]]:
+    """Architecture, weight file and settings of `ARCHITECTURE/WEIGHTS`."""
+    import open_clip
+
+    architecture, _, wanted = name.partition("/")
+    known = open_clip.list_models()
+    if architecture not in known:
+        hint = did_you_mean(architecture, known)
+        raise UnknownName(f"no open_clip model or folder named {name!r}.{hint} open_clip.list_models() has all {len(known)}")
+    if (file := Path(wanted).expanduser()).is_file():
+        return architecture, file, {"pretrained": str(file)}
+    published = open_clip.get_pretrained_cfg(architecture, wanted) if wanted else {}
+    if not published:
+        tags = ", ".join(open_clip.list_pretrained_tags_by_model(architecture)) or "none"
+        raise UnknownName(f"no weights or file {wanted!r} for the open_clip model {architecture}; there are {tags}")
+    # `hf_hub` is the repository's two names, and perhaps a file's.
+    repository = "/".join(str(published["hf_hub"]).split("/")[:2]) if published.get("hf_hub") else str(published.get("url"))
+    named = str(published.get("hf_hub") or "").removeprefix(repository).strip("/") or "open_clip_model.safetensors"
+    with weights.loading(name, repository=repository, file=f"{named}, the weights of {name},"):
+        file = Path(open_clip.download_pretrained(published))
+    # Weights trained with the quick GELU are wrong without it; open_clip itself only warns.
+    quick = bool(published.get("quick_gelu")) or bool(open_clip.get_model_config(architecture).get("quick_gelu"))
+    keys = ("mean", "std", "interpolation", "resize_mode")
+    overrides = {key: published[key] for key in keys if published.get(key) is not None}
+    return architecture, file, {"pretrained": str(file), "force_quick_gelu": quick, "force_preprocess_cfg": overrides}
+
+
+def _preprocessing(settings: dict[str, Any]) -> Preprocessing:
+    """The preprocessing of open_clip's evaluation transform."""
+    size = settings["size"]
+    fill = settings.get("fill_color", 0) / 255
+    return Preprocessing(
+        size=(size, size) if isinstance(size, int) else tuple(size),
+        resizing=_RESIZING[settings["resize_mode"]],
+        interpolation="bilinear" if settings["interpolation"] == "bilinear" else "bicubic",
+        mean=tuple(settings["mean"]),
+        std=tuple(settings["std"]),
+        fill=(fill, fill, fill),
+        sized_by="the weights",
+        normalised_by="the weights",
+    )

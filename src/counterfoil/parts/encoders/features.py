@@ -1,16 +1,17 @@
-"""Image features of networks that know no words: DINOv2 and others from transformers, or any network of timm."""
+"""Image features of networks that know no words: of transformers (DINOv2), of timm, or of a TorchScript program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.contracts import Movable, Trait
-from counterfoil.parts.encoders.clip import EncoderOptions
+from counterfoil.parts.encoders.clip import EncoderOptions, ImageEncoder
 from counterfoil.parts.models.preprocessing import Preprocessing, from_processor
+from counterfoil.parts.models.programs import ScriptRunner
 from counterfoil.parts.models.timm_models import TimmOptions, timm_model
 from counterfoil.parts.pretrained import Pretrained, account_of
 
@@ -52,10 +53,37 @@ def timm_features(name: str, options: TimmOptions) -> FeatureEncoder:
     return FeatureEncoder(network, embed, model.preprocessing, model.provenance())
 
 
-class FeatureEncoder(Movable):
-    """A network that turns images into rows of features. It knows no words."""
+@dataclass(frozen=True)
+class FeatureOptions:
+    """The side of the images a program gets, the range of their values, and the hash of the file."""
 
-    pairwise = False
+    size: int = 299
+    scale: float = 255.0
+    shift: float = 0.0
+    sha256: str | None = None
+
+
+def torchscript_features(path: str, options: FeatureOptions) -> FeatureEncoder:
+    """Features of a TorchScript program: torchscript:inception.pt.
+
+    It gets images of side `size`, values from `shift` to `shift` + `scale`; some exports of FID's Inception want 0 to 255,
+    others −1 to 0.9921875, that is scale 1.9921875, shift −1.
+
+    Such a file is a program; load only what you trust, and pin it with `sha256`.
+    """
+    runner = ScriptRunner(path, options.sha256, what=f"torchscript:{path}")
+    side, scale, shift = options.size, options.scale, options.shift
+    values = f"the options: values from {shift:g} to {shift + scale:g}"
+    preprocessing = Preprocessing(
+        size=(side, side), resizing="squash", mean=(0, 0, 0), std=(1, 1, 1), sized_by="the options", normalised_by=values
+    )
+    return FeatureEncoder(
+        runner.module, lambda inputs: runner(inputs * scale + shift).flatten(1), preprocessing, runner.provenance()
+    )
+
+
+class FeatureEncoder(ImageEncoder):
+    """A network that turns images into rows of features. It knows no words."""
 
     def __init__(
         self, network: Any, embed: Callable[[Tensor], Tensor], preprocessing: Preprocessing, account: dict[str, str]
@@ -63,10 +91,6 @@ class FeatureEncoder(Movable):
         self.network = network.eval().requires_grad_(False)
         self.preprocessing = preprocessing
         self._embed, self._account = embed, account
-
-    @property
-    def size(self) -> int | None:
-        return self.preprocessing.side
 
     def embed_images(self, images: Tensor) -> Tensor:
         return self._embed(self.preprocessing(images))
@@ -78,9 +102,6 @@ class FeatureEncoder(Movable):
 
     def logits(self, similarity: Tensor) -> Tensor:
         return similarity
-
-    def describe(self) -> list[Trait]:
-        return self.preprocessing.describe()
 
     def provenance(self) -> dict[str, str]:
         return self._account

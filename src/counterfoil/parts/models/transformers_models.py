@@ -9,7 +9,7 @@ from typing import Any
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import labels
-from counterfoil.parts.encoders import clip, openclip
+from counterfoil.parts.encoders import clip
 from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE
 from counterfoil.parts.models.modules import ModuleModel, ZeroShotModel, zero_shot
 from counterfoil.parts.models.preprocessing import Crop, from_processor
@@ -70,7 +70,7 @@ def openclip_model(name: str, options: OpenClipModelOptions) -> ZeroShotModel:
     `classes` are a list, a file with one name per line, or `imagenet`; `templates` are prompts with `{class}` in them,
     averaged when there are several; `sha256` is the hash of the weights. Names are as for the oracle `openclip`.
     """
-    encoder = openclip.load(name, openclip.OpenClipEncoderOptions(options.sha256))
+    encoder = clip.load_openclip(name, clip.OpenClipEncoderOptions(options.sha256))
     return zero_shot(encoder, options.classes, templates=options.templates, what=f"openclip:{name}")
 
 

@@ -14,7 +14,7 @@ from counterfoil.core.errors import BadPart
 from counterfoil.parts import labels as names
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Encoder, Model, Movable, Oracle, Trait, Verdicts, describe, provenance_of
-from counterfoil.parts.encoders import clip, openclip
+from counterfoil.parts.encoders import clip
 from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE, check_templates, compare, embed_prompts
 
 BelowThreshold = Literal["reject", "abstain"]
@@ -200,5 +200,5 @@ def openclip_oracle(name: str, options: OpenClipOptions) -> ZeroShotOracle:
     to the weights; `hf-hub:ORGANISATION/NAME` is a repository in that layout. `sha256` is the hash of the weights. The
     other options are those of the oracle `clip`.
     """
-    encoder = openclip.load(name, openclip.OpenClipEncoderOptions(options.sha256))
+    encoder = clip.load_openclip(name, clip.OpenClipEncoderOptions(options.sha256))
     return ZeroShotOracle(encoder, templates=options.templates, acceptance=options.alone)
