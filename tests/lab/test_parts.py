@@ -16,7 +16,7 @@ from counterfoil.cli import demo as command
 from counterfoil.cli.app import app
 from counterfoil.core.errors import BadData, UnknownName, UsageError
 from counterfoil.metrics.estimate import Estimate
-from counterfoil.parts import hub, registry
+from counterfoil.parts import registry, weights
 from counterfoil.testing import check_generator, check_model, check_oracle
 from counterfoil_lab.checker import Checker
 from counterfoil_lab.demo import _cell
@@ -129,10 +129,10 @@ class Mine:
 
 
 def test_a_folder_of_the_lab_goes_by_name() -> None:
-    assert hub.bundle_folder("lab:rewriter").endswith("weights/rewriter")
-    assert hub.bundle_folder("org/name") == "org/name"
+    assert weights.bundle_folder("lab:rewriter").endswith("weights/rewriter")
+    assert weights.bundle_folder("org/name") == "org/name"
     with pytest.raises(UsageError, match="did you mean 'rewriter'"):
-        hub.bundle_folder("lab:rewritter")
+        weights.bundle_folder("lab:rewritter")
 
 
 def test_the_wardrobe_travels_to_other_processes() -> None:

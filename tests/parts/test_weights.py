@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from counterfoil.core.errors import BadWeights
-from counterfoil.parts import hub, weights
+from counterfoil.parts import weights
 
 
 class Harmful:
@@ -153,11 +153,11 @@ def test_a_folder_with_one_file_of_another_name_gives_that(tmp_path: Path, state
 
 
 def test_a_name_that_can_only_be_a_path_is_not_taken_for_the_hub(tmp_path: Path) -> None:
-    assert hub.local_folder(str(tmp_path)) == tmp_path
-    assert hub.local_folder("someone/something") is None
+    assert weights.local_folder(str(tmp_path)) == tmp_path
+    assert weights.local_folder("someone/something") is None
     for name in (str(tmp_path / "nowhere"), "./nowhere", "~/surely/nowhere"):
         with pytest.raises(BadWeights, match="nowhere: no such folder"):
-            hub.local_folder(name)
+            weights.local_folder(name)
 
 
 def test_missing_weights_are_named(tmp_path: Path) -> None:
@@ -204,5 +204,5 @@ def test_weights_that_are_neither_cached_nor_reachable_are_named(tmp_path: Path,
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(BadWeights, match=r"someone/something: model\.safetensors .*hf download someone/something") as caught:
-        hub.hub_file("someone/something")
+        weights.hub_file("someone/something")
     assert "\n" not in str(caught.value)

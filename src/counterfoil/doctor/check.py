@@ -23,7 +23,7 @@ from counterfoil.core.tables import parse_yaml, read_text
 from counterfoil.doctor import SetUp, examine
 from counterfoil.doctor.sample import ask_in_batches, verdicts
 from counterfoil.doctor.timing import duration, time_protocol
-from counterfoil.parts import calls, hub, labels, registry
+from counterfoil.parts import calls, labels, registry, weights
 from counterfoil.parts.contracts import Oracle, to_device
 from counterfoil.parts.datasets.image_set import ImageSet
 from counterfoil.parts.models.recognise import recognise
@@ -62,7 +62,7 @@ class Candidate:
     def here(self) -> bool:
         """Tell whether using it fetches nothing."""
         place = self.name.removeprefix("probe:").partition(":")[2]
-        return not self.megabytes or not place or Path(place).expanduser().exists() or hub.is_cached(place)
+        return not self.megabytes or not place or Path(place).expanduser().exists() or weights.is_cached(place)
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ def _allow(candidates: Sequence[Candidate], ask: Ask, tell: Tell) -> list[Candid
     if missing:
         total = sum(each.megabytes for each in missing)
         what = ", ".join(f"{each.name} ({each.megabytes} MB, {each.licence})" for each in missing)
-        fetch = not hub.offline() and ask(f"Fetch up to {total:,} MB: {what}?")
+        fetch = not weights.offline() and ask(f"Fetch up to {total:,} MB: {what}?")
         if not fetch:
             tell(f"note       not fetched: {what}")
     return [each for each in candidates if fetch or each.here]

@@ -7,7 +7,6 @@ fill the rest with random numbers and carry on; here they are refused, and so is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -19,7 +18,7 @@ from torch import nn
 
 from counterfoil.core.errors import BadPart, BadWeights
 from counterfoil.core.tables import BadJson, read_json
-from counterfoil.parts import hub, weights
+from counterfoil.parts import weights
 from counterfoil.parts.contracts import Movable
 
 CONFIG, INDEX = "config.json", "model_index.json"
@@ -40,17 +39,17 @@ class Pretrained:
         if not name:
             raise BadPart(f"{kind}: name a local folder or a hub repository, as in {kind}:{example}")
         self.name = f"{kind}:{name}"
-        self.folder = hub.local_folder(name)
+        self.folder = weights.local_folder(name)
         self.revision = revision
         if self.folder is not None and not (self.folder / CONFIG).is_file():
             raise BadPart(f"{self.name}: the folder has no config.json; save model and processor with save_pretrained")
-        self._repository = name
+        self._repository = "" if self.folder else name
         self.config = self._read_config()
 
     @property
     def place(self) -> str:
         """The folder or repository, as transformers takes it."""
-        return self._repository if self.folder is None else str(self.folder)
+        return self._repository or str(self.folder)
 
     @property
     def architectures(self) -> list[str]:
@@ -59,14 +58,14 @@ class Pretrained:
 
     def check_hash(self, sha256: str) -> None:
         """Raise BadWeights unless the weights, which have to be one file, have this SHA-256."""
-        file = weights.find(self.folder) if self.folder else self._file(WEIGHT_FILES)
+        file = weights.find(self.folder) if self.folder else self._fetch(WEIGHT_FILES)
         if file.suffix == ".json":
             raise BadWeights(f"{self.name}: its weights are in several files, which no one hash describes; leave sha256 out")
         weights.check_hash(file, sha256)
 
     def model(self, loader: Any, *, dtype: torch.dtype = torch.float32) -> Any:
         """The model by one of transformers' automatic classes, complete."""
-        with self._loading(WEIGHT_FILES[0]):
+        with weights.loading(self.place, repository=self._repository, file=WEIGHT_FILES[0]):
             try:
                 model, report = loader.from_pretrained(self.place, dtype=dtype, weights_only=True, **_REPORTED, **self._options())
             except ValueError as error:
@@ -74,36 +73,26 @@ class Pretrained:
                     raise
                 wanted = _PURPOSES.get(loader.__name__, "of the kind that is needed")
                 raise BadPart(f"{self.name}: a {self.config.get('model_type')} model is not {wanted}") from None
-        unfit = {key[0]: described_key(key) for key in report["mismatched_keys"]}
-        problems = [f"lack {key}" for key in sorted(report["missing_keys"]) if key not in unfit]
-        problems += [f"have another shape of {text}" for _, text in sorted(unfit.items())]
-        if problems:
-            more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-            raise BadWeights(
-                f"{self.name}: the weights {', '.join(problems[:3])}{more}, so they are not a trained {type(model).__name__}; "
-                "choose a repository whose model was trained for this"
-            )
+        hint = f"so they are not a trained {type(model).__name__}; choose a repository whose model was trained for this"
+        _check_whole(report, self.name, hint, ("missing_keys", "mismatched_keys"))
         return model
 
     def processor(self, loader: Any, file: str) -> Any:
         """A tokenizer or processor by one of transformers' automatic classes; `file` is the one it needs."""
-        with self._loading(file):
+        with weights.loading(self.place, repository=self._repository, file=file):
             return loader.from_pretrained(self.place, **self._options())
 
     def _options(self) -> dict[str, Any]:
         # Left out, the library would ask on the terminal whether to run a repository's code.
         return {"trust_remote_code": False, **({"revision": self.revision} if self.revision else {})}
 
-    def _file(self, names: Sequence[str]) -> Path:
-        return hub.hub_file(self._repository, names, revision=self.revision)
-
-    def _loading(self, file: str) -> AbstractContextManager[None]:
-        return weights.loading(self.place, repository="" if self.folder else self._repository, file=file)
+    def _fetch(self, names: Sequence[str]) -> Path:
+        return weights.hub_file(self._repository, names, revision=self.revision)
 
     def _read_config(self) -> dict[str, Any]:
         from transformers import CONFIG_MAPPING
 
-        config = read_config(self.folder / CONFIG if self.folder else self._file((CONFIG,)))
+        config = read_config(self.folder / CONFIG if self.folder else self._fetch((CONFIG,)))
         kind = config.get("model_type")
         if kind not in CONFIG_MAPPING:
             own = "auto_map" in config
@@ -120,6 +109,14 @@ class Checkpoint:
     config: dict[str, Any]
     weights: Path
 
+    def load(self, sha256: str | None = None) -> Any:
+        """The network in float32, every one of its weights from the file."""
+        import diffusers
+
+        weights.load_state(self.weights, sha256)  # a wrong hash or a broken file is named before the library sees it
+        with weights.loading(self.weights):
+            return load_network(getattr(diffusers, self.config["_class_name"]), self.folder, what=str(self.weights))
+
 
 class Network(Movable):
     """A network of diffusers that is only asked: frozen, with the hash of the file it came from."""
@@ -133,13 +130,6 @@ class Network(Movable):
         return {"network": type(self.network).__name__, "weights": self.sha256, "library": library}
 
 
-def find_checkpoint(name: str, *, revision: str | None = None, subfolder: str | None = None) -> Checkpoint:
-    """The checkpoint in a local folder, or of a hub id such as `stabilityai/sd-vae-ft-mse`."""
-    prefix = f"{subfolder}/" if subfolder else ""
-    folder = hub.hub_folder(name, [prefix + CONFIG, prefix + DIFFUSERS_WEIGHTS], revision=revision)
-    return open_checkpoint(folder / subfolder if subfolder else folder)
-
-
 def open_checkpoint(folder: Path) -> Checkpoint:
     """The checkpoint in a folder in diffusers layout."""
     if not (folder / CONFIG).is_file():
@@ -147,19 +137,10 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     config = read_config(folder / CONFIG)
     if not (folder / DIFFUSERS_WEIGHTS).is_file():
         for other in sorted(folder.iterdir()):
-            if other.suffix in hub.PICKLES:
-                raise hub.pickle_refusal(other, DIFFUSERS_WEIGHTS)
+            if other.suffix in weights.PICKLES:
+                raise weights.pickle_refusal(other, DIFFUSERS_WEIGHTS)
         raise BadWeights(f"{folder}: no {DIFFUSERS_WEIGHTS} in it; weights are read from that one file, and from no pickle")
     return Checkpoint(folder, config, folder / DIFFUSERS_WEIGHTS)
-
-
-def load_checkpoint(found: Checkpoint, sha256: str | None = None) -> Any:
-    """The network of a checkpoint in float32, every one of its weights from the file."""
-    import diffusers
-
-    weights.load_state(found.weights, sha256)  # a wrong hash or a broken file is named before the library sees it
-    with weights.loading(found.weights):
-        return load_network(getattr(diffusers, found.config["_class_name"]), found.folder, what=str(found.weights))
 
 
 def load_network(
@@ -176,13 +157,9 @@ def load_network(
         **({"low_cpu_mem_usage": False} if own else {}),  # otherwise it asks for accelerate; files of this size gain nothing
         **({"variant": variant} if variant is not None else {}),
     )
-    for problem in ("missing_keys", "mismatched_keys", *(("unexpected_keys",) if own else ())):
-        keys = sorted(map(described_key, report[problem]))
-        if keys:  # the library would fill them with random numbers, or leave them out
-            raise BadWeights(
-                f"{what or folder}: {len(keys)} {problem.replace('_', ' ')}, {keys[0]} among them; "
-                "config.json and weights do not belong together"
-            )
+    # The library would fill them with random numbers, or leave them out.
+    problems = ("missing_keys", "mismatched_keys", *(("unexpected_keys",) if own else ()))
+    _check_whole(report, what or str(folder), "config.json and weights do not belong together", problems)
     if own and any(weight.dtype != dtype for weight in loaded.parameters()):
         loaded.to(dtype)  # older versions know the option by another name
     return loaded.eval().requires_grad_(False)
@@ -196,7 +173,7 @@ def open_pipeline(
 
     if not name:
         raise BadPart(f"{what} name a folder in diffusers layout or a hub repository, as in {what}CompVis/stable-diffusion-v1-4")
-    folder = hub.local_folder(name)
+    folder = weights.local_folder(name)
     if folder is None:
         options = {key: value for key, value in (("variant", variant), ("revision", revision)) if value is not None}
         with weights.loading(what, repository=name, file=INDEX, wanted=wanted):
@@ -280,7 +257,21 @@ def account_of(model: Any, name: str) -> dict[str, str]:
     return {"library": f"transformers {version('transformers')}", "source": name, "weights": weights.fingerprint(model)}
 
 
-def described_key(key: Any) -> str:
+_PROBLEMS = {"missing_keys": "lack", "mismatched_keys": "have another shape of", "unexpected_keys": "also have"}
+
+
+def _check_whole(report: Mapping[str, Any], what: str, hint: str, kinds: Sequence[str]) -> None:
+    """Raise BadWeights where a library's report on loading names weights that are missing, of another shape, or too many."""
+    unfit = {key[0] for key in report["mismatched_keys"]}  # some versions list them as missing, too
+    keys = [(kind, key) for kind in kinds for key in sorted(report[kind]) if kind != "missing_keys" or key not in unfit]
+    if keys:
+        more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+        raise BadWeights(
+            f"{what}: the weights {', '.join(f'{_PROBLEMS[kind]} {_named(key)}' for kind, key in keys[:3])}{more}, {hint}"
+        )
+
+
+def _named(key: Any) -> str:
     """A weight's name, with the two shapes where it has another than the network's."""
     if not isinstance(key, tuple | list):
         return str(key)

@@ -1,7 +1,7 @@
-"""Loads weights without running anybody's code: safetensors, or torch files read with `weights_only=True`.
+"""Weights from a folder, the Hugging Face hub or a URL, read without running anybody's code.
 
-A file that is any other pickle is refused. Every loader of a part goes through here, so that a hash can be asked for and
-an error says which file is wrong and what to do about it.
+Files are safetensors, or torch files read with `weights_only=True`; any other pickle is refused. Every loader of a part goes
+through here, so that a hash can be asked for and an error says which file is wrong and what to do about it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import os
 import pickle
 import re
 import sys
+import tempfile
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -49,6 +51,8 @@ _INSIDE = (
 )  # where training scripts put the weights
 _DEEPEST = 6  # parts within parts that are looked into
 _NO_PARTS = (type, ModuleType, FunctionType, MethodType, Tensor, str, bytes)  # and what is attached to them is not theirs
+PICKLES = (".bin", ".ckpt", ".pt", ".pth", ".pkl")
+TIMEOUT = 60.0  # seconds without a byte before a server counts as out of reach
 _WRAPPERS = ("module.", "_orig_mod.")  # what parallel training and compilation put before every name
 
 
@@ -138,12 +142,13 @@ def modules_of(part: Any) -> Iterator[nn.Module]:
 
 @contextmanager
 def loading(what: str | Path, *, repository: str = "", file: str = "", wanted: str = "") -> Iterator[None]:
-    """Let a library load weights: tensors only, and quietly. Whatever it raises becomes one line that begins with `what`.
+    """Let a library load weights: tensors only, also where it asks for more, and quietly.
 
-    `file` of the hub's `repository` may have to be fetched for it; `wanted` is what the weights are loaded as, for errors.
+    Whatever it raises becomes one line that begins with `what`. `file` of the hub's `repository` may have to be fetched for
+    it; `wanted` is what the weights are loaded as, for errors.
     """
     try:
-        with tensors_only(), quiet(), warnings.catch_warnings():
+        with environment("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1"), quiet(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     except CounterfoilError:
@@ -155,18 +160,14 @@ def loading(what: str | Path, *, repository: str = "", file: str = "", wanted: s
 
 
 @contextmanager
-def tensors_only() -> Iterator[None]:
-    """Make every torch.load in the block read tensors only, also those deep inside a library that ask for more."""
-    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+def environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable of the environment for the block."""
     before = os.environ.get(name)
-    os.environ[name] = "1"
+    os.environ[name] = value
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+        os.environ.pop(name) if before is None else os.environ.update({name: before})
 
 
 @contextmanager
@@ -251,3 +252,142 @@ def _tensors(content: object, file: Path) -> State:
 
 def _few(names: Sequence[Any]) -> str:
     return ", ".join(map(str, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+# Places
+
+
+def bundle_folder(name: str) -> str:
+    """The folder that `package:model` stands for, as in `lab:rewriter`, if an installed package has such models."""
+    kind, colon, rest = name.partition(":")
+    folders = {entry.name: entry for entry in entry_points(group="counterfoil.folders")} if colon else {}
+    return str(folders[kind].load()(rest)) if kind in folders else name
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder called `name`, or None where the name can only be meant for the hub or a library."""
+    folder = Path(name).expanduser()
+    if name and folder.is_dir():
+        return folder
+    if name.startswith((".", "/", "~")):
+        raise BadWeights(f"{name}: no such folder")
+    return None
+
+
+def hub_file(repository: str, names: Sequence[str] = PREFERRED, *, revision: str | None = None) -> Path:
+    """The first of `names` that a hub repository has, from the local cache or downloaded."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    away: Exception | None = None
+    with loading(repository, repository=repository, file=names[0]):
+        for name in names:
+            try:
+                # With the hub out of reach, others may still be in the cache; asking the hub again would take half a minute.
+                return Path(hf_hub_download(repository, name, revision=revision, local_files_only=away is not None))
+            except LocalEntryNotFoundError as error:
+                away = away or error
+            except EntryNotFoundError:
+                if name == names[-1]:
+                    raise BadWeights(f"{repository}: has none of the weight files {', '.join(names)}") from None
+        if away is not None:
+            raise away
+    raise BadWeights(f"{repository}: no weight file was asked for")
+
+
+def hub_folder(name: str, wanted: Sequence[str], *, revision: str | None = None) -> Path:
+    """The local folder `name`, or the one into which the `wanted` files of that hub id were downloaded."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    path = Path(name).expanduser()
+    if path.is_file():
+        if path.suffix in PICKLES:
+            raise pickle_refusal(path, Path(wanted[-1]).name)
+        raise BadWeights(f"{path}: is a file; give the folder that holds {' and '.join(Path(file).name for file in wanted[-2:])}")
+    if name and path.is_dir():
+        return path
+    with loading(name, repository=name, file=wanted[-1]):
+        try:
+            return Path(snapshot_download(name, revision=revision, allow_patterns=list(wanted)))
+        except HFValidationError:
+            raise BadWeights(f"{name!r}: no such folder, and not a hub id such as stabilityai/sd-vae-ft-mse") from None
+
+
+def locate(place: str, *, sha256: str | None = None) -> Path:
+    """A single file: a local path, a file of a hub repository, or a URL, checked if a hash is given.
+
+    `models/last.ckpt` is a file here; `someone/network/model.safetensors` is the file `model.safetensors` of the hub
+    repository `someone/network`; `https://…/256x256_diffusion.pt` is downloaded once, and only with its SHA-256 given.
+    """
+    if place.startswith(("https://", "http://")):
+        return _from_url(place, sha256)
+    path = Path(place).expanduser()
+    if not place or not path.is_file():
+        owner, _, rest = place.partition("/")
+        name, _, file = rest.partition("/")
+        if not owner or not name or not file or place.startswith((".", "/", "~")) or path.is_dir():
+            known = "give a path, a hub file such as someone/network/model.safetensors, or a URL"
+            raise BadWeights(f"{place!r}: no such file; {known}")
+        path = hub_file(f"{owner}/{name}", [file])
+    if sha256 is not None:
+        check_hash(path, sha256)
+    return path
+
+
+def pickle_refusal(path: Path, name: str) -> BadWeights:
+    """The refusal of a pickle, and how to turn it into the file `name`."""
+    return BadWeights(
+        f"{path}: is a pickle, which can run code when it is read; convert it once where that does no harm: read it with "
+        f"torch.load(…, weights_only=True) and write it with safetensors.torch.save_file to {name} in the same folder"
+    )
+
+
+def _from_url(url: str, sha256: str | None) -> Path:
+    if sha256 is None or len(sha256.strip()) != 64:
+        raise BadWeights(f"{url}: what comes from a URL is only used with its whole SHA-256; give sha256=")
+    sha256 = sha256.strip().lower()
+    folder = Path(torch.hub.get_dir()) / "counterfoil" / sha256[:16]
+    return download(url, folder / (url.partition("?")[0].rstrip("/").rpartition("/")[2] or "weights"), sha256)
+
+
+def download(url: str, target: Path, sha256: str | None) -> Path:
+    """`target`, downloaded if it is not there: beside it and then renamed, so that it is always whole."""
+    import httpx2
+
+    if not target.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            partial = Path(folder) / target.name
+            try:
+                with httpx2.stream("GET", url, timeout=TIMEOUT, follow_redirects=True) as answer, partial.open("wb") as file:
+                    answer.raise_for_status()
+                    for chunk in answer.iter_bytes():
+                        file.write(chunk)
+            except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+                reason = one_line(error)
+                raise BadWeights(f"{url}: cannot be downloaded ({reason}); put the file at {target}, or give its path") from None
+            if sha256 is not None:
+                check_hash(partial, sha256)
+            partial.replace(target)
+    if sha256 is not None:
+        check_hash(target, sha256)
+    return target
+
+
+def is_cached(repository: str) -> bool:
+    """Tell whether a hub repository's files are in the local cache, without asking the hub."""
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        return any(each.repo_id == repository for each in scan_cache_dir().repos)
+    except CacheNotFound:
+        return False
+
+
+def offline() -> bool:
+    """Tell whether the hub may not be asked (HF_HUB_OFFLINE)."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)

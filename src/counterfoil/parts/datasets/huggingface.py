@@ -19,7 +19,7 @@ from counterfoil.core.tables import read_bytes
 from counterfoil.parts import images, labels
 from counterfoil.parts.contracts import Sample
 from counterfoil.parts.datasets.image_set import ImageSet, index
-from counterfoil.parts.hub import local_folder
+from counterfoil.parts.weights import local_folder
 
 
 class TableReader:

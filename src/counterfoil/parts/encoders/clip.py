@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart, UnknownName, did_you_mean
-from counterfoil.parts import hub, weights
+from counterfoil.parts import weights
 from counterfoil.parts.contracts import Movable, Trait
 from counterfoil.parts.models.preprocessing import Preprocessing, Resizing, from_processor
 from counterfoil.parts.pretrained import Pretrained, account_of
@@ -113,15 +113,15 @@ def load_openclip(name: str, options: OpenClipEncoderOptions) -> OpenClipEncoder
 
     if not name:
         raise BadPart("openclip: name a model, as in openclip:ViT-B-32/openai")
-    folder, settings = hub.local_folder(name), dict[str, Any]()
+    folder, settings = weights.local_folder(name), dict[str, Any]()
     if folder is not None:
         source, file = f"local-dir:{folder}", weights.find(folder)
         if not (folder / "open_clip_config.json").is_file():
             raise BadPart(f"openclip:{name}: the folder has no open_clip_config.json")
     elif name.startswith("hf-hub:"):
         source, repository = name, name.removeprefix("hf-hub:")
-        hub.hub_file(repository, ("open_clip_config.json",))
-        file = hub.hub_file(repository, ("open_clip_model.safetensors", "open_clip_pytorch_model.bin"))
+        weights.hub_file(repository, ("open_clip_config.json",))
+        file = weights.hub_file(repository, ("open_clip_model.safetensors", "open_clip_pytorch_model.bin"))
     else:
         source, file, settings = _find_published(name)
     if options.sha256 is not None:

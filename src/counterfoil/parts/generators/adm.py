@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadSpec, BadWeights
-from counterfoil.parts import hub, weights
+from counterfoil.parts import weights
 from counterfoil.parts.generators.diffusion import (
     Denoising,
     DiffusionGenerator,
@@ -401,7 +401,7 @@ def adm(
     other options are those of the generator `diffusion`; a network of 1,000 classes has ImageNet's unless `classes` says others.
     """
     denoising = Denoising(strength=strength, steps=steps, steps_per_level=steps_per_level, noising=noising, gradient=gradient)
-    file = hub.locate(rest, sha256=sha256)
+    file = weights.locate(rest, sha256=sha256)
     chosen = read_flags(flags, file=file)
     state = weights.load_state(file)
     with torch.device("meta"):  # no time spent on random numbers: every weight comes from the file

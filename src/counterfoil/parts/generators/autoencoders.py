@@ -89,13 +89,6 @@ class GaussianAutoencoder(DiffusersAutoencoder):
         mode: Tensor = self.network.encode(samples).latent_dist.mode()
         return mode
 
-    def window(self, box: Box, shape: Sequence[int], dtype: torch.dtype) -> WindowDecoder:
-        """A decoder of a window of images of codes of this shape. Raises NoWindow where there is none."""
-        decoder = build_decoder(self.network, dtype)
-        if decoder is None:
-            raise NoWindow("its decoder has layers that are not known")
-        return WindowDecoder(decoder, box, shape)
-
     def read(self, encoded: Tensor) -> Tensor:
         return encoded.chunk(2, dim=1)[0]  # the mean, and what is left is the variance
 
@@ -153,7 +146,9 @@ def autoencoder(
     `size` is the side of the images, by default the network's own; `sha256` is checked against the weight file;
     `revision` and `subfolder` (as in `vae`) say where on the hub, or in the folder, the network is.
     """
-    found = pretrained.find_checkpoint(rest, revision=revision, subfolder=subfolder)
+    inside = f"{subfolder}/" if subfolder else ""
+    files = [inside + name for name in (pretrained.CONFIG, pretrained.DIFFUSERS_WEIGHTS)]
+    found = pretrained.open_checkpoint(weights.hub_folder(rest, files, revision=revision) / inside)
     kind = NETWORKS.get(str(found.config.get("_class_name")))
     if kind is None:
         raise BadPart(
@@ -163,7 +158,7 @@ def autoencoder(
     channels = found.config.get("in_channels", 3), found.config.get("out_channels", 3)
     if channels != (3, 3):
         raise BadPart(f"{found.folder}: takes {channels[0]} channels and gives {channels[1]}; images have three")
-    loaded = kind(pretrained.load_checkpoint(found, sha256), sha256=weights.file_sha256(found.weights))
+    loaded = kind(found.load(sha256), sha256=weights.file_sha256(found.weights))
     return LatentGenerator(loaded, space=space, size=_side(size, found.config.get("sample_size"), factor=loaded.factor))
 
 

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from counterfoil.core.errors import BadPart, BadSpec, BadWeights
-from counterfoil.parts import hub, imagenet, pretrained, weights
+from counterfoil.parts import imagenet, pretrained, weights
 from counterfoil.parts.contracts import Movable, State
 from counterfoil.parts.fast import unets
 from counterfoil.parts.generators import draws
@@ -361,12 +361,12 @@ def diffusion(
     the cost, full. `classes` are the names of a class-conditional network's classes in its own order, or "imagenet".
     """
     denoising = Denoising(strength=strength, steps=steps, steps_per_level=steps_per_level, noising=noising, gradient=gradient)
-    folder = hub.hub_folder(rest, FILES, revision=revision)
+    folder = weights.hub_folder(rest, FILES, revision=revision)
     nested = folder / "unet"
     found = pretrained.open_checkpoint(nested if nested.is_dir() else folder)
     _check(found)
     process = read_scheduler(folder)
-    denoiser = UNetDenoiser(pretrained.load_checkpoint(found, sha256), process, sha256=weights.file_sha256(found.weights))
+    denoiser = UNetDenoiser(found.load(sha256), process, sha256=weights.file_sha256(found.weights))
     return DiffusionGenerator(denoiser, denoising, classes=class_names(classes, denoiser.classes, what=f"diffusion:{rest}"))
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadImage, BadPart, BadSpec
-from counterfoil.parts import hub, images, weights
+from counterfoil.parts import images, weights
 from counterfoil.parts.contracts import Movable, State
 from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.latent import must_divide, straight_through
@@ -164,8 +164,8 @@ def style(
     """
     paths = _style_files(rest, styles)
     files = {
-        "encoder": hub.locate(encoder, sha256=encoder_sha256),
-        "decoder": hub.locate(decoder, sha256=decoder_sha256),
+        "encoder": weights.locate(encoder, sha256=encoder_sha256),
+        "decoder": weights.locate(decoder, sha256=decoder_sha256),
     }
     encoding, decoding = load(build_encoder(), files["encoder"]), load(build_decoder(), files["decoder"])
     provenance = {name: weights.file_sha256(path) for name, path in files.items()}

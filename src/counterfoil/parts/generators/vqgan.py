@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from counterfoil.core.errors import BadWeights, one_line
-from counterfoil.parts import hub, weights
+from counterfoil.parts import weights
 from counterfoil.parts.fast.codes import first_least, first_of_equals, nearest_codes
 from counterfoil.parts.fast.dtypes import float32
 from counterfoil.parts.generators.autoencoders import VectorAutoencoder
@@ -299,9 +299,9 @@ def find_files(place: str, *, config: str | None, sha256: str | None) -> tuple[P
         if sha256 is not None:
             weights.check_hash(file, sha256)
     else:
-        file = hub.locate(place, sha256=sha256)
+        file = weights.locate(place, sha256=sha256)
     if config is not None:
-        return file, hub.locate(config)
+        return file, weights.locate(config)
     here = file.parent
     beside = folder / "configs" if folder.is_dir() else here.parent / "configs"  # as the authors' training leaves them
     return file, _only(here, ("*.yaml", "*.yml"), also=beside, what="configuration (.yaml)", option="config=")

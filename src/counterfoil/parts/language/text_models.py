@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart, RunFailed
-from counterfoil.parts import hub
+from counterfoil.parts import weights
 from counterfoil.parts.batches import in_batches
 from counterfoil.parts.contracts import Movable
 from counterfoil.parts.http import Endpoint, EndpointOptions
@@ -77,7 +77,7 @@ def load_causal(name: str, *, dtype: torch.dtype = torch.float32, revision: str 
     """The causal language model and tokenizer of a folder or hub repository, and its location."""
     import transformers
 
-    source = Pretrained("llm", hub.bundle_folder(name.removeprefix("llm:")), revision=revision, example=EXAMPLE)
+    source = Pretrained("llm", weights.bundle_folder(name.removeprefix("llm:")), revision=revision, example=EXAMPLE)
     model = source.model(transformers.AutoModelForCausalLM, dtype=dtype)
     tokenizer = source.processor(transformers.AutoTokenizer, "tokenizer.json")
     if tokenizer.pad_token_id is None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,7 +31,7 @@ from counterfoil.parts.language.grammar import FACTORS, parse
 from counterfoil.parts.language.prompted_rewriter import NOTE, PromptStyle, read_note, style_named, style_of
 from counterfoil.parts.language.text_models import encode, load_causal, seed_of
 from counterfoil.parts.pretrained import DTYPES
-from counterfoil.parts.weights import quiet
+from counterfoil.parts.weights import environment, quiet
 from counterfoil.store.files import hold, remove, write_whole, writing
 
 OUTCOME = ("steps", "trained_on", "left_out", "loss", "validation_before", "validation_after")
@@ -265,7 +264,7 @@ def _trainer(
 
     tokenizer.padding_side = "right"
     total = math.ceil(len(learned) / recipe.batch) * recipe.epochs
-    with _environment("ACCELERATE_TORCH_DEVICE", device):
+    with environment("ACCELERATE_TORCH_DEVICE", device):
         arguments = TrainingArguments(
             output_dir=str(out / "checkpoints"),
             per_device_train_batch_size=recipe.batch,
@@ -326,16 +325,6 @@ def _hold(out: Path) -> Iterator[None]:
         out.mkdir(parents=True, exist_ok=True)
     with hold(out):
         yield
-
-
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        os.environ.pop(name) if before is None else os.environ.update({name: before})
 
 
 def _begin(out: Path, begun: Mapping[str, Any], measure: Callable[[], float | None]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from counterfoil.core.errors import BadPart, BadWeights, UnknownName, did_you_mean
-from counterfoil.parts import hub, imagenet, labels
+from counterfoil.parts import imagenet, labels
 from counterfoil.parts import weights as weight_files
 from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.models.preprocessing import Preprocessing, PublishedOptions, Resizing
@@ -60,7 +60,7 @@ def _source(name: str) -> str:
 
     if not name:
         raise BadPart("timm: name a model, as in timm:resnet50")
-    folder = hub.local_folder(name)
+    folder = weight_files.local_folder(name)
     if folder is not None:
         if not (folder / "config.json").is_file():
             raise BadPart(f"timm:{name}: the folder has no config.json; save the model with timm's save_for_hf")
@@ -109,7 +109,7 @@ def _weight_file(module: nn.Module, source: str) -> Path:
     repository, _, revision = (place if kind == "hf-hub" else str(settings.get("hf_hub_id"))).partition("@")
     named = settings.get("hf_hub_filename")
     names = (str(Path(named).with_suffix(".safetensors")), named) if named else ("model.safetensors", "pytorch_model.bin")
-    return hub.hub_file(repository, names, revision=revision or None)
+    return weight_files.hub_file(repository, names, revision=revision or None)
 
 
 def _names(module: nn.Module, given: list[str] | None, what: str) -> tuple[list[str], labels.Aliases | None]:

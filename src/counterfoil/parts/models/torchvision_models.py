@@ -11,7 +11,7 @@ from urllib.parse import urlparse
 import torch
 from torch import nn
 
-from counterfoil.core.errors import BadPart, BadWeights, UnknownName, did_you_mean, one_line
+from counterfoil.core.errors import BadPart, UnknownName, did_you_mean
 from counterfoil.parts import labels
 from counterfoil.parts import weights as weight_files
 from counterfoil.parts.models.modules import ModuleModel
@@ -102,18 +102,9 @@ def _preprocessing(published: Any, what: str) -> Preprocessing:
 def _load_published(builder: Callable[..., nn.Module], published: Any, sha256: str | None) -> nn.Module:
     """The model with published weights, from torch's cache or downloaded into it."""
     name = Path(urlparse(published.url).path).name
-    file = Path(torch.hub.get_dir()) / "checkpoints" / name
     begins = re.search(r"-([0-9a-f]{8,})\.", name)  # torchvision writes the beginning of the hash into the name
-    if not file.is_file():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            torch.hub.download_url_to_file(published.url, str(file), begins and begins[1], progress=False)
-        except (OSError, RuntimeError) as error:
-            raise BadWeights(
-                f"{published}: weights not at {file} and not to be downloaded ({one_line(error)}); fetch {published.url} "
-                "where there is a network and put it there, or give weights: FILE"
-            ) from None
-    for wanted in filter(None, (begins and begins[1], sha256)):
-        weight_files.check_hash(file, wanted)
+    file = weight_files.download(published.url, Path(torch.hub.get_dir()) / "checkpoints" / name, begins and begins[1])
+    if sha256 is not None:
+        weight_files.check_hash(file, sha256)
     with weight_files.loading(file):
         return builder(weights=published, progress=False)
