@@ -123,3 +123,18 @@ class Third(TinyModel):
 
     def __init__(self) -> None:
         super().__init__(seed=9)
+
+
+@dataclass(frozen=True)
+class Codec:
+    """An autoencoder from plain functions."""
+
+    encode: Callable[[Tensor], Tensor]
+    decode: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class QuantisedCodec(Codec):
+    """A quantised autoencoder from plain functions."""
+
+    quantise: Callable[[Tensor], Tensor]

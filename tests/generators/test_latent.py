@@ -6,8 +6,10 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts.contracts import Generator, State
-from counterfoil.parts.generators.latent import Codec, LatentGenerator, QuantisedCodec, straight_through
+from counterfoil.parts.generators.latent import LatentGenerator, straight_through
 from counterfoil.testing import check_generator, pictures
+
+from ..fakes import Codec, QuantisedCodec
 
 TENTHS = QuantisedCodec(
     encode=lambda images: images * 4, decode=lambda codes: codes / 4, quantise=lambda z: (z * 10).round() / 10

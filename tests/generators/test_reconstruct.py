@@ -9,9 +9,11 @@ from torch import Tensor
 from counterfoil.core.errors import BadSpec, BadWeights, UnknownName
 from counterfoil.parts.contracts import State
 from counterfoil.parts.generators.autoencoders import autoencoder
-from counterfoil.parts.generators.latent import LatentGenerator, QuantisedCodec
+from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.parts.generators.reconstruct import ReconstructGenerator, reconstruct
 from counterfoil.testing import check_generator, pictures
+
+from ..fakes import QuantisedCodec
 
 TENTHS = LatentGenerator(
     QuantisedCodec(encode=lambda images: images, decode=lambda codes: codes, quantise=lambda z: (z * 10).round() / 10)

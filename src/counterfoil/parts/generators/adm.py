@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -214,7 +215,7 @@ class AdmUNet(nn.Module):
                 width = wider
                 kept.append(width)
             if level < len(widths) - 1:
-                halve = residual(width, width, resample="down") if flags.resblock_updown else Halve(width)
+                halve = residual(width, width, resample="down") if flags.resblock_updown else _halve(width)
                 self.input_blocks.append(Steps(halve))
                 kept.append(width)
                 factor *= 2
@@ -228,7 +229,7 @@ class AdmUNet(nn.Module):
                 layers = blocks(width + kept.pop(), narrower, factor=factor, up=True)
                 width = narrower
                 if level > 0 and index == flags.num_res_blocks:
-                    layers.append(residual(width, width, resample="up") if flags.resblock_updown else Double(width))
+                    layers.append(residual(width, width, resample="up") if flags.resblock_updown else _double(width))
                     factor //= 2
                 self.output_blocks.append(Steps(*layers))
         outputs = 6 if flags.learn_sigma else 3  # with learned variances, three channels of them follow
@@ -317,28 +318,12 @@ class Attention(nn.Module):
         return out.reshape(features.shape)
 
 
-class Halve(nn.Module):
-    """Half the side, by a strided convolution."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.op = nn.Conv2d(width, width, 3, stride=2, padding=1)
-
-    def forward(self, features: Tensor) -> Tensor:
-        out: Tensor = self.op(features)
-        return out
+def _halve(width: int) -> nn.Module:
+    return nn.Sequential(OrderedDict(op=nn.Conv2d(width, width, 3, stride=2, padding=1)))
 
 
-class Double(nn.Module):
-    """Twice the side: every pixel four times, then a convolution."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(width, width, 3, padding=1)
-
-    def forward(self, features: Tensor) -> Tensor:
-        out: Tensor = self.conv(F.interpolate(features, scale_factor=2, mode="nearest"))
-        return out
+def _double(width: int) -> nn.Module:
+    return nn.Sequential(OrderedDict(up=nn.Upsample(scale_factor=2), conv=nn.Conv2d(width, width, 3, padding=1)))
 
 
 def _norm(width: int) -> nn.GroupNorm:

@@ -338,33 +338,15 @@ def _through_file(image: Tensor, quality: int) -> Tensor:
 
 Family = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-GROUPS: dict[str, dict[str, Family]] = {
-    "geometry": {
-        "rotation": rotation,
-        "translation": translation,
-        "scaling": scaling,
-        "elastic": elastic,
-    },
-    "weather": {"snow": snow, "frost": frost, "fog": fog},
-    "colour": {
-        "brightness": brightness,
-        "contrast": contrast,
-        "hue": hue,
-        "saturation": saturation,
-    },
-    "blur": {
-        "defocus-blur": defocus_blur,
-        "glass-blur": glass_blur,
-        "motion-blur": motion_blur,
-        "zoom-blur": zoom_blur,
-    },
-    "noise": {
-        "gaussian-noise": gaussian_noise,
-        "shot-noise": shot_noise,
-        "impulse-noise": impulse_noise,
-    },
-    "digital": {"pixelate": pixelate, "jpeg": jpeg},
+_GROUPS: dict[str, tuple[Family, ...]] = {
+    "geometry": (rotation, translation, scaling, elastic),
+    "weather": (snow, frost, fog),
+    "colour": (brightness, contrast, hue, saturation),
+    "blur": (defocus_blur, glass_blur, motion_blur, zoom_blur),
+    "noise": (gaussian_noise, shot_noise, impulse_noise),
+    "digital": (pixelate, jpeg),
 }
+GROUPS = {group: {each.__name__.replace("_", "-"): each for each in families} for group, families in _GROUPS.items()}
 """Families by group, in the order in which a camera would meet them: scene, air, light, lens, sensor, file."""
 
 FAMILIES: dict[str, Family] = {name: family for group in GROUPS.values() for name, family in group.items()}

@@ -6,9 +6,7 @@ whether the latent moves before or after quantisation, so that is an option (`sp
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from typing import Literal, Protocol, Self, get_args, runtime_checkable
 
 import torch
@@ -51,21 +49,6 @@ class RelaxedAutoencoder(QuantisedAutoencoder, Protocol):
     def relax(self, latents: Tensor) -> Tensor:
         """A smooth stand-in for the codes, through which their gradient reaches the latents."""
         ...
-
-
-@dataclass(frozen=True)
-class Codec:
-    """An autoencoder from plain functions."""
-
-    encode: Callable[[Tensor], Tensor]
-    decode: Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class QuantisedCodec(Codec):
-    """A quantised autoencoder from plain functions."""
-
-    quantise: Callable[[Tensor], Tensor]
 
 
 class LatentGenerator(Movable):
