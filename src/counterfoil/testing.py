@@ -19,42 +19,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadPart, RunFailed
 from counterfoil.parts import calls
-from counterfoil.parts.contracts import (
-    Caption,
-    Captioner,
-    Chat,
-    Dataset,
-    Editor,
-    EditResult,
-    Embedder,
-    Generator,
-    Inversion,
-    Model,
-    Oracle,
-    Painter,
-    Proposals,
-    Refusal,
-    Rewriter,
-    RewriteRequest,
-    Sample,
-    State,
-    reader_of,
-)  # fmt: skip
-
-__all__ = [
-    "check_captioner",
-    "check_chat",
-    "check_dataset",
-    "check_editor",
-    "check_encoder",
-    "check_generator",
-    "check_model",
-    "check_oracle",
-    "check_painter",
-    "check_rewriter",
-    "pictures",
-]
-
+from counterfoil.parts import contracts as parts
 
 ROWS, EXACT_ROWS = 4, 8  # of a batch; the latter is what the engine calls parts with on a CPU
 
@@ -66,10 +31,10 @@ def pictures(count: int = 4, size: int = 32, *, seed: int = 0) -> Tensor:
     return (smooth.clamp(0, 1) * 255).round() / 255
 
 
-def check_model(model: Model, *, size: int | None = None, exact: bool = False) -> None:
+def check_model(model: parts.Model, *, size: int | None = None, exact: bool = False) -> None:
     """A classifier: named classes, finite logits row by row, gradients if it says it has them."""
     images = pictures(EXACT_ROWS if exact else ROWS, size or getattr(model, "size", None) or 32)
-    assert isinstance(model, Model), "a model has `classes`, `differentiable` and `logits(images)`"
+    assert isinstance(model, parts.Model), "a model has `classes`, `differentiable` and `logits(images)`"
     assert len(model.classes) >= 2, f"a model has at least two classes, got {list(model.classes)!r}"
     assert len(set(model.classes)) == len(model.classes), "class names are unique"
     given = images.clone()
@@ -92,11 +57,11 @@ def check_model(model: Model, *, size: int | None = None, exact: bool = False) -
         _check_rows(lambda rows: _gradient(model, images[rows]), "gradients", exact=exact)
 
 
-def check_generator(generator: Generator, *, size: int | None = None, exact: bool = False) -> None:
+def check_generator(generator: parts.Generator, *, size: int | None = None, exact: bool = False) -> None:
     """A generator: row-wise states, images in range, steps that move the image and leave the old state alone."""
     images = pictures(EXACT_ROWS if exact else ROWS, size or generator.size or 32)
     labels, seeds = torch.zeros(len(images), dtype=torch.long), torch.arange(len(images))
-    assert isinstance(generator, Generator), "a generator has `moving`, `size`, `start`, `render` and `step`"
+    assert isinstance(generator, parts.Generator), "a generator has `moving`, `size`, `start`, `render` and `step`"
     with torch.no_grad():
         state = generator.start(images, labels, seeds)
         again = generator.start(images, labels, seeds)
@@ -113,11 +78,11 @@ def check_generator(generator: Generator, *, size: int | None = None, exact: boo
     _check_step(generator, state, exact=exact)
 
 
-def check_oracle(oracle: Oracle, classes: list[str], *, size: int = 32, exact: bool = False) -> None:
+def check_oracle(oracle: parts.Oracle, classes: list[str], *, size: int = 32, exact: bool = False) -> None:
     """An oracle: bound to classes, it gives a verdict, a score and a class for every image."""
     images = pictures(EXACT_ROWS if exact else ROWS, size)
     labels = torch.arange(len(images)) % len(classes)
-    assert isinstance(oracle, Oracle), "an oracle has `bind(classes)` and `judge(images, labels)`"
+    assert isinstance(oracle, parts.Oracle), "an oracle has `bind(classes)` and `judge(images, labels)`"
     bound = oracle.bind(classes)
     given = images.clone()
     try:
@@ -128,9 +93,9 @@ def check_oracle(oracle: Oracle, classes: list[str], *, size: int = 32, exact: b
     _check_rows(lambda rows: bound.judge(images[rows], labels[rows]).scores, "scores", exact=exact)
 
 
-def check_dataset(dataset: Dataset, *, size: int = 16) -> None:
+def check_dataset(dataset: parts.Dataset, *, size: int = 16) -> None:
     """A data set: ids of their own in a fixed order, labels that are classes, images that load alike from any thread."""
-    assert isinstance(dataset, Dataset), "a data set has `classes`, `len()`, iteration over samples and `load(sample, size)`"
+    assert isinstance(dataset, parts.Dataset), "a data set has `classes`, `len()`, samples in turn and `load(sample, size)`"
     assert len(dataset.classes) >= 2, f"a data set has at least two classes, got {list(dataset.classes)!r}"
     assert len(set(dataset.classes)) == len(dataset.classes), "class names are unique"
     samples = list(dataset)
@@ -149,38 +114,38 @@ def check_dataset(dataset: Dataset, *, size: int = 16) -> None:
     for image, first, second in zip(alone, together, together[len(few) :], strict=False):
         assert image.shape == (3, size, size), f"with a size given, images are square, got {tuple(image.shape)}"
         assert torch.equal(image, first) and torch.equal(image, second), "an image is the same however often it is loaded"
-    reader = reader_of(dataset)
+    reader = parts.reader_of(dataset)
     if reader is not None:
         assert pickle.dumps(reader), "a reader can be pickled, as it is sent to workers"
         same = all(torch.equal(image, reader.load(sample, size)) for image, sample in zip(alone, few, strict=True))
         assert same, "a reader reads the same images as its data set"
 
 
-def check_captioner(captioner: Captioner, *, size: int = 32, samples: list[Sample] | None = None) -> None:
+def check_captioner(captioner: parts.Captioner, *, size: int = 32, samples: list[parts.Sample] | None = None) -> None:
     """A captioner: a caption or a problem for every image, whatever its neighbours are."""
-    asked = samples or [Sample(str(number), 0, f"{number}.png", "a photo of a dog") for number in range(3)]
+    asked = samples or [parts.Sample(str(number), 0, f"{number}.png", "a photo of a dog") for number in range(3)]
     images = pictures(len(asked), size)
-    assert isinstance(captioner, Captioner), "a captioner has `caption(images, samples)`"
+    assert isinstance(captioner, parts.Captioner), "a captioner has `caption(images, samples)`"
     said = captioner.caption(images, asked)
     assert len(said) == len(asked), f"one caption per image, got {len(said)} for {len(asked)}"
     for caption in said:
-        assert isinstance(caption, Caption), f"captions are of the class Caption, got {type(caption).__name__}"
+        assert isinstance(caption, parts.Caption), f"captions are of the class Caption, got {type(caption).__name__}"
         assert caption.text.strip() or caption.problem, "a caption has a text, or a problem that says why not"
     assert captioner.caption(images[1:2], asked[1:2]) == said[1:2], "a caption depends on its own image alone"
     assert captioner.caption(images[:0], []) == [], "no images, no captions"
 
 
-def check_rewriter(rewriter: Rewriter, *, caption: str = "a photo of a red dog on a beach next to a ball") -> None:
+def check_rewriter(rewriter: parts.Rewriter, *, caption: str = "a photo of a red dog on a beach next to a ball") -> None:
     """A rewriter: an answer for every request, the same again whatever its neighbours are, and never an empty one."""
     from counterfoil.parts.language.caption_checks import REASONS
     from counterfoil.parts.language.grammar import FACTORS
 
-    requests = [RewriteRequest(caption, factor, seed=1) for factor in FACTORS]
-    assert isinstance(rewriter, Rewriter), "a rewriter has `rewrite(requests)`"
+    requests = [parts.RewriteRequest(caption, factor, seed=1) for factor in FACTORS]
+    assert isinstance(rewriter, parts.Rewriter), "a rewriter has `rewrite(requests)`"
     found = rewriter.rewrite(requests)
     assert len(found) == len(requests), f"one answer per request, got {len(found)} for {len(requests)}"
     for answer in found:
-        assert isinstance(answer, Proposals), f"answers are of the class Proposals, got {type(answer).__name__}"
+        assert isinstance(answer, parts.Proposals), f"answers are of the class Proposals, got {type(answer).__name__}"
         assert answer.captions or answer.rejections, "an answer has captions, or a rejection that says why not"
         assert {each.reason for each in answer.rejections} <= set(REASONS), f"reasons are among {', '.join(REASONS)}"
     assert rewriter.rewrite(requests[2:3]) == found[2:3], "an answer depends on its own request alone"
@@ -188,7 +153,7 @@ def check_rewriter(rewriter: Rewriter, *, caption: str = "a photo of a red dog o
 
 
 def check_painter(
-    painter: Painter, *, prompts: Sequence[str] = ("a photo of a mug", "a photo of a sock"), exact: bool = False
+    painter: parts.Painter, *, prompts: Sequence[str] = ("a photo of a mug", "a photo of a sock"), exact: bool = False
 ) -> None:
     """A painter gives one image per prompt in [0, 1], from prompt and seed alone."""
     seeds = torch.arange(1, len(prompts) + 1)
@@ -210,7 +175,7 @@ def check_painter(
 
 
 def check_editor(
-    editor: Editor,
+    editor: parts.Editor,
     *,
     caption: str = "a photo of a red dress on a beach",
     edited: str = "a photo of a blue dress on a beach",
@@ -220,35 +185,35 @@ def check_editor(
     """An editor: inversions that can be written down, a candidate for every setting of the sweep, bad rows refused alone."""
     side = size or editor.size or 32
     images = pictures(2, side)
-    assert isinstance(editor, Editor), "an editor has `size`, `sweep`, `invert` and `edit`"
+    assert isinstance(editor, parts.Editor), "an editor has `size`, `sweep`, `invert` and `edit`"
     assert len(editor.sweep) >= 1, "the sweep names at least one setting"
     inversions = editor.invert([images[0], torch.zeros(4, side, side), images[1]], [caption] * 3, [1, 2, 3])
     first, refused, last = inversions
-    assert isinstance(refused, Refusal) and refused.reason, "an image with an alpha channel is refused with a reason"
-    assert isinstance(first, Inversion) and isinstance(last, Inversion), "the rows next to a refused one are answered"
+    assert isinstance(refused, parts.Refusal) and refused.reason, "an image with an alpha channel is refused with a reason"
+    assert isinstance(first, parts.Inversion) and isinstance(last, parts.Inversion), "the rows next to a refused one are answered"
     assert first.caption == caption, "an inversion keeps its caption"
     assert all(tensor.device.type == "cpu" for tensor in first.tensors.values()), "an inversion's tensors are on the CPU"
     changed, same, empty = editor.edit([first, last, last], [edited, edited, " "])
-    assert isinstance(empty, Refusal) and empty.reason, "an empty caption is refused with a reason"
+    assert isinstance(empty, parts.Refusal) and empty.reason, "an empty caption is refused with a reason"
     (alone,) = editor.edit([last], [edited])
     for made in (changed, same, alone):
-        assert isinstance(made, EditResult), f"a sound row is edited, got {made}"
+        assert isinstance(made, parts.EditResult), f"a sound row is edited, got {made}"
         shape = (len(editor.sweep), 3, side, side)
         assert tuple(made.candidates.shape) == shape, f"candidates have shape {shape}, got {tuple(made.candidates.shape)}"
         assert tuple(made.reconstruction.shape) == shape[1:], "the reconstruction is one image"
         for picture in (made.candidates, made.reconstruction):
             assert picture.min() >= 0 and picture.max() <= 1, "images lie in [0, 1]"
-    assert isinstance(same, EditResult) and isinstance(alone, EditResult)
+    assert isinstance(same, parts.EditResult) and isinstance(alone, parts.EditResult)
     worst = (same.candidates - alone.candidates).abs().max().item()
     assert worst <= (0 if exact else 1e-4), f"edits treat rows independently: other rows changed one by {worst:.2g}"
 
 
 def check_encoder(
-    encoder: Embedder, *, size: int = 32, texts: Sequence[str] = ("a photo of a mug", "a sock"), exact: bool = False
+    encoder: parts.Embedder, *, size: int = 32, texts: Sequence[str] = ("a photo of a mug", "a sock"), exact: bool = False
 ) -> None:
     """An encoder: images as rows of numbers, each from its image alone; words in the same space, or a refusal."""
     images = pictures(EXACT_ROWS if exact else ROWS, size)
-    assert isinstance(encoder, Embedder), "an encoder has `embed_images(images)` and `embed_texts(texts)`"
+    assert isinstance(encoder, parts.Embedder), "an encoder has `embed_images(images)` and `embed_texts(texts)`"
     with torch.no_grad():
         embedded = encoder.embed_images(images)
     assert embedded.ndim == 2 and len(embedded) == len(images), f"one row per image, got shape {tuple(embedded.shape)}"
@@ -271,10 +236,10 @@ def check_encoder(
     )
 
 
-def check_chat(chat: Chat, *, size: int = 32, question: str = "is the main object a boot or a bag ?") -> None:
+def check_chat(chat: parts.Chat, *, size: int = 32, question: str = "is the main object a boot or a bag ?") -> None:
     """A chat: an answer in words for every image and question, whatever its neighbours are."""
     images = list(pictures(3, size))
-    assert isinstance(chat, Chat), "a chat has `answer(images, questions)`"
+    assert isinstance(chat, parts.Chat), "a chat has `answer(images, questions)`"
     said = chat.answer(images, [question] * 3)
     assert len(said) == 3, f"one answer per image, got {len(said)} for 3"
     assert all(isinstance(text, str) for text in said), f"answers are text, got {[type(text).__name__ for text in said]}"
@@ -282,7 +247,7 @@ def check_chat(chat: Chat, *, size: int = 32, question: str = "is the main objec
     assert chat.answer([], []) == [], "no images, no answers"
 
 
-def _check_rendering(generator: Generator, state: State, images: Tensor, *, exact: bool) -> None:
+def _check_rendering(generator: parts.Generator, state: parts.State, images: Tensor, *, exact: bool) -> None:
     weights = pictures(len(images), images.shape[-1], seed=1)
 
     def render(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -304,7 +269,7 @@ def _check_rendering(generator: Generator, state: State, images: Tensor, *, exac
         _check_rows(lambda rows: render(rows)[1], "gradients", exact=True)
 
 
-def _check_step(generator: Generator, state: State, *, exact: bool) -> None:
+def _check_step(generator: parts.Generator, state: parts.State, *, exact: bool) -> None:
     before = {name: rows.clone() for name, rows in state.items()}
     noise = torch.randn(state[generator.moving].shape, generator=torch.Generator().manual_seed(0))
     signal = noise.sign() * 0.1 * state["scale"].reshape(-1, *[1] * (noise.dim() - 1))
@@ -318,7 +283,7 @@ def _check_step(generator: Generator, state: State, *, exact: bool) -> None:
     _check_rows(lambda rows: some(rows)[generator.moving], "steps", exact=exact)
 
 
-def _gradient(model: Model, images: Tensor) -> Tensor:
+def _gradient(model: parts.Model, images: Tensor) -> Tensor:
     leaf = images.clone().requires_grad_()
     with torch.enable_grad():
         return torch.autograd.grad(model.logits(leaf).sum(), leaf)[0]

@@ -28,7 +28,7 @@ def hf_features(name: str, options: EncoderOptions) -> FeatureEncoder:
     source = Pretrained("hf", name, revision=options.revision, example=EXAMPLE)
     if options.sha256 is not None:
         source.check_hash(options.sha256)
-    model = source.model(transformers.AutoModel)
+    model = source.model(transformers.AutoModel).eval().requires_grad_(False)
     network = getattr(model, "vision_model", model)  # of a model that compares images with words, the half that sees
     processor = source.processor(transformers.AutoImageProcessor, "preprocessor_config.json")
 
@@ -88,8 +88,7 @@ class FeatureEncoder(ImageEncoder):
     def __init__(
         self, network: Any, embed: Callable[[Tensor], Tensor], preprocessing: Preprocessing, account: dict[str, str]
     ) -> None:
-        self.network = network.eval().requires_grad_(False)
-        self.preprocessing = preprocessing
+        self.network, self.preprocessing = network, preprocessing
         self._embed, self._account = embed, account
 
     def embed_images(self, images: Tensor) -> Tensor:
