@@ -4,6 +4,7 @@ import hashlib
 import pickle
 from pathlib import Path
 
+import httpx2
 import pytest
 import torch
 from PIL import Image
@@ -116,7 +117,7 @@ def test_weights_that_cannot_be_had_are_named(tmp_path: Path, monkeypatch: pytes
         raise OSError("no route to host")
 
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
-    monkeypatch.setattr(torch.hub, "download_url_to_file", unreachable)
-    with pytest.raises(BadWeights, match=rf"weights not at {tmp_path}/checkpoints/.*no route to host.*fetch https://") as caught:
+    monkeypatch.setattr(httpx2, "stream", unreachable)
+    with pytest.raises(BadWeights, match=rf"https://.*no route to host.*put the file at {tmp_path}/checkpoints/") as caught:
         torchvision_model("squeezenet1_1")
     assert "\n" not in str(caught.value)
