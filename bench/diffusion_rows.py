@@ -185,7 +185,7 @@ class Editing:
         invert(1), fit(1)
         inverting, _ = self.watch(lambda: invert(schedule.steps))
         fitting, peak = self.watch(lambda: fit(self.scale.fitted))
-        edits = part._edits_per_batch()
+        edits = part._rows_per_batch()[1]
         inverted = self._inversions(levels[0], diffusion.longest, pictures=-(-edits // EDITS))
         asked, captions = (
             [inverted[number // EDITS] for number in range(edits)],

@@ -96,7 +96,7 @@ def test_edits_of_one_picture_share_its_source_in_a_batch(diffusion: Diffusion, 
     part = editor(diffusion)
     first, second = assert_inverted(part.invert(images(2), [CAPTION, OTHER], [1, 2]))
     apart = assert_edited(part.edit([first, first, second], [EDITED, OTHER, CAPTION]))
-    monkeypatch.setattr(part, "_edits_per_batch", lambda: 3)
+    monkeypatch.setattr(part, "_rows_per_batch", lambda: (1, 3))
     together = assert_edited(part.edit([first, first, second], [EDITED, OTHER, CAPTION]))
     for one, other in zip(apart, together, strict=True):
         torch.testing.assert_close(one.candidates, other.candidates, rtol=0, atol=1e-4)
@@ -109,7 +109,7 @@ def test_pictures_are_decoded_apart_from_others_of_a_batch(diffusion: Diffusion,
     monkeypatch.setattr(diffusion, "decode", lambda latents: decode(latents) + len(latents))
     first, second = assert_inverted(part.invert(images(2), [CAPTION, OTHER], [1, 2]))
     apart = assert_edited(part.edit([first, second], [EDITED, CAPTION]))
-    monkeypatch.setattr(part, "_edits_per_batch", lambda: 2)
+    monkeypatch.setattr(part, "_rows_per_batch", lambda: (1, 2))
     together = assert_edited(part.edit([first, second], [EDITED, CAPTION]))
     for one, other in zip(apart, together, strict=True):
         torch.testing.assert_close(one.candidates, other.candidates, rtol=0, atol=1e-4)
@@ -191,7 +191,7 @@ def test_values_that_are_not_numbers_are_refused_in_their_row_alone(
     first, refused, last = part.invert(images(), [CAPTION, OTHER, EDITED], [1, 2, 3])
     assert isinstance(refused, Refusal) and "not numbers while inverting" in refused.reason
     assert isinstance(first, Inversion) and isinstance(last, Inversion)
-    monkeypatch.setattr(part, "_edits_per_batch", lambda: 2)
+    monkeypatch.setattr(part, "_rows_per_batch", lambda: (1, 2))
     wrong, right = part.edit([first, first], [OTHER, EDITED])
     assert isinstance(wrong, Refusal) and "not numbers while redrawing" in wrong.reason
     assert isinstance(right, EditResult) and torch.isfinite(right.candidates).all()

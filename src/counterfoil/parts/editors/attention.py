@@ -200,8 +200,7 @@ class Control:
     @property
     def needs_maps(self) -> bool:
         """True if this step needs the maps of cross-attention, not their result alone."""
-        recording = bool(self.settings.blend) and self.settings.blend_by == "words"
-        return recording or self._injecting() or not self.skip_unused_maps
+        return self._by_words or self._injecting() or not self.skip_unused_maps
 
     def inject(self, attention: Tensor) -> Tensor:
         """Cross-attention with the targets' rows replaced as the step requires.  # (rows − unconditional, heads, pixels, L)"""
@@ -214,8 +213,7 @@ class Control:
 
     def record(self, attention: Tensor, side: int) -> None:
         """Add a cross-attention layer to the map of the changed words."""
-        wanted = self.settings.blend and self.settings.blend_by == "words"
-        if not wanted or side not in (self.change.side // 2, self.change.side // 4):
+        if not self._by_words or side not in (self.change.side // 2, self.change.side // 4):
             return
         for rows, tokens, total in (
             (self.source_rows - self.unconditional, self.removed, self.change.removed),
@@ -239,6 +237,10 @@ class Control:
 
     def _injecting(self) -> bool:
         return bool(self.step < count_steps(self.settings.cross_replace, self.steps))
+
+    @property
+    def _by_words(self) -> bool:
+        return bool(self.settings.blend) and self.settings.blend_by == "words"
 
     def _region(self) -> Tensor:
         """The region where a target may differ from its source.  # (M, h, w) bool"""
@@ -323,22 +325,16 @@ class ControlledAttention:
 
     def _across(self, attn: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         first = self.control.unconditional if self.control.needs_maps else len(query)
-        free = (
-            functional.scaled_dot_product_attention(query[:first], key[:first], value[:first], scale=attn.scale)
-            if first
-            else None
-        )
-        if free is not None and first == len(query):
-            return free
-        mapped = self._with_maps(attn, query[first:], key[first:], value[first:])
-        return mapped if free is None else torch.cat([free, mapped])
-
-    def _with_maps(self, attn: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        rows, heads = query.shape[:2]
-        scores: Tensor = attn.get_attention_scores(query.flatten(0, 1), key.flatten(0, 1))
-        attention = self.control.inject(scores.unflatten(0, (rows, heads)))  # (rows, heads, pixels, L)
-        self.control.record(attention, round(attention.shape[2] ** 0.5))
-        return attention @ value
+        parts = []
+        if first:  # rows whose maps nobody needs
+            parts.append(functional.scaled_dot_product_attention(query[:first], key[:first], value[:first], scale=attn.scale))
+        if first < len(query):
+            rows, heads = len(query) - first, query.shape[1]
+            scores: Tensor = attn.get_attention_scores(query[first:].flatten(0, 1), key[first:].flatten(0, 1))
+            attention = self.control.inject(scores.unflatten(0, (rows, heads)))  # (rows, heads, pixels, L)
+            self.control.record(attention, round(attention.shape[2] ** 0.5))
+            parts.append(attention @ value[first:])
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 @contextmanager

@@ -174,11 +174,6 @@ class FlowEditor(PixelEditor):
         self.guidances = tuple(own if one is None else one for one, own in zip(given, self.flow.guidances, strict=True))
         self.sweep = tuple(f"strength={share:g}" for share in self.strengths)
 
-    def to(self, device: str | torch.device) -> FlowEditor:
-        """The same editor on another device, in the precision that suits it unless another was asked for."""
-        self.placed.place(device)
-        return self
-
     def provenance(self) -> dict[str, Any]:
         settings = {"steps": self.steps, "guidances": list(self.guidances), "average": self.options.average}
         return {**self.placed.provenance(), "settings": settings}

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import torch
 from PIL import Image
@@ -106,6 +106,11 @@ class PixelEditor(RowEditor):
         own = getattr(self.placed.takes.get("max_sequence_length"), "default", None) or self.longest
         self.longest = min(int(getattr(self.tokenizer, "model_max_length", own)), own)
 
+    def to(self, device: str | torch.device) -> Self:
+        """The same editor on another device, in the precision that suits it unless another was asked for."""
+        self.placed.place(device)
+        return self
+
     def describe(self) -> list[Trait]:
         if self.size is None:
             return [Trait("images", "any size", "the pipeline")]
@@ -179,11 +184,6 @@ class PipelineEditor(PixelEditor):
         self.values = self.options.values or SWEEPS[self.swept]
         self.sweep = tuple(f"{self.swept}={value:g}" for value in self.values)
         self.instruction = self.options.instruction or ("{edited}" if own == "strength" else "")
-
-    def to(self, device: str | torch.device) -> PipelineEditor:
-        """The same editor on another device, in the precision that suits it unless another was asked for."""
-        self.placed.place(device)
-        return self
 
     def provenance(self) -> dict[str, Any]:
         return {**self.placed.provenance(), "settings": {**self._settings(), "instruction": self.instruction}}

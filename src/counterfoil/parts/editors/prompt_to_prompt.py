@@ -228,16 +228,12 @@ class PromptToPrompt(RowEditor):
     def _computing(self) -> AbstractContextManager[None]:
         return self.diffusion.numbers()
 
-    def _images_per_batch(self) -> int:
-        on_cpu = self.diffusion.device.type == "cpu"
-        if self.options.batch is None and on_cpu and isinstance(self.method, NullText):
-            return 1  # rows end at different times, and a smaller batch may round differently
-        return self.options.batch or (BATCH_CPU if on_cpu else BATCH_GPU)
-
-    def _edits_per_batch(self) -> int:
-        if self.diffusion.device.type == "cpu":
-            return 1  # an edit fills a batch by itself, and images with several edits make no difference to it
-        return max(1, min(EDITS_GPU, CANDIDATES_GPU // len(self.sweep)))
+    def _rows_per_batch(self) -> tuple[int, int]:
+        if self.diffusion.device.type != "cpu":
+            return self.options.batch or BATCH_GPU, max(1, min(EDITS_GPU, CANDIDATES_GPU // len(self.sweep)))
+        # Rows of null-text end at different times, and a smaller batch may round differently. An edit fills a batch by itself,
+        # and images with several edits make no difference to it.
+        return self.options.batch or (1 if isinstance(self.method, NullText) else BATCH_CPU), 1
 
 
 @torch.no_grad()
@@ -246,19 +242,31 @@ def redraw(
 ) -> tuple[Tensor, Tensor]:
     """Latents of P reconstructions and of M edits.  # edited: (M, L, D), guidance: (M,) → (P, C, h, w), (M, C, h, w)"""
     sources, targets = walk.latents, walk.latents[control.owner]
+    everyone = torch.arange(len(sources), device=sources.device)
     for phase in phases(control, first=walk.first, last=schedule.steps):
         drawn, back = (torch.tensor(places, device=sources.device) for places in (phase.drawn, phase.back))
-        few = control.of(drawn)
-        sources, made = _walk_down(
-            diffusion,
-            schedule,
-            walk,
-            steps=phase.steps,
-            latents=(sources, targets[drawn]),
-            edited=edited[drawn],
-            control=few,
-            guidance=guidance[drawn],
-        )
+        few, texts, scale, made = control.of(drawn), edited[drawn], guidance[drawn], targets[drawn]
+        count, many, guided = len(sources), len(made), 0 if walk.source_guidance is None else len(sources)
+        # Rows of a call: sources and targets unconditional, then sources and targets conditional.
+        rows = torch.arange(guided + many + count + many, device=sources.device)
+        _, _, of_sources, of_targets = rows.split([guided, many, count, many])
+        few.lay_out(len(rows), sources=of_sources, targets=of_targets, side=sources.shape[-1])
+        with diffusion.without_compiling(), control_attention(diffusion.unet, few):
+            for step in phase.steps:
+                few.begin(step)
+                empty = walk.unconditional_at(step)
+                outputs = diffusion.predict(
+                    torch.cat([sources[:guided], made, sources, made]),
+                    schedule.times[step],
+                    torch.cat([empty[:guided], empty[few.owner], walk.conditional, texts]),
+                )
+                source_empty, made_empty, source_text, made_text = outputs.split([guided, many, count, many])
+                few.compare(source_text, made_text)
+                if walk.source_guidance is not None:
+                    source_text = guide(source_empty, source_text, walk.source_guidance)
+                made_text = guide(made_empty, made_text, scale)
+                sources = walk.advance(schedule, source_text, sources, step=step, owner=everyone)
+                made = few.blend(sources[few.owner], walk.advance(schedule, made_text, made, step=step, owner=few.owner))
         targets, control.change = made[back], few.change.of(back)
     return sources, targets
 
@@ -288,49 +296,3 @@ def phases(control: Control, *, first: int, last: int) -> list[Phase]:
         drawn = tuple(images.index(image) for image in distinct)
         found.append(Phase(range(start, stop), drawn, tuple(distinct.index(image) for image in images)))
     return found
-
-
-def _walk_down(
-    diffusion: Diffusion,
-    schedule: Schedule,
-    walk: Walk,
-    *,
-    steps: range,
-    latents: tuple[Tensor, Tensor],
-    edited: Tensor,
-    control: Control,
-    guidance: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Sources and targets some steps further down."""
-    sources, targets = latents
-    count, many = len(sources), len(targets)
-    guided_sources = 0 if walk.source_guidance is None else count
-    # Rows of a call: sources and targets unconditional, then sources and targets conditional.
-    first_conditional = guided_sources + many
-    rows = torch.arange(first_conditional + count + many, device=sources.device)
-    control.lay_out(
-        len(rows),
-        sources=rows[first_conditional : first_conditional + count],
-        targets=rows[first_conditional + count :],
-        side=sources.shape[-1],
-    )
-    everyone = torch.arange(count, device=sources.device)
-    with diffusion.without_compiling(), control_attention(diffusion.unet, control):
-        for step in steps:
-            control.begin(step)
-            empty = walk.unconditional_at(step)
-            outputs = diffusion.predict(
-                torch.cat([sources[:guided_sources], targets, sources, targets]),
-                schedule.times[step],
-                torch.cat([empty[:guided_sources], empty[control.owner], walk.conditional, edited]),
-            )
-            source_empty, target_empty, source_text, target_text = outputs.split([guided_sources, many, count, many])
-            control.compare(source_text, target_text)
-            source_output = source_text
-            if walk.source_guidance is not None:
-                source_output = guide(source_empty, source_text, walk.source_guidance)
-            target_output = guide(target_empty, target_text, guidance)
-            sources = walk.advance(schedule, source_output, sources, step=step, owner=everyone)
-            targets = walk.advance(schedule, target_output, targets, step=step, owner=control.owner)
-            targets = control.blend(sources[control.owner], targets)
-    return sources, targets

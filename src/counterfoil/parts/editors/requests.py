@@ -38,13 +38,13 @@ class RowEditor(ABC):
         """One inversion per image, to be kept and used for every edit of it."""
         rows = list(zip(images, captions, [int(seed) for seed in seeds], strict=True))
         with self._computing():
-            return self._answer("invert", rows, self._image_fault, self._invert, self._images_per_batch())
+            return self._answer("invert", rows, self._image_fault, self._invert, self._rows_per_batch()[0])
 
     def edit(self, inversions: Sequence[Inversion], edited: Sequence[str]) -> list[EditResult | Refusal]:
         """The images redrawn to the edited captions, a candidate for every setting of the sweep."""
         rows = list(zip(inversions, edited, strict=True))
         with self._computing():
-            return self._answer("edit", rows, self._edit_fault, self._edit, self._edits_per_batch())
+            return self._answer("edit", rows, self._edit_fault, self._edit, self._rows_per_batch()[1])
 
     @abstractmethod
     def _invert(self, some: list[tuple[Tensor, str, int]]) -> list[Inversion | Refusal]:
@@ -62,11 +62,9 @@ class RowEditor(ABC):
         """The precision of the networks' products."""
         return nullcontext()
 
-    def _images_per_batch(self) -> int:
-        return 1
-
-    def _edits_per_batch(self) -> int:
-        return 1
+    def _rows_per_batch(self) -> tuple[int, int]:
+        """Images that are inverted, and edits that are made, per batch."""
+        return 1, 1
 
     def _image_fault(self, row: tuple[Tensor, str, int]) -> str | None:
         image, caption, _ = row
@@ -81,10 +79,18 @@ class RowEditor(ABC):
         return self._text_fault(inversion.caption, "the caption") or self._text_fault(edited, "the edited caption")
 
     def _text_fault(self, text: str, what: str) -> str | None:
-        if self.tokenizer is None:
-            return None if text.split() else f"{what} is empty"
-        tokens = partial(plain_tokens, self.tokenizer)
-        return caption_fault(text, tokens, longest=self.longest, what=what, by_word=self.by_word)
+        """The reason why a text cannot be used, or None. With `by_word`, its tokens have to be those of its words."""
+        words, longest = text.split(), self.longest
+        if not words or self.tokenizer is None:
+            return None if words else f"{what} is empty"
+        if len(text) > 50 * longest:  # far beyond any caption that fits: not worth the tokenizer's time
+            return f"{what} has {len(text)} characters, far beyond the {longest} tokens that the text encoder reads"
+        found = plain_tokens(self.tokenizer, text)
+        if len(found) + 2 > longest:
+            return f"{what} has {len(found) + 2} tokens with start and end, the text encoder reads {longest}: {text[:40]!r}…"
+        if self.by_word and [token for word in words for token in plain_tokens(self.tokenizer, word)] != found:
+            return f"{what} cannot be cut into words that the tokenizer reads alike on their own: {text[:60]!r}"
+        return None
 
     def _answer(
         self,
@@ -125,24 +131,6 @@ def image_fault(image: Tensor, size: int) -> str | None:
     low, high = (float(value) for value in torch.aminmax(image))
     if low < -1e-3 or high > 1 + 1e-3:
         return f"pixel values lie in [0, 1], got {low:.3g} to {high:.3g}; divide 8-bit images by 255"
-    return None
-
-
-def caption_fault(caption: str, tokens: Callable[[str], list[int]], *, longest: int, what: str, by_word: bool) -> str | None:
-    """The reason why a caption cannot be used, or None; `longest` counts the start and end tokens.
-
-    With `by_word`, the tokens of the text have to be those of its words.
-    """
-    words = caption.split()
-    if not words:
-        return f"{what} is empty"
-    if len(caption) > 50 * longest:  # far beyond any caption that fits: not worth the tokenizer's time
-        return f"{what} has {len(caption)} characters, far beyond the {longest} tokens that the text encoder reads"
-    found = tokens(caption)
-    if len(found) + 2 > longest:
-        return f"{what} has {len(found) + 2} tokens with start and end, the text encoder reads {longest}: {caption[:40]!r}…"
-    if by_word and [token for word in words for token in tokens(word)] != found:
-        return f"{what} cannot be cut into words that the tokenizer reads alike on their own: {caption[:60]!r}"
     return None
 
 
