@@ -72,11 +72,18 @@ def match(
             missing.append(name)
             continue
         if len(indices) > 1:
-            raise LabelMismatch(f"{what}: class {name!r} may be {_either(indices, offered)}; rename it to the one that is meant")
+            either = " or ".join(f"{offered[index]!r} (number {index})" for index in indices[:3])
+            more = ", and more" if len(indices) > 3 else ""
+            raise LabelMismatch(f"{what}: class {name!r} may be {either}{more}; rename it to the one that is meant")
         found.extend(indices)
     if missing:
         raise LabelMismatch(_missing(missing, wanted, offered, what))
-    _refuse_shared(found, wanted, offered, what)
+    first: dict[int, str] = {}
+    for index, name in zip(found, wanted, strict=True):
+        if index in first:
+            both = f"{first[index]!r} and {name!r}"
+            raise LabelMismatch(f"{what}: classes {both} are both its class {offered[index]!r}; merge or rename them")
+        first[index] = name
     return found
 
 
@@ -287,11 +294,6 @@ def _positions(names: Iterable[str], *indices: _Index) -> list[int]:
     return sorted({position for name in names for index in indices for position in index.get(key(name), ())})
 
 
-def _either(indices: Sequence[int], offered: Sequence[str]) -> str:
-    shown = [f"{offered[index]!r} (number {index})" for index in indices[:3]]
-    return " or ".join(shown) + (", and more" if len(indices) > 3 else "")
-
-
 def _missing(missing: Sequence[str], wanted: Sequence[str], offered: Sequence[str], what: str) -> str:
     nearest = {key(part): part for name in offered for part in (name, *split(name))}
     named = []
@@ -304,15 +306,6 @@ def _missing(missing: Sequence[str], wanted: Sequence[str], offered: Sequence[st
         f"{what}: {len(missing)} of {len(wanted)} classes are not among its {len(offered)} ({some}, …): "
         f"{', '.join(named)}{more}; rename the data's classes to fit, or choose a model that knows them"
     )
-
-
-def _refuse_shared(found: Sequence[int], wanted: Sequence[str], offered: Sequence[str], what: str) -> None:
-    first: dict[int, str] = {}
-    for index, name in zip(found, wanted, strict=True):
-        if index in first:
-            both = f"{first[index]!r} and {name!r}"
-            raise LabelMismatch(f"{what}: classes {both} are both its class {offered[index]!r}; merge or rename them")
-        first[index] = name
 
 
 def _by_name(

@@ -52,8 +52,9 @@ class HumanOracle:
         """The answers of people; -1 where there is none, with a score of 0.  # (N, 3, H, W), (N,) int64"""
         if not self._classes:
             raise BadPart(UNBOUND)
-        answers = [self._answer(image, label) for image, label in zip(images, labels.tolist(), strict=True)]
-        keeps = torch.tensor([-1 if one is None else int(one) for one in answers], dtype=torch.int8, device=labels.device)
+        pairs = zip(images, labels.tolist(), strict=True) if self._answers else ()
+        answers = [self._answers.get((pictures.digest(image), self._classes[label]), -1) for image, label in pairs]
+        keeps = torch.tensor(answers or [-1] * len(images), device=labels.device).to(torch.int8)
         return Verdicts(keeps, (keeps == 1).float(), torch.where(keeps == 1, labels, -1))
 
     def describe(self) -> list[Trait]:
@@ -63,21 +64,12 @@ class HumanOracle:
     def provenance(self) -> dict[str, str]:
         return {} if self._file is None else {"answers": file_sha256(self._file.expanduser())}
 
-    def _answer(self, image: Tensor, label: int) -> bool | None:
-        return self._answers.get((pictures.digest(image), self._classes[label])) if self._answers else None
-
 
 def _read(path: Path) -> Answers:
     votes: Counter[tuple[str, str]] = Counter()
     for line, row in read_table(path, _COLUMNS, what="answers"):
-        votes[row["picture"].lower(), names.key(row["label"])] += _vote(row["answer"], path, line)
+        answer = row["answer"].casefold()
+        if answer and answer not in _YES | _NO:
+            raise BadData(f"{path}, line {line}: the answer is yes or no, got {row['answer']!r}")
+        votes[row["picture"].lower(), names.key(row["label"])] += (answer in _YES) - (answer in _NO)
     return {key: total > 0 for key, total in votes.items() if total != 0}
-
-
-def _vote(answer: str, path: Path, line: int) -> int:
-    text = answer.casefold()
-    if not text:
-        return 0
-    if text not in _YES | _NO:
-        raise BadData(f"{path}, line {line}: the answer is yes or no, got {answer!r}")
-    return 1 if text in _YES else -1

@@ -8,17 +8,16 @@ it abstains.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.stats import beta
+from scipy.stats import binomtest
 from torch import Tensor
 from torch.nn import functional
 
@@ -38,7 +37,6 @@ NEIGHBOUR_TEMPERATURE = 0.07  # of the votes of neighbours, as is usual for feat
 LOW_ACCURACY = 0.8  # below this the run warns
 BY_CLASS = 20  # classes whose accuracy is printed, the least accurate first
 UNFITTED = "probe: fit it on labelled images before it judges"
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -189,7 +187,7 @@ class ProbeOracle:
         ids, contents, truth, features = self._read(dataset, columns, size, device)
         folds = _deal(contents, truth, self.options.folds, self._classes)
         heads, scores = _fit_heads(features, torch.tensor(truth), torch.tensor(folds), len(self._classes), self.options)
-        rule, quality = _calibrate(scores, np.asarray(truth), self._classes, self.options)
+        rule, quality = _calibrate(scores, torch.tensor(truth), self._classes, self.options)
         fitted = copy(self)
         fitted._fit = _Fit(heads.to(device), dict(zip(ids, folds, strict=True)), quality, rule)
         return fitted
@@ -289,7 +287,7 @@ def _deal(contents: Sequence[int], truth: Sequence[int], folds: int, classes: Se
     return [fold[content] for content in contents]
 
 
-def _fit_heads(features: Tensor, truth: Tensor, folds: Tensor, classes: int, options: ProbeOptions) -> tuple[_Heads, Floats]:
+def _fit_heads(features: Tensor, truth: Tensor, folds: Tensor, classes: int, options: ProbeOptions) -> tuple[_Heads, Tensor]:
     """The heads, calibrated, and the scores of each image by the head that has not seen it.  # scores: (M, K)"""
     empty = torch.zeros(0)
     candidates = [_Heads(features, truth, folds, empty, empty)]
@@ -297,9 +295,9 @@ def _fit_heads(features: Tensor, truth: Tensor, folds: Tensor, classes: int, opt
         candidates = [
             _Heads(features, truth, folds, *_linear(features, truth, folds, classes, options.folds, c)) for c in STRENGTHS
         ]
-    held_out = [_scores(heads, features, folds, classes, options.k).double().numpy() for heads in candidates]
-    fitted = [_temperature(scores, truth.numpy()) for scores in held_out]
-    best = int(np.argmin([loss for _, loss in fitted]))
+    held_out = [_scores(heads, features, folds, classes, options.k).double() for heads in candidates]
+    fitted = [_temperature(scores, truth) for scores in held_out]
+    best = min(range(len(fitted)), key=lambda which: fitted[which][1])
     heads, temperature = candidates[best], fitted[best][0]
     return replace(heads, temperature=temperature), held_out[best] / temperature
 
@@ -331,44 +329,28 @@ def _scores(heads: _Heads, features: Tensor, which: Tensor, classes: int, k: int
     return (shares + 1e-3).log()
 
 
-def _temperature(scores: Floats, truth: NDArray[Any]) -> tuple[float, float]:
+def _temperature(scores: Tensor, truth: Tensor) -> tuple[float, float]:
     """The temperature at which held-out probabilities fit best, and their mean negative log-likelihood."""
-
-    def loss(power: float) -> float:
-        scaled = scores / np.exp(power)
-        top = scaled.max(axis=1, keepdims=True)
-        chance = scaled - top - np.log(np.exp(scaled - top).sum(axis=1, keepdims=True))
-        return float(-chance[np.arange(len(truth)), truth].mean())
-
-    found = minimize_scalar(loss, bounds=(-4, 4), method="bounded")
-    return float(np.exp(found.x)), float(found.fun)
+    found = minimize_scalar(
+        lambda power: float(functional.cross_entropy(scores / math.exp(power), truth)), bounds=(-4, 4), method="bounded"
+    )
+    return math.exp(found.x), float(found.fun)
 
 
-def _calibrate(
-    scores: Floats, truth: NDArray[Any], classes: Sequence[str], options: ProbeOptions
-) -> tuple[AcceptanceRule, Quality]:
+def _calibrate(scores: Tensor, truth: Tensor, classes: Sequence[str], options: ProbeOptions) -> tuple[AcceptanceRule, Quality]:
     """The rule, with the threshold for the stated rate of false accepts, and the quality on held-out images."""
-    chance = np.exp(scores - scores.max(axis=1, keepdims=True))
-    chance /= chance.sum(axis=1, keepdims=True)
-    predicted, confidence = chance.argmax(axis=1), chance.max(axis=1)
-    wrong = np.sort(confidence[predicted != truth])[::-1]
+    confidence, predicted = scores.softmax(dim=1).max(dim=1)
+    right = predicted == truth
+    wrong = confidence[~right].sort(descending=True).values
     allowed = int(options.false_accepts * len(truth))
     # Just above the most confident mistake that is one too many; verdicts are in float32, hence the room.
     threshold = min(float(wrong[allowed]) + 1e-4, 1.0) if len(wrong) > allowed else 0.0
     sure = confidence >= threshold
-    counts = Counter(truth.tolist())
-    quality = Quality(
-        tuple(classes),
-        tuple(int(((predicted == truth) & (truth == label)).sum()) for label in range(len(classes))),
-        tuple(counts[label] for label in range(len(classes))),
-        int(sure.sum()),
-        int((sure & (predicted != truth)).sum()),
-        threshold,
-    )
-    label, most = counts.most_common(1)[0]
-    value, low, _ = quality.accuracy
+    hits, images = (torch.bincount(labels, minlength=len(classes)).tolist() for labels in (truth[right], truth))
+    quality = Quality(tuple(classes), tuple(hits), tuple(images), int(sure.sum()), int((sure & ~right).sum()), threshold)
+    (value, low, _), most = quality.accuracy, max(images)
     if low <= most / len(truth):
-        always = f"no better than always answering {classes[label]!r} ({most / len(truth):.0%})"
+        always = f"no better than always answering {classes[images.index(most)]!r} ({most / len(truth):.0%})"
         raise BadPart(
             f"probe: it is right on {value:.0%} of {len(truth)} held-out images, {always}; take another encoder or more images, "
             "or let people judge (review)"
@@ -378,6 +360,5 @@ def _calibrate(
 
 def _share(hits: int, n: int) -> tuple[float, float, float]:
     """A share with its exact (Clopper-Pearson) 95 % interval."""
-    low = float(beta.ppf(0.025, hits, n - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(0.975, hits + 1, n - hits)) if hits < n else 1.0
-    return hits / n, low, high
+    interval = binomtest(hits, n).proportion_ci(method="exact")
+    return hits / n, float(interval.low), float(interval.high)
