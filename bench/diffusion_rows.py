@@ -280,6 +280,7 @@ class Generating:
         if device.type == "cuda":
             network = network.to(memory_format=torch.channels_last)
         generator = DiffusionGenerator(UNetDenoiser(network, Process(self._kept_share())), Denoising(steps=LEVELS)).to(device)
+        generator = generator.accelerate(how.dtype) or generator
         render = Compiled(generator.render, name="the generator") if compiled else generator.render
         some, labels = pictures(count, self.scale.side).to(device), torch.zeros(count, dtype=torch.long, device=device)
 

@@ -64,7 +64,8 @@ class Step:
         self.acceleration = acceleration
         make = getattr(self.given, "accelerate", None) if acceleration.fused else None
         fast: Generator | None = make(acceleration.dtype) if make else None
-        self.generator, self.fused = fast or self.given, fast is not None
+        self.generator = fast or self.given
+        self.fused = fast is not None and not getattr(fast, "reads_back", False)
         self.render: Callable[[State], Tensor] = self.generator.render
         self.logits: Callable[[Tensor], Tensor] = self.model.logits
         self.judge: Callable[[Tensor, Tensor], Verdicts] = self.oracle.judge

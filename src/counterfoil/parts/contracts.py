@@ -54,7 +54,8 @@ class Generator(Protocol):
     # Optional, `classes`: names of its own class numbers. A class-conditional generator that has them gets labels in these
     # numbers; the data's classes are matched by name.
     # Optional, `accelerate(dtype)`: the same generator with layers that compute in that dtype, or None. Its `render` launches
-    # kernels and reads nothing back, so that a step can be captured as a CUDA graph; `start` stays in float32.
+    # kernels and reads nothing back, so that a step can be captured as a CUDA graph, unless it has `reads_back = True`; `start`
+    # stays in float32.
 
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
         """The state whose rendering is the plain reconstruction of `images`.  # labels, seeds: (N,) int64"""

@@ -283,15 +283,24 @@ def adm_denoiser() -> AdmDenoiser:
 
 
 @pytest.mark.parametrize("make", [lambda pipelines: diffusion(str(pipelines["plain"])).denoiser, lambda _: adm_denoiser()])
-def test_under_autocast_the_whole_network_computes_in_its_format(pipelines: dict[str, Path], make: Callable[..., Any]) -> None:
+def test_an_accelerated_network_computes_in_its_dtype(pipelines: dict[str, Path], make: Callable[..., Any]) -> None:
     denoiser = make(pipelines)
     noisy, times, classes = named_pictures(2, 16) * 2 - 1, torch.tensor([3, 700]), torch.zeros(2, dtype=torch.long)
     with torch.no_grad():
         exact = denoiser.predict(noisy, times, classes)
-        with torch.autocast("cpu", dtype=HALF):
-            rounded = denoiser.predict(noisy, times, classes)
+        rounded = denoiser.accelerate(HALF).predict(noisy, times, classes)
         assert rounded.dtype == HALF and 0 < (rounded.float() - exact).norm() < 0.03 * exact.norm()
         assert torch.equal(denoiser.predict(noisy, times, classes), exact)  # the network itself is as it was
+
+
+def test_an_accelerated_generator_starts_in_float32(pipelines: dict[str, Path]) -> None:
+    generator = diffusion(str(pipelines["plain"]), steps=3, noising="inversion")
+    fast = generator.accelerate(HALF)
+    assert fast is not None
+    images, labels, seeds = named_pictures(2, 16), torch.zeros(2, dtype=torch.long), torch.arange(2)
+    state = generator.start(images, labels, seeds)
+    assert torch.equal(fast.start(images, labels, seeds)["noisy"], state["noisy"])
+    assert 0 < (fast.render(state) - generator.render(state)).abs().max() < 0.1
 
 
 def climb(generator: DiffusionGenerator, render: Callable[[State], Tensor]) -> Tensor:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +26,7 @@ from counterfoil.parts.generators.diffusion import (
     Denoising,
     DiffusionGenerator,
     Gradient,
-    LowPrecision,
+    NetworkDenoiser,
     Noising,
     Process,
     class_names,
@@ -338,13 +338,12 @@ def _waves(times: Tensor, width: int) -> Tensor:
     return torch.cat([angles.cos(), angles.sin()], dim=1)
 
 
-class AdmDenoiser:
+class AdmDenoiser(NetworkDenoiser):
     """A network of the releases."""
 
     def __init__(self, network: AdmUNet, flags: Flags, *, sha256: str = "") -> None:
-        self.network = network.eval().requires_grad_(False)
-        self._low = LowPrecision(self.network)
-        self.flags, self.sha256, self.size = flags, sha256, flags.image_size
+        super().__init__(network, sha256=sha256)
+        self.flags, self.size = flags, flags.image_size
         self.classes = None if network.label_emb is None else network.label_emb.num_embeddings
         self.process = Process(signal_left(flags), "sample" if flags.predict_xstart else "epsilon")
 
@@ -352,16 +351,9 @@ class AdmDenoiser:
         """The network's answer; a learned variance is left out."""
         if self.flags.rescale_timesteps:  # the network always counts to 1000
             times = times * (1000 / self.flags.diffusion_steps)
-        network = self._low.network_for(noisy)
-        with torch.autocast(noisy.device.type, enabled=False):
-            kind = next(network.parameters()).dtype
-            answer: Tensor = network(noisy.to(kind), times, None if self.classes is None else classes)
+        with self.in_own_dtype(noisy) as images:
+            answer: Tensor = self.network(images, times, None if self.classes is None else classes)
         return answer[:, :3]
-
-    def to(self, device: torch.device | str) -> Self:
-        self._low.forget()
-        self.network.to(device)
-        return self
 
     def provenance(self) -> dict[str, str]:
         return {"network": repr(self.flags), "weights": self.sha256}

@@ -26,8 +26,9 @@ v; from any of them and the noisy image the other two follow.
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypeVar, get_args
@@ -170,10 +171,12 @@ class DiffusionGenerator(Movable):
 
     moving = "noisy"
     step_size = 0.03
+    reads_back = True  # at which levels the images are
 
     def __init__(self, denoiser: Denoiser, denoising: Denoising | None = None, *, classes: Sequence[str] | None = None) -> None:
         """`classes` are the names of the network's classes, where it is class-conditional; labels are its own numbers."""
         self.denoiser, self.size = denoiser, denoiser.size
+        self.exact = denoiser  # for the start, in float32
         self.denoising = denoising or Denoising()
         self.levels = NoiseLevels.down_from(self.denoising.strength, self.denoising.steps, denoiser.process)
         self.classes = classes
@@ -217,6 +220,15 @@ class DiffusionGenerator(Movable):
             level, moves = below, torch.where(leaves, 0, moves)
         return {**state, "noisy": noisy, "level": level, "moves": moves, "scale": self._scale(level)}
 
+    def accelerate(self, dtype: torch.dtype) -> Self | None:
+        """The same with a network that computes in `dtype`, but for the start; None where the denoiser has none."""
+        make = getattr(self.denoiser, "accelerate", None)
+        if make is None:
+            return None
+        changed = copy.copy(self)
+        changed.denoiser = make(dtype)
+        return changed
+
     def provenance(self) -> dict[str, str]:
         return {**self.denoiser.provenance(), "denoising": repr(self.denoising)}
 
@@ -245,7 +257,7 @@ class DiffusionGenerator(Movable):
         noisy, process = samples, self.denoiser.process
         time, kept = torch.zeros_like(classes), process.alphas_cumprod[:1].to(samples.device).reshape(1, 1, 1, 1)
         for rung in range(self.levels.last, -1, -1):
-            clean, noise = process.split(self.denoiser.predict(noisy, time, classes).float(), noisy, kept)
+            clean, noise = process.split(self.exact.predict(noisy, time, classes).float(), noisy, kept)
             level = torch.full_like(classes, rung)
             time, kept = self.levels.times[level], self.levels.kept_at(level)
             noisy = add_noise(clean, noise, kept)
@@ -259,35 +271,26 @@ class DiffusionGenerator(Movable):
         return torch.zeros_like(labels) if self.denoiser.classes is None else labels
 
 
-class LowPrecision:
-    """A network, and a copy of it in the format of autocast as soon as that is wanted."""
+class NetworkDenoiser(pretrained.Network):
+    """A denoiser that is one network."""
 
-    def __init__(self, network: Any) -> None:
-        self.network = network
-        self._copies: dict[tuple[torch.device, torch.dtype], Any] = {}
+    def accelerate(self, dtype: torch.dtype) -> Self:
+        """The same with a copy of the network that computes in `dtype`, in fused layers on a GPU."""
+        network = nn.Module.to(copy.deepcopy(self.network), dtype=dtype)
+        device = next(network.parameters()).device
+        if device.type == "cuda":
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        unets.fuse_on(network, device, dtype)
+        changed = copy.copy(self)
+        changed.network = network
+        return changed
 
-    def forget(self) -> None:
-        """Drop the copies, before the network moves."""
-        self._copies.clear()
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def network_for(self, like: Tensor) -> Any:
-        """The network to be called with tensors like these."""
-        kind = autocast_format(like.device)
-        if kind is None:
-            return self.network
-        if (like.device, kind) not in self._copies:
-            lower = nn.Module.to(copy.deepcopy(self.network), dtype=kind)
-            if like.is_cuda:
-                lower.to(memory_format=torch.channels_last)
-            unets.fuse_on(lower, like.device, kind)
-            self._copies[like.device, kind] = lower
-        return self._copies[like.device, kind]
-
-
-def autocast_format(device: torch.device) -> torch.dtype | None:
-    """The dtype of autocast on a device; None if it is off."""
-    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+    @contextlib.contextmanager
+    def in_own_dtype(self, noisy: Tensor) -> Iterator[Tensor]:
+        """Images in the network's dtype; one of low precision is not put under autocast on top."""
+        own = next(self.network.parameters()).dtype
+        with contextlib.nullcontext() if own == torch.float32 else torch.autocast(noisy.device.type, enabled=False):
+            yield noisy.to(own)
 
 
 def class_names(given: Sequence[str] | str | None, count: int | None, *, what: str) -> list[str] | None:
@@ -316,27 +319,21 @@ FILES = [
 """A pipeline keeps its network and its scheduler in folders of their own; old ones keep both at the top."""
 
 
-class UNetDenoiser(pretrained.Network):
+class UNetDenoiser(NetworkDenoiser):
     """A diffusers UNet2DModel."""
 
     def __init__(self, network: Any, process: Process, *, sha256: str = "") -> None:
         super().__init__(network, sha256=sha256)
         self.process = process
-        self._low = LowPrecision(self.network)
         self.size = int(network.config.sample_size)
         self.classes: int | None = network.config.num_class_embeds if network.class_embedding is not None else None
 
     def predict(self, noisy: Tensor, times: Tensor, classes: Tensor) -> Tensor:
         """The network's answer; a learned variance is left out."""
         labels = None if self.classes is None else classes
-        network = self._low.network_for(noisy)
-        with torch.autocast(noisy.device.type, enabled=False):
-            answer: Tensor = network(noisy.to(network.dtype), times, class_labels=labels).sample[:, :3]
+        with self.in_own_dtype(noisy) as images:
+            answer: Tensor = self.network(images, times, class_labels=labels).sample[:, :3]
         return answer
-
-    def to(self, device: torch.device | str) -> Self:
-        self._low.forget()
-        return super().to(device)
 
     def provenance(self) -> dict[str, str]:
         return {**super().provenance(), "prediction": self.process.prediction}

@@ -94,6 +94,7 @@ class MaskedGenerator(Movable):
     """Moves the kept coordinates of another generator's state."""
 
     moving = "kept"
+    reads_back = False
 
     def __init__(self, inner: Generator, mask: Mask, *, no_window: str = "") -> None:
         """`no_window` says why the whole image is rendered at every step."""
@@ -136,7 +137,7 @@ class MaskedGenerator(Movable):
         if fast is None:
             return None
         changed = copy(self)
-        changed.inner = fast
+        changed.inner, changed.reads_back = fast, getattr(fast, "reads_back", False)
         return changed
 
     def provenance(self) -> dict[str, str]:
