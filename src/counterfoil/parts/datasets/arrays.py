@@ -101,8 +101,6 @@ class ArrayReader:
 
 @dataclass(frozen=True)
 class TensorOptions:
-    """Class names, or a file with one per line."""
-
     classes: str | Sequence[str] | None = None
 
 
@@ -128,8 +126,6 @@ def tensors(path: str, options: TensorOptions) -> ImageSet:
 
 @dataclass(frozen=True)
 class TorchvisionDataOptions:
-    """The folder that was given to torchvision, the split, and whether what lacks is downloaded."""
-
     root: str = "data"
     split: Literal["train", "test"] = "test"
     download: bool = False

@@ -38,8 +38,6 @@ class Files:
 
 @dataclass(frozen=True)
 class FolderOptions:
-    """A file with other names for the folders."""
-
     names: str | None = None
 
 
@@ -76,8 +74,6 @@ def folder(path: str, options: FolderOptions) -> ImageSet:
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """The folder that paths count from, the names of numbers, and the headings of the columns."""
-
     root: str | None = None
     classes: str | Sequence[str] | None = None
     columns: Sequence[str] | None = None

@@ -43,8 +43,6 @@ class TableReader:
 
 @dataclass(frozen=True)
 class HfDataOptions:
-    """The rows and columns to take, and the names of numbers."""
-
     split: str | None = None
     config: str | None = None
     image: str | None = None

@@ -179,8 +179,6 @@ def shares(held: Counter[int], limit: int) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class SubsetOptions:
-    """The classes or groups to keep, how many images of them, and the options of the data set inside."""
-
     classes: Sequence[str] | None = None
     groups: labels.GroupSpec | None = None
     per_class: int | None = None

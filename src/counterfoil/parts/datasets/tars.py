@@ -46,8 +46,6 @@ class Shards:
 
 @dataclass(frozen=True)
 class TarOptions:
-    """The endings of images and labels, and what the numbers mean."""
-
     image: str | None = None
     label: str | None = None
     classes: str | Sequence[str] | None = None

@@ -21,15 +21,11 @@ _RESIZING: dict[str, Resizing] = {"shortest": "shorter", "longest": "longer", "s
 
 @dataclass(frozen=True)
 class OpenClipEncoderOptions:
-    """The hash of the weights."""
-
     sha256: str | None = None
 
 
 @dataclass(frozen=True)
 class EncoderOptions(OpenClipEncoderOptions):
-    """The hash of the weights, and a branch, tag or commit of the repository."""
-
     revision: str | None = None
 
 

@@ -55,8 +55,6 @@ def timm_features(name: str, options: TimmOptions) -> FeatureEncoder:
 
 @dataclass(frozen=True)
 class FeatureOptions:
-    """The side of the images a program gets, the range of their values, and the hash of the file."""
-
     size: int = 299
     scale: float = 255.0
     shift: float = 0.0

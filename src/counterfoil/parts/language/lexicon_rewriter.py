@@ -19,8 +19,6 @@ PROPOSALS = 5
 
 @dataclass(frozen=True)
 class LexiconOptions:
-    """Number of edits proposed per factor, and the kinds of adjectives to change, all unless given."""
-
     proposals: int = PROPOSALS
     kinds: Sequence[str] | None = None
 

@@ -188,8 +188,6 @@ class PromptedRewriter(Movable):
 
 @dataclass(frozen=True)
 class LlmOptions(Sampling):
-    """Options of asking a local language model and of drawing its answers."""
-
     adapter: str | None = None
     style: str | None = None
     proposals: int = PROPOSALS
@@ -235,8 +233,6 @@ def attach_adapter(model: Any, folder: Path) -> Any:
 
 @dataclass(frozen=True)
 class OpenAiOptions(EndpointOptions):
-    """Options of asking an endpoint."""
-
     timeout: float = 60.0
     token_env: str | None = KEY
     base_url: str = BASE_URL

@@ -113,8 +113,6 @@ class VisionLanguageModel(FrozenModel):
 
 @dataclass(frozen=True)
 class VlmChatOptions:
-    """Length of answers, form of the question, and the weights to read."""
-
     max_tokens: int = 40
     prompt: str | None = None
     dtype: str = "float32"
@@ -133,8 +131,6 @@ def vlm_chat(name: str, options: VlmChatOptions) -> VisionLanguageModel:
 
 @dataclass(frozen=True)
 class HttpChatOptions(EndpointOptions):
-    """The model's name at the endpoint, the length of an answer, and what else is sent along with every request."""
-
     timeout: float = 60.0
     model: str = ""
     max_tokens: int = 40

@@ -133,8 +133,6 @@ def zero_shot(
 
 @dataclass(frozen=True)
 class GroupedOptions:
-    """The groups, what becomes of all other classes, and the options of the model inside."""
-
     groups: str | Mapping[str, Any] | None = None
     others: Others = "drop"
     options: Mapping[str, Any] | None = None

@@ -31,8 +31,6 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class ProgramOptions(InputOptions):
-    """A program's input, the names of its outputs, whether they are logits or probabilities, and the file's hash."""
-
     classes: str | Sequence[str] | None = None
     scores: Scores = "auto"
     skip: int = 0
@@ -41,8 +39,6 @@ class ProgramOptions(InputOptions):
 
 @dataclass(frozen=True)
 class OnnxOptions(ProgramOptions):
-    """The options of any program, and which of a graph's outputs to take."""
-
     output: str | None = None
 
 

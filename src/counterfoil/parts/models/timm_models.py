@@ -22,8 +22,6 @@ _RESIZING: Mapping[str, Resizing] = {"center": "shorter", "squash": "squash", "b
 
 @dataclass(frozen=True)
 class TimmOptions(PublishedOptions):
-    """The options of `torchvision`, and the number of channels of the images."""
-
     in_chans: int | None = None
 
 

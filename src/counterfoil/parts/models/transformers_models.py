@@ -20,8 +20,6 @@ _UNNAMED = re.compile(r"LABEL_\d+")  # what transformers calls classes without a
 
 @dataclass(frozen=True)
 class OpenClipModelOptions:
-    """Class names, prompts with `{class}` in them, and the hash of the weights."""
-
     classes: str | Sequence[str] | None = None
     templates: str | Sequence[str] = PAPER_TEMPLATE
     sha256: str | None = None
@@ -29,8 +27,6 @@ class OpenClipModelOptions:
 
 @dataclass(frozen=True)
 class HfModelOptions(OpenClipModelOptions):
-    """The options of `openclip`, a branch, tag or commit of the repository, and whether a classifier's crop is taken."""
-
     revision: str | None = None
     crop: Crop = "own"
 

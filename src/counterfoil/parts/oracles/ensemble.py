@@ -20,8 +20,6 @@ Rule = Literal["unanimous", "majority", "mean"]
 
 @dataclass(frozen=True)
 class EnsembleOptions(AcceptanceRule):
-    """The members, how their verdicts are combined, and the acceptance rule of `mean`."""
-
     members: Sequence[Any] = ()
     rule: Rule = "unanimous"
 

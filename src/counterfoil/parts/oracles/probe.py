@@ -41,8 +41,6 @@ UNFITTED = "probe: fit it on labelled images before it judges"
 
 @dataclass(frozen=True)
 class ProbeOptions:
-    """Settings of a probe: the head, the number of images, and how often it may be wrong where it does not abstain."""
-
     head: Head = "linear"
     folds: int = 5
     k: int = 20

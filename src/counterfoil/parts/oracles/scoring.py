@@ -150,23 +150,17 @@ class ZeroShotOracle(Movable):
 
 @dataclass(frozen=True)
 class ClassifierOptions(AcceptanceRule):
-    """The rule, and the options of the model inside."""
-
     options: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class OpenClipOptions(AcceptanceRule):
-    """The rule, the prompts with `{class}` in them, and the hash of the weights."""
-
     templates: str | Sequence[str] = PAPER_TEMPLATE
     sha256: str | None = None
 
 
 @dataclass(frozen=True)
 class ClipOptions(OpenClipOptions):
-    """The options of `openclip`, and a branch, tag or commit of the repository."""
-
     revision: str | None = None
 
 

@@ -29,8 +29,6 @@ MAX_CHOICES = 26
 
 @dataclass(frozen=True)
 class VlmOptions(AcceptanceRule):
-    """The question, how it is put to the model, and the acceptance rule."""
-
     mode: Mode = "yes-no"
     question: str | None = None
     choices: int = 4

@@ -21,8 +21,6 @@ MAX_SIDE = 4096  # pixels of an answer's image
 
 @dataclass(frozen=True)
 class HttpPainterOptions(EndpointOptions):
-    """The form of a request, the side of the images, and what else is sent along."""
-
     timeout: float = 120.0
     api: Literal["counterfoil", "openai"] = "counterfoil"
     model: str | None = None
