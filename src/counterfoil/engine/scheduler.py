@@ -153,18 +153,14 @@ class Engine:
 
     def arms(self) -> dict[Arm, Guidance]:
         """The arms every image goes through."""
-        length = StepLength(self.step_size, self.search.norm, self.search.unit)
-        arms: dict[Arm, Guidance] = {"guided": self._guidance(length)}
-        if self.search.control != "none" and self.search.guidance != "random":  # which is the control itself
+        length, chosen = StepLength(self.step_size, self.search.norm, self.search.unit), self.search.guidance
+        if chosen == "random":  # which is the control itself
+            return {"guided": RandomSteps(length)}
+        by_gradient = chosen == "gradient" or (chosen == "auto" and self.model.differentiable)
+        arms: dict[Arm, Guidance] = {"guided": GradientAscent(length) if by_gradient else RandomSearch(length)}
+        if self.search.control != "none":
             arms["random"] = RandomLine() if self.search.control == "distance" else RandomSteps(length)
         return arms
-
-    def _guidance(self, length: StepLength) -> Guidance:
-        chosen = self.search.guidance
-        if chosen == "random":
-            return RandomSteps(length)
-        by_gradient = chosen == "gradient" or (chosen == "auto" and self.model.differentiable)
-        return GradientAscent(length) if by_gradient else RandomSearch(length)
 
     @property
     def needs_gradient(self) -> bool:

@@ -161,11 +161,8 @@ def _rows(values: Any, shape: tuple[int, ...], what: str, part: str, device: tor
     if tuple(values.shape) != shape:
         raise BadPart(f"{part} gives {what} of shape {tuple(values.shape)}; one row per image is {shape}")
     if values.is_complex() or values.layout != torch.strided or values.is_meta:
-        raise BadPart(f"{part} gives {what} as a {_kind(values)} tensor; give a dense one of real numbers")
+        kind = "complex" if values.is_complex() else "meta" if values.is_meta else "sparse"
+        raise BadPart(f"{part} gives {what} as a {kind} tensor; give a dense one of real numbers")
     if device is not None and values.device.type != device.type:
         raise BadPart(f"{part} gives {what} on {values.device} for images on {device}; keep them on one device")
     return values
-
-
-def _kind(values: Tensor) -> str:
-    return "complex" if values.is_complex() else "meta" if values.is_meta else "sparse"

@@ -87,7 +87,7 @@ def hf_dataset(name: str, options: HfDataOptions) -> ImageSet:
         elif count:
             found = found.select(range(min(count, len(found))))
         written = _column(found, columns[1])
-        captions = [_first_text(cell) for cell in _column(found, caption)] if caption else []
+        captions = [_text(cell) for cell in _column(found, caption)] if caption else []
     numbers, names, aliases = _label_rows(written, found.features[columns[1]], options.classes, what)
     listed = index([f"{row:08d}" for row in range(len(written))], numbers, what=what, caption=captions)
     mark = {"fingerprint": str(found._fingerprint)} if getattr(found, "_fingerprint", None) else {}
@@ -194,7 +194,7 @@ def _column(table: Any, name: str) -> list[Any]:
     return list(table.select_columns([name]).with_format("arrow")[:].column(0).to_pylist())
 
 
-def _first_text(cell: Any) -> str:
+def _text(cell: Any) -> str:
     """The caption in a cell, the first where there are several."""
     first = cell[0] if isinstance(cell, list) and cell else cell
     return first.strip() if isinstance(first, str) else ""

@@ -218,13 +218,5 @@ def _text(values: Iterable[str], what: str) -> pa.Array:
     try:
         return pa.array(values, type=pa.string())
     except (UnicodeEncodeError, pa.ArrowInvalid):
-        strange = next((value for value in values if not _is_utf8(value)), "")
+        strange = next((value for value in values if value.encode(errors="replace").decode() != value), "")
         raise BadData(f"{what}: the name {strange!a} is not in UTF-8; rename it") from None
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -60,15 +60,10 @@ def _convolution(inputs: int, outputs: int) -> list[nn.Module]:
 def load(network: nn.Sequential, file: Path) -> nn.Sequential:
     """The network with the weights of a file, frozen; layers of VGG beyond the network's last one are left out."""
     state = weights.load_state(file)
-    beyond = len(network)
-    kept = {name: value for name, value in state.items() if not (_layer(name) >= beyond)}
+    numbers = {name: name.partition(".")[0] for name in state}
+    kept = {name: state[name] for name, number in numbers.items() if not number.isdecimal() or int(number) < len(network)}
     weights.load_into(network, kept, what=str(file))
     return network.eval().requires_grad_(False)
-
-
-def _layer(name: str) -> int:
-    number = name.partition(".")[0]
-    return int(number) if number.isdecimal() else -1
 
 
 def statistics(features: Tensor) -> Tensor:

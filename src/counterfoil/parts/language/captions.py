@@ -204,11 +204,6 @@ class GivenCaptions:
         return None
 
 
-def read_captions(file: Path) -> dict[str, str]:
-    """The captions of a file by what it calls their images; the first caption of an image counts."""
-    return _by_image(_rows(file), file)
-
-
 def _rows(file: Path) -> Iterable[Mapping[str, Any]]:
     what = f"captions:{file}"
     if file.suffix.lower() in (".csv", ".tsv"):
@@ -236,9 +231,10 @@ def _coco(content: Any, what: str) -> list[Mapping[str, Any]]:
     return [{"image_id": names.get(str(row.get("image_id")), row.get("image_id")), "caption": row.get("caption")} for row in rows]
 
 
-def _by_image(rows: Iterable[Mapping[str, Any]], file: Path | None) -> dict[str, str]:
+def read_captions(file: Path) -> dict[str, str]:
+    """The captions of a file by what it calls their images; the first caption of an image counts."""
     found: dict[str, str] = {}
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(_rows(file), 1):
         values = {str(key).strip().casefold(): value for key, value in row.items()}
         image = next((values[name] for name in _IDS if values.get(name) not in (None, "")), None)
         text = next((values[name] for name in _TEXTS if name in values), None)

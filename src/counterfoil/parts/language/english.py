@@ -69,16 +69,13 @@ def strip_articles(words: Iterable[str]) -> str:
     return " ".join(listed)
 
 
+_SMALL_WORDS = yaml.safe_load(files("counterfoil.parts.language").joinpath("words", "small.yaml").read_text(encoding="utf-8"))
+
+
 @cache
 def small_words(section: str) -> frozenset[str]:
     """The words of one section of words/small.yaml: articles, prepositions, common verbs."""
-    return _small_words()[section]
-
-
-@cache
-def _small_words() -> dict[str, frozenset[str]]:
-    text = files("counterfoil.parts.language").joinpath("words", "small.yaml").read_text(encoding="utf-8")
-    return {section: frozenset(words) for section, words in yaml.safe_load(text).items()}
+    return frozenset(_SMALL_WORDS[section])
 
 
 # "a" or "an" goes by sound, which the spelling hides in these beginnings.
