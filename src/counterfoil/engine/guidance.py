@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -59,23 +59,12 @@ class Rows:
     lengths: Sequence[float] = ()  # root mean square in the generator's scale, for steps at a given distance
 
 
-class Guidance(Protocol):
-    """Chooses directions. `climbs_only` says whether a move that does not raise the loss is undone."""
-
-    @property
-    def needs_gradient(self) -> bool: ...
-
-    @property
-    def climbs_only(self) -> bool: ...
-
-    def direction(self, gradient: Tensor | None, rows: Rows) -> Tensor:
-        """One step for every row.  # gradient: (N, …) → (N, …)"""
-        ...
-
-
 @dataclass(frozen=True)
 class GradientAscent:
-    """Algorithm 1's guidance: up the gradient of the tested model's loss."""
+    """Algorithm 1's guidance: up the gradient of the tested model's loss.
+
+    `climbs_only` says of every guidance whether a move that does not raise the loss is undone.
+    """
 
     length: StepLength
     needs_gradient = True
@@ -141,6 +130,10 @@ class RandomSearch:
         spatial = rows.moving.dim() >= 4 and min(rows.moving.shape[-2:]) >= 4
         noise = (draw_patch if spatial else draw)(rows.moving, rows.seeds, rows.draws)
         return self.length.scale_to_step(noise, rows.scale)
+
+
+Guidance = GradientAscent | RandomSteps | RandomLine | RandomSearch
+"""Chooses directions: one step for every row."""
 
 
 def draw(like: Tensor, seeds: Sequence[int], draws: Sequence[int], *, stream: str = "search") -> Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,18 +30,6 @@ _CHECKED = 8  # rows of a file whose values are checked when it is opened; every
 _SAFETENSORS = {
     "U8": "u1", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8",
 }  # fmt: skip
-
-
-class Rows(Protocol):
-    """An array as far as it is needed: shape, dtype, and any one row."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def dtype(self) -> np.dtype[np.generic]: ...
-
-    def __getitem__(self, index: int, /) -> NDArray[np.generic]: ...
 
 
 @dataclass(frozen=True)
@@ -76,6 +64,10 @@ class FileRows:
     @property
     def _row_bytes(self) -> int:
         return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+
+Rows = FileRows | NDArray[Any]
+"""An array, in memory or in a file."""
 
 
 @dataclass(frozen=True)

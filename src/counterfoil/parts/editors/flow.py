@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -55,33 +55,8 @@ class FlowOptions:
         return given if given is None else tuple(given) if isinstance(given, Sequence) else (given,)
 
 
-class Flow(Protocol):
-    """A flow model: its velocity under a caption, and what the paper edits with."""
-
-    @property
-    def steps(self) -> int: ...
-
-    @property
-    def strengths(self) -> tuple[float, ...]: ...  # the paper's in the middle
-
-    @property
-    def guidances(self) -> tuple[float, float]: ...  # under the caption and under the edited one
-
-    def embed(self, text: str) -> dict[str, Tensor]:
-        """The inputs of the network for a text."""
-        ...
-
-    def velocity(self, latents: Tensor, time: Tensor, texts: dict[str, Tensor], guidance: float) -> Tensor:
-        """The guided velocity of latents at a time.  # (1, C, h, w), scalar → (1, C, h, w)"""
-        ...
-
-    def tokens(self, latents: Tensor) -> int:
-        """Patches of an image, by which the scheduler shifts its times."""
-        ...
-
-
 class StableDiffusion3:
-    """Stable Diffusion 3: guided by the difference from the empty text."""
+    """Stable Diffusion 3: guided by the difference from the empty text. The paper's numbers, its strength in the middle."""
 
     steps, strengths, guidances = 50, (0.5, 0.66, 0.8), (3.5, 13.5)
 
@@ -137,10 +112,8 @@ class Flux:
         return (latents.shape[-2] // 2) * (latents.shape[-1] // 2)
 
 
-FLOWS: Final[dict[str, type[StableDiffusion3] | type[Flux]]] = {
-    "StableDiffusion3Pipeline": StableDiffusion3,
-    "FluxPipeline": Flux,
-}
+Flow = StableDiffusion3 | Flux
+FLOWS: Final[dict[str, type[Flow]]] = {"StableDiffusion3Pipeline": StableDiffusion3, "FluxPipeline": Flux}
 
 
 def flowedit(name: str, options: FlowOptions) -> FlowEditor:

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from counterfoil.core.errors import BadSpec, BadWeights
 from counterfoil.parts import weights
 from counterfoil.parts.generators.diffusion import (
+    Denoiser,
     Denoising,
     DiffusionGenerator,
     Gradient,
-    NetworkDenoiser,
     Noising,
     Process,
     class_names,
@@ -338,7 +338,7 @@ def _waves(times: Tensor, width: int) -> Tensor:
     return torch.cat([angles.cos(), angles.sin()], dim=1)
 
 
-class AdmDenoiser(NetworkDenoiser):
+class AdmDenoiser(Denoiser):
     """A network of the releases."""
 
     def __init__(self, network: AdmUNet, flags: Flags, *, sha256: str = "") -> None:

@@ -31,7 +31,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self, TypeVar, get_args
+from typing import Any, Literal, Self, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -84,26 +84,34 @@ def add_noise(clean: Tensor, noise: Tensor, kept: Tensor) -> Tensor:
     return kept.sqrt() * clean + (1 - kept).sqrt() * noise
 
 
-class Denoiser(Protocol):
+class Denoiser(pretrained.Network):
     """A trained network with the process it was trained for."""
 
     process: Process
-    size: int
-    """Side of its images."""
-    classes: int | None
-    """The number of classes it is conditioned on, or None."""
+    size: int  # side of its images
+    classes: int | None  # the number of classes it is conditioned on
 
     def predict(self, noisy: Tensor, times: Tensor, classes: Tensor) -> Tensor:
         """The network's prediction for noisy images.  # (N, 3, H, W), (N,) int64, (N,) int64 → (N, 3, H, W)"""
-        ...
+        raise NotImplementedError
 
-    def to(self, device: torch.device | str) -> Self:
-        """Move the network."""
-        ...
+    def accelerate(self, dtype: torch.dtype) -> Self:
+        """The same with a copy of the network that computes in `dtype`, in fused layers on a GPU."""
+        network = nn.Module.to(copy.deepcopy(self.network), dtype=dtype)
+        device = next(network.parameters()).device
+        if device.type == "cuda":
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        unets.fuse_on(network, device, dtype)
+        changed = copy.copy(self)
+        changed.network = network
+        return changed
 
-    def provenance(self) -> dict[str, str]:
-        """Library, source and weights."""
-        ...
+    @contextlib.contextmanager
+    def in_own_dtype(self, noisy: Tensor) -> Iterator[Tensor]:
+        """Images in the network's dtype; one of low precision is not put under autocast on top."""
+        own = next(self.network.parameters()).dtype
+        with contextlib.nullcontext() if own == torch.float32 else torch.autocast(noisy.device.type, enabled=False):
+            yield noisy.to(own)
 
 
 @dataclass(frozen=True)
@@ -271,28 +279,6 @@ class DiffusionGenerator(Movable):
         return torch.zeros_like(labels) if self.denoiser.classes is None else labels
 
 
-class NetworkDenoiser(pretrained.Network):
-    """A denoiser that is one network."""
-
-    def accelerate(self, dtype: torch.dtype) -> Self:
-        """The same with a copy of the network that computes in `dtype`, in fused layers on a GPU."""
-        network = nn.Module.to(copy.deepcopy(self.network), dtype=dtype)
-        device = next(network.parameters()).device
-        if device.type == "cuda":
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        unets.fuse_on(network, device, dtype)
-        changed = copy.copy(self)
-        changed.network = network
-        return changed
-
-    @contextlib.contextmanager
-    def in_own_dtype(self, noisy: Tensor) -> Iterator[Tensor]:
-        """Images in the network's dtype; one of low precision is not put under autocast on top."""
-        own = next(self.network.parameters()).dtype
-        with contextlib.nullcontext() if own == torch.float32 else torch.autocast(noisy.device.type, enabled=False):
-            yield noisy.to(own)
-
-
 def class_names(given: Sequence[str] | str | None, count: int | None, *, what: str) -> list[str] | None:
     """The names of a class-conditional network's `count` classes, by which labels of the data are matched to its numbers."""
     if count is None:
@@ -319,7 +305,7 @@ FILES = [
 """A pipeline keeps its network and its scheduler in folders of their own; old ones keep both at the top."""
 
 
-class UNetDenoiser(NetworkDenoiser):
+class UNetDenoiser(Denoiser):
     """A diffusers UNet2DModel."""
 
     def __init__(self, network: Any, process: Process, *, sha256: str = "") -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import labels
@@ -14,6 +14,8 @@ from counterfoil.parts.language.english import noun_forms, tokenise
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from counterfoil.parts.contracts import Embedder
 
 Fault = tuple[str, str]
 """One of the reasons, and a detail for people."""
@@ -135,18 +137,12 @@ def _join_tokens(text: str) -> str:
     return " ".join(token.text for token in tokenise(text))
 
 
-class TextEncoder(Protocol):
-    """Embeds texts, as the encoders of CLIP and SigLIP do."""
-
-    def embed_texts(self, texts: Sequence[str]) -> Tensor: ...
-
-
 class ClassSimilarity:
     """The cosine between the embeddings of words and of a class name; from the threshold on, words mean the class."""
 
     PAPER_THRESHOLD: Final = 0.5
 
-    def __init__(self, encoder: TextEncoder, threshold: float = PAPER_THRESHOLD) -> None:
+    def __init__(self, encoder: Embedder, threshold: float = PAPER_THRESHOLD) -> None:
         if not -1 <= threshold <= 1:
             raise BadPart(f"class_similarity is a cosine from -1 to 1, got {threshold}")
         self.encoder = encoder

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from counterfoil.core.errors import BadSpec
 from counterfoil.parts import calls
-from counterfoil.parts.contracts import Edit, Rejection, Rewriter, RewriteRequest
+from counterfoil.parts.contracts import Edit, Embedder, Rejection, Rewriter, RewriteRequest
 from counterfoil.parts.language import lexicon as lexicons
 from counterfoil.parts.language.caption_checks import (
     ClassSimilarity,
     Fault,
-    TextEncoder,
     TokenLimit,
     caption_fault,
     names_class,
@@ -119,7 +118,7 @@ class EditChecker:
         cls,
         words: str = "english",
         *,
-        encoder: TextEncoder | None = None,
+        encoder: Embedder | None = None,
         threshold: float = ClassSimilarity.PAPER_THRESHOLD,
         tokenizer: Any = None,
         max_tokens: int | None = None,

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,21 +39,6 @@ class Completion:
     text: str
     cut_off: bool = False  # at the limit of tokens
     fault: Fault | None = None
-
-
-class TextModel(Protocol):
-    """Completes prompts; row i depends on prompt and seed i alone."""
-
-    tokenizer: Any
-    """The tokenizer, whose chat template prompts are written with; None for an endpoint, which has its own."""
-
-    def write(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Completion]:
-        """One completion per prompt."""
-        ...
-
-    def provenance(self) -> dict[str, str]:
-        """Source, weights and sampling."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -194,7 +179,7 @@ def seed_of(*parts: object) -> int:
 class ChatEndpoint:
     """A model behind an endpoint that speaks OpenAI's chat protocol, one request per prompt."""
 
-    tokenizer = None
+    tokenizer = None  # whose chat template prompts would be written with; an endpoint has its own
     PATIENT_FOR = 3  # prompts in a row that fail before each further one is tried once only
 
     def __init__(
@@ -258,6 +243,10 @@ class ChatEndpoint:
             return Completion("", fault=("refusal", "the endpoint declined to answer"))
         text = text or ""
         return Completion(text[:MAX_ANSWER], cut_off=first.get("finish_reason") == "length" or len(text) > MAX_ANSWER)
+
+
+TextModel = LocalTextModel | ChatEndpoint
+"""Completes prompts; row i depends on prompt and seed i alone."""
 
 
 class Perplexity(FrozenModel):
