@@ -72,11 +72,7 @@ def read_architecture(path: Path) -> Architecture:
     params = model.get("params") if isinstance(model, Mapping) else None
     if not isinstance(params, Mapping) or not isinstance(params.get("ddconfig"), Mapping):
         raise BadWeights(f"{path}: has no model.params.ddconfig; give the configuration that came with the checkpoint")
-    return architecture(str(model.get("target", "")), params, where=str(path))
-
-
-def architecture(target: str, params: Mapping[str, Any], *, where: str) -> Architecture:
-    """The architecture of `target`, a class of the authors' package, with these parameters."""
+    target, where = str(model.get("target", "")), str(path)
     shape = params["ddconfig"]
     usual = {"in_channels": 3, "out_ch": 3, "double_z": False, "give_pre_end": False, "resamp_with_conv": True}
     for name, wanted in usual.items():
@@ -100,11 +96,6 @@ def architecture(target: str, params: Mapping[str, Any], *, where: str) -> Archi
         raise BadWeights(f"{where}: {error.args[0]} is missing from it") from None
     except (TypeError, ValueError) as error:
         raise BadWeights(f"{where}: an entry is not a number ({error})") from None
-    _check_architecture(found, where)
-    return found
-
-
-def _check_architecture(found: Architecture, where: str) -> None:
     sizes = (found.n_embed, found.embed_dim, found.z_channels, found.num_res_blocks, found.resolution, *found.widths)
     if min(sizes) < 1:
         raise BadWeights(f"{where}: sizes and counts are positive, got {min(sizes)}")
@@ -113,6 +104,7 @@ def _check_architecture(found: Architecture, where: str) -> None:
         raise BadWeights(f"{where}: ch × ch_mult gives {uneven} channels; it has to be a multiple of {GROUPS}")
     if found.gumbel and found.embed_dim != found.z_channels:
         raise BadWeights(f"{where}: a GumbelVQ has embed_dim equal to z_channels, got {found.embed_dim} and {found.z_channels}")
+    return found
 
 
 class NearestCodes(nn.Module):
@@ -217,8 +209,11 @@ def vqgan(
     with torch.device("meta"):  # no time spent on random numbers: every weight comes from the file
         network = build(shape)
     network.to_empty(device="cpu")
-    state = {rename(name, len(shape.widths)): tensor for name, tensor in load_tensors(file).items()}
-    weights.load_into(network, {name: _reshape(name, tensor) for name, tensor in state.items()}, what=str(file))
+    with torch.serialization.safe_globals(_LIGHTNING):
+        state = weights.load_state(file)
+    own = {rename(name, len(shape.widths)): value for name, value in state.items() if not name.startswith(TRAINING_ONLY)}
+    flat = {name for name, value in own.items() if ".attentions." in name and value.dim() == 4}  # 1×1 convolutions there
+    weights.load_into(network, {name: value.flatten(1) if name in flat else value for name, value in own.items()}, what=str(file))
     return LatentGenerator(autoencoder(network, shape, sha256=weights.file_sha256(file)), space=space, size=side)
 
 
@@ -269,11 +264,6 @@ def rename(name: str, levels: int) -> str:
     return name
 
 
-def _reshape(name: str, tensor: Tensor) -> Tensor:
-    """Weights of attention as linear layers want them: 1×1 convolutions in the checkpoints."""
-    return tensor.flatten(1) if ".attentions." in name and tensor.dim() == 4 else tensor
-
-
 WEIGHTS = ("*.safetensors", "*.ckpt", "*.pt", "*.pth")
 TRAINING_ONLY = ("loss.", "colorize", "model_ema.")  # in the checkpoint, but no part of the autoencoder
 
@@ -305,13 +295,6 @@ def find_files(place: str, *, config: str | None, sha256: str | None) -> tuple[P
     here = file.parent
     beside = folder / "configs" if folder.is_dir() else here.parent / "configs"  # as the authors' training leaves them
     return file, _only(here, ("*.yaml", "*.yml"), also=beside, what="configuration (.yaml)", option="config=")
-
-
-def load_tensors(file: Path) -> dict[str, Tensor]:
-    """The autoencoder's tensors by name."""
-    with torch.serialization.safe_globals(_LIGHTNING):
-        state = weights.load_state(file)
-    return {name: value for name, value in state.items() if not name.startswith(TRAINING_ONLY)}
 
 
 def _only(folder: Path, patterns: tuple[str, ...], *, also: Path, what: str, option: str) -> Path:

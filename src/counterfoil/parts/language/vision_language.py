@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +21,16 @@ from counterfoil.parts.pretrained import Pretrained, dtype_named
 
 EXAMPLE = "llava-hf/llava-1.5-7b-hf"
 MAX_ANSWER = 2_000  # characters of an answer; the rest is cut off
+
+
+@dataclass(frozen=True)
+class VlmWeights:
+    """The weights to read, and the form of a question."""
+
+    prompt: str | None = None
+    dtype: str = "float32"
+    revision: str | None = None
+    sha256: str | None = None
 
 
 class VisionLanguageModel(FrozenModel):
@@ -40,25 +50,16 @@ class VisionLanguageModel(FrozenModel):
         self._tokens = lru_cache(maxsize=256)(self._first_tokens)
 
     @classmethod
-    def load(
-        cls,
-        name: str,
-        *,
-        prompt: str | None = None,
-        dtype: str = "float32",
-        revision: str | None = None,
-        sha256: str | None = None,
-        max_tokens: int = 40,
-    ) -> VisionLanguageModel:
+    def load(cls, name: str, options: VlmWeights, *, max_tokens: int = 40) -> VisionLanguageModel:
         """The model and processor of a local folder or a hub repository."""
         import transformers
 
-        source = Pretrained("vlm", name, revision=revision, example=EXAMPLE)
-        if sha256 is not None:
-            source.check_hash(sha256)
-        model = source.model(transformers.AutoModelForImageTextToText, dtype=dtype_named(dtype, what=source.name))
+        source = Pretrained("vlm", name, revision=options.revision, example=EXAMPLE)
+        if options.sha256 is not None:
+            source.check_hash(options.sha256)
+        model = source.model(transformers.AutoModelForImageTextToText, dtype=dtype_named(options.dtype, what=source.name))
         processor = source.processor(transformers.AutoProcessor, "processor_config.json")
-        return cls(model, processor, prompt=prompt, name=source.place, max_tokens=max_tokens)
+        return cls(model, processor, prompt=options.prompt, name=source.place, max_tokens=max_tokens)
 
     @torch.no_grad()
     def answer(self, images: Sequence[Tensor], questions: Sequence[str]) -> list[str]:
@@ -112,12 +113,8 @@ class VisionLanguageModel(FrozenModel):
 
 
 @dataclass(frozen=True)
-class VlmChatOptions:
+class VlmChatOptions(VlmWeights):
     max_tokens: int = 40
-    prompt: str | None = None
-    dtype: str = "float32"
-    revision: str | None = None
-    sha256: str | None = None
 
 
 def vlm_chat(name: str, options: VlmChatOptions) -> VisionLanguageModel:
@@ -126,7 +123,7 @@ def vlm_chat(name: str, options: VlmChatOptions) -> VisionLanguageModel:
     It answers greedily, with `max_tokens` tokens at most. `prompt`, with `{question}` in it, stands in for the model's chat
     template; `dtype` is float32, bfloat16 or float16.
     """
-    return VisionLanguageModel.load(name, **asdict(options))
+    return VisionLanguageModel.load(name, options, max_tokens=options.max_tokens)
 
 
 @dataclass(frozen=True)

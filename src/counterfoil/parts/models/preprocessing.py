@@ -102,18 +102,14 @@ class Preprocessing:
         if self.grey:
             images = pictures.to_grey(images)
         if self.size is not None:
-            images = self._resize(images, self.resize or self.size)
+            size = self._size_before_crop(images.shape[2], images.shape[3], self.resize or self.size)
+            images = pictures.resize(images, size, interpolation=self.interpolation, antialias=self.antialias)
             images = pictures.centre_crop(images, self.size, fill=self.fill[: images.shape[1]], rounding=self.rounding)
         if self.bgr:
             images = images.flip(1)
         if self.mean is not None and self.std is not None:
             images = pictures.normalise(images, self.mean, self.std)
         return images
-
-    def _resize(self, images: Tensor, target: tuple[int, int]) -> Tensor:
-        height, width = images.shape[-2:]
-        size = self._size_before_crop(height, width, target)
-        return pictures.resize(images, size, interpolation=self.interpolation, antialias=self.antialias)
 
     def _size_before_crop(self, height: int, width: int, target: tuple[int, int]) -> tuple[int, int]:
         """The size of an image before the crop."""
@@ -180,11 +176,14 @@ def from_processor(processor: Any, *, what: str) -> Preprocessing:
         raise BadPart(f"{what}: is a model of timm; load it as timm:NAME")
     size, resize, resizing = _processor_sizes(processor, what)
     mean, std = _processor_normalisation(processor)
+    if size and int(processor.resample) not in _FILTERS:
+        number = int(processor.resample)
+        raise BadPart(f"{what}: its image processor resizes by Pillow's filter {number}, not known here; wrap it as python:…")
     preprocessing = Preprocessing(
         size=size,
         resize=resize,
         resizing=resizing,
-        interpolation=_filter(processor, what) if size else "bilinear",
+        interpolation=_FILTERS[int(processor.resample)] if size else "bilinear",
         mean=mean,
         std=std,
         rounding=int,
@@ -234,27 +233,15 @@ def _processor_normalisation(processor: Any) -> tuple[tuple[float, ...] | None, 
     factor = 255 * float(processor.rescale_factor) if getattr(processor, "do_rescale", True) else 255.0
     offset = 1.0 if getattr(processor, "rescale_offset", False) else 0.0
     normalises = bool(getattr(processor, "do_normalize", False))
-    means = _three(processor.image_mean) if normalises else (0.0,) * 3
-    stds = _three(processor.image_std) if normalises else (1.0,) * 3
-    again = _three(processor.image_std) if getattr(processor, "include_top", False) else (1.0,) * 3
+    means = _each(processor.image_mean, 3, "image_mean") if normalises else (0.0,) * 3
+    stds = _each(processor.image_std, 3, "image_std") if normalises else (1.0,) * 3
+    again = _each(processor.image_std, 3, "image_std") if getattr(processor, "include_top", False) else (1.0,) * 3
     if not normalises and factor == 1.0 and not offset and set(again) == {1.0}:
         return None, None
     # ((factor · x − offset) − mean) / std / again, written as (x − m) / s
     mean = tuple((offset + value) / factor for value in means)
     std = tuple(value * more / factor for value, more in zip(stds, again, strict=True))
     return mean, std
-
-
-def _three(values: Any) -> tuple[float, ...]:
-    listed = tuple(float(value) for value in values) if isinstance(values, list | tuple) else (float(values),)
-    return listed * 3 if len(listed) == 1 else listed
-
-
-def _filter(processor: Any, what: str) -> str:
-    number = int(processor.resample)
-    if number not in _FILTERS:
-        raise BadPart(f"{what}: its image processor resizes by Pillow's filter {number}, not known here; wrap it as python:…")
-    return _FILTERS[number]
 
 
 def _compare(processor: Any, preprocessing: Preprocessing, what: str) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from counterfoil.core.errors import BadPart
 from counterfoil.parts.contracts import Movable, Trait, Verdicts
 from counterfoil.parts.encoders.prompts import phrases
-from counterfoil.parts.language.vision_language import VisionLanguageModel
+from counterfoil.parts.language.vision_language import VisionLanguageModel, VlmWeights
 from counterfoil.parts.oracles.scoring import UNBOUND, AcceptanceRule
 
 Mode = Literal["yes-no", "choice"]
@@ -28,15 +28,11 @@ MAX_CHOICES = 26
 
 
 @dataclass(frozen=True)
-class VlmOptions(AcceptanceRule):
+class VlmOptions(AcceptanceRule, VlmWeights):
     mode: Mode = "yes-no"
     question: str | None = None
     choices: int = 4
     rotations: int = 1
-    prompt: str | None = None
-    dtype: str = "float32"
-    revision: str | None = None
-    sha256: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,10 +57,7 @@ def vlm_oracle(name: str, options: VlmOptions) -> VlmOracle:
     averaging. The probabilities of the first token of each answer are compared. `threshold`, `margin` and `below_threshold`
     are those of the oracle `classifier`. `prompt`, with `{question}` in it, replaces the model's chat template.
     """
-    model = VisionLanguageModel.load(
-        name, prompt=options.prompt, dtype=options.dtype, revision=options.revision, sha256=options.sha256
-    )
-    return VlmOracle(model, options)
+    return VlmOracle(VisionLanguageModel.load(name, options), options)
 
 
 class VlmOracle(Movable):
