@@ -267,11 +267,11 @@ def _check_whole(report: Mapping[str, Any], what: str, hint: str, kinds: Sequenc
     if keys:
         more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
         raise BadWeights(
-            f"{what}: the weights {', '.join(f'{_PROBLEMS[kind]} {_named(key)}' for kind, key in keys[:3])}{more}, {hint}"
+            f"{what}: the weights {', '.join(f'{_PROBLEMS[kind]} {_name_key(key)}' for kind, key in keys[:3])}{more}, {hint}"
         )
 
 
-def _named(key: Any) -> str:
+def _name_key(key: Any) -> str:
     """A weight's name, with the two shapes where it has another than the network's."""
     if not isinstance(key, tuple | list):
         return str(key)

@@ -352,7 +352,7 @@ def _from_url(url: str, sha256: str | None) -> Path:
 
 
 def download(url: str, target: Path, sha256: str | None) -> Path:
-    """`target`, downloaded if it is not there: beside it and then renamed, so that it is always whole."""
+    """`target`, downloaded if it is not there: next to it and then renamed, so that it is always whole."""
     import httpx2
 
     if not target.is_file():

@@ -326,7 +326,7 @@ class ControlledAttention:
     def _across(self, attn: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         first = self.control.unconditional if self.control.needs_maps else len(query)
         parts = []
-        if first:  # rows whose maps nobody needs
+        if first:  # rows whose maps are not needed
             parts.append(functional.scaled_dot_product_attention(query[:first], key[:first], value[:first], scale=attn.scale))
         if first < len(query):
             rows, heads = len(query) - first, query.shape[1]
