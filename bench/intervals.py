@@ -1,39 +1,34 @@
-"""Measure the coverage of 95 % intervals, and the spread of p-values under no difference, on made-up images with a known truth.
+"""Count how often 95 % intervals hold the truth, and how p-values spread under no difference, on simulated images.
 
     python -m bench.intervals populations [--repetitions 2000] [--processes 2] [--population NAME …] [--images 50 5000]
     python -m bench.intervals others [--repetitions 1000] [--images 60 300]
     python -m bench.intervals few [--images 5 6 8 10 12]
 
-`populations` draws source images for two models with chances of all kinds, hands them to the estimates that the product itself
-uses, and looks whether the intervals hold the true values. `others` does so for every other statistic that is printed with an
-interval. `few` goes through every way in which a handful of images can come out, weighed by its chance. All print Markdown tables
-for docs and fail where an interval falls short. Where an outcome is rare, the exact coverage of textbook intervals says what can
-be had: with n images an accuracy takes n + 1 values, and those that never fall short cover too often.
+`populations` draws source images for two models and hands them to the estimates that the product itself uses. `others` does so
+for every other statistic that is printed with an interval. `few` goes through every way in which a handful of images can come
+out, weighed by its chance. All fail where an interval falls short. Results are kept as NAME, p-values as NAME_p_values.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import partial
 from itertools import combinations_with_replacement
 from typing import Any
 from zlib import crc32
 
 import numpy as np
-from bench.results import add_keep, command, keep
+from bench.results import add_keep, command, keep, print_checked
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.special import betaincinv, gammaln, ndtri
-from scipy.stats import binom, kstest
+from scipy.stats import kstest, multinomial
 
 from counterfoil.core.records import Estimate
-from counterfoil.metrics.estimate import RESAMPLES, Difference, Floats, Resamples, Statistic, estimate, estimate_one, sign_flip
+from counterfoil.metrics.estimate import RESAMPLES, Difference, Resamples, Statistic, estimate, estimate_one, sign_flip
 from counterfoil.metrics.observations import Measure, Observations
 from counterfoil.metrics.slices import slices
 from counterfoil.protocols.fmr.results import _AUDIT, MEASURES
@@ -47,91 +42,6 @@ from counterfoil.protocols.lance.results import STATISTICS as LANCE
 from counterfoil.protocols.lance.results import statistics_of
 from counterfoil.studies.oracles import Standardised
 from counterfoil.web.tally import agreement
-
-# Textbook intervals
-
-
-ALPHA = 0.05
-_Z = float(-ndtri(ALPHA / 2))
-
-Bounds = tuple[Floats, Floats]
-
-
-def wilson(right: NDArray[np.int64], n: int) -> Bounds:
-    """The score interval of a share (Wilson, 1927)."""
-    share = right / n
-    middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-    reach = _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    return middle - reach, middle + reach
-
-
-def clopper_pearson(right: NDArray[np.int64], n: int) -> Bounds:
-    """The exact interval of a share (Clopper and Pearson, 1934), which never covers less often than it says."""
-    low = np.where(right > 0, betaincinv(np.maximum(right, 1), n - right + 1, ALPHA / 2), 0.0)
-    high = np.where(right < n, betaincinv(right + 1, np.maximum(n - right, 1), 1 - ALPHA / 2), 1.0)
-    return low, high
-
-
-def share_coverage(truth: float, n: int, interval: Callable[[NDArray[np.int64], int], Bounds]) -> float:
-    """Measure how often the interval of a share of `n` images holds the truth, in per cent."""
-    right = np.arange(n + 1)
-    low, high = interval(right, n)
-    return float(100 * binom.pmf(right, n, truth)[(low <= truth) & (truth <= high)].sum())
-
-
-def tango_coverage(first: float, second: float, n: int) -> float:
-    """Measure how often the score interval of a paired difference (Tango, 1998) holds it, in per cent.
-
-    `first` and `second` are the chances that only the one and only the other answer is right.
-    """
-    return _paired_chance(first, second, n, lambda b, c: np.abs(_tango(b, c, n, first - second)) <= _Z)
-
-
-def mcnemar_coverage(differ: float, n: int) -> float:
-    """Measure how often McNemar's exact test does not reject where both answers are equally good, in per cent.
-
-    An interval that leaves out zero only where this test rejects holds the truth as often.
-    """
-
-    def holds(b: NDArray[np.int64], c: NDArray[np.int64]) -> NDArray[np.bool_]:
-        kept: NDArray[np.bool_] = np.minimum(1.0, 2 * binom.cdf(np.minimum(b, c), b + c, 0.5)) > ALPHA
-        return kept
-
-    return _paired_chance(differ / 2, differ / 2, n, holds)
-
-
-def over_accepted(coverage: Callable[[int], float], images: int, accepted: float) -> float:
-    """The mean over how many of the images the oracle may accept; none leaves nothing to cover."""
-    counts = np.arange(1, images + 1)
-    chances = binom.pmf(counts, images, accepted)
-    likely = chances > 1e-9
-    found = sum(chance * coverage(int(count)) for count, chance in zip(counts[likely], chances[likely], strict=True))
-    return float(found / chances[likely].sum())
-
-
-def _paired_chance(first: float, second: float, n: int, holds: Callable[..., NDArray[np.bool_]]) -> float:
-    b, c = _pairs(n)
-    chances = binom.pmf(b, n, first) * binom.pmf(c, n - b, second / (1 - first))
-    return float(100 * chances[holds(b, c)].sum())
-
-
-@cache
-def _pairs(n: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Every number of images that only the one and only the other answer is right about."""
-    b, c = (each.ravel() for each in np.indices((n + 1, n + 1)))
-    return b[b + c <= n], c[b + c <= n]
-
-
-def _tango(b: NDArray[np.int64], c: NDArray[np.int64], n: int, difference: float) -> Floats:
-    """Tango's score statistic that the paired difference is `difference`."""
-    square, linear = 2.0 * n, -b - c + (2 * n - b + c) * difference
-    constant = -c * difference * (1 - difference)
-    nuisance = (np.sqrt(np.maximum(linear**2 - 4 * square * constant, 0)) - linear) / (2 * square)
-    variance = n * (2 * nuisance + difference * (1 - difference))
-    excess = b - c - n * difference
-    score: Floats = np.divide(excess, np.sqrt(np.maximum(variance, 0)), out=np.zeros(len(b)), where=variance > 1e-12)
-    return score
-
 
 # Populations: two models, source images with one or several edits
 
@@ -168,16 +78,6 @@ class Model:
         }  # fmt: skip
         return {name: 100 * value for name, value in values.items()}
 
-    def chances(self) -> tuple[float, float, float, float]:
-        """That an image is accepted; of accepted ones, that it is right afterwards, that it was lost, and that it was won."""
-        right, wrong = self.clean * self.accepted[0], (1 - self.clean) * self.accepted[1]
-        accepted = right + wrong
-        lost, won = right * (1 - self.kept[0]) / accepted, wrong * self.kept[1] / accepted
-        return accepted, right / accepted - lost + won, lost, won
-
-
-_SHARES = {"score (Wilson)": wilson, "exact (Clopper–Pearson)": clopper_pearson}
-
 
 @dataclass(frozen=True)
 class Population:
@@ -194,28 +94,6 @@ class Population:
     @property
     def null(self) -> bool:
         return self.first == self.second
-
-    @cache  # noqa: B019 — a handful of populations, as long as the process
-    def references(self, images: int) -> dict[str, dict[str, float]]:
-        """Exact coverage of textbook intervals, by statistic, where a source image has one image; of Δ SA in any case."""
-        differ = 2 * (1 - self.bond) * self.first.clean * (1 - self.first.clean)
-        found = {
-            "Δ SA": {
-                "score (Tango)": tango_coverage(differ / 2, differ / 2, images),
-                "exact (McNemar)": mcnemar_coverage(differ, images),
-            }
-        }
-        if self.edits == (1,):
-            accepted, made, lost, won = self.first.chances()
-
-            def of_accepted(name: str) -> float:
-                return over_accepted(lambda n: share_coverage(made, n, _SHARES[name]), images, accepted)
-
-            drop = over_accepted(lambda n: tango_coverage(lost, won, n), images, accepted)
-            found["SA"] = {name: share_coverage(self.first.clean, images, each) for name, each in _SHARES.items()}
-            found["PA"] = {name: of_accepted(name) for name in _SHARES}
-            found["drop_matched"] = {"score (Tango)": drop}
-        return found
 
     @property
     def exact(self) -> str:
@@ -298,36 +176,28 @@ class Tally:
         """Per cent of intervals that hold the truth."""
         return 100 - self.below[name] - self.above[name]
 
-    def table(self) -> dict[str, float]:
-        """The coverage of every statistic, to one decimal."""
-        return {name: round(self.coverage(name), 1) for name in STATISTICS}
-
     def misses(self) -> list[str]:
-        """Return what is not as it should be: coverage out of bounds, p-values that are not uniform."""
-        found = [
-            f"{name} covers {self.coverage(name):.1f}, {low:g} to {high:.1f} asked"
-            for name in STATISTICS
-            for low, high in [self.bounds(name)]
-            if not low <= self.coverage(name) <= high
-        ]
-        if not self.population.rare:
-            found += [
-                f"p-values of {name} are {far:.3f} from uniform"
-                for name in self.p_values
-                for far in [self.distance(name)]
-                if far > self.farthest
-            ]
-        return found
+        """Name coverage out of bounds and p-values that are not uniform.
 
-    def bounds(self, name: str) -> tuple[float, float]:
-        """Between what coverage should lie: 93 and 97; with rare outcomes up to what textbook intervals come to, give or take.
-
-        Where 50 images hold one or two of an outcome, coverage goes in steps that no interval can smooth.
+        Where 50 images hold one or two of an outcome, coverage goes in steps that no interval can smooth: it may be higher.
         """
-        if not self.population.rare or self.images > FEW:  # nothing is rare in many images
-            return LOW, HIGH
-        known = self.population.references(self.images).get(name)
-        return LOW, 100 if known is None else max(HIGH, max(known.values()) + 1)
+        top = 100 if self.population.rare and self.images <= FEW else HIGH
+        values = {name: self.coverage(name) for name in STATISTICS}
+        found = [f"{name} covers {value:.1f}, {LOW} to {top} asked" for name, value in values.items() if not LOW <= value <= top]
+        far = {} if self.population.rare else {name: self.distance(name) for name in self.p_values}
+        return found + [f"p-values of {name} are {each:.3f} from uniform" for name, each in far.items() if each > self.farthest]
+
+    def row(self) -> dict[str, Any]:
+        """The coverage of every statistic."""
+        covered = {name: round(self.coverage(name), 1) for name in STATISTICS}
+        return {"images": self.images, "population": self.population.name, **covered}
+
+    def p_rows(self) -> Iterator[dict[str, Any]]:
+        """Per cent of p-values at or under each level where the models are equal, and their distance from uniform."""
+        for name, values in self.p_values.items():
+            levels = {f"p ≤ {level:g}": round(100 * float(np.mean(values <= level)), 1) for level in LEVELS}
+            row = {"images": self.images, "population": self.population.name, "test": name, **levels}
+            yield {**row, "distance": round(self.distance(name), 3)}
 
     def distance(self, name: str) -> float:
         """Return the distance of p-values from uniform (Kolmogorov and Smirnov); of an exact test, only its excess counts."""
@@ -361,38 +231,6 @@ def tally(population: Population, images: int, *, repetitions: int, seed: int = 
         if population.null:
             p_values[population.exact].append(sign_flip(columns["A clean_right"] - columns["B clean_right"]))
     return Tally(population, images, repetitions, below, above, {name: np.array(values) for name, values in p_values.items()})
-
-
-def coverage_table(tallies: list[Tally]) -> Iterator[str]:
-    """One row a population and number of images, one column a statistic."""
-    yield "| images | population | " + " | ".join(STATISTICS) + " |"
-    yield "|--:|---|" + "--:|" * len(STATISTICS)
-    for each in tallies:
-        cells = " | ".join(f"{each.coverage(name):.1f}" for name in STATISTICS)
-        yield f"| {each.images:,} | {each.population.name} | {cells} |"
-
-
-def reference_table(tallies: list[Tally]) -> Iterator[str]:
-    """Coverage next to the exact one of textbook intervals, where outcomes are rare."""
-    yield "| images | population | statistic | here | score interval | exact interval |"
-    yield "|--:|---|---|--:|--:|--:|"
-    for each in tallies:
-        for name, known in each.population.references(each.images).items():
-            score, exact = (
-                next((f"{value:.1f} {label.partition(' ')[2]}" for label, value in known.items() if label.startswith(kind)), "–")
-                for kind in ("score", "exact")
-            )
-            yield f"| {each.images:,} | {each.population.name} | {name} | {each.coverage(name):.1f} | {score} | {exact} |"
-
-
-def p_value_table(tallies: list[Tally]) -> Iterator[str]:
-    """Per cent of p-values at or under each level, where the models are equal, and how far they are from uniform."""
-    yield "| images | population | test | " + " | ".join(f"p ≤ {level:g}" for level in LEVELS) + " | distance |"
-    yield "|--:|---|---|" + "--:|" * (len(LEVELS) + 1)
-    for each in tallies:
-        for name, values in each.p_values.items():
-            cells = " | ".join(f"{100 * np.mean(values <= level):.1f}" for level in LEVELS)
-            yield f"| {each.images:,} | {each.population.name} | {name} | {cells} | {each.distance(name):.3f} |"
 
 
 # Every other printed interval
@@ -430,13 +268,9 @@ def fmr(draw: Generator, images: int, seed: int) -> Found:
     }  # fmt: skip
     kept = 0.8 * 0.4 + 0.2 * 0.9
     known = {
-        "clean_accuracy": 95,
-        "lost": 20,
-        "PA_kept": 100 * kept,
-        "PA_lost": 32,
-        "FMR_kept": 100 * kept / 0.9,
+        "clean_accuracy": 95, "lost": 20, "PA_kept": 100 * kept, "PA_lost": 32, "FMR_kept": 100 * kept / 0.9,
         "FMR_lost": 32 / 0.9,
-    }
+    }  # fmt: skip
     found |= {f"audit {name}": (each, float(known[name])) for name, each in estimate(audit, _AUDIT, seed=seed).items()}
     harmed = {"both": accepted, "both_before_right": accepted & plain, "both_made_right": accepted & made}
     return {**found, "harm": (estimate(harmed, {"": EVERY["harm"].statistic}, seed=seed)[""], 45.0)}
@@ -516,14 +350,8 @@ def imagenet_d_world(draw: Generator, images: int, seed: int) -> Found:
     columns = {"painted": np.ones(len(prompt)), "painted_right": right, "mined": mined, "mined_right": mined & right}
     wanted = {"painted": imagenet_d.PAINTED, "mined": imagenet_d.MINED, "drop": imagenet_d.DROP}
     truth = {
-        "painted": 55.0,
-        "mined": 30.0,
-        "drop": 25.0,
-        "truth_first": 80.0,
-        "truth_second": 60.0,
-        "consistent": 56.0,
-        "bias": 20.0,
-    }
+        "painted": 55.0, "mined": 30.0, "drop": 25.0, "truth_first": 80.0, "truth_second": 60.0, "consistent": 56.0, "bias": 20.0,
+    }  # fmt: skip
     first, second = draw.random(images) < 0.8, draw.random(images) < 0.6
     ones = np.ones(images, dtype=bool)
     asked = {"first": ones, "first_right": first, "second": ones, "second_right": second, "both": ones, "same": first == second}
@@ -535,19 +363,13 @@ def imagenet_d_world(draw: Generator, images: int, seed: int) -> Found:
     every = {name: (each, truth[name]) for name, each in found.items()}
     for each in slices(rows, measure):
         name = each.where[0][1]
-        every |= {
-            f"slice {name}": (each.inside, known[name][0]),
-            f"slice {name} against the rest": (each.difference, known[name][1]),
-        }
+        every[f"slice {name}"] = (each.inside, known[name][0])
+        every[f"slice {name} against the rest"] = (each.difference, known[name][1])
     return every
 
 
-WORLDS: Mapping[str, Callable[[Generator, int, int], Found]] = {
-    "fmr": fmr,
-    "lance": lance,
-    "painted": imagenet_d_world,
-    "others": others,
-}
+World = Callable[[Generator, int, int], Found]
+WORLDS: Mapping[str, World] = {"fmr": fmr, "lance": lance, "painted": imagenet_d_world, "others": others}
 
 
 def world_tally(world: str, images: int, *, repetitions: int) -> dict[str, tuple[float, float, int]]:
@@ -565,22 +387,10 @@ def world_tally(world: str, images: int, *, repetitions: int) -> dict[str, tuple
 # Few images
 
 RATIOS = ("FMR", "FMR_matched", "drop", "drop_matched")
-MODELS_OF_FEW = {
-    "usual": USUAL, "accurate": ACCURATE, "weak": WEAK, "strict oracle": REJECTED, "hardly any loss": HARDLY_HURT,
-    "nearly all lost": NEARLY_LOST,
-}  # fmt: skip
+MODELS_OF_FEW = {each.name: each.first for each in POPULATIONS if each.null and each.edits == (1,)}
 KINDS = np.array([(1, 0, 0), (1, 1, 0), (1, 1, 1), (0, 0, 0), (0, 1, 0), (0, 1, 1)])
 """Possible outcomes of an image: right before, accepted, right after."""
-SELDOM = 0.02  # of a model's runs; of fewer with an interval, its coverage says nothing
-
-
-@dataclass(frozen=True)
-class HeldOfFew:
-    """Totals over all outcomes, for one model and one statistic, in per cent."""
-
-    given: float  # runs that have an interval
-    coverage: float  # of these, whose interval holds the truth
-    highest: float  # the bound that 99 of 100 of these stay below
+SELDOM = 2  # per cent of a model's runs; of fewer with an interval, its coverage says nothing
 
 
 def ways(images: int) -> NDArray[np.int64]:
@@ -601,139 +411,93 @@ def estimates(way: NDArray[np.int64], *, seed: int, resamples: int = RESAMPLES) 
 
 
 def chances(model: Model, every: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Describe how likely each way is, for a model.  # (ways,)"""
-    kinds = []
+    """Chance of each way to come out, for a model.  # (ways,)"""
+    kinds: list[float] = []
     for right, accepted, kept in zip((model.clean, 1 - model.clean), model.accepted, model.kept, strict=True):
         kinds += [right * (1 - accepted), right * accepted * (1 - kept), right * accepted * kept]
-    logs = gammaln(every.sum(axis=1) + 1) - gammaln(every + 1).sum(axis=1) + every @ np.log(kinds)
-    likely: NDArray[np.float64] = np.exp(logs)
+    likely: NDArray[np.float64] = multinomial.pmf(every, every[0].sum(), kinds)
     return likely
 
 
-def held_of_few(found: Sequence[Estimate], likely: NDArray[np.float64], truth: float) -> HeldOfFew:
-    """The chances of the ways that have an interval, and of those whose interval holds the truth."""
-    bounds = [(each.low, each.high, chance) for each, chance in zip(found, likely, strict=True) if each.low is not None]
-    given = sum(chance for _, _, chance in bounds)
-    inside = sum(chance for low, high, chance in bounds if low - 1e-9 <= truth <= high + 1e-9)  # type: ignore[operator]
-    highs = sorted((high, chance) for _, high, chance in bounds)  # type: ignore[type-var]
-    below = np.cumsum([chance for _, chance in highs]) / given if given else np.zeros(0)
-    highest = highs[min(int(np.searchsorted(below, 0.99)), len(highs) - 1)][0] if highs else None
-    return HeldOfFew(100 * given, 100 * inside / given if given else float("nan"), float("nan") if highest is None else highest)
-
-
-def few_table(images: int, *, resamples: int = RESAMPLES) -> dict[str, dict[str, HeldOfFew]]:
-    """By model and statistic."""
+def few_table(images: int, *, resamples: int = RESAMPLES) -> dict[str, dict[str, tuple[float, float]]]:
+    """By model and statistic: per cent of runs that have an interval, and of these, whose interval holds the truth."""
     every = ways(images)
     found = [estimates(way, seed=place, resamples=resamples) for place, way in enumerate(every)]
-    return {
-        title: {
-            name: held_of_few([each[name] for each in found], chances(model, every), model.truth()[name]) for name in RATIOS
-        }
-        for title, model in MODELS_OF_FEW.items()
-    }  # fmt: skip
+    table: dict[str, dict[str, tuple[float, float]]] = {}
+    for title, model in MODELS_OF_FEW.items():
+        likely, truth = chances(model, every), model.truth()
+        for name in RATIOS:
+            low, high = (np.array([getattr(each[name], end) for each in found], dtype=float) for end in ("low", "high"))
+            given = likely[~np.isnan(low)].sum()
+            held = likely[(low - 1e-9 <= truth[name]) & (truth[name] <= high + 1e-9)].sum()
+            table.setdefault(title, {})[name] = (100 * given, 100 * held / given if given else math.nan)
+    return table
 
 
-def few_lines(tables: Mapping[int, Mapping[str, Mapping[str, HeldOfFew]]]) -> Iterator[str]:
-    """Coverage, with the share of runs that have an interval at all and how far it reaches."""
-    yield "| images | model | " + " | ".join(RATIOS) + " |"
-    yield "|--:|---|" + "--:|" * len(RATIOS)
-    for images, models in tables.items():
-        for title, each in models.items():
-            yield f"| {images} | {title} | " + " | ".join(_cell(each[name]) for name in RATIOS) + " |"
+Row = tuple[dict[str, Any], str]
+"""A row to print and keep, and what is wrong with it."""
 
 
-def _cell(found: HeldOfFew) -> str:
-    if found.given < 100 * SELDOM:
-        return "no interval"
-    some = "" if found.given > 99.5 else f" in {found.given:.0f} %"
-    return f"{found.coverage:.1f}{some}, to {found.highest:.0f}"
-
-
-def _populations(options: argparse.Namespace) -> list[str]:
+def population_rows(pool: ProcessPoolExecutor, options: argparse.Namespace) -> Iterator[Row]:
     chosen = [each for each in POPULATIONS if each.name in (options.population or [every.name for every in POPULATIONS])]
-    repetitions, began = options.repetitions or 2000, time.monotonic()
-    with ProcessPoolExecutor(options.processes) as pool:
-        waiting = [
-            pool.submit(tally, each, images, repetitions=repetitions)
-            for images in options.images or (50, 5000)
-            for each in chosen
-        ]
-        tallies = [each.result() for each in waiting]
-    usual, rare = ([each for each in tallies if each.population.rare is kind] for kind in (False, True))
-    times = f"{repetitions} repetitions"
-    if usual:
-        print(f"Coverage in per cent, {times}\n", *coverage_table(usual), "", sep="\n")
-    if rare:
-        print(f"Coverage in per cent with rare outcomes, {times}\n", *coverage_table(rare), "", sep="\n")
-        few = [each for each in rare if each.images <= FEW]
-        print("The same with the exact coverage of textbook intervals\n", *reference_table(few), "", sep="\n")
-    print("P-values where the models are equal, in per cent\n", *p_value_table(tallies), sep="\n")
-    print(f"\nuniform ones are farther than {tallies[0].farthest:.3f} away once in ten thousand times")
-    if options.keep:
-        for end, some in (("", usual), ("_rare", rare)):
-            rows = [
-                {
-                    "images": each.images,
-                    "population": each.population.name,
-                    **{name: round(each.coverage(name), 1) for name in STATISTICS},
-                }
-                for each in some
-            ]
-            about = f"How often 95 % intervals hold the truth, in per cent, over {times}; Δ is one model less another, paired."
-            keep(options.keep + end, rows, command=command("bench.intervals"), about=about, covers=COVERS)
-    worked = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"{time.monotonic() - began:.0f} s with {options.processes} processes, {worked.ru_utime:.0f} s of processor time")
-    return [f"{each.population.name}, {each.images}: {miss}" for each in tallies for miss in each.misses()]
+    jobs = [(each, images) for images in options.images or (50, 5000) for each in chosen]
+    count = partial(tally, repetitions=options.repetitions or 2000)
+    p_rows: list[dict[str, Any]] = []
+    for found in pool.map(count, *zip(*jobs, strict=True)):
+        yield found.row(), "; ".join(f"{found.population.name}, {found.images}: {miss}" for miss in found.misses())
+        p_rows += found.p_rows()
+        if options.keep:
+            about = "P-values of equal models: per cent at or under each level, and the largest distance from uniform."
+            keep(f"{options.keep}_p_values", p_rows, command=command("bench.intervals"), about=about, covers=COVERS)
 
 
-def _others(options: argparse.Namespace) -> list[str]:
-    repetitions, began, missed, rows = options.repetitions or 1000, time.monotonic(), [], []
-    print("| images | statistic | coverage, % | mean width |\n|--:|---|--:|--:|")
-    with ProcessPoolExecutor(options.processes) as pool:
-        waiting = [
-            (images, pool.submit(world_tally, world, images, repetitions=repetitions))
-            for images in options.images or (60, 300)
-            for world in WORLDS
-        ]
-        for images, tallied in waiting:
-            for name, (share, width, _) in tallied.result().items():
-                print(f"| {images} | {name} | {share:.1f} | {width:.1f} |", flush=True)
-                rows.append({"images": images, "statistic": name, "coverage, %": round(share, 1), "mean width": round(width, 1)})
-                if share < LEAST - 300 * np.sqrt(0.95 * 0.05 / repetitions):
-                    missed.append(f"{name}, {images}: {share:.1f}")
-    print(f"\n{repetitions} repetitions, {time.monotonic() - began:.0f} s")
-    if options.keep:
-        about = f"Coverage and width of every other interval that is printed, over {repetitions} repetitions."
-        keep(options.keep, rows, command=command("bench.intervals"), about=about, covers=COVERS)
-    return missed
+def other_rows(pool: ProcessPoolExecutor, options: argparse.Namespace) -> Iterator[Row]:
+    repetitions = options.repetitions or 1000
+    jobs = [(world, images) for images in options.images or (60, 300) for world in WORLDS]
+    least = LEAST - 300 * np.sqrt(0.95 * 0.05 / repetitions)
+    for (_, images), found in zip(jobs, pool.map(partial(world_tally, repetitions=repetitions), *zip(*jobs)), strict=True):  # noqa: B905
+        for name, (share, width, _) in found.items():
+            row = {"images": images, "statistic": name, "coverage, %": round(share, 1), "mean width": round(width, 1)}
+            yield row, f"{name}, {images}: {share:.1f}" if share < least else ""
 
 
-def _few(options: argparse.Namespace) -> list[str]:
-    tables = {images: few_table(images) for images in options.images or (5, 6, 8, 10, 12)}
-    print("Coverage in per cent where there is an interval, in how many runs that is, and the bound that 99 of 100 stay below\n")
-    print(*few_lines(tables), sep="\n")
-    return [
-        f"{title}, {images}: {name} covers {each.coverage:.1f}"
-        for images, models in tables.items()
-        for title, found in models.items()
-        for name, each in found.items()
-        if each.given >= 100 * SELDOM and each.coverage < LOW
-    ]
+def few_rows(pool: ProcessPoolExecutor, options: argparse.Namespace) -> Iterator[Row]:
+    counts = options.images or (5, 6, 8, 10, 12)
+    for images, models in zip(counts, pool.map(few_table, counts), strict=True):
+        for title, found in models.items():
+            judged = {name: held for name, (given, held) in found.items() if given >= SELDOM}
+            cells = {name: f"{held:.1f} in {found[name][0]:.0f} %" for name, held in judged.items()}
+            short = [name for name, held in judged.items() if held < LOW]
+            row = {"images": images, "model": title, **dict.fromkeys(RATIOS, "no interval"), **cells}
+            yield row, f"{title}, {images}: {', '.join(short)} too low" if short else ""
+
+
+PARTS = {
+    "populations": (
+        population_rows,
+        "Per cent of 95 % intervals that hold the truth; Δ is one model less another, paired.",
+    ),
+    "others": (other_rows, "Coverage and mean width of every other interval that is printed."),
+    "few": (
+        few_rows,
+        "Coverage over all outcomes of a few images, and in how many runs there is an interval.",
+    ),
+}
 
 
 def main() -> None:
-    """Print the tables of one part, and fail where an interval falls short."""
+    """Print the rows of one part, and fail where an interval falls short."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"populations": _populations, "others": _others, "few": _few}
-    parser.add_argument("part", choices=parts, nargs="?", default="populations")
+    parser.add_argument("part", choices=PARTS, nargs="?", default="populations")
     parser.add_argument("--repetitions", type=int)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--population", nargs="*")
     parser.add_argument("--images", type=int, nargs="*")
     add_keep(parser)
     options = parser.parse_args()
-    if missed := parts[options.part](options):
-        sys.exit("not as it should be: " + "; ".join(missed))
+    rows, about = PARTS[options.part]
+    with ProcessPoolExecutor(options.processes) as pool:
+        print_checked(rows(pool, options), options.keep, command=command("bench.intervals"), about=about, covers=COVERS)
 
 
 if __name__ == "__main__":

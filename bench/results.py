@@ -94,15 +94,15 @@ def code(covers: Iterable[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def print_checked(found: Iterable[tuple[Mapping[str, Any], str]], name: str | None, *, command: str, about: str) -> None:
-    """Print rows as they come and keep those so far, if under a name; the end of the process if anything is wrong with one."""
+def print_checked(found: Iterable[tuple[Mapping[str, Any], str]], name: str | None, **about: Any) -> None:
+    """Print rows as they come and keep those so far, if under a name; end the process if anything is wrong with one."""
     rows, wrong = [], []
     for row, problem in found:
         print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
         rows.append(row)
         wrong += [problem] if problem else []
         if name:
-            keep(name, rows, command=command, about=about)
+            keep(name, rows, **about)
     if wrong:
         sys.exit("\n".join(wrong))
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import binom, binomtest
 
 from bench import intervals
 from counterfoil.metrics.estimate import Resamples, Sums, estimate
@@ -86,30 +85,12 @@ def test_p_values_that_are_too_small_are_noticed() -> None:
     assert any("p-values of Δ FMR" in miss for miss in halved.misses())
 
 
-def test_references_agree_with_scipy_and_with_counting() -> None:
-    right = np.arange(21)
-    for name, method in (("wilson", "wilson"), ("clopper_pearson", "exact")):
-        low, high = getattr(intervals, name)(right, 20)
-        known = [binomtest(int(each), 20).proportion_ci(0.95, method=method) for each in right]
-        assert np.allclose(low, [each.low for each in known]) and np.allclose(high, [each.high for each in known])
-    inside = [each.low <= 0.1 and each.high >= 0.1 for each in known]
-    assert intervals.share_coverage(0.1, 20, intervals.clopper_pearson) == pytest.approx(
-        100 * binom.pmf(right, 20, 0.1)[inside].sum()
-    )
-    assert intervals.mcnemar_coverage(0.02, 50) > 99.9  # five images that differ never reject, and one is expected
-    assert 94 < intervals.tango_coverage(0.2, 0.1, 200) < 96
-
-
-def test_rare_outcomes_are_held_to_what_textbook_intervals_reach() -> None:
+def test_rare_outcomes_may_be_covered_more_often_but_not_less() -> None:
     population = next(each for each in intervals.POPULATIONS if each.name == "hardly any loss")
-    known = population.references(50)
-    assert known["drop_matched"]["score (Tango)"] > 99  # two images that differ are expected: no interval can be just right
-    found = intervals.Tally(
-        population, 50, 2000, dict.fromkeys(intervals.STATISTICS, 3.0), dict.fromkeys(intervals.STATISTICS, 0.0), {}
-    )
-    assert found.bounds("SA") == (93, pytest.approx(max(known["SA"].values()) + 1))
+    none, some = (dict.fromkeys(intervals.STATISTICS, share) for share in (0.0, 8.0))
+    found = intervals.Tally(population, 50, 2000, none, none, {})
     assert found.misses() == []
-    assert len(replace(found, below=dict.fromkeys(intervals.STATISTICS, 8.0)).misses()) == len(intervals.STATISTICS)
+    assert len(replace(found, below=some).misses()) == len(replace(found, images=5000).misses()) == len(intervals.STATISTICS)
 
 
 def test_every_statistic_that_is_printed_with_an_interval_is_in_the_benchmark() -> None:
