@@ -41,9 +41,9 @@ house:
 	$(PYTHON) tools/house.py
 
 bench: $(VENV)/installed-tests
-	$(BIN)/python -m bench.engine
-	$(BIN)/python -m bench.report
-	$(BIN)/python -m bench.review_load
+	$(BIN)/python -m bench.fmr_speed
+	$(BIN)/python -m bench.web_load report
+	$(BIN)/python -m bench.web_load review
 
 coverage: $(VENV)/installed-tests
 	$(BIN)/python -m bench.intervals populations
@@ -52,7 +52,7 @@ studies: $(VENV)/installed
 	$(BIN)/counterfoil study all
 
 lab-check: $(VENV)/installed-tests
-	$(BIN)/python -m bench.lab_fmr
+	$(BIN)/python -m bench.lab fmr
 
 constraints: $(VENV)/installed-tests
 	$(BIN)/pip freeze --exclude-editable | grep -v ' @ ' > constraints.txt

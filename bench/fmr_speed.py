@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from bench.plain import loop
 from bench.results import add_keep, command, keep
-from bench.setup import Parts, jobs, parts
-from bench.timing import clear, matmul_limit, profile, time_call
+from bench.setup import Parts, clear, jobs, matmul_limit, measure, parts, profile
 
 from counterfoil.core.spec import EngineSpec, SearchSpec
 from counterfoil.engine.device import GPU_BATCH, synchronize
@@ -57,7 +56,7 @@ def run_loop(given: Parts, name: str, asked: argparse.Namespace) -> dict[str, An
     search = SearchSpec(budget=iterations, control="none")
     work = jobs(count, given.size)
     loop(given, work[:batch], SearchSpec(budget=1, control="none"), batch=batch, device=asked.device)
-    seconds = time_call(lambda: loop(given, work, search, batch=batch, device=asked.device), asked.device)
+    seconds, _ = measure(lambda: loop(given, work, search, batch=batch, device=asked.device), asked.device)
     return figures(seconds, count, iterations, asked.device)
 
 
@@ -89,7 +88,7 @@ def run_engine(given: Parts, name: str, asked: argparse.Namespace) -> tuple[dict
     warm = time.perf_counter() - began
     engine.search = SearchSpec(budget=iterations, control="none")
     work = jobs(slots * (1 if plain else asked.rounds), given.size)
-    seconds = time_call(lambda: list(engine.run(work)), asked.device)
+    seconds, _ = measure(lambda: list(engine.run(work)), asked.device)
     found = figures(seconds, len(work), iterations, asked.device)
     return {**found, "slots": slots, "batch": engine.batch_size, "pipelined": engine.pipelined, "warm_up_seconds": warm}, engine
 
@@ -211,7 +210,7 @@ def about(limit: float, asked: argparse.Namespace) -> str:
 def profile_steps(engine: Engine, given: Parts, slots: int) -> dict[str, Any]:
     """Return where the time of a few steps goes."""
     engine.search = SearchSpec(budget=5, control="none")
-    return profile(lambda: list(engine.run(jobs(slots, given.size))), steps=6 * -(-slots // engine.batch_size))
+    return profile(lambda: list(engine.run(jobs(slots, given.size))))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,7 @@ from typing import Any
 
 import torch
 from bench.results import add_keep, command, keep
-from bench.setup import Parts, parts, photographs
-from bench.timing import clear
+from bench.setup import Parts, clear, parts, photographs
 
 from counterfoil import protocols
 from counterfoil.engine.device import GPU_BATCH, synchronize

@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from bench.precision import Outcome, agreement, difference, numbers
 from bench.results import add_keep, command, print_checked
-from bench.timing import clear
+from bench.setup import clear
 from torch import Tensor
 
 from counterfoil import protocols, store

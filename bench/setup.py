@@ -1,4 +1,4 @@
-"""Networks of the published sizes with random weights, which cost the same time as trained ones, and images for them.
+"""Networks of the published sizes with random weights, which cost the same time as trained ones, images for them, and a clock.
 
 For FMR: VQGAN f16-16384 at 256 pixels, ResNet-50, CLIP ViT-B/32; the oracle is asked and its answer is taken for a yes, so that
 every image takes all steps. For editing and painting: Stable Diffusion 1.4.
@@ -6,7 +6,9 @@ every image takes all steps. For editing and painting: Stable Diffusion 1.4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import torchvision
 from PIL import Image
 from torch import Tensor
 
+from counterfoil.engine.device import synchronize
 from counterfoil.engine.scheduler import Job
 from counterfoil.parts.contracts import Verdicts
 from counterfoil.parts.editors.diffusion import Diffusion
@@ -227,3 +230,45 @@ def pipeline(parts: dict[str, Any]) -> Any:
     )
     made.set_progress_bar_config(disable=True)
     return made
+
+
+def measure(work: Callable[[], object], device: str) -> tuple[float, float | None]:
+    """Seconds of some work, and its peak memory in GiB on a GPU."""
+    cuda = torch.device(device).type == "cuda"
+    synchronize(device)
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+    began = time.perf_counter()
+    work()
+    synchronize(device)
+    return time.perf_counter() - began, torch.cuda.max_memory_allocated() / 2**30 if cuda else None
+
+
+def clear(device: str) -> None:
+    """Free memory and compiled code of what ran before."""
+    gc.collect()
+    if torch.device(device).type == "cuda":
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def matmul_limit(device: str) -> float:
+    """TFLOP/s of large bf16 matrix products."""
+    side = 8192 if torch.device(device).type == "cuda" else 256
+    left, right = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
+    for _ in range(3):
+        left @ right
+    seconds, _ = measure(lambda: [left @ right for _ in range(20)], device)
+    return 20 * 2 * side**3 / seconds / 1e12
+
+
+def profile(work: Callable[[], object], *, longest: int = 25) -> list[dict[str, Any]]:
+    """The kernels that take the longest, in milliseconds."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        work()
+        torch.cuda.synchronize()
+    events = sorted(seen.key_averages(), key=lambda event: -event.self_device_time_total)[:longest]
+    rows = [{"ms": round(each.self_device_time_total / 1e3, 2), "count": each.count, "kernel": each.key[:100]} for each in events]
+    print(*rows, sep="\n", flush=True)
+    return rows

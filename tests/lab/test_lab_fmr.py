@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench.lab_fmr import demands
+from bench.lab import demands
 
-from bench import lab_fmr, results
+from bench import lab, results
 from counterfoil import protocols
 from counterfoil.core.records import Estimate
 
@@ -67,10 +67,10 @@ def test_five_points_and_85_per_cent_are_just_enough() -> None:
 def test_the_command_fails_with_a_reading_except_where_a_setting_is_chosen(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], split: str, diverse: float, code: int
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench.lab_fmr", "--split", split, "--steps", "0.02,0.03", "--seeds", "0"])
-    monkeypatch.setattr(lab_fmr, "run", lambda given, model, setting: read(34 if model == "lab:narrow" else diverse))
+    monkeypatch.setattr(sys, "argv", ["bench.lab", "fmr", "--split", split, "--steps", "0.02,0.03", "--seeds", "0"])
+    monkeypatch.setattr(lab, "run", lambda given, model, setting: read(34 if model == "lab:narrow" else diverse))
     with pytest.raises(SystemExit) as ended:
-        lab_fmr.main()
+        lab.main()
     assert int(ended.value.code or 0) == code
     printed = capsys.readouterr().out
     assert printed.count("overlapping") == (0 if diverse == 55 else 2 * 2 * 2)  # generators, steps, published and matched
@@ -81,7 +81,7 @@ def test_results_kept_meet_every_demand(name: str) -> None:
     scores: Scores = {}
     for row in (results.read(name) or {})["rows"]:
         ends = ("", " low", " high", " n")
-        scores[row["model"]] = {key: Estimate(*(row[f"{key}{end}"] for end in ends)) for key in lab_fmr.SHOWN}
+        scores[row["model"]] = {key: Estimate(*(row[f"{key}{end}"] for end in ends)) for key in lab.SHOWN}
         if row["model"] == "lab:diverse":  # the last of a setting
             assert failures(scores) == [], row
             scores = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.lab_lance import Outcome, outcome, readings
+from bench.lab import Outcome, outcome, readings
 
 from counterfoil_lab.world import FACTORS
 

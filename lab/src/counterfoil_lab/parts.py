@@ -151,7 +151,7 @@ def painter(
     """The lab's painters for sentences of its grammar: lab:diffusion, and lab:scenes, the world itself, drawn exactly.
 
     The options are those of lab:diffusion. `scheduler: null` takes the one the weights come with, DDIM, which needs more
-    steps; `python -m bench.lab_imagenet_d` says how faithful ten steps of the default are.
+    steps; `python -m bench.lab imagenet-d` says how faithful ten steps of the default are.
     """
     if check_name(name, ("diffusion", "scenes")) == "scenes":
         return ScenePainter()
@@ -237,7 +237,7 @@ CHOSEN: Final[dict[str, dict[str, Any]]] = {
     "null-text": {"refinements": 3, "rate": 0.05, "guidance": 3.0},
     "ddim": {"guidance": 3.0},
 }
-"""Settings for each inversion; bench/lab_lance.py measures what comes of them."""
+"""Settings for each inversion; `python -m bench.lab edits` measures what comes of them."""
 BARS: Final[dict[str, float]] = {"image_image": 0.6, "image_text": 0.1, "directional": 0.4}
 """Bars of quality control. The lab's CLIP is trained on every attribute, so its similarities fall faster than those of a CLIP for
 photographs."""
