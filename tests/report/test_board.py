@@ -165,6 +165,9 @@ def test_slices_lead_to_their_images_in_the_report(tmp_path: Path) -> None:
     assert {link.partition("#")[2] for link in links} == {"show=class=b&run=1", "show=class=d&run=1"}
     assert all((site / link.partition("#")[0]).is_file() for link in links)
     assert "corrected for 4 slices (Holm)" in page.words
+    pairs = [link.attributes["href"] for link in page.all("a") if link.attributes.get("class") == "two"]
+    assert len(pairs) == 6 and all((site / pair.partition("#image=")[0]).is_file() for pair in pairs)
+    assert all((site / image.attributes["src"]).is_file() for image in page.all("img"))
 
 
 def test_results_of_others_stand_next_to_ones_own(result: ResultFile, folders: dict[str, Path], tmp_path: Path) -> None:
@@ -178,7 +181,7 @@ def test_the_same_result_twice_and_an_unfinished_run_are_refused(
     result: ResultFile, folders: dict[str, Path], tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match="same result twice"):
-        board_page([result, result], {})
+        board_page([result, result], {}, {}, title="Leaderboard")
     import shutil
 
     shutil.copytree(folders["good"], tmp_path / "run")

@@ -100,6 +100,7 @@ def test_slices_of_a_file_stand_among_the_others(tmp_path: Path) -> None:
     page = read(out / "index.html")
     assert {row.split()[0] for row in page.rows if row.startswith(("class=", "weather="))} >= {"weather=rain", "weather=sun"}
     assert "corrected for 6 slices (Holm)" in page.words  # with four classes
+    assert any(element.text.startswith("weather=") for element in page.all("h3"))  # with image pairs below
     before = fingerprint(out)
     file.write_text("image_id,weather\nelsewhere.png,sun\n")
     with pytest.raises(UsageError, match="none of its 1 image_ids is one of the run's"):

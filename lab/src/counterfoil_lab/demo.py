@@ -58,9 +58,9 @@ def _fmr(images: int | None, out: Path) -> None:
         with watching(model) as (watch, tell):
             runs.append(protocols.run(spec, out / model.replace(":", "-"), watch=watch, tell=tell))
     _print({model: run.results or {} for model, run in zip(FMR_MODELS, runs, strict=True)}, {name: name for name in FMR_ROWS})
-    echo("\nIn per cent, with 95 % intervals; steps are steps. FMR = PA / SA is the share of accuracy kept, FMR_matched the")
-    echo("same on the accepted images alone. PA_reconstruction and PA_random are controls: accuracy after the generator")
-    echo("alone, and after steps of the same length in random directions.")
+    echo("\nIn per cent with 95 % intervals, but for steps, which are counted. FMR = PA / SA is the share of accuracy kept,")
+    echo("FMR_matched the same on the accepted images alone. PA_reconstruction and PA_random are controls: accuracy after")
+    echo("the generator alone, and after steps in random directions.")
     echo(f"\nReport: {write_report(runs, out / 'report').resolve()}")
 
 

@@ -28,7 +28,7 @@ from counterfoil.core.errors import UsageError
 from counterfoil.core.records import LEVEL, Estimate
 from counterfoil.metrics.estimate import Difference, Floats, Resamples, Share, Statistic, estimate_one, holm, mcnemar, sign_flip
 from counterfoil.metrics.observations import Measure, Observations
-from counterfoil.metrics.tables import Cell, Column, Table, Value, amount, as_text, tau_text
+from counterfoil.metrics.tables import Cell, Column, Table, Value, amount, as_text, join_names, tau_text
 
 RESAMPLES = 10_000
 """More than a single interval needs: corrected for many pairs, small p-values have to be told from smaller ones."""
@@ -421,7 +421,7 @@ class Scoreboard:
         most = max(first.values(), default=0)
         if not most:
             return f"{amount(len(self.models), 'model')} in {amount(len(self.tests), 'test')}; no two took the same one."
-        best = " and ".join(name for name, times in first.items() if times == most)
+        best = join_names([name for name, times in first.items() if times == most])
         verb = "is" if sum(times == most for times in first.values()) == 1 else "are"
         return f"{best} {verb} first, or not told apart from the first, in {most} of {amount(len(ranked), 'test')}."
 

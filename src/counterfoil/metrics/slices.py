@@ -42,6 +42,11 @@ class Slice:
         """As in `class=boot`, or `class=boot & factor=background`."""
         return " & ".join(f"{grouping}={value}" for grouping, value in self.where)
 
+    def keys(self, observed: Observations) -> set[int]:
+        """The keys of its rows."""
+        rows = np.logical_and.reduce([observed.groups[grouping] == value for grouping, value in self.where])
+        return set(observed.keys[rows].tolist())
+
     def significant(self, alpha: float) -> bool:
         """Tell whether the images show that the group differs from the rest."""
         return self.adjusted <= alpha

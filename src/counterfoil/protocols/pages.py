@@ -154,8 +154,9 @@ class ReportPages:
     def where_it_fails(self, view: Collected) -> list[Block]:
         """Named slices against the rest, the surely worst first, with image pairs of those that differ."""
         try:
-            observed, measure = self.observe(view), self.measure(view.run)
-            found = slices(read_slices(self.site.slices, observed) if self.site.slices else observed, measure)
+            own, measure = self.observe(view), self.measure(view.run)
+            observed = read_slices(self.site.slices, own) if self.site.slices else own
+            found = slices(observed, measure)
         except CounterfoilError:  # a model without answers: the page says so where it belongs
             return []
         if not found:
@@ -168,9 +169,10 @@ class ReportPages:
         blocks: list[Block] = [replace(table, rows=rows[:SLICES])]
         if len(rows) > SLICES:
             blocks.append(Fold(f"All {len(rows):,} slices", [replace(table, title="", rows=rows, filter_rows=True)]))
-        worse = (each for each in found if each.worse(measure))
-        pairs = ((each, [entry for entry in strongest(view.shown, len(view.shown)) if view.belongs(entry, each.where)][:STRIP])
-                 for each in worse)  # fmt: skip
+        asked_for = observed.groups.keys() - own.groups.keys()
+        chosen = [each for each in found if each.worse(measure) or asked_for & dict(each.where).keys()]
+        mistakes = strongest(view.shown, len(view.shown))
+        pairs = ((each, [entry for entry in mistakes if entry.keys & each.keys(observed)][:STRIP]) for each in chosen)
         for each, some in islice(((each, some) for each, some in pairs if some), SHOWN_SLICES):
             lead = estimate_text(each.difference, unit=measure.difference_unit, sign=True)
             text = f"{measure.name}: {lead} against the rest. The most confident mistakes:"

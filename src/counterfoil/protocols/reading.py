@@ -142,7 +142,7 @@ def _overview(runs: Sequence[store.Run], firsts: Sequence[Page], site: Site) -> 
         title="Models by tests",
         eyebrow=f"{amount(len(runs), 'run')} of {len(firsts)} protocols",
         headline=found.headline(),
-        pairs=[replace(pair, key="") for first in firsts for pair in first.pairs[: page.STRIP // len(firsts)]],  # no gallery here
+        pairs=[replace(pair, to=first.name + pair.to) for first in firsts for pair in first.pairs[: page.STRIP // len(firsts)]],
         key_numbers=Table([Column("protocol", "text"), Column("", "text", wide=True)], ways),
         cautions=[*stops, *([page.Caution("care", text)] if number else [])],
         sections=[page.PageSection("Models by tests", [replace(found.table(), title="")])],

@@ -4,6 +4,7 @@ index.html               a table for each test that models took
 results/ID.json          the results; a submission is such a file
 schema.json              what a result file holds, as a JSON schema
 reports/ID/              the report of the run behind a result, where the run was given
+images/, thumbs/         images of the page
 board.json               marks the folder as a board, so that it may be written over
 """
 
@@ -16,20 +17,23 @@ from pathlib import Path
 import yaml
 
 from counterfoil.core.errors import UsageError
+from counterfoil.core.naming import without_folders
 from counterfoil.metrics.comparison import BoardTest, compare, rank_text, scoreboard
+from counterfoil.metrics.observations import models_of
 from counterfoil.metrics.slices import slices
 from counterfoil.metrics.slices import table_of as slice_table
 from counterfoil.metrics.tables import Cell, Column, Link, Table, amount
 from counterfoil.report import html
-from counterfoil.report.gallery import filter_of
-from counterfoil.report.page import Block, Code, Fold, Page, PageSection
+from counterfoil.report.gallery import collect, filter_of, pair_of, strongest
+from counterfoil.report.images import ReportImages
+from counterfoil.report.page import STRIP, Block, Code, Fold, ImagePair, ImagePairs, Page, PageSection
 from counterfoil.report.provenance import text
 from counterfoil.report.result_file import ResultFile, read, schema
 from counterfoil.report.site import copy_static, take_over, writing
 from counterfoil.store import Run, open_run
 from counterfoil.store.files import canonical
 
-_OWN = ("results", "reports")  # folders that are rewritten
+_OWN = ("results", "reports", "images", "thumbs")  # folders that are rewritten
 _SHARED = ("colours.css", "look.css", "tables.js")
 _FIRST = ("painter.name", "grid", "data.name", "generator.name", "editor.name", "oracle.name")
 APART = 3  # settings named in a heading
@@ -74,9 +78,13 @@ def write_board(
         runs.append((run, results(run, scored)))
         every += runs[-1][1]
     reports = {each.identity: f"reports/{own[0].identity}/index.html" for _, own in runs for each in own} if pictures else {}
-    page = board_page(every, reports, title=title)  # refuses results given twice before anything is written
+    _by_test(every)  # refuses results given twice before anything is written
     with writing(out, "board"):
         take_over(out, "board", folders=_OWN)
+        images = ReportImages(out)
+        pairs = {
+            each.identity: _mistakes(run, each, images, reports[each.identity]) for run, own in runs for each in own if reports
+        }
         (out / "results").mkdir()
         for each in every:
             (out / "results" / f"{each.identity}.json").write_bytes(canonical(each.model_dump(mode="json")))
@@ -84,24 +92,24 @@ def write_board(
         copy_static(out, _SHARED)
         for run, own in runs if pictures else ():
             report([run], out / "reports" / own[0].identity, pictures)
+        page = board_page(every, reports, pairs, title=title)
         (out / "index.html").write_bytes(html.render(page, brand="leaderboard"))
     return out / "index.html"
 
 
-def board_page(every: Sequence[ResultFile], reports: Mapping[str, str], *, title: str = "Leaderboard") -> Page:
-    """The page: a section per test, those with most results first; `reports` gives addresses by a result's identity."""
-    tests: dict[str, list[ResultFile]] = {}
-    seen: set[str] = set()
-    for each in every:
-        if each.identity in seen:
-            raise UsageError(f"{each.model.name}: the same result twice ({each.identity}); give each once")
-        seen.add(each.identity)
-        tests.setdefault(each.test.identity, []).append(each)
-    groups = sorted(tests.values(), key=lambda group: (-len(group), group[0].test.identity))
+def board_page(
+    every: Sequence[ResultFile],
+    reports: Mapping[str, str],
+    pairs: Mapping[str, Sequence[ImagePair]],
+    *,
+    title: str = "Leaderboard",
+) -> Page:
+    """The page: a section per test. `reports` gives addresses, and `pairs` mistakes to show, by a result's identity."""
+    groups = _by_test(every)
     heads = _headings(groups)
     weights = _weights_of_others(every)
     sections = [_by_tests(groups, heads)] if len(groups) > 1 else []
-    sections += [PageSection(heads[group[0].test.identity], _blocks(group, reports, weights)) for group in groups]
+    sections += [PageSection(heads[group[0].test.identity], _blocks(group, reports, pairs, weights)) for group in groups]
     steps = (
         "Test your model with the settings of one of the tables; every result file holds its specification.",
         "counterfoil export RUN --format result -o result.json writes its result file.",
@@ -115,6 +123,25 @@ def board_page(every: Sequence[ResultFile], reports: Mapping[str, str], *, title
         lead=["How well classifiers do on images made to mislead them, in which an oracle or people still see the class."],
         sections=[*sections, PageSection("How to hand in a result", list(steps))],
     )
+
+
+def _by_test(every: Sequence[ResultFile]) -> list[list[ResultFile]]:
+    """Results of the same test together, those with most results first; UsageError if one is there twice."""
+    tests: dict[str, dict[str, ResultFile]] = {}
+    for each in every:
+        group = tests.setdefault(each.test.identity, {})
+        if each.identity in group:
+            raise UsageError(f"{each.model.name}: the same result twice ({each.identity}); give each once")
+        group[each.identity] = each
+    return [list(group.values()) for _, group in sorted(tests.items(), key=lambda item: (-len(item[1]), item[0]))]
+
+
+def _mistakes(run: Run, result: ResultFile, images: ReportImages, report: str) -> list[ImagePair]:
+    """The most confident mistakes of a result's model, which open in the run's report."""
+    model = next((name for name in models_of(run) if without_folders(name) == result.model.name), "")
+    found = collect(run, number=1, label=result.model.name, pictures=2 * STRIP, model=model)
+    pairs = (pair_of(found, each, images) for each in strongest(found.shown, STRIP))
+    return [replace(pair, to=f"{report}{pair.to}") for pair in pairs]
 
 
 def _by_tests(groups: Sequence[Sequence[ResultFile]], heads: Mapping[str, str]) -> PageSection:
@@ -147,7 +174,12 @@ def _slices(named: Mapping[str, ResultFile], reports: Mapping[str, str]) -> list
     return [Fold("Where each model fails", found)] if found else []
 
 
-def _blocks(group: Sequence[ResultFile], reports: Mapping[str, str], weights: Mapping[str, set[str]]) -> list[Block]:
+def _blocks(
+    group: Sequence[ResultFile],
+    reports: Mapping[str, str],
+    pairs: Mapping[str, Sequence[ImagePair]],
+    weights: Mapping[str, set[str]],
+) -> list[Block]:
     named, first = _labels(group), group[0]
     ranks: dict[str, dict[str, tuple[int, int]]] = {label: {} for label in named}
     text_above = "One result by itself has no rank."
@@ -166,12 +198,12 @@ def _blocks(group: Sequence[ResultFile], reports: Mapping[str, str], weights: Ma
                     if ranking.values[label].value is not None:
                         ranks[label][ranking.measure.name] = rank
     shown = [*first.ranked, *(name for name in first.shown if name not in first.ranked)]
-    best = first.measures[first.ranked[0]]
+    best, sizes = first.measures[first.ranked[0]], any(each.parameters for each in group)
     columns = [
         Column("model", "text"),
         *(Column(f"rank by {name}", "rank") for name in first.ranked),
         *(Column(name, axis=(0, 100) if at == 0 and best.higher_is_better else None) for at, name in enumerate(shown)),
-        Column("rows"), Column("parameters"),
+        Column("rows"), *([Column("parameters")] if sizes else []),
     ]  # fmt: skip
     rows: list[list[Cell]] = []
     badges: set[str] = set()
@@ -188,9 +220,14 @@ def _blocks(group: Sequence[ResultFile], reports: Mapping[str, str], weights: Ma
         link = Link(label, badges=marks, more=(*files, ("JSON", f"results/{each.identity}.json")), note=_about(each))
         places: list[Cell] = [rank_text(ranks[label][name]) if name in ranks[label] else "–" for name in first.ranked]
         numbers: list[Cell] = [each.measures[name].found.estimate if name in each.measures else None for name in shown]
-        rows.append([link, *places, *numbers, len(each.keys), each.parameters])
+        rows.append([link, *places, *numbers, len(each.keys), *([each.parameters] if sizes else [])])
     notes = [f"{name}: {first.measures[name].meaning}." for name in shown if first.measures[name].meaning]
     notes += [f"{name}: {meaning}" for name, meaning in MARKS.items() if name in badges]
+    shots: list[Block] = [
+        ImagePairs(pairs[each.identity], title=f"Most confident mistakes of {label}")
+        for label, each in named.items()
+        if pairs.get(each.identity)
+    ]
     settings = [[key, text(value)] for key, value in first.test.settings.items()]
     facts = Table([Column("", "text"), Column("", "text")], settings)
     again = [Fold(label, [Code(yaml.safe_dump(each.spec, sort_keys=False, allow_unicode=True))]) for label, each in named.items()]
@@ -198,6 +235,7 @@ def _blocks(group: Sequence[ResultFile], reports: Mapping[str, str], weights: Ma
         _eyebrow(first),
         text_above,
         Table(columns, rows, notes=notes, filter_rows=True),
+        *(shots if len(shots) <= SLICES else [Fold("The most confident mistakes of each model", shots)]),
         *_slices(named, reports),
         Fold("Settings of this test", [facts]),
         Fold("Specifications, to make a result again", again),

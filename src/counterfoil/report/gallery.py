@@ -27,6 +27,7 @@ from counterfoil.core.records import Picture, Prediction, Trial, Verdict
 from counterfoil.report.images import ReportImages, TrialImages, trial_images
 from counterfoil.report.page import ImagePair, StoredImage
 from counterfoil.store import Run
+from counterfoil.store.files import key_of
 
 Outcome = Literal["fooled", "kept", "already wrong", "unvalidated", "rejected", "skipped", "made"]
 
@@ -169,6 +170,12 @@ class GalleryEntry:
     outcome: Outcome
     others: tuple[Prediction | Verdict, ...] = ()  # the last answers of models and oracles that were asked later
 
+    @property
+    def keys(self) -> set[int]:
+        """The keys that its row among the run's observations may have."""
+        trial = self.trial
+        return {key_of(name) for name in (trial.image_id, trial.trial_id, f"{trial.trial_id}\0{trial.prompt}")}
+
     def later_predictions(self) -> dict[str, dict[Picture, Prediction]]:
         """The answers of each other model, by its name and by image."""
         found: dict[str, dict[Picture, Prediction]] = {}
@@ -217,14 +224,6 @@ class Collected:
     def sampled(self) -> bool:
         """Tell whether the gallery shows some of the images only."""
         return len({each.trial.image_id for each in self.shown}) < self.images - self.skipped_count
-
-    def belongs(self, entry: GalleryEntry, where: Sequence[tuple[str, str]]) -> bool:
-        """Tell whether an image is of a slice: of all these groups, as `class` and `boot`."""
-        trial = entry.trial
-        both = f"{trial.factor} {trial.value}".strip()
-        known = {"kind": {trial.factor}, "nuisance": {trial.value}, "factor": {trial.factor, both}}
-        known["class"] = {(name := self.class_name(trial.label)), f"{name} ({trial.label})"}
-        return all(value in known.get(grouping, ()) for grouping, value in where)
 
     def class_name(self, index: int, said: str = "") -> str:
         """The name of a class; for one outside the run's, the name that the model gave, where it is known."""
@@ -453,7 +452,7 @@ def pair_of(collected: Collected, entry: GalleryEntry, images: ReportImages, *, 
         right=bool(answer and answer.correct),
         confidence=answer.confidence if answer else None,
         note=note,
-        key=entry.key,
+        to=f"#image={entry.key}",
     )
 
 

@@ -58,7 +58,7 @@ def words(text: str) -> Markup:
 
 def table(content: Table, *, identity: str = "") -> Markup:
     """A table; long ones sort by their headings."""
-    sortable = len(content.rows) >= SORTABLE
+    sortable = len(content.rows) >= SORTABLE and any(column.title for column in content.columns)
     heads = [_head(column, sortable=sortable) for column in content.columns]
     rows = [
         tag(
@@ -123,22 +123,20 @@ def tag(name: str, *content: str | Markup, **attributes: object) -> Markup:
 
 def _head(column: Column, *, sortable: bool) -> Markup:
     kind = "num" if column.kind != "text" and column.axis is None else "drawn" if column.axis else None
-    title: str | Markup = column.title
-    if sortable and column.title:
-        sort = {"text": "text", "rank": "rank"}.get(column.kind, "number")
-        title = tag("button", column.title, type="button", class_="sort", data_kind=sort)
+    title = Markup("_<wbr>").join(column.title.split("_"))  # long names of numbers may wrap
+    sorts = "none" if sortable and column.title else None
+    if sorts:
+        by = {"text": "text", "rank": "rank"}.get(column.kind, "number")
+        title = tag("button", title, type="button", class_="sort", data_kind=by)
     if column.axis is None:
-        return tag("th", title, scope="col", class_=kind, aria_sort="none" if sortable and column.title else None)
+        return tag("th", title, scope="col", class_=kind, aria_sort=sorts)
     low, high = column.axis
-    ticks = [low + (high - low) * share for share in (0, 0.25, 0.5, 0.75, 1)]
     marks = [
-        tag(
-            "text", f"{value:g}", x=_percent(at / 4), y="11", text_anchor=("start" if at == 0 else "end" if at == 4 else "middle")
-        )
-        for at, value in enumerate(ticks)
+        tag("text", f"{low + (high - low) * at / 2:g}", x=_percent(at / 2), y="11", text_anchor=anchor)
+        for at, anchor in enumerate(("start", "middle", "end"))
     ]
     scale = tag("span", tag("svg", *marks, width="100%", height="14", class_="ticks", aria_hidden="true"), class_="axis")
-    return tag("th", title, scale, scope="col", class_=kind, aria_sort="none" if sortable and column.title else None)
+    return tag("th", title, scale, scope="col", class_=kind, aria_sort=sorts)
 
 
 def _cell(cell: Cell, column: Column, *, first: bool) -> Markup:

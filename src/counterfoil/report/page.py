@@ -42,7 +42,7 @@ class ImagePair:
     confidence: float | None = None
     words: tuple[str, str, str, str] | None = None  # an edited caption: same, taken out, put in, same
     note: str = ""
-    key: str = ""  # of its entry in the gallery
+    to: str = ""  # where it opens
 
 
 @dataclass(frozen=True)
