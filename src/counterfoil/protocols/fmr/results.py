@@ -119,7 +119,12 @@ DISTANCES = {
 MEASURES: Mapping[str, Measure] = {
     **{name: Measure(name, each, MEANINGS[name]) for name, each in STATISTICS.items()},
     "drop": Measure("drop", Difference(_SA, _PA), "SA less PA", higher_is_better=False),
-    "drop_matched": Measure("drop_matched", Difference(_SA_MATCHED, _PA), "SA_matched less PA", higher_is_better=False),
+    "drop_matched": Measure(
+        "drop_matched",
+        Difference(_SA_MATCHED, _PA),
+        "accuracy lost on the images whose generated image the oracle accepts",
+        higher_is_better=False,
+    ),
 }
 """Everything in a run's results, and the accuracy drops, published and matched as FMR is."""
 
