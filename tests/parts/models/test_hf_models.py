@@ -68,7 +68,7 @@ def test_clip_classifies_by_names(clip_folder: Path, square_scenes: list[Image.I
         own = transformers.CLIPModel.from_pretrained(clip_folder).eval()(**inputs).logits_per_image
         ours = torch.cat([model.logits(to_batch(scene)) for scene in scenes])
     assert torch.allclose(ours, own, atol=1e-4)
-    assert len(own.argmax(dim=1).unique()) > 1
+    assert (own - own.mean(dim=0)).abs().max() > 0.1  # the images do not all look the same to it
     assert model.size == 32
 
 
