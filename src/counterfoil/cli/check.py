@@ -36,17 +36,15 @@ def check(
     counterfoil check timm:resnet50.a1_in1k photos/ --expect 80 --minutes 30 --yes
     """
     from counterfoil.cli.results import show
-    from counterfoil.core.progress import watching
     from counterfoil.doctor.check import check as do
 
     def ask(question: str) -> bool:
         return yes or typer.confirm(question, default=True)
 
-    with watching(model) as (watch, _):
-        done = do(
-            model, photos, arch=arch, classes=classes, expect=expect, preset=preset, minutes=minutes, out=out, device=device,
-            ask=ask, tell=results.text, watch=watch,
-        )  # fmt: skip
+    done = do(
+        model, photos, arch=arch, classes=classes, expect=expect, preset=preset, minutes=minutes, out=out, device=device,
+        ask=ask, tell=results.text,
+    )  # fmt: skip
     results.data(done.to_dict())
     if done.run is None:
         return

@@ -13,7 +13,8 @@ from counterfoil.core.errors import BadPart, RunFailed
 from counterfoil.core.records import Estimate
 from counterfoil.doctor import gradients, outputs, timing
 from counterfoil.doctor.inputs import check_inputs
-from counterfoil.doctor.sample import FewImages, Finding, SetUp, ask_in_batches, percent, read_few, set_ups, share, verdicts
+from counterfoil.doctor.oracles import OracleTrial, find_better, try_oracle
+from counterfoil.doctor.sample import FewImages, Finding, SetUp, ask_in_batches, percent, read_few, set_ups, share
 from counterfoil.parts import calls
 from counterfoil.parts.models.preprocessing import share_seen
 
@@ -91,7 +92,7 @@ def examine(
         return found
     right = logits.argmax(1) == few.truth
     watch("asking the oracle")
-    rows, agrees, broken = _accuracy(setup, few, right)
+    rows, tried, broken = _accuracy(setup, few, right)
     found.add("accuracy", rows, broken)
 
     unsteady = outputs.check_repeatable(setup.model, few)
@@ -100,8 +101,9 @@ def examine(
         suspected = _find_mistake(setup, few, logits, watch)
     found.add("", {}, suspected)
     suspected = [finding for finding in suspected if finding.severity == "mistake"]
-    if agrees is not None and agrees.value is not None:
-        found.add("", {}, _blame(share(right), agrees, suspected))
+    if tried is not None:
+        watch("asking other oracles")
+        found.add("", {}, _blame(share(right), tried, suspected) or find_better(tried, setup, few))
 
     watch("checking gradients")
     rows, told = gradients.check_gradients(setup.model, few)
@@ -142,20 +144,16 @@ def _consequences(found: list[Finding], known: list[Finding]) -> list[Finding]:
     ]
 
 
-def _accuracy(setup: SetUp, few: FewImages, right: Tensor) -> tuple[dict[str, str], Estimate | None, list[Finding]]:
-    """Accuracy on the images as they are, the oracle's agreement with the labels, and an oracle that breaks its contract."""
+def _accuracy(setup: SetUp, few: FewImages, right: Tensor) -> tuple[dict[str, str], OracleTrial | None, list[Finding]]:
+    """Accuracy on the images as they are, the oracle tried on them, and an oracle that breaks its contract."""
     rows = {"clean accuracy": percent(share(right))}
     if setup.oracle is None:
         return rows, None, []
     try:
-        given = verdicts(setup.oracle, few.images, few.labels, len(setup.dataset.classes))
+        tried = try_oracle(setup.spec.oracle, setup.oracle, setup, few)
     except (BadPart, RunFailed) as error:
         return rows, None, [Finding("oracle", "the oracle does not answer as it should", str(error), "see the message")]
-    agrees = share(given[given >= 0] == 1)
-    rows["oracle agrees with the labels"] = percent(agrees)
-    if abstains := int((given < 0).sum()):
-        rows["oracle abstains"] = f"on {abstains} of {len(few)}"
-    return rows, agrees, []
+    return rows | tried.rows(), tried, []
 
 
 def _labels(setup: SetUp, few: FewImages) -> dict[str, str]:
@@ -187,19 +185,16 @@ def _data(few: FewImages) -> list[Finding]:
     return found
 
 
-def _blame(model: Estimate, oracle: Estimate, known: list[Finding]) -> list[Finding]:
-    """Name what is to blame where model or oracle disagree with the labels."""
-    model_low, oracle_low = (model.high or 0) < 50, (oracle.high or 0) < 50
-    evidence = f"model {percent(model)}, oracle {percent(oracle)}"
-    if oracle_low and model_low:
+def _blame(model: Estimate, oracle: OracleTrial, known: list[Finding]) -> list[Finding]:
+    """Name what is to blame where the model, and perhaps the oracle too, disagrees with the labels."""
+    if oracle.right.value is None or (model.high or 0) >= 50:
+        return []
+    evidence = f"model {percent(model)}, oracle {percent(oracle.right)}"
+    if (oracle.right.high or 0) < 50:
         says = "neither the model nor the oracle agrees with the labels"
         remedy = "check that the data's class names belong to its images, and that images are read as they should be"
         return [Finding("labels of the data", says, evidence, remedy, severity="caution" if known else "mistake")]
-    if oracle_low:
-        says = "the oracle does not agree with the labels of untouched images"
-        remedy = "check its class names, templates and threshold; it would reject most images"
-        return [Finding("oracle", says, evidence, remedy)]
-    if model_low and (model.high or 0) < (oracle.low or 0) and not known:
+    if (model.high or 0) < (oracle.right.low or 0) and not known:
         says = "the model is wrong on most images, and none of the usual mistakes explains it"
         return [Finding("model", says, evidence, "check its weights and that it was trained on these classes")]
     return []

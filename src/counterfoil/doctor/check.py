@@ -6,42 +6,46 @@ there already. Oracles are tried on the photos themselves, and the one that know
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from scipy.stats import beta
-from torch import Tensor
 
 from counterfoil import protocols
-from counterfoil.core.errors import BadData, BadImage, BadPart, CounterfoilError, RunFailed
+from counterfoil.core.errors import BadData, BadPart, CounterfoilError, RunFailed
+from counterfoil.core.progress import watching
+from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.core.tables import parse_yaml, read_text
 from counterfoil.doctor import SetUp, examine
-from counterfoil.doctor.sample import ask_in_batches, verdicts
+from counterfoil.doctor.gradients import reconstruct
+from counterfoil.doctor.oracles import PEOPLE, OracleTrial, best_of, try_all
+from counterfoil.doctor.sample import FewImages, ask_in_batches, judge, percent, read_few, share
 from counterfoil.doctor.timing import duration, time_protocol
 from counterfoil.parts import calls, labels, registry, weights
-from counterfoil.parts.contracts import Oracle, to_device
+from counterfoil.parts.contracts import Generator, to_device
 from counterfoil.parts.datasets.image_set import ImageSet
 from counterfoil.parts.models.recognise import recognise
-from counterfoil.protocols import independence
-from counterfoil.protocols.base import Watch
 from counterfoil.protocols.class_reader import columns_of
+from counterfoil.protocols.evaluate import as_model, object_name
+from counterfoil.protocols.reading import Run, open_run
 from counterfoil.protocols.workspace import Given
-from counterfoil.store import Run
 
 FEWEST = 5  # photos of a class
 MOST = 500  # photos that accuracy and oracles are tried on
+FEW = 32  # photos that generators are tried on
 TIMED = 4  # photos of the timing run on a CPU
-KNOWS = 0.8  # share of the photos an oracle has to be right on
 KEEPS = 0.7  # share of its accuracy that the model keeps on reconstructions by a generator that will do
-SEARCH = {"budget": 10}
+BUDGET = 10
 
 Ask = Callable[[str], bool]
 Tell = Callable[[str], None]
+Reason = tuple[str, str, str]  # what, chosen, why
 
 
 class Stopped(RunFailed):
@@ -59,40 +63,22 @@ class Candidate:
     about: str = ""
 
     @property
+    def part(self) -> PartSpec:
+        """The part, as a specification names it."""
+        return PartSpec(name=self.name, options=dict(self.options))
+
+    @property
     def here(self) -> bool:
         """Tell whether using it fetches nothing."""
         place = self.name.removeprefix("probe:").partition(":")[2]
         return not self.megabytes or not place or Path(place).expanduser().exists() or weights.is_cached(place)
 
 
-@dataclass(frozen=True)
-class Trial:
-    """An oracle tried on the photos: is it right, does it accept what it should not, what does it confuse."""
-
-    candidate: Candidate
-    oracle: Oracle
-    right: int
-    images: int
-    false_accepts: int  # photos that it would accept as a class they do not show
-    nonsense: int  # scrambled photos that it still accepts as their class
-    confused: str  # the pair of classes it mistakes most often
-
-    @property
-    def share(self) -> float:
-        """The share of the photos that it is right on."""
-        return self.right / self.images
-
-    def __str__(self) -> str:
-        told = f"right on {self.share:.0%} of {self.images} photos, accepts {self.false_accepts} under a wrong class"
-        told += f" and {self.nonsense} scrambled ones" if self.nonsense else ""
-        return f"{told}; most often {self.confused}" if self.confused else told
-
-
 @dataclass
 class Checked:
     """Result of `check`: its choices, what they rest on, the verdict and the run."""
 
-    choices: list[tuple[str, str, str]] = field(default_factory=list)  # what, chosen, why
+    choices: list[Reason] = field(default_factory=list)
     verdict: tuple[str, ...] = ()
     run: Run | None = None
     page: Path | None = None
@@ -116,7 +102,7 @@ def presets(path: Path | None = None, name: str = "natural") -> tuple[list[Candi
 
 
 def check(
-    model: str,
+    model: Any,
     photos: str | Path,
     *,
     arch: str | None = None,
@@ -128,265 +114,227 @@ def check(
     device: str | None = None,
     ask: Ask = lambda question: True,
     tell: Tell = print,
-    watch: Watch | None = None,
 ) -> Checked:
     """Test a user's own model on their own photos, and choose everything that is not given.
 
-    `model` is a checkpoint, a folder or a part's name, `photos` a folder with one sub-folder per class. `expect` is the
-    accuracy in per cent that the user knows the model to have. `minutes` fits the number of photos to the time. `ask` is asked
-    before anything is fetched and before the run begins; Stopped is raised where something has to be put right first.
+    `model` is a checkpoint, a folder, a part's name, or a torch module whose outputs are `classes` or the folders; `photos` is a
+    folder with one sub-folder per class. `expect` is the accuracy in per cent that the user knows the model to have. `minutes`
+    fits the number of photos to the time. `ask` is asked before anything is fetched and before the run begins; Stopped is raised
+    where something has to be put right first. The same call resumes a run that was interrupted.
     """
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     done = Checked()
-    dataset = _photos(photos)
-    data = PartSpec(name=f"folder:{photos}")
-    named = labels.read_names(classes) if classes is not None else list(dataset.classes)
-    part = recognise(model, arch=arch, classes=named if classes is not None or not _knows_classes(model) else ())
-    loaded = to_device(registry.create("model", part.name, part.options), device)
-    _note(done, tell, "model", part.name, _names_of(loaded, dataset, given=classes is not None))
-    size = getattr(loaded, "size", None) or 224
-    spec = protocols.get("static").spec.model_validate({"model": part, "data": data, "device": device, "size": size})
-    setup = SetUp(spec, part.name, loaded, dataset, columns_of(loaded, dataset, name=part.name), size)
-    images, truth, ids = _read(setup)
-    right = _check_accuracy(setup, images, truth, expect, tell)
 
+    def note(what: str, chosen: str, why: str) -> None:
+        done.choices.append((what, chosen, why))
+        tell(f"{what:<10} {chosen}: {why}")
+
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    setup, part = _open(model, photos, arch, classes, device)
+    note("model", part.name, _outputs(setup, given=classes is not None))
+    few = _read(setup, tell)
+    clean = _check_accuracy(setup, few, expect, tell)
     generators, oracles = presets(preset)
     allowed = _allow([*oracles, *generators], ask, tell)
-    trials = list(_try_oracles([each for each in oracles if each in allowed], setup, images, truth, ids, tell))
-    best = _best(trials)
-    _note(done, tell, "oracle", best.candidate.name, str(best))
-    given = Given({"model": loaded, "oracle": best.oracle})
-    generator = _choose_generator([each for each in generators if each in allowed], setup, best, images, truth, right, done, tell)
-    given.parts["generator"] = generator[1]
+    oracle = _choose_oracle([each for each in oracles if each in allowed], setup, few, tell)
+    note("oracle", oracle.part.name, str(oracle))
+    chosen, generator, why = _choose_generator([each for each in generators if each in allowed], setup, oracle, clean, tell)
+    note("generator", chosen.name, why)
     values = {
-        "model": part, "data": data, "device": device, "size": getattr(generator[1], "size", None) or size, "search": SEARCH,
-        "generator": {"name": generator[0].name, **generator[0].options},
-        "oracle": {"name": best.candidate.name, **best.candidate.options},
+        "model": part, "data": setup.spec.data, "oracle": oracle.part, "generator": chosen.part, "device": device,
+        "size": getattr(generator, "size", None) or setup.size, "search": {"budget": BUDGET},
     }  # fmt: skip
-    fmr = protocols.get(protocols.USUAL)
-    wanted = fmr.spec.model_validate(values)
-    took = time_protocol(wanted, TIMED if device == "cpu" else None, given)
-    fits = len(dataset)
-    if minutes is not None:
-        fits = max(FEWEST, min(fits, int((minutes * 60 - sum(took.once.values())) / max(took.seconds + took.around, 1e-9))))
-        wanted = wanted.model_copy(update={"limit": fits}) if fits < len(dataset) else wanted
-    why = f"{fits} photos take about {duration(took.predict(fits))} on this machine"
-    _note(done, tell, "time", duration(took.predict(fits)), why)
-    if not ask(f"{why}. Start?"):
-        return done
-    out = out or Path("runs") / f"check-{Path(model).stem or 'model'}"
-    done.run = protocols.run(wanted, out, given=given, watch=watch or (lambda progress: None), tell=lambda line: None)
-    from counterfoil.protocols.reading import write_report
-
-    done.page = write_report([done.run], out / "report")
-    done.verdict = verdict(done.run, best)
+    wanted = protocols.get(protocols.USUAL).spec.model_validate(values)
+    given = Given({part.name: setup.model, "oracle": oracle.oracle, "generator": generator})
+    out = out or Path("runs") / f"check-{Path(str(model)).stem if isinstance(model, str | Path) else 'model'}"
+    if (out / "run.json").exists():
+        begun = open_run(out)
+        wanted = wanted.model_copy(update={"limit": begun.spec.get("limit")})
+        note("resumed", str(out), f"{begun.counts['images']} photos are done")
+    else:
+        time = time_protocol(wanted, TIMED if device == "cpu" else None, given)
+        fits = len(setup.dataset) if minutes is None else min(max(time.images_in(60 * minutes), FEWEST), len(setup.dataset))
+        wanted = wanted.model_copy(update={"limit": fits}) if fits < len(setup.dataset) else wanted
+        why = f"{fits} of {len(setup.dataset)} photos take about {duration(time.predict(fits))} on this machine"
+        note("time", duration(time.predict(fits)), why)
+        if not ask(f"{why}. Start?"):
+            return done
+    with watching(part.name) as (watch, _):
+        done.run = Run(protocols.run(wanted, out, given=given, watch=watch).path)
+    done.page = done.run.report()
+    done.verdict = verdict(done.run, oracle)
     return done
 
 
-def verdict(run: Run, oracle: Trial) -> tuple[str, ...]:
+def verdict(run: Run, oracle: OracleTrial) -> tuple[str, ...]:
     """The result in three sentences: how much accuracy the model keeps, where it breaks, and how far to trust that."""
-    found = dict(run.results or {})
-    kept, before, after = (found[name] for name in ("FMR", "SA", "PA"))
-    if kept["value"] is None:
-        return (f"There is no number: {kept.get('note', 'the oracle accepted no generated image')}.",)
-    reach = f" ({kept['low']:.0f} to {kept['high']:.0f})" if kept.get("low") is not None else ""
+    found, scores = dict(run.results or {}), run.scores
+    kept, before, after = scores["FMR"], scores["SA"], scores["PA"]
+    if kept.value is None:
+        return (f"There is no number: {kept.note or 'the oracle accepted no generated image'}.",)
+    reach = f" ({kept.low:.0f} to {kept.high:.0f})" if kept.low is not None else ""
     first = (
-        f"The model keeps {kept['value']:.0f} %{reach} of its accuracy: it is right on {before['value']:.0f} % of {before['n']} "
-        f"photos and on {after['value']:.0f} % of the {after['n']} generated images that still show their class."
+        f"The model keeps {kept.value:.0f} %{reach} of its accuracy: it is right on {before.value:.0f} % of {before.n} "
+        f"photos and on {after.value:.0f} % of the {after.n} generated images that still show their class."
     )
-    known = [(each["PA"]["value"], name, each["PA"]["n"]) for name, each in found.get("per_class", {}).items() if "PA" in each]
-    groups = sorted(each for each in known if each[0] is not None and each[2] >= FEWEST)
-    second = "No class has enough images to be named."
-    if groups and groups[0][0] < groups[-1][0]:
+    known = [(Estimate.from_dict(each["PA"]), name) for name, each in found.get("per_class", {}).items() if "PA" in each]
+    groups = sorted((each.value, name, each.n) for each, name in known if each.value is not None and each.n >= FEWEST)
+    second = f"No class has the {FEWEST} images that it takes to be named."
+    if groups:
         (low, worst, n), (high, best, _) = groups[0], groups[-1]
         second = f"It breaks most on {worst!r} ({low:.0f} % of {n} right) and least on {best!r} ({high:.0f} %)."
-    random = found.get("PA_random", {}).get("value")
-    control = f"After random changes it is right on {random:.0f} %" if random is not None else "There is no control"
-    third = f"{control}; the oracle is right on {oracle.share:.0%} of your photos, so look at the images before you act."
+        if low == high:
+            second = f"No class stands out: of each it gets {low:.0f} % right."
+    random = scores.get("PA_random")
+    control = "There is no control"
+    if random is not None and random.value is not None:
+        control = f"After random changes as long as these it is right on {random.value:.0f} %"
+    third = f"{control}; the oracle is {str(oracle).partition(';')[0]}, so look at the images before you act."
     return first, second, third
 
 
-def _photos(place: str | Path) -> ImageSet:
-    dataset = ImageSet.of(registry.create("dataset", f"folder:{place}"))
+def _open(
+    model: Any, photos: str | Path, arch: str | None, classes: str | Sequence[str] | None, device: str
+) -> tuple[SetUp, PartSpec]:
+    """The photos, with enough of each class, and the model."""
+    data = PartSpec(name=f"folder:{photos}")
+    dataset = ImageSet.of(registry.create("dataset", data.name))
     counts = Counter(sample.label for sample in dataset)
-    few = [f"{name} ({counts[label]})" for label, name in enumerate(dataset.classes) if counts[label] < FEWEST]
+    _refuse_few({name: counts[label] for label, name in enumerate(dataset.classes)}, "photos")
+    named = labels.read_names(classes) if classes is not None else list(dataset.classes)
+    if isinstance(model, str | Path):
+        part = recognise(str(model), arch=arch, classes=named if classes is not None or not _knows_classes(model) else ())
+        loaded = registry.create("model", part.name, part.options)
+    else:
+        loaded = as_model(model, named)
+        part = PartSpec(name=object_name(loaded))
+    loaded = to_device(loaded, device)
+    size = getattr(loaded, "size", None) or 224
+    spec = protocols.get("static").spec.model_validate({"model": part, "data": data, "device": device, "size": size})
+    return SetUp(spec, part.name, loaded, dataset, columns_of(loaded, dataset, name=part.name), size), part
+
+
+def _refuse_few(counts: Mapping[str, int], what: str) -> None:
+    """Name the classes of which there are too few."""
+    few = [f"{name} ({count})" for name, count in counts.items() if count < FEWEST]
     if few:
         more = f" and {len(few) - 5} more" if len(few) > 5 else ""
-        raise BadData(f"{place}: fewer than {FEWEST} photos of {', '.join(few[:5])}{more}; add some or take the class out")
-    return dataset
+        raise BadData(f"fewer than {FEWEST} {what} of {', '.join(few[:5])}{more}; add some or take the class out")
 
 
-def _knows_classes(model: str) -> bool:
+def _knows_classes(model: str | Path) -> bool:
     """Tell whether a model brings the names of its outputs: a name of a part, or a folder with a configuration."""
     path = Path(model).expanduser()
     return not path.exists() or path.is_dir()
 
 
-def _names_of(model: Any, dataset: ImageSet, *, given: bool) -> str:
-    """The source of the outputs' names."""
-    outputs = len(model.classes)
+def _outputs(setup: SetUp, *, given: bool) -> str:
+    """The number of outputs, and where their names come from."""
+    outputs, folders = list(setup.model.classes), setup.dataset.classes
     if given:
-        return f"{outputs} outputs, named by --classes"
-    if list(model.classes) == list(dataset.classes):
-        return f"{outputs} outputs, taken to be your folders in alphabetical order ({', '.join(dataset.classes[:3])}, …)"
-    return f"{outputs} outputs, of which {len(dataset.classes)} are your folders by name"
+        return f"{len(outputs)} outputs, named by --classes"
+    if outputs == list(folders):
+        return f"{len(outputs)} outputs, taken to be your folders in alphabetical order ({', '.join(folders[:3])}, …)"
+    return f"{len(outputs)} outputs, of which {len(folders)} are your folders by name"
 
 
-def _note(done: Checked, tell: Tell, what: str, chosen: str, why: str) -> None:
-    done.choices.append((what, chosen, why))
-    tell(f"{what:<10} {chosen}: {why}")
+def _read(setup: SetUp, tell: Tell) -> FewImages:
+    """The photos that model and oracles are tried on, if enough of each class are different."""
+    few = read_few(setup, MOST)
+    different: dict[int, set[bytes]] = {label: set() for label in range(len(setup.dataset.classes))}
+    for image, label in zip(few.images.cpu(), few.labels.tolist(), strict=True):
+        different[label].add(hashlib.sha256(image.numpy().tobytes()).digest())
+    _refuse_few({setup.dataset.classes[label]: len(each) for label, each in different.items()}, "different readable photos")
+    grey = int((few.images.amax(1) - few.images.amin(1) < 0.01).flatten(1).all(1).sum())
+    if grey:
+        tell(f"note       {grey} of {len(few)} photos are grey; a model trained in colour may do worse on them for that alone")
+    return few
 
 
-def _read(setup: SetUp) -> tuple[Tensor, Tensor, list[str]]:
-    """The photos, their labels and ids."""
-    found, truth, ids, seen = [], [], [], set()
-    for sample in setup.dataset.limit(count=MOST):
-        try:
-            image = (setup.dataset.load(sample, setup.size) * 255).round() / 255
-        except BadImage:
-            continue  # the run names it
-        seen.add(hash(image.numpy().tobytes()))
-        found.append(image)
-        truth.append(sample.label)
-        ids.append(sample.image_id)
-    if len(seen) < FEWEST * len(set(truth)):
-        raise BadData(
-            f"there are {len(seen)} different readable photos of {len(set(truth))} classes; {FEWEST} of each are needed"
-        )
-    return torch.stack(found).to(setup.spec.device), torch.tensor(truth, device=setup.spec.device), ids
-
-
-def _check_accuracy(setup: SetUp, images: Tensor, truth: Tensor, expect: float | None, tell: Tell) -> float:
-    """Clean accuracy, against what the user expects, and the mistake that explains it where one does."""
-    count, columns = len(setup.model.classes), torch.tensor(setup.columns, device=images.device)
-    logits = ask_in_batches(lambda some: calls.logits_of(setup.model.logits, some.clone(), count), images)
-    hits, n = int((logits.argmax(1) == columns[truth]).sum()), len(truth)
-    low = float(beta.ppf(0.025, hits, n - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(0.975, hits + 1, n - hits)) if hits < n else 1.0
-    tell(f"accuracy   {hits / n:.1%} of {n} photos ({low:.1%} to {high:.1%})" + (f", {expect:g} % expected" if expect else ""))
+def _check_accuracy(setup: SetUp, few: FewImages, expect: float | None, tell: Tell) -> float:
+    """Clean accuracy in per cent, against what the user expects; Stopped with the mistake that explains it where one does."""
+    count = len(setup.model.classes)
+    logits = ask_in_batches(lambda some: calls.logits_of(setup.model.logits, some.clone(), count), few.images)
+    found = share(logits.argmax(1) == few.truth)
+    tell(f"accuracy   {percent(found)}" + (f", {expect:g} % expected" if expect is not None else ""))
     diagnosis = examine(setup)
-    mistakes = {each.mistake: f"{each.mistake}: {each.says} ({each.evidence}); {each.remedy}" for each in diagnosis.findings}
+    lines = {each.mistake: f"{each.mistake}: {each.says} ({each.evidence}); {each.remedy}" for each in diagnosis.findings}
     suspected = [each.mistake for each in diagnosis.findings if each.severity == "mistake"]
-    if explained := [mistakes[name] for name in suspected if name != "gradients"]:
-        raise Stopped(explained[0])
-    if expect is not None and not low * 100 - 1 <= expect <= high * 100 + 1:
+    for name in suspected:
+        if name != "gradients":  # a model at chance may have none
+            raise Stopped(lines[name])
+    low, high = found.low or 0.0, found.high or 0.0
+    if expect is not None and not low - 1 <= expect <= high + 1:
+        among = share(torch.tensor(setup.columns, device=logits.device)[logits[:, setup.columns].argmax(1)] == few.truth)
+        if count > len(setup.columns) and (among.low or 0.0) - 1 <= expect <= (among.high or 0.0) + 1:
+            raise Stopped(
+                f"class subset: {expect:g} % fits its accuracy among the {len(setup.columns)} classes of your photos, "
+                f"{percent(among)}; among all its {count} outputs it is {percent(found)}: expect that, or leave out the other "
+                "outputs (grouped:)"
+            )
         raise Stopped(
-            f"accuracy is {hits / n:.1%} of {n} photos where {expect:g} % was expected, and none of the usual mistakes explains "
-            "it: are these photos like those the figure comes from, and are --classes in the order of the outputs?"
+            f"accuracy is {percent(found)} where {expect:g} % was expected, and none of the usual mistakes explains it: are "
+            "these photos like those the figure comes from, and are --classes in the order of the outputs?"
         )
-    if low <= 1 / len(setup.dataset.classes):
+    if low <= 100 / len(setup.dataset.classes):
         raise Stopped(
-            f"the model is at chance on these photos: {hits} of {n} right among {len(setup.dataset.classes)} classes; are "
+            f"the model is at chance on these photos, {percent(found)} right among {len(setup.dataset.classes)} classes; are "
             "--classes in the order of the outputs?"
         )
     if suspected:
-        raise Stopped(mistakes[suspected[0]])
+        raise Stopped(lines[suspected[0]])
     for each in diagnosis.findings:
         tell(f"note       {each.mistake}: {each.says}")
-    return hits / n
+    return found.value or 0.0
 
 
 def _allow(candidates: Sequence[Candidate], ask: Ask, tell: Tell) -> list[Candidate]:
     """Those that may be used: all that are here, and what the user lets be fetched."""
     missing = [each for each in candidates if not each.here]
-    fetch = False
-    if missing:
-        total = sum(each.megabytes for each in missing)
-        what = ", ".join(f"{each.name} ({each.megabytes} MB, {each.licence})" for each in missing)
-        fetch = not weights.offline() and ask(f"Fetch up to {total:,} MB: {what}?")
-        if not fetch:
-            tell(f"note       not fetched: {what}")
+    if not missing:
+        return list(candidates)
+    total, room = sum(each.megabytes for each in missing), shutil.disk_usage(Path.home()).free // 10**6
+    what = ", ".join(f"{each.name} ({each.megabytes:,} MB, {each.licence})" for each in missing)
+    if weights.offline() or total > room:
+        why = "the hub is switched off (HF_HUB_OFFLINE)" if weights.offline() else f"there are {room:,} MB left on the disk"
+        fetch = False
+    else:
+        why, fetch = "not wanted", ask(f"Fetch up to {total:,} MB: {what}?")
+    if not fetch:
+        tell(f"note       not fetched, because {why}: {what}")
     return [each for each in candidates if fetch or each.here]
 
 
-def _try_oracles(
-    candidates: Sequence[Candidate], setup: SetUp, images: Tensor, truth: Tensor, ids: Sequence[str], tell: Tell
-) -> Iterator[Trial]:
-    """Each oracle on the photos; those that cannot be used are named."""
-    names = setup.dataset.classes
-    for candidate in candidates:
-        try:
-            oracle = to_device(registry.create("oracle", candidate.name, candidate.options), setup.spec.device)
-            independence.check(setup.model, oracle)
-            bound = calls.bind(oracle, names)
-            if getattr(bound, "cross_fitted", False):
-                bound = bound.fit(setup.dataset, size=setup.size, device=setup.spec.device)  # type: ignore[attr-defined]
-            yield _try_oracle(candidate, bound, images, truth, ids, names)
-        except CounterfoilError as problem:
-            tell(f"note       oracle {candidate.name} is not used: {problem}")
-
-
-def _try_oracle(
-    candidate: Candidate, oracle: Oracle, images: Tensor, truth: Tensor, ids: Sequence[str], names: Sequence[str]
-) -> Trial:
-    """An oracle's answers about the photos, and about the same ones with their pixels scrambled."""
-    asked = list(zip(truth.tolist(), _judge_photos(oracle, images, truth, ids, len(names)), strict=True))
-    wrong = [(was, seen) for was, (_, seen) in asked if seen != was]
-    sure = sum(1 for was, (keeps, seen) in asked if seen != was and keeps is not None)
-    order = torch.randperm(images.shape[-1] * images.shape[-2], generator=torch.Generator().manual_seed(0)).to(images.device)
-    scrambled = images.flatten(2)[:, :, order].reshape(images.shape)
-    nonsense = int((verdicts(oracle, scrambled, truth, len(names)) == 1).sum())
-    pairs = Counter(pair for pair in wrong if pair[1] >= 0).most_common(1)
-    confused = "".join(f"{names[was]} taken for {names[seen]} ({times} times)" for (was, seen), times in pairs)
-    return Trial(candidate, oracle, len(asked) - len(wrong), len(asked), sure, nonsense, confused)
-
-
-def _judge_photos(
-    oracle: Oracle, images: Tensor, truth: Tensor, ids: Sequence[str], classes: int
-) -> list[tuple[bool | None, int]]:
-    """The oracle's answer for each photo, and the class that it sees."""
-    found = []
-    for start in range(0, len(images), 16):
-        rows = slice(start, start + 16)
-        said = calls.judge(oracle, images[rows].clone(), truth[rows], classes, part="the oracle", sources=ids[rows])
-        found += [(keeps, seen) for keeps, _, seen in said]
-    return found
-
-
-def _best(trials: Sequence[Trial]) -> Trial:
+def _choose_oracle(candidates: Sequence[Candidate], setup: SetUp, few: FewImages, tell: Tell) -> OracleTrial:
     """The oracle that knows the classes best; Stopped if none does."""
-    people = "have people judge: 'run --oracle human:', then 'review'"
-    if not trials:
-        raise Stopped(f"no oracle can be used here; name one in a preset (--preset FILE), or {people}")
-    best = max(trials, key=lambda each: (each.share, -each.false_accepts))
-    if best.share < KNOWS:
-        raise Stopped(f"no oracle knows these classes: the best, {best.candidate.name}, is {best}; {people}")
+    trials = try_all([each.part for each in candidates], setup, few, lambda line: tell(f"note       {line}"))
+    best = best_of(trials)
+    for each in trials:
+        if each is not best:
+            tell(f"note       oracle {each.part.name} is not used: {each}")
+    if best is None:
+        known = "; ".join(f"{each.part.name} is {each}" for each in trials) or "none can be used here"
+        raise Stopped(f"no oracle knows these classes: {known}; name another in a preset (--preset FILE), or {PEOPLE}")
     return best
 
 
 def _choose_generator(
-    candidates: Sequence[Candidate],
-    setup: SetUp,
-    oracle: Trial,
-    images: Tensor,
-    truth: Tensor,
-    clean: float,
-    done: Checked,
-    tell: Tell,
-) -> tuple[Candidate, Any]:
-    """The first generator whose plain reconstructions model and oracle still recognise."""
-    columns = torch.tensor(setup.columns, device=images.device)
+    candidates: Sequence[Candidate], setup: SetUp, oracle: OracleTrial, clean: float, tell: Tell
+) -> tuple[Candidate, Generator, str]:
+    """The first generator whose plain reconstructions model and oracle still recognise, and what speaks for it."""
     for candidate in candidates:
         try:
             made = to_device(registry.create("generator", candidate.name, candidate.options), setup.spec.device)
-            some = slice(0, None, max(1, len(images) // 32))
-            few, labels_of = images[some], truth[some]
-            side = getattr(made, "size", None)
-            if side and side != few.shape[-1]:
-                few = torch.nn.functional.interpolate(few, size=(side, side), mode="bilinear", antialias=True)
-            with torch.no_grad():
-                state = made.start(few.clone(), labels_of, torch.zeros(len(few), dtype=torch.int64, device=few.device))
-                again = made.render(state).clamp(0, 1)
-            hits = (ask_in_batches(lambda rows: setup.model.logits(rows), again).argmax(1) == columns[labels_of]).float().mean()
-            accepted = (verdicts(oracle.oracle, again, labels_of, len(setup.dataset.classes)) == 1).float().mean()
+            few = read_few(replace(setup, size=getattr(made, "size", None) or setup.size), FEW)
+            images = reconstruct(made, few)
+            right = float((ask_in_batches(setup.model.logits, images).argmax(1) == few.truth).float().mean())
+            keeps, _ = judge(oracle.oracle, images, few.labels, few.ids, len(setup.dataset.classes))
+            accepted = float((keeps == 1).float().mean())
         except CounterfoilError as problem:
             tell(f"note       generator {candidate.name} is not used: {problem}")
             continue
-        told = f"on {len(few)} reconstructions the model is right on {float(hits):.0%}, the oracle accepts {float(accepted):.0%}"
-        told = f"{candidate.about}; {told}" if candidate.about else told
-        if float(hits) < KEEPS * clean or float(accepted) < KEEPS:
-            tell(f"note       generator {candidate.name} is not used: {told}")
-            continue
-        _note(done, tell, "generator", candidate.name, told)
-        return candidate, made
+        why = f"on {len(few)} reconstructions the model is right on {right:.0%}, the oracle accepts {accepted:.0%}"
+        why = f"{candidate.about}; {why}" if candidate.about else why
+        if 100 * right >= KEEPS * clean and accepted >= KEEPS:
+            return candidate, made, why
+        tell(f"note       generator {candidate.name} is not used: {why}")
     raise Stopped("no generator reproduces these photos well enough; name one in a preset (--preset FILE)")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import one_line
 from counterfoil.core.spec import SearchSpec
-from counterfoil.doctor.sample import FewImages, Finding, SetUp, ask_in_batches, percent, share, verdicts
+from counterfoil.doctor.sample import FewImages, Finding, SetUp, ask_in_batches, judge, percent, share
 from counterfoil.engine.guidance import StepLength
 from counterfoil.engine.step import RoundTo8Bits
 from counterfoil.metrics.estimate import mcnemar
@@ -125,7 +125,7 @@ def check_reconstruction(setup: SetUp, few: FewImages, clean: Tensor) -> tuple[R
     noise = psnr(few.images, images)
     even = psnr(few.images, few.images.mean((2, 3), keepdim=True).expand_as(few.images))  # of an image of one colour
     right = ask_in_batches(setup.model.logits, images).argmax(1) == few.truth
-    given = verdicts(setup.oracle, images, few.labels, len(setup.dataset.classes))
+    given, _ = judge(setup.oracle, images, few.labels, few.ids, len(setup.dataset.classes))
     lost, won = int((clean & ~right).sum()), int((right & ~clean).sum())
     rows = {
         "PSNR": f"{noise.median():.1f} dB (median)" if noise.min() < 100 else "images come back unchanged",

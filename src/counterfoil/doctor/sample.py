@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from scipy.stats import binomtest, wilcoxon
 from torch import Tensor
 
@@ -96,6 +97,7 @@ class FewImages:
     labels: Tensor  # (N,) int64, in the data's classes
     truth: Tensor  # (N,) int64, in the model's outputs
     seeds: Tensor  # (N,) int64
+    ids: NDArray[np.object_]
     unreadable: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -103,7 +105,8 @@ class FewImages:
 
     def rows(self, which: Tensor | slice) -> FewImages:
         """Some of them."""
-        return FewImages(self.images[which], self.labels[which], self.truth[which], self.seeds[which], self.unreadable)
+        ids = self.ids[which.cpu().numpy() if isinstance(which, Tensor) else which]
+        return FewImages(self.images[which], self.labels[which], self.truth[which], self.seeds[which], ids, self.unreadable)
 
     def batches(self) -> Iterator[FewImages]:
         """All of them, a few at a time."""
@@ -113,7 +116,7 @@ class FewImages:
 
 def read_few(setup: SetUp | Workspace[Any], count: int) -> FewImages:
     """Read up to `count` images, taken evenly over the data."""
-    images, labels, seeds, bad = [], [], [], []
+    images, labels, seeds, ids, bad = [], [], [], [], []
     spec = setup.spec
     for sample in setup.dataset.limit(count=count):
         try:
@@ -123,13 +126,15 @@ def read_few(setup: SetUp | Workspace[Any], count: int) -> FewImages:
             continue
         labels.append(sample.label)
         seeds.append(image_seed(spec.seed, sample.image_id))
+        ids.append(sample.image_id)
     if not images:
         raise BadData(f"{spec.data.name}: none of {len(bad)} images tried can be read; the first: {bad[0]}")
     if len({image.shape for image in images}) > 1:
         raise BadData(f"{spec.data.name}: images of several sizes; give one with --size")
     chosen = torch.tensor(labels, device=spec.device)
     truth = torch.tensor(setup.columns, device=spec.device)[chosen]
-    return FewImages(torch.stack(images).to(spec.device), chosen, truth, torch.tensor(seeds, device=spec.device), tuple(bad))
+    seeded = torch.tensor(seeds, device=spec.device)
+    return FewImages(torch.stack(images).to(spec.device), chosen, truth, seeded, np.array(ids, dtype=object), tuple(bad))
 
 
 def ask_in_batches(answer: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
@@ -138,12 +143,18 @@ def ask_in_batches(answer: Callable[[Tensor], Tensor], images: Tensor) -> Tensor
         return torch.cat([answer(part).float() for part in images.split(_rows_of(images))])
 
 
-def verdicts(oracle: Oracle, images: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """The oracle's verdicts on many images: 1 accepted, 0 rejected, -1 abstains.  # → (N,)"""
+def judge(oracle: Oracle, images: Tensor, labels: Tensor, ids: NDArray[np.object_], classes: int) -> tuple[Tensor, Tensor]:
+    """Verdicts on many images (1 accepted, 0 rejected, -1 abstains) and the class that the oracle sees.  # → (N,), (N,)
+
+    `ids` name the images that these are or were made from: an oracle fitted on them judges each by a head that has not seen it.
+    """
+    given, rows = [], _rows_of(images)
     with torch.no_grad():
-        parts = zip(images.split(_rows_of(images)), labels.split(_rows_of(images)), strict=True)
-        given = [each for some, truth in parts for each in calls.judge(oracle, some.clone(), truth, classes, part="the oracle")]
-    return torch.tensor([-1 if keeps is None else int(keeps) for keeps, _, _ in given], dtype=torch.int8, device=images.device)
+        for at in range(0, len(images), rows):
+            part = slice(at, at + rows)
+            given += calls.judge(oracle, images[part].clone(), labels[part], classes, part="the oracle", sources=list(ids[part]))
+    keeps = torch.tensor([-1 if keeps is None else int(keeps) for keeps, _, _ in given], device=images.device)
+    return keeps, torch.tensor([seen for _, _, seen in given], device=images.device)
 
 
 def _rows_of(images: Tensor) -> int:

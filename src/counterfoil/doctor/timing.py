@@ -64,6 +64,10 @@ class Timing:
         """Seconds for a whole run of so many images like these."""
         return sum(self.once.values()) + (self.seconds + self.around) * images
 
+    def images_in(self, seconds: float) -> int:
+        """Images that a whole run gets through in so many seconds."""
+        return max(0, int((seconds - sum(self.once.values())) / max(self.seconds + self.around, 1e-9)))
+
 
 def time_protocol(spec: RunSpec, images: int | None = None, given: Given | None = None) -> Timing:
     """Time a protocol over a few images, by default as many as it needs, or as many as there are."""

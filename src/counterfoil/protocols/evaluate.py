@@ -52,16 +52,9 @@ def evaluate(
     and an oracle; `protocol="imagenet-d"` tests the model on an exported set.
     """
     objects: dict[str, Any] = {}
-    if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], nn.Module):
-        classes = classes or model[1]
-        model = ModuleModel(*model)
     if isinstance(data, tuple):
-        data = from_arrays(*data, classes=classes)
-    if isinstance(model, nn.Module) and not hasattr(model, "logits"):
-        names = classes or getattr(data, "classes", None)
-        if names is None:
-            raise BadPart("a plain torch module does not say what its outputs mean; give classes=[...] in their order")
-        model = ModuleModel(model, names)
+        data = from_arrays(*data, classes=classes or (model[1] if isinstance(model, tuple) else None))
+    model = as_model(model, classes or getattr(data, "classes", None))
     given = {**settings, "model": model, "data": data, "generator": generator, "oracle": oracle}
     values: dict[str, Any] = {}
     for key, value in given.items():
@@ -74,7 +67,7 @@ def evaluate(
         else:
             role = "dataset" if key == "data" else key
             contracts.check(value, role, f"{key} is")
-            values[key] = _name(value)
+            values[key] = object_name(value)
             objects[role] = value
             if key == "model":  # where a run has several models, by name
                 objects[values[key]] = value
@@ -88,7 +81,18 @@ def evaluate(
         return run
 
 
-def _name(part: Any) -> str:
+def as_model(model: Any, classes: Sequence[str] | None) -> Any:
+    """What is given as a model; a plain torch module, or a pair of one with its classes, is made one."""
+    if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], nn.Module):
+        return ModuleModel(*model)
+    if not isinstance(model, nn.Module) or hasattr(model, "logits"):
+        return model
+    if classes is None:
+        raise BadPart("a plain torch module does not say what its outputs mean; give classes=[...] in their order")
+    return ModuleModel(model, classes)
+
+
+def object_name(part: Any) -> str:
     """A name for an object: its class, and a mark of its weights and settings, so that two that differ never share a run."""
     account = {name: str(value) for name, value in provenance_of(part).items() if name != "library"}
     marks = [f"{name}={value}" for name, value in account.items()]
