@@ -45,7 +45,7 @@ CLASSES = {
 """Classes that ImageNet does not have as such: the first whose ancestors in WordNet apply."""
 NAMES = sorted(CLASSES)
 FOLDS = 3  # the head is fitted on one of them; the others are the photos that are tested
-ROWS = 0.5  # length of ImageNet's rows beside that of a photo's features
+ROWS = 0.5  # length of a row of ImageNet, as a share of that of a photo's features
 
 
 def hypernyms(wordnet: Path) -> Mapping[str, list[str]]:

@@ -45,7 +45,7 @@ class OracleTrial:
         return (self.right.value or 0.0) >= KNOWS and 2 * self.right.n >= self.images
 
     def rows(self) -> dict[str, str]:
-        """What was measured, under names for people."""
+        """Measured values under names for people."""
         found = {"oracle agrees with the labels": percent(self.right)}
         found |= {"oracle abstains": f"on {self.images - self.right.n} of {self.images}"} if self.right.n < self.images else {}
         found |= {"accepts under a wrong class": percent(self.false_accepts), "accepts when scrambled": percent(self.nonsense)}

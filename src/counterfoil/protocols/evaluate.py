@@ -82,7 +82,7 @@ def evaluate(
 
 
 def as_model(model: Any, classes: Sequence[str] | None) -> Any:
-    """What is given as a model; a plain torch module, or a pair of one with its classes, is made one."""
+    """Turn a plain torch module, or a pair of one with its classes, into a model; leave everything else as it is."""
     if isinstance(model, tuple) and len(model) == 2 and isinstance(model[0], nn.Module):
         return ModuleModel(*model)
     if not isinstance(model, nn.Module) or hasattr(model, "logits"):
