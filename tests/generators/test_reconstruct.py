@@ -10,7 +10,7 @@ from counterfoil.core.errors import BadSpec, BadWeights, UnknownName
 from counterfoil.parts.contracts import State
 from counterfoil.parts.generators.autoencoders import autoencoder
 from counterfoil.parts.generators.latent import LatentGenerator
-from counterfoil.parts.generators.reconstruct import ReconstructGenerator, reconstruct
+from counterfoil.parts.generators.pixels import ReconstructGenerator, reconstruct
 from counterfoil.testing import check_generator, pictures
 
 from ..fakes import QuantisedCodec

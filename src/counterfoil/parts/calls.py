@@ -1,20 +1,26 @@
-"""Calls of models, oracles, generators and painters: an exception names the part, a broken contract is refused.
+"""Calls of parts: an exception names the part, a broken contract is refused, and a batch has one fixed number of rows.
 
 Checks of shapes and dtypes read nothing back from a GPU. Values are checked where they are read anyway: `check_verdict`.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart, CounterfoilError, RunFailed, one_line
 from counterfoil.parts.contracts import FilteredPainter, Oracle, Painted, Painter, check
+
+log = logging.getLogger(__name__)
+
+Row = TypeVar("Row")
+Answer = TypeVar("Answer")
 
 FLAT = 1.5 / 255  # an image whose values lie closer together than this shows nothing
 NOT_FINITE = "the oracle's scores are not finite; check its weights and precision"
@@ -166,3 +172,33 @@ def _rows(values: Any, shape: tuple[int, ...], what: str, part: str, device: tor
     if device is not None and values.device.type != device.type:
         raise BadPart(f"{part} gives {what} on {values.device} for images on {device}; keep them on one device")
     return values
+
+
+def in_batches(
+    rows: Sequence[Row],
+    size: int,
+    call: Callable[[list[Row]], Sequence[Answer]],
+    *,
+    smaller: Callable[[int], None] | None = None,
+    what: str = "part",
+) -> list[Answer]:
+    """Answers of `call`, one per row, always asked about exactly `size` rows, the last of them repeated where rows are missing.
+
+    Networks may round differently for another number of rows, so an answer must not depend on how many others were asked for.
+    With `smaller`, the size is halved when memory runs out, and `smaller` is told the new one; `what` is for the log.
+    """
+    answers: list[Answer] = []
+    while len(answers) < len(rows):
+        some = list(rows[len(answers) : len(answers) + size])
+        try:
+            found = call(some + some[-1:] * (size - len(some)))
+        except torch.OutOfMemoryError:
+            if smaller is None or size == 1:
+                raise
+            torch.cuda.empty_cache()
+            log.warning("%s: out of memory with %d rows per batch; continuing with %d", what, size, size // 2)
+            size //= 2
+            smaller(size)
+            continue
+        answers += found[: len(some)]
+    return answers

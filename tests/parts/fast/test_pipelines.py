@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from counterfoil.parts.fast import coders
-from counterfoil.parts.fast.pipelines import FusedDecode, PlacedPipeline
+from counterfoil.parts.fast.unets import FusedDecode, PlacedPipeline
 from counterfoil.parts.weights import fingerprint
 from tests.parts.editors.conftest import networks, scheduler
 

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoProcessor, AutoTokenizer, CLIPImageProcessor, CLIPModel, SiglipImageProcessor, SiglipModel
 
 from counterfoil.core.errors import BadPart, LabelMismatch
-from counterfoil.parts.encoders.prompts import phrases
+from counterfoil.parts.encoders.clip import phrases
 from counterfoil.testing import check_oracle
 from tests.parts.created import clip_oracle
 from tests.parts.oracles.conftest import CLASSES, pictures, to_batch

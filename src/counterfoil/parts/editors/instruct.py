@@ -22,7 +22,7 @@ from counterfoil.parts.contracts import EditResult, Inversion, Refusal, Trait
 from counterfoil.parts.editors.diffusion import Precision
 from counterfoil.parts.editors.inversion import check_range
 from counterfoil.parts.editors.requests import RowEditor
-from counterfoil.parts.fast.pipelines import PlacedPipeline
+from counterfoil.parts.fast.unets import PlacedPipeline
 from counterfoil.parts.images import to_uint8
 from counterfoil.parts.pretrained import DTYPES, INDEX, load_pipeline, open_pipeline, own_size, read_config
 

@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from counterfoil.core.errors import BadRun, one_line
-from counterfoil.parts.batches import in_batches
+from counterfoil.parts.calls import in_batches
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 
 Row = TypeVar("Row")

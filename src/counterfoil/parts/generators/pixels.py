@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadSpec
-from counterfoil.parts.contracts import State
+from counterfoil.parts import registry
+from counterfoil.parts.contracts import Generator, Movable, State, provenance_of
 from counterfoil.parts.generators import draws
 
 Norm = Literal["linf", "l2"]
@@ -113,3 +114,53 @@ def _number(epsilon: float | str | None) -> float | Literal["auto"] | None:
         raise BadSpec(
             f"epsilon={epsilon!r}: write a number such as 0.03, a fraction such as 8/255, or null for no ball"
         ) from None
+
+
+class ReconstructGenerator(Movable):
+    """Moves pixels, and puts every moved image through another generator's plain reconstruction, without its gradient.
+
+    The cheap relative of latent ascent that discrete adversarial training uses (Mao et al., 2022): what comes of a step is
+    reconstructed again, which leaves of it only what the other generator can express. With one Euclidean step, as published:
+
+        generator: reconstruct:vqgan:logs/vqgan_imagenet_f16_16384
+        search:    {norm: l2, unit: absolute, step: 0.1, budget: 1}
+    """
+
+    moving = "pixels"
+    step_size = 0.002  # half a grey level
+
+    def __init__(self, inner: Generator) -> None:
+        self.inner, self.size = inner, inner.size
+
+    def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
+        """The plain reconstructions."""
+        return {
+            "pixels": self._reconstruct(images, labels, seeds),
+            "label": labels.clone(),
+            "seed": seeds.clone(),
+            "scale": torch.ones(len(images), device=images.device),
+        }
+
+    def render(self, state: State) -> Tensor:
+        return state["pixels"]
+
+    def step(self, state: State, signal: Tensor) -> State:
+        moved = (state["pixels"] + signal).clamp(0, 1)
+        return {**state, "pixels": self._reconstruct(moved, state["label"], state["seed"])}
+
+    def provenance(self) -> dict[str, str]:
+        return {"reconstructs": type(self.inner).__name__, **provenance_of(self.inner)}
+
+    @torch.no_grad()
+    def _reconstruct(self, images: Tensor, labels: Tensor, seeds: Tensor) -> Tensor:
+        return self.inner.render(self.inner.start(images, labels, seeds)).float()
+
+
+def reconstruct(rest: str, **options: Any) -> ReconstructGenerator:
+    """Reconstruct, one step in pixels, reconstruct again: reconstruct:vqgan:PATH, without gradients through the autoencoder.
+
+    `rest` names any other generator and the options are that one's.
+    """
+    if not rest:
+        raise BadSpec("reconstruct: name the generator that reconstructs, as in reconstruct:autoencoder:FOLDER")
+    return ReconstructGenerator(registry.create("generator", rest, options))

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadPart, RunFailed
 from counterfoil.parts import weights
-from counterfoil.parts.batches import in_batches
+from counterfoil.parts.calls import in_batches
 from counterfoil.parts.contracts import Movable
 from counterfoil.parts.http import Endpoint, EndpointOptions
 from counterfoil.parts.language.caption_checks import Fault

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import labels, registry, weights
 from counterfoil.parts.contracts import Encoder, Model, Movable, Trait, describe, provenance_of
-from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE, check_templates, compare, embed_prompts
+from counterfoil.parts.encoders.clip import PAPER_TEMPLATE, check_templates, compare, embed_prompts
 from counterfoil.parts.models.preprocessing import Preprocessing
 
 Others = Literal["drop", "keep"]

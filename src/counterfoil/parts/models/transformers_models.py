@@ -10,7 +10,7 @@ from typing import Any
 from counterfoil.core.errors import BadPart
 from counterfoil.parts import labels
 from counterfoil.parts.encoders import clip
-from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE
+from counterfoil.parts.encoders.clip import PAPER_TEMPLATE
 from counterfoil.parts.models.modules import ModuleModel, ZeroShotModel, zero_shot
 from counterfoil.parts.models.preprocessing import Crop, from_processor
 from counterfoil.parts.pretrained import Pretrained

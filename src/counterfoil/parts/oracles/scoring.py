@@ -15,7 +15,7 @@ from counterfoil.parts import labels as names
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Encoder, Model, Movable, Oracle, Trait, Verdicts, describe, provenance_of
 from counterfoil.parts.encoders import clip
-from counterfoil.parts.encoders.prompts import PAPER_TEMPLATE, check_templates, compare, embed_prompts
+from counterfoil.parts.encoders.clip import PAPER_TEMPLATE, check_templates, compare, embed_prompts
 
 BelowThreshold = Literal["reject", "abstain"]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import BadPart
 from counterfoil.parts.contracts import Movable, Trait, Verdicts
-from counterfoil.parts.encoders.prompts import phrases
+from counterfoil.parts.encoders.clip import phrases
 from counterfoil.parts.language.vision_language import VisionLanguageModel, VlmWeights
 from counterfoil.parts.oracles.scoring import UNBOUND, AcceptanceRule
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadPart
-from counterfoil.parts.batches import in_batches
+from counterfoil.parts.calls import in_batches
 from counterfoil.parts.contracts import Painted, Trait
-from counterfoil.parts.fast.pipelines import PlacedPipeline
+from counterfoil.parts.fast.unets import PlacedPipeline
 from counterfoil.parts.pretrained import DTYPES, load_pipeline, own_size
 
 BATCH_CPU, BATCH_GPU = 1, 16  # images per call; the second is what a stage hands over

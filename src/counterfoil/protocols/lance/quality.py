@@ -86,7 +86,7 @@ class EmbeddingBatches:
         import torch
 
         from counterfoil.parts import calls
-        from counterfoil.parts.batches import in_batches
+        from counterfoil.parts.calls import in_batches
 
         def embed(some: list[Tensor]) -> Tensor:
             found = calls.guard(self._encoder.embed_images, "the encoder")(torch.stack(some).to(self._device))
