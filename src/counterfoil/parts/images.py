@@ -167,18 +167,14 @@ def resize(images: Tensor, size: int | tuple[int, int], *, interpolation: str = 
     target = shorter_side(height, width, size) if isinstance(size, int) else size
     if (height, width) == tuple(target):
         return images
-    if interpolation == "bilinear":
-        return _resample(images, target, mode=interpolation, antialias=antialias)
     # First the width, then the height: the bicubic filter overshoots at edges, and Pillow cuts that off after each.
-    for partial in ((height, target[1]), target):
-        images = _resample(images, partial, mode=interpolation, antialias=antialias).clamp(0, 1)
+    for partial in (target,) if interpolation == "bilinear" else ((height, target[1]), target):
+        if images.is_cuda:
+            images = resize_by_products(images, partial, mode=interpolation, antialias=antialias)
+        else:
+            images = functional.interpolate(images, partial, mode=interpolation, align_corners=False, antialias=antialias)
+        images = images if interpolation == "bilinear" else images.clamp(0, 1)
     return images
-
-
-def _resample(images: Tensor, size: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
-    if not images.is_cuda:
-        return functional.interpolate(images, size, mode=mode, align_corners=False, antialias=antialias)
-    return resize_by_products(images, size, mode=mode, antialias=antialias)
 
 
 def resize_by_products(images: Tensor, size: tuple[int, int], *, mode: str, antialias: bool) -> Tensor:
@@ -263,7 +259,9 @@ def _decode(picture: Image.Image, name: str, size: int | None) -> NDArray[np.uin
         raise BadImage(f"{name}: images in {picture.format} format are not read; convert it to PNG or JPEG")
     if size is not None:
         picture.draft(None, (2 * size, 2 * size))  # a JPEG far larger than needed is decoded at a half, quarter or eighth
-    colour = _upright(_rgb(picture, name), _orientation(picture))
+    colour = _rgb(picture, name)
+    if (turn := _TURNS.get(_orientation(picture))) is not None:
+        colour = colour.transpose(turn)
     if size is not None:
         # The centre square is cut while resizing, so that a very long image never becomes a very large one.
         side = min(colour.size)
@@ -278,11 +276,6 @@ def _orientation(picture: Image.Image) -> int:
         return int(picture.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # a damaged note on how the camera was held is no reason to lose the image
         return 1
-
-
-def _upright(picture: Image.Image, orientation: int) -> Image.Image:
-    turn = _TURNS.get(orientation)
-    return picture if turn is None else picture.transpose(turn)
 
 
 def _rgb(picture: Image.Image, name: str) -> Image.Image:

@@ -166,7 +166,7 @@ def from_arrays(
         raise BadData(f"{name}: {shape[0]} images but {len(numbers)} labels; give one label per image")
     _check_values(rows, name)
     listed = index([f"{row:08d}" for row in range(len(numbers))], numbers, what=name)
-    about = partial(_hashes, files) if files else partial(_content, rows, numbers)
+    about = (lambda: {file.name: file_sha256(file) for file in files}) if files else partial(_content, rows, numbers)
     return ImageSet(listed, found, ArrayReader(rows), about=about, source=f"{name}[{{id}}]")
 
 
@@ -262,10 +262,6 @@ def _check_values(rows: Rows, name: str) -> None:
                 f"{name}: pixel values must lie in [0, 1], image {row} has {low:.3g} to {high:.3g}; "
                 "divide 8-bit images by 255, undo normalisation"
             )
-
-
-def _hashes(files: Sequence[Path]) -> Mapping[str, str]:
-    return {file.name: file_sha256(file) for file in files}
 
 
 def _content(rows: Rows, labels: NDArray[np.int64]) -> Mapping[str, str]:

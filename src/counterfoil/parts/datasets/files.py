@@ -113,8 +113,13 @@ def csv_dataset(path: str, options: CsvOptions) -> ImageSet:
         raise BadData(f"{file}: {twice!r} is listed twice; list each image once, or add a column id")
     listed = index(ids, [found.numbers[label] for label in written], what=str(file), source=paths, caption=captions)
     reader = Files(Path(options.root).expanduser() if options.root else file.parent)
-    about = partial(_manifest, file, len(ids))
-    return ImageSet(listed, found.classes, reader, about=about, aliases=found.aliases)
+    return ImageSet(
+        listed,
+        found.classes,
+        reader,
+        about=lambda: {"files": str(len(ids)), "manifest": file_sha256(file)},
+        aliases=found.aliases,
+    )
 
 
 def _images(top: Path) -> Iterator[str]:
@@ -175,10 +180,6 @@ def _names(folders: list[str], path: Path | None) -> list[str]:
         same = [repr(name) for name in folders if given[name] == twice]
         raise LabelMismatch(f"{path}: folders {' and '.join(same[:3])} are both named {twice!r}; give each class its own name")
     return named
-
-
-def _manifest(file: Path, count: int) -> Mapping[str, str]:
-    return {"files": str(count), "manifest": file_sha256(file)}
 
 
 def _columns(head: Sequence[str], wanted: Sequence[str] | None, file: Path) -> tuple[list[int], bool]:

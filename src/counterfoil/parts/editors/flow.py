@@ -20,9 +20,7 @@ from counterfoil.parts.editors.diffusion import Precision, guide
 from counterfoil.parts.editors.instruct import PixelEditor
 from counterfoil.parts.editors.inversion import check_range
 from counterfoil.parts.fast import dtypes
-from counterfoil.parts.pretrained import DTYPES, load_pipeline, open_pipeline
-
-_WANTED: Final = "a Stable Diffusion 3 or FLUX.1 pipeline"
+from counterfoil.parts.pretrained import DTYPES, load_pipeline
 
 
 @dataclass(frozen=True)
@@ -126,9 +124,11 @@ def flowedit(name: str, options: FlowOptions) -> FlowEditor:
     """
     from diffusers import DiffusionPipeline
 
-    folder, _ = open_pipeline(f"flowedit:{name}", name, wanted=_WANTED, revision=options.revision)
-    dtype = DTYPES[options.precision or "float32"]
-    return FlowEditor(load_pipeline(DiffusionPipeline, f"flowedit:{name}", str(folder), wanted=_WANTED, dtype=dtype), options)
+    what, dtype = f"flowedit:{name}", DTYPES[options.precision or "float32"]
+    wanted = "a Stable Diffusion 3 or FLUX.1 pipeline"
+    return FlowEditor(
+        load_pipeline(DiffusionPipeline, what, name, wanted=wanted, dtype=dtype, revision=options.revision), options
+    )
 
 
 class FlowEditor(PixelEditor):

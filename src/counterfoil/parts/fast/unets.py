@@ -1,4 +1,4 @@
-"""The layers of diffusers' UNets with as few passes over activations as can be, and pipelines with denoiser and decoder made fast.
+"""The layers of diffusers' UNets with as few passes over activations as can be, and pipelines made fast.
 
 Convolutions aside, a residual block of the library passes over an activation some thirty times: it turns the layout around for
 every normalisation and back, and adds biases, time and shortcut one by one. Here it is nine times. The way into and out of
