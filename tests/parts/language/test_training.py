@@ -19,7 +19,7 @@ from counterfoil.parts.language.training import (
     IGNORED,
     Pair,
     Recipe,
-    Step,
+    TrainingStep,
     make_examples,
     read_pairs,
     split_pairs,
@@ -59,7 +59,7 @@ class Killed(Exception):
 
 
 def killed_at(number: int) -> object:
-    def watch(step: Step) -> None:
+    def watch(step: TrainingStep) -> None:
         if step.number == number:
             raise Killed
 

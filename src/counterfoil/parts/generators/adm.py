@@ -199,11 +199,11 @@ class AdmUNet(nn.Module):
         self.time_embed = nn.Sequential(nn.Linear(self.width, embedding), nn.SiLU(), nn.Linear(embedding, embedding))
         self.label_emb = None if classes is None else nn.Embedding(classes, embedding)
 
-        def residual(inputs: int, outputs: int, *, resample: str = "") -> Residual:
-            return Residual(inputs, outputs, embedding=embedding, modulates=flags.use_scale_shift_norm, resample=resample)
+        def residual(inputs: int, outputs: int, *, resample: str = "") -> TimedResidual:
+            return TimedResidual(inputs, outputs, embedding=embedding, modulates=flags.use_scale_shift_norm, resample=resample)
 
         def blocks(inputs: int, outputs: int, *, factor: int, up: bool) -> list[nn.Module]:
-            attention = Attention(outputs, heads=flags.heads(outputs, up=up), interleaved=not flags.use_new_attention_order)
+            attention = AdmAttention(outputs, heads=flags.heads(outputs, up=up), interleaved=not flags.use_new_attention_order)
             return [residual(inputs, outputs), *([attention] if factor in flags.attended else [])]
 
         width, factor = widths[0], 1
@@ -220,7 +220,7 @@ class AdmUNet(nn.Module):
                 kept.append(width)
                 factor *= 2
 
-        middle = Attention(width, heads=flags.heads(width), interleaved=not flags.use_new_attention_order)
+        middle = AdmAttention(width, heads=flags.heads(width), interleaved=not flags.use_new_attention_order)
         self.middle_block = Steps(residual(width, width), middle, residual(width, width))
 
         self.output_blocks = nn.ModuleList()
@@ -256,11 +256,11 @@ class Steps(nn.Sequential):
 
     def forward(self, features: Tensor, condition: Tensor) -> Tensor:  # type: ignore[override]
         for layer in self:
-            features = layer(features, condition) if isinstance(layer, Residual) else layer(features)
+            features = layer(features, condition) if isinstance(layer, TimedResidual) else layer(features)
         return features
 
 
-class Residual(nn.Module):
+class TimedResidual(nn.Module):
     """Two convolutions with a shortcut, with the time and class mixed in between; may also halve or double the side."""
 
     def __init__(self, inputs: int, outputs: int, *, embedding: int, modulates: bool, resample: str = "") -> None:
@@ -294,7 +294,7 @@ class Residual(nn.Module):
         return F.avg_pool2d(features, 2) if self.resample == "down" else features
 
 
-class Attention(nn.Module):
+class AdmAttention(nn.Module):
     """Every place looks at every other one. `interleaved`: query, key and value lie side by side head by head."""
 
     def __init__(self, width: int, *, heads: int, interleaved: bool) -> None:

@@ -122,7 +122,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """Progress of a training."""
 
     number: int
@@ -153,7 +153,7 @@ def train(
     device: str = "cpu",
     dtype: Literal["float32", "bfloat16"] = "float32",
     save_every: int = 100,
-    watch: Callable[[Step], None] = lambda step: None,
+    watch: Callable[[TrainingStep], None] = lambda step: None,
 ) -> Trained:
     """Train an adapter for `base` on the pairs in `file` into the folder `out`, or resume where it was interrupted."""
     recipe = recipe or Recipe()
@@ -250,7 +250,7 @@ def _trainer(
     out: Path,
     device: str,
     save_every: int,
-    watch: Callable[[Step], None],
+    watch: Callable[[TrainingStep], None],
 ) -> Any:
     from transformers import DataCollatorForSeq2Seq, DefaultFlowCallback, Trainer, TrainerCallback, TrainingArguments
 
@@ -260,7 +260,7 @@ def _trainer(
                 if not math.isfinite(logs["loss"]):
                     where = f"the loss is {logs['loss']} at step {state.global_step}"
                     raise RunFailed(f"train-rewriter: {where}; lower --learning-rate and start again")
-                watch(Step(state.global_step, state.max_steps, logs["loss"]))
+                watch(TrainingStep(state.global_step, state.max_steps, logs["loss"]))
 
     tokenizer.padding_side = "right"
     total = math.ceil(len(learned) / recipe.batch) * recipe.epochs
