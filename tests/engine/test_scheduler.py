@@ -138,6 +138,22 @@ def test_out_of_memory_is_survived_by_working_on_fewer_images_at_a_time(where, p
     assert "continuing with batches of 2" in caplog.text
 
 
+@pytest.mark.parametrize("call", [1, 10, 16])
+def test_memory_that_runs_out_at_any_time_loses_no_image(call):
+    class Once(LatentGenerator):
+        calls = 0
+
+        def render(self, state):
+            self.calls += 1
+            if self.calls == call:
+                raise torch.OutOfMemoryError
+            return super().render(state)
+
+    search = SearchSpec(budget=3, step=0.1)
+    wanted = climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(), search, slots=7, batch_size=8)
+    assert climb(Once(TinyAutoencoder()), CommandedOracle(), search, slots=7, batch_size=8).keys() == wanted.keys()
+
+
 def test_a_single_image_that_does_not_fit_ends_the_run():
     class Full(Cramped):
         room = 0

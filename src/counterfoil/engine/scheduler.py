@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import torch
 from torch import Tensor
@@ -84,7 +84,6 @@ class _Source:
 
     def __init__(self, jobs: Iterable[Job | None]) -> None:
         self._jobs = iter(jobs)
-        self._again: deque[Job] = deque()
         self.exhausted = False
 
     def first(self) -> Job | None:
@@ -95,23 +94,18 @@ class _Source:
 
     def push_back(self, jobs: Iterable[Job]) -> None:
         """Have jobs come again, before all others."""
-        self._again.extendleft(reversed(list(jobs)))
+        self._jobs, self.exhausted = chain(list(jobs), self._jobs), False
 
     def batch(self, size: int) -> tuple[list[Job], bool]:
         """The next jobs, and whether they are fewer because no more come for the moment."""
         found: list[Job] = []
-        while len(found) < size:
-            if self._again:
-                found.append(self._again.popleft())
-                continue
-            try:
-                job = next(self._jobs)
-            except StopIteration:
-                self.exhausted = True
-                return found, False
+        for job in self._jobs:
             if job is None:
                 return found, True
             found.append(job)
+            if len(found) == size:
+                return found, False
+        self.exhausted = True
         return found, False
 
 
