@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import counterfoil
 from counterfoil.cli.app import app
 from counterfoil.core.errors import BadData, CounterfoilError
-from counterfoil.doctor.check import Stopped, check
+from counterfoil.doctor.check import Stopped, check, presets
 from counterfoil.parts import registry
 from counterfoil.parts.images import to_uint8
 from counterfoil.parts.models.recognise import recognise
@@ -311,3 +311,9 @@ class TestRecognise:
 def _state(folder, outputs):
     torch.save({"head.weight": torch.ones(outputs, 4), "head.bias": torch.ones(outputs)}, folder / "model.pth")
     return folder / "model.pth"
+
+
+def test_the_preset_that_comes_with_the_package_is_read_whole():
+    generators, oracles = presets()
+    assert [each.name for each in generators][-1] == "transforms:" and len(oracles) >= 2
+    assert generators[1].about == "its distilled twin; quick, a little blurred"
