@@ -84,4 +84,4 @@ def test_a_row_is_trained_run_and_printed_beside_the_published_one(
     (made,) = (tmp_path / "out" / "runs").iterdir()
     assert f"{(open_run(made).results or {})['SA']['value']:.1f} (" in line
     assert "oracle classifier:python:bench.table1.models:mnist_judge (published: " in table
-    assert "CIFAR-10: not run for lack of CIFAR-10.generator, CIFAR-10.oracle, CIFAR-10.models.ResNet18" in table
+    assert "CIFAR-10: not run for lack of CIFAR-10.data, CIFAR-10.generator, CIFAR-10.models.ResNet18" in table

@@ -5,14 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import timm
+import torch
 import yaml
 
 from counterfoil import protocols, store
 from counterfoil.core.errors import CounterfoilError, UsageError
+from counterfoil.core.spec import PartSpec
 from counterfoil.studies import published
+from counterfoil.studies.base import StudySettings
 from counterfoil.studies.published import same_words
+from counterfoil.studies.runs import Runs
 from tests.cli.stored import call, store_run
+from tests.fakes import CLASSES
 from tests.studies.conftest import MODEL, OTHER
+from tests.worlds import arrays
 
 
 def rows(number: int) -> list[dict]:
@@ -227,7 +234,7 @@ def test_a_table_of_ones_own_is_printed_and_run(tiny: object, tmp_path: Path) ->
     assert "real: not run for lack of real.data, real.generator, real.oracle" in output
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 1
     assert "write DATA.KEY=VALUE" in call("study", file, "--run", "--set", "seed=1", *out)[1]
-    assert "no set-up to run; run 'counterfoil study fgsm-start'" in call("study", "fmr/7", "--run")[1]
+    assert "no set-up to run" in call("study", "fmr/4", "--run")[1]
 
 
 def test_without_a_name_studies_and_tables_are_listed() -> None:
@@ -255,3 +262,80 @@ def test_runs_of_other_protocols_stand_beside_their_papers(tmp_path: Path, monke
     monkeypatch.setattr(type(protocols.get("imagenet-d")), "results", lambda self, run, **who: numbers)
     text = "\n".join(published.print_table(table, list(published.rows_of(store.open_run(tmp_path), table))))
     assert "59.40" in text and "50.0 (40.0 to 60.0)" in text and "30 images" in text
+
+
+def test_every_model_is_a_part_that_exists_and_every_row_names_one() -> None:
+    for name in published.names():
+        table = published.load(name)
+        for label, setup in table.run.items():
+            shown = [row for row in map(table.row, range(len(table.rows))) if row.get("data", label) == label]
+            named = {str(row[column]) for row in shown for column in ("model", "made against") if column in row}
+            assert name in ("fmr/7", "fmr/9") or named <= set(setup.models), (name, named)
+            for part in setup.models.values():
+                assert part is None or part.name.partition(":")[0] in ("timm", "torchvision")
+                assert part is None or "weights" in part.options or timm.is_model_pretrained(part.name.partition(":")[2])
+        assert all(source.published for source in table.sources.values())
+
+
+def test_a_dry_run_names_what_is_missing_and_where_it_is_published(tmp_path: Path) -> None:
+    code, output = call("study", "fmr/2", "--dry-run")
+    row = next(line for line in output.splitlines() if " DAT " in line)
+    assert code == 0 and "data: no imagenet/val" in row and "DAT: no weights/resnet50_dat.pth" in row
+    assert "discrete_adversarial_training_models/resnet50_dat.pth" in output
+    wanted = {"data": f"folder:{tmp_path}", "generator": "pixels:", "oracle": "daylight:", "models.DAT.weights": __file__}
+    given = [word for key, value in wanted.items() for word in ("--set", f"ImageNet.{key}={value}")]
+    output = call("study", "fmr/2", "--dry-run", *given)[1]
+    assert next(line for line in output.splitlines() if " DAT " in line).endswith("ready")
+
+
+FORMATS = ("plain", "checkpoint", "parallel")
+"""State dictionaries as they are published: alone, in a training checkpoint, of a model in DataParallel."""
+
+
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> list[PartSpec]:
+    """Tiny networks with weights in each format, twelve in all."""
+    folder, found = tmp_path_factory.mktemp("weights"), []
+    for place in range(12):
+        torch.manual_seed(place)
+        state = timm.create_model("test_resnet", num_classes=len(CLASSES)).state_dict()
+        form, file = FORMATS[place % 3], folder / f"{place}.pth.tar"
+        named = {f"module.{key}": value for key, value in state.items()} if form == "parallel" else state
+        torch.save(state if form == "plain" else {"arch": "resnet", "epoch": 1, "state_dict": named}, file)
+        found.append(PartSpec(name="timm:test_resnet", options={"weights": str(file), "classes": list(CLASSES)}))
+    return found
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 13, 15])
+def test_every_table_runs_from_end_to_end_on_stand_ins(number: int, stand_ins: list[PartSpec], tmp_path: Path) -> None:
+    table = published.load(f"fmr/{number}")
+    data = PartSpec(name=f"tensors:{arrays(tmp_path / 'data.npz', 12, 32)}")
+    pixels = PartSpec(name="pixels:l2", options={"epsilon": 0.2})
+    shared = {"data": data, "oracle": PartSpec(name="daylight:"), "generator": pixels}
+    if number == 15:
+        shared["oracle"] = PartSpec(name="classifier:timm:test_resnet", options={"options": stand_ins[0].options})
+    other = {"name": "classifier:timm:test_resnet", "options": {"options": stand_ins[1].options}}
+    options = {
+        "augmentation": {"training_data": data.name, "training_images": 4, "epochs": 1},
+        "sparse": {"question": "perturbed", "fitting_images": 12, "sparsity": 95.0},
+        "oracle-attack": {"steps": (1,), "oracles": [other]},
+    }
+    label, setup = next(iter(table.run.items()))
+    several = table.kind in ("generators", "transfer")
+    own = {
+        "models": dict(zip(list(setup.models)[: 3 if several else 2], stand_ins, strict=False)),
+        "generators": dict.fromkeys(list(setup.generators)[:2], pixels),
+        "options": options.get(setup.study or "", {}),
+        "search": {"step": 0.1, "budget": 1},
+    }
+    run = {label: setup.model_copy(update={**shared, **own})}
+    table = table.model_copy(update={"run": run})
+    base = StudySettings(tmp_path, data, pixels, data, images=12, size=32)
+    rows, lines = published.run_table(table, base, Runs(base))
+    if any(setup.study for setup in run.values()):
+        assert not rows and any("published counterpart" in line for line in lines)
+    else:
+        text = "\n".join(published.print_table(table, rows))
+        assert not lines and f"our {table.numbers[-1]}" in text
+        models = {row.named.get("model", row.labels["model"]) for row in rows}
+        assert models == set(next(iter(run.values())).models)

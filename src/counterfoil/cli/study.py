@@ -34,6 +34,7 @@ def study(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for findings and runs.")] = Path("studies"),
     only: Annotated[Texts, typer.Option("--only", help="With 'all': a study to run; may be repeated.")] = None,
     execute: Annotated[bool, typer.Option("--run", help="For a table: run the rows whose parts are all given.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="For a table: list what each row lacks on this machine.")] = False,
     settings: Annotated[
         Texts, typer.Option("--set", help="KEY=VALUE: an option of the study or the search; for a table DATA.models.ROW=NAME.")
     ] = None,
@@ -53,9 +54,9 @@ def study(
         return _list(results)
     if "/" in name or name.endswith((".yaml", ".yml")):
         options = {"folder": out, "images": images, "seed": seed, "device": device}
-        return _table(results, name, runs or [], settings or [], execute, **options)
-    if runs or execute:
-        raise UsageError(f"study {name}: run directories and --run go with a published table, as in 'study fmr/6 RUN'")
+        return _table(results, name, runs or [], settings or [], execute, dry_run, **options)
+    if runs or execute or dry_run:
+        raise UsageError(f"study {name}: run directories, --run and --dry-run go with a published table, as in 'study fmr/6 RUN'")
     unknown = [each for each in only or [] if each not in NAMES]
     if unknown:
         raise UsageError(f"--only {unknown[0]}: no such study; there are {', '.join(NAMES)}")
@@ -139,7 +140,9 @@ def _all(results: Results, names: list[str], base: Any, made: Any) -> bool:
     return not missing
 
 
-def _table(results: Results, name: str, paths: list[str], assignments: list[str], execute: bool, **values: Any) -> None:
+def _table(
+    results: Results, name: str, paths: list[str], assignments: list[str], execute: bool, dry_run: bool, **values: Any
+) -> None:
     """Print a published table, with stored runs next to it, or with those that are made now."""
     from counterfoil.core.progress import counting, watching
     from counterfoil.store import open_run
@@ -148,9 +151,17 @@ def _table(results: Results, name: str, paths: list[str], assignments: list[str]
     table = published.load(name)
     if paths and table.kind == "facts":
         raise UsageError(f"{name}: {table.title!r} is not made of a run's numbers; leave the runs out")
-    if (execute or assignments) and not table.run:
+    if (execute or assignments or dry_run) and not table.run:
         other = f"; run 'counterfoil study {table.study}'" if table.study else ""
         raise UsageError(f"{name}: this table has no set-up to run{other}")
+    table = published.with_parts(table, assignments)
+    if dry_run:
+        from counterfoil.metrics.tables import as_data, as_text
+
+        lacking = published.check_parts(table)
+        results.text(f"Table {table.number}: {table.title}", "", *as_text(lacking))
+        results.data(as_data(lacking))
+        return
     rows: list[Any] = []
     for given in paths:
         meant, _, path = ("", "", given) if Path(given).exists() else given.rpartition("=")
@@ -161,7 +172,6 @@ def _table(results: Results, name: str, paths: list[str], assignments: list[str]
         from counterfoil.studies.base import StudySettings
         from counterfoil.studies.runs import Runs
 
-        table = published.with_parts(table, assignments)
         nothing = PartSpec(name="")
         base = StudySettings(data=nothing, generator=nothing, oracle=nothing, **values)
         found, missing = published.run_table(table, base, Runs(base, watching=watching, counting=counting))

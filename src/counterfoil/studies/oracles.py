@@ -24,7 +24,7 @@ from torch import Tensor
 
 from counterfoil.core.errors import RunFailed, UsageError
 from counterfoil.core.records import Estimate
-from counterfoil.core.spec import PartSpec
+from counterfoil.core.spec import PartSpec, as_part
 from counterfoil.metrics.comparison import order_agreement
 from counterfoil.metrics.estimate import (
     Floats,
@@ -87,7 +87,8 @@ def oracles(runs: Runs) -> Findings:
 def _oracles(runs: Runs) -> list[PartSpec]:
     """The settings' oracle and the further ones."""
     own = runs.settings.oracle
-    return [own, *(PartSpec(name=name) for name in runs.options["oracles"] if name != own.name)]
+    further = [PartSpec.model_validate(as_part(each)) for each in runs.options["oracles"]]
+    return [own, *(each for each in further if each.name != own.name)]
 
 
 def rejection_bias(seen: Observations, stopped: Measure, kept: Measure) -> Estimate:

@@ -11,7 +11,7 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +22,7 @@ from counterfoil import protocols
 from counterfoil.core.errors import BadSpec, UsageError
 from counterfoil.core.naming import part_name
 from counterfoil.core.records import Estimate
-from counterfoil.core.spec import Data, Part, Strict, part
+from counterfoil.core.spec import Data, Part, PartSpec, Strict, part
 from counterfoil.core.tables import parse_yaml, read_text
 from counterfoil.metrics.comparison import kendall
 from counterfoil.metrics.tables import Cell, Column, Table, as_text
@@ -53,14 +53,27 @@ class OtherValue(Strict):
     where: str
 
 
+class PublishedModel(Strict):
+    """A model that a paper names: the part it is here, where its weights are published, and their format."""
+
+    part: Part | None = None
+    published: str = ""
+    format: str = ""
+
+
 class RunSetup(Strict):
     """Parts and search of the rows of one data set; what is None must be given."""
 
     data: Data | None = None
     models: Mapping[str, Part | None] = Field(default_factory=dict)
     generator: Part | None = None
+    generators: Mapping[str, Part | None] = Field(default_factory=dict)
+    """By the published names, where rows differ in them."""
     oracle: Part | None = None
     search: Mapping[str, Any] = Field(default_factory=dict)
+    study: str | None = None
+    """The study that answers for these rows, where they are no numbers of single runs."""
+    options: Mapping[str, Any] = Field(default_factory=dict)
 
 
 class PaperTable(Strict):
@@ -77,6 +90,8 @@ class PaperTable(Strict):
     """As the paper states it for this table."""
     study: str | None = None
     run: Mapping[str, RunSetup] = Field(default_factory=dict)
+    """By data set."""
+    sources: Mapping[str, PublishedModel] = Field(default_factory=dict)
     number: int = 0
     authors: str = ""
 
@@ -123,12 +138,23 @@ def _parse(path: Path, about: Mapping[str, Any]) -> PaperTable:
     if not isinstance(values, dict) or not values.get("rows"):
         raise BadSpec(f"{path}: a published table has title, kind, columns and rows")
     setup = {**about.get("setup", {}), **values.get("setup", {})}
+    sources = about.get("models", {})
+    run = {label: _complete(own, about.get("parts", {}).get(label, {}), sources) for label, own in values.get("run", {}).items()}
+    known = {key: about[key] for key in ("number", "authors") if key in about}
+    named = {name: sources[name] for own in run.values() for name in own.get("models", ()) if name in sources}
     try:
-        known = {key: about[key] for key in ("number", "authors") if key in about}
-        return PaperTable.model_validate({**values, **known, "setup": setup})
+        return PaperTable.model_validate({**values, **known, "setup": setup, "run": run, "sources": named})
     except ValidationError as error:
         first = error.errors()[0]
         raise BadSpec(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+
+
+def _complete(own: Mapping[str, Any], shared: Mapping[str, Any], sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in a paper's parts for that data set, and those of the models that are named."""
+    models = own.get("models", {})
+    if isinstance(models, list):
+        models = {name: sources[name].get("part") for name in models}
+    return {**shared, **own, "models": models, "search": {**shared.get("search", {}), **own.get("search", {})}}
 
 
 @dataclass(frozen=True)
@@ -144,7 +170,7 @@ class MeasuredRow:
 def rows_of(run: Run, table: PaperTable, published: Mapping[str, str] | str = "") -> Iterator[MeasuredRow]:
     """Yield the rows that a run has for a table of this kind.
 
-    `published` gives the published names of models, by their names here; a plain name is that of the run's own model.
+    `published` gives the published names of models and generators, by their names here; a plain name is the own model's.
     """
     protocol, own = protocols.of(run), part_name(run.spec.get("model"))
     common = {"data": part_name(run.spec.get("data")), "generator": part_name(run.spec.get("generator"))}
@@ -155,7 +181,9 @@ def rows_of(run: Run, table: PaperTable, published: Mapping[str, str] | str = ""
         groups = results.get({"classes": "per_class", "factors": "factors"}.get(table.kind, ""), {})
         for group, entry in (*groups.items(), ("all", results)):
             labels = {**common, "made against": own, "model": name, "class": group, "factor": group}
-            named = {column: known[labels[column]] for column in ("made against", "model") if labels[column] in known}
+            named = {
+                column: known[labels[column]] for column in ("made against", "model", "generator") if labels[column] in known
+            }
             values = {
                 key: Estimate.from_dict(each) for key, each in entry.items() if isinstance(each, Mapping) and "value" in each
             }
@@ -309,7 +337,8 @@ def with_parts(table: PaperTable, assignments: Sequence[str]) -> PaperTable:
         for step in inner[:-1]:
             at = at[step] if at.get(step) is not None else at.setdefault(step, {})
             at = at.get("options", at)
-        at[inner[-1]] = value
+        text = assignment.partition("=")[2].strip()
+        at[inner[-1]] = text if text.endswith(":") else value  # a part without a name is no YAML mapping
     try:
         return PaperTable.model_validate({**table.model_dump(), "run": run})
     except ValidationError as error:
@@ -317,25 +346,89 @@ def with_parts(table: PaperTable, assignments: Sequence[str]) -> PaperTable:
         raise UsageError(f"--set {'.'.join(map(str, first['loc'][1:]))}: {first['msg'].lower()}") from None
 
 
+def check_parts(table: PaperTable) -> Table:
+    """Return what each row of a published table lacks on this machine, and where that is to be had."""
+    rows: list[list[Cell]] = []
+    for place in range(len(table.rows)):
+        row = table.row(place)
+        setups = [setup for label, setup in table.run.items() if label == row.get("data", label)]
+        about: list[Cell] = [str(row[label]) for label in table.labels]
+        rows += [[*about, "; ".join(_lacks(row, setup)) or "ready"] for setup in setups] or [[*about, "nothing to run"]]
+    sources = (": ".join(filter(None, (name, each.published, each.format))) for name, each in table.sources.items())
+    columns = [Column(name, "text") for name in (*table.labels, "on this machine")]
+    return Table(columns, rows, notes=["", *dict.fromkeys(sources)])
+
+
+def _lacks(row: Mapping[str, PaperCell], setup: RunSetup) -> Iterator[str]:
+    """Yield what a row of that set-up lacks."""
+    generator = setup.generators.get(str(row["generator"])) if setup.generators and "generator" in row else setup.generator
+    named = {"data": setup.data, "generator": generator, "oracle": setup.oracle}
+    models = {str(row[column]) for column in ("model", "made against") if str(row.get(column)) in setup.models}
+    named |= {name: setup.models[name] for name in sorted(models or setup.models)}
+    named |= {each["name"]: PartSpec.model_validate(each) for each in setup.options.get("oracles", ())}
+    for name, each in named.items():
+        if each is None:
+            yield f"{name} has to be given"
+        elif not (place := _place_of(each)).exists():
+            yield f"{name}: no {place}"
+
+
+_ON_DISK = ("folder", "csv", "tensors", "vqgan", "adm", "vdvae", "autoencoder")
+_ON_HUB = {"timm": "timm/{}", "clip": "{}"}
+
+
+def _place_of(each: PartSpec) -> Path:
+    """The file or folder that a part is read from; of one on the hub its place in the cache."""
+    kind, _, rest = each.name.removeprefix("subset:").removeprefix("classifier:").partition(":")
+    options = {**each.options, **each.options.get("options", {})}
+    if kind in _ON_HUB and "weights" not in options:
+        from huggingface_hub import constants
+
+        repository = _ON_HUB[kind].format(rest)
+        return Path(rest) if Path(rest).exists() else Path(constants.HF_HUB_CACHE, f"models--{repository.replace('/', '--')}")
+    place = {"torchvision-data": options.get("root", "data"), **dict.fromkeys(_ON_DISK, rest)}.get(kind, ".")
+    return Path(options.get("weights", place)).expanduser()
+
+
+def _is_here(each: PartSpec | None) -> bool:
+    """Tell whether a part is given and, unless it can be fetched by name, on this machine."""
+    return each is not None and (
+        (each.name.partition(":")[0] in _ON_HUB and "weights" not in each.options) or _place_of(each).exists()
+    )
+
+
 def run_table(table: PaperTable, base: StudySettings, runs: Runs) -> tuple[list[MeasuredRow], list[str]]:
-    """Run the rows whose parts are all given; return them, and a line about each of the others."""
+    """Run the rows whose parts are all given; return them, and lines about the others and what studies found."""
+    from counterfoil.studies import runner
+
     rows: list[MeasuredRow] = []
-    missing: list[str] = []
+    lines: list[str] = []
     for label, setup in table.run.items():
         shared = {"data": setup.data, "generator": setup.generator, "oracle": setup.oracle}
-        lacking = [f"{label}.{role}" for role, each in shared.items() if each is None]
-        given = {name: each for name, each in setup.models.items() if each is not None}
-        lost = [f"{label}.models.{name}" for name in setup.models if name not in given]
+        several = {"models": setup.models, "generators": setup.generators}
+        lacking = [f"{label}.{role}" for role, each in shared.items() if not _is_here(each)]
+        lost = [f"{label}.{kind}.{name}" for kind, parts in several.items() for name, each in parts.items() if not _is_here(each)]
         if lacking or lost:
-            missing.append(f"{label}: not run for lack of {', '.join([*lacking, *lost])}; give each by --set KEY=NAME")
-        if lacking:
+            lines.append(f"{label}: not run for lack of {', '.join([*lacking, *lost])}; --dry-run says where to get them")
+        models = {name: each for name, each in setup.models.items() if each is not None and _is_here(each)}
+        if lacking or not models:
             continue
-        own = runs.under(replace(base, **shared, search={**setup.search, **base.search}))  # type: ignore[arg-type]
-        published = {each.name: name for name, each in given.items()}
-        targets = list(given.values())[: 1 if table.kind == "transfer" else None]
-        for model in targets:
-            run = own.make(model)
-            for other in given.values() if table.kind == "transfer" else ():
-                own.observe(run, model=other)
-            rows += rows_of(run, table, published)
-    return rows, missing
+        own = replace(base, **shared, search={**setup.search, **base.search}, models=tuple(models.values()))  # type: ignore[arg-type]
+        if setup.study:
+            lines += runner.run(setup.study, replace(own, options=setup.options), runs).lines()
+            continue
+        generators = {name: each for name, each in setup.generators.items() if each is not None and _is_here(each)}
+        against = {str(table.row(place).get("made against", "")) for place in range(len(table.rows))}
+        for generator, (name, model) in product(generators or {"": own.generator}, models.items()):
+            if "made against" in table.columns and name not in against:
+                continue  # it only predicts
+            made = runs.under(replace(own, generator=generators.get(generator, own.generator)))
+            run = made.make(model)
+            known = {part_name(run.spec.get("generator")): generator} if generator else {}
+            if table.kind == "transfer":
+                known |= {other: other for other in models}
+                for other, its in models.items():
+                    if other != name:
+                        made.observe(run, model=its, name=other)
+            rows += rows_of(run, table, {**known, model.name: name})
+    return rows, lines

@@ -107,7 +107,7 @@ def _check(study: Study, given: Mapping[str, Any]) -> dict[str, Any]:
         try:
             if several:
                 values = value if isinstance(value, list | tuple) else str(value).split(",")
-                checked[key] = tuple(item(each) for each in values)
+                checked[key] = tuple(each if isinstance(each, Mapping) else item(each) for each in values)  # a part
             else:
                 checked[key] = value if default is None else item(value)
         except (TypeError, ValueError):

@@ -90,21 +90,28 @@ class Runs:
         return self._made[name]
 
     def observe(
-        self, run: Run, *, model: PartSpec | None = None, oracle: PartSpec | None = None, built: Model | None = None
+        self,
+        run: Run,
+        *,
+        model: PartSpec | None = None,
+        oracle: PartSpec | None = None,
+        built: Model | None = None,
+        name: str = "",
     ) -> Observations:
-        """Read a run as its own model and oracle see its images, or as others do; these are asked unless they have answered."""
-        key = (run.path, model.name if model else "", oracle.name if oracle else "")
+        """Read a run as its own model and oracle see its images, or as others do; these are asked unless they have answered.
+
+        The answers of another model are kept under `name`, by default its own.
+        """
+        asked = {role: name or part.name for role, part in (("model", model), ("oracle", oracle)) if part is not None}
+        others = {role: each for role, each in asked.items() if each != part_name(run.spec.get(role))}
+        key = (run.path, others.get("model", ""), others.get("oracle", ""))
         if key not in self._seen:
-            others: dict[str, str] = {}
-            for role, part in (("model", model), ("oracle", oracle)):
-                if part is None or part.name == part_name(run.spec.get(role)):
-                    continue
-                others[role] = part.name
-                with self.counting(f"{part.name} on images of {run.path.name}", rescoring.pictures_of(run)) as watch:
-                    if role == "model":
-                        rescoring.score(run, part, built=built, device=self.settings.device, watch=watch)
-                    else:
-                        rescoring.judge(run, part, device=self.settings.device, watch=watch)
+            for role, each in others.items():
+                with self.counting(f"{each} on images of {run.path.name}", rescoring.pictures_of(run)) as watch:
+                    if role == "model" and model is not None:
+                        rescoring.score(run, model, name=each, built=built, device=self.settings.device, watch=watch)
+                    elif oracle is not None:
+                        rescoring.judge(run, oracle, name=each, device=self.settings.device, watch=watch)
             self._seen[key] = protocols.of(run).observe(run, **others)
         return self._seen[key]
 
