@@ -15,7 +15,7 @@ from pathlib import Path
 
 def main(root: str, port: str, database: str) -> None:
     """Fork a server for every line, after the one before has ended; when the input ends, so does the last."""
-    from counterfoil.web import serving
+    from counterfoil.web import app
     from counterfoil.web.access import ServerSettings
     from counterfoil.web.app import create_app
 
@@ -30,7 +30,7 @@ def main(root: str, port: str, database: str) -> None:
         child = os.fork()
         if not child:
             os.close(0)
-            serving.serve(ServerSettings(Path(root), database=database, port=int(port)), told=lambda _: None)
+            app.serve(ServerSettings(Path(root), database=database, port=int(port)), told=lambda _: None)
             os._exit(0)
         print(child, flush=True)
     if child:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from counterfoil.cli.app import app
 from counterfoil.core.errors import CounterfoilError
 from counterfoil.store import open_run
-from counterfoil.web import serving
+from counterfoil.web import app as serving
 from counterfoil.web.database import Review
 
 from .world import Person, world

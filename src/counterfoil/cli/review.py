@@ -14,7 +14,7 @@ from counterfoil.core.errors import require
 
 if TYPE_CHECKING:
     from counterfoil.web.access import ServerSettings
-    from counterfoil.web.serving import ReviewSession
+    from counterfoil.web.review import ReviewSession
 
 VOTES = 3
 
@@ -57,15 +57,15 @@ def review(
     """
     require("fastapi", what="counterfoil review")
     from counterfoil.store import open_run
-    from counterfoil.web import label_studio, serving
-    from counterfoil.web.access import invite
-    from counterfoil.web.review import ReviewPlan
+    from counterfoil.web import app, label_studio
+    from counterfoil.web.access import ServerSettings, invite
+    from counterfoil.web.review import ReviewPlan, ReviewSession
 
     open_run(run)  # says what is wrong with it before anything is written
-    settings = serving.settings_for(run, host=host, port=port, database=database, token_file=token_file, https=https)
+    settings = ServerSettings.of(run, host=host, port=port, database=database, token_file=token_file, https=https)
     wanted = votes if votes is not None else min(VOTES, len(reviewer or ()) or VOTES)
     plan = ReviewPlan(wanted, known_answers, min_known_correct, control, limit, known)
-    session = serving.ReviewSession.of(settings, plan, new=new)
+    session = ReviewSession.of(settings, plan, new=new)
     told: dict[str, Any] = {}
     if take is not None:
         told["votes"] = _take_in(session, take, results)
@@ -84,11 +84,11 @@ def review(
         tokens = {name: invite(db, session.review, name)[1] for name in reviewer or ()}
 
     def tell(address: ServerSettings) -> None:
-        results.text(serving.welcome(address), *_notes(session, votes))
+        results.text(address.welcome(), *_notes(session, votes))
         results.text(f"Review {session.review.key}: {address.address}/reviews/{session.review.key}")
         results.text(*(f"{name}: {address.address}/enter#{token}" for name, token in tokens.items()))
 
-    serving.serve(settings, told=tell, log=log)
+    app.serve(settings, told=tell, log=log)
 
 
 def _notes(session: ReviewSession, votes: int | None) -> list[str]:

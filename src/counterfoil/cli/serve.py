@@ -35,7 +35,8 @@ def serve(
     counterfoil serve runs
     """
     require("fastapi", what="counterfoil serve")
-    from counterfoil.web import serving
+    from counterfoil.web import app
+    from counterfoil.web.access import ServerSettings
 
-    settings = serving.settings_for(folder, host=host, port=port, database=database, token_file=token_file, https=https)
-    serving.serve(settings, told=lambda started: echo(serving.welcome(started)), log=log)
+    settings = ServerSettings.of(folder, host=host, port=port, database=database, token_file=token_file, https=https)
+    app.serve(settings, told=lambda started: echo(started.welcome()), log=log)

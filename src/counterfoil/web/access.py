@@ -1,4 +1,7 @@
-"""Rights: the owner has a token or uses this machine, reviewers have the link they were sent; sessions are signed cookies."""
+"""Settings, rights and pages: the owner has a token or uses this machine, reviewers have a link; sessions are signed cookies.
+
+Everything in a page that comes from a run or a person is escaped.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,27 @@ import hmac
 import ipaddress
 import os
 import secrets
+import sys
 import unicodedata
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Form, HTTPException, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from jinja2 import Environment
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session as Transaction
 
 from counterfoil.core.errors import UsageError, one_line
+from counterfoil.metrics.observations import unit_of
+from counterfoil.report.html import templates_of
+from counterfoil.store import runfile
 from counterfoil.web.database import Database, Invited, Review, now
-from counterfoil.web.pages import page
 
 STATE = ".counterfoil"
 """Folder next to the runs for the database, reports, the owner's token and the secret that signs sessions."""
@@ -77,6 +88,29 @@ class ServerSettings:
         """The server's address as a link."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{'localhost' if self.host in ('0.0.0.0', '::') else host}:{self.port}"
+
+    @classmethod
+    def of(
+        cls, folder: Path, *, host: str, port: int, database: str, token_file: Path | None, https: bool = False
+    ) -> ServerSettings:
+        """Settings for a folder of runs, or for the folder around a single run, with a token if one is given or needed."""
+        folder = folder.absolute()
+        only: tuple[str, ...] = ()
+        with suppress(OSError):  # such as a name that is too long; the settings say so
+            if (folder / runfile.NAME).exists():
+                folder, only = folder.parent, (folder.name,)
+        given = token_file is not None or bool(os.environ.get(VARIABLE))
+        token = owner_token(folder / STATE, given=token_file) if given or not is_loopback(host) else ""
+        return cls(folder, only, database, token, host, port, https=https, token_given=given)
+
+    def welcome(self) -> str:
+        """The address to open. The token goes to a terminal only: what is written elsewhere may be a log."""
+        if self.open:
+            return f"{self.address}/"
+        if not self.token_given and sys.stdout.isatty():
+            return f"{self.address}/enter#{self.token}"
+        where = f"the one given by {VARIABLE} or --token-file" if self.token_given else f"it is in {self.state / 'token'}"
+        return f"{self.address}/enter with the owner's token: {where}"
 
     @property
     def owner_mark(self) -> str:
@@ -255,6 +289,30 @@ def reviewer(request: Request, key: str, database: Db, who: Who) -> Asked:
 
 Owner = Annotated[Visitor, Depends(owner)]
 Reviewer = Annotated[Asked, Depends(reviewer)]
+
+
+def page(request: Request, template: str, visitor: Visitor, *, status: int = 200, **content: Any) -> Response:
+    """A page for a visitor."""
+    text = _environment().get_template(template).render(visitor=visitor, path=request.url.path, **content)
+    return HTMLResponse(text.encode("utf-8", "replace"), status_code=status)
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """A number with a fixed number of decimals and a real minus sign, or a dash."""
+    return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
+
+
+def _path(name: str) -> str:
+    """A run's name as part of an address."""
+    return quote(name.encode("utf-8", "replace"))
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = templates_of("counterfoil.web")
+    filters: dict[str, Callable[..., str]] = {"number": number, "count": "{:,}".format, "unit": unit_of, "path": _path}
+    environment.filters.update(filters)
+    return environment
 
 
 @routes.get("/enter")

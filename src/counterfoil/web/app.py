@@ -1,17 +1,22 @@
-"""The application: its parts, limits and headers of every request, and failures as one line."""
+"""The application: its parts, limits and headers of every request, failures as one line; and the server it runs in."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
+import socket
+import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
+import h11
+import uvicorn
 from anyio import to_thread
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -24,10 +29,11 @@ from starlette.middleware.sessions import SessionMiddleware
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from counterfoil.core.errors import BadRun, CounterfoilError, one_line
-from counterfoil.web import access, pages, review_pages, runs, sites
-from counterfoil.web.access import ServerSettings, Visitor, session_secret
+from counterfoil.core.errors import BadRun, CounterfoilError, UsageError, one_line
+from counterfoil.web import access, review_pages, runs, sites
+from counterfoil.web.access import ServerSettings, Visitor, page, session_secret
 from counterfoil.web.database import Database
 
 LOG = logging.getLogger("counterfoil.web")
@@ -37,6 +43,8 @@ SESSION_SECONDS = 30 * 24 * 3600
 THREADS = 8
 BODY_LIMIT = 64 * 1024  # bytes of a request
 BODY_SECONDS = 30.0  # for each piece of a body
+HEAD_SECONDS = 15.0  # from a connection or the first byte of a request to the end of its head
+CONNECTIONS = 1000
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 TOO_LARGE = f"The request is larger than {BODY_LIMIT} bytes, the most this server takes in."
 HEADERS = {
@@ -196,8 +204,73 @@ def _answer(request: Request, status: int, sentence: str, headers: Any = None) -
     except Exception:  # the database may be what failed
         visitor = Visitor()
     if status == 401:
-        return pages.page(request, "enter.html", visitor, status=401, problem="")
+        return page(request, "enter.html", visitor, status=401, problem="")
     title = HTTPStatus(status).phrase.capitalize()
-    shown = pages.page(request, "message.html", visitor, status=status, title=title, sentence=sentence)
+    shown = page(request, "message.html", visitor, status=status, title=title, sentence=sentence)
     shown.headers.update(headers or {})
     return shown
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP whose requests have a limited time for their head; its size is limited by h11, to 64 KiB."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Start the time of the first head."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Stop the time when a head is complete."""
+        self._await_head()
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave no timer."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        if self._deadline is None and self.conn.their_state is h11.IDLE:
+            self._deadline = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def serve(settings: ServerSettings, *, told: Callable[[ServerSettings], None], log: bool = False) -> None:
+    """Serve until interrupted; `told` hears the settings once the server can be reached, with the port it got."""
+    listening = _listen(settings)
+    settings = replace(settings, port=listening.getsockname()[1])
+    if log:
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    config = uvicorn.Config(
+        create_app(settings),
+        http=PatientProtocol,
+        log_config=None,
+        access_log=False,  # ours leaves out queries and headers
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=5,
+    )
+    told(settings)
+    with suppress(KeyboardInterrupt):  # the way to end it
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _listen(settings: ServerSettings) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    except OverflowError:
+        raise UsageError(f"port {settings.port}: a port is a number from 0 to 65535; choose another --port") from None
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        raise UsageError(f"{where}: cannot listen there ({error.strerror}); choose another --port") from None

@@ -16,8 +16,9 @@ from counterfoil.core.errors import BadData, BadRun, UsageError
 from counterfoil.core.naming import part_name, stable_hash
 from counterfoil.core.records import Picture, Trial, Verdict
 from counterfoil.core.tables import read_table
-from counterfoil.store import Run
-from counterfoil.web.database import CastVote, Invited, Review, ReviewItem, now
+from counterfoil.protocols.reading import Run, open_run
+from counterfoil.web.access import ServerSettings
+from counterfoil.web.database import CastVote, Database, Invited, Review, ReviewItem, now
 
 CONTROL = "random"  # the arm that is a control; people judge it only if asked to
 HELD_MS = 180_000  # for so long an image stays with the reviewer who has it on the screen
@@ -281,3 +282,23 @@ def _recount(db: Transaction, review: Review, me: Invited, item: ReviewItem) -> 
     votes = select(func.count(CastVote.id)).join(Invited, Invited.id == CastVote.reviewer_id).where(*standing).scalar_subquery()
     query = update(ReviewItem).where(changed, ReviewItem.expected.is_(None)).values(votes=votes)
     db.execute(query, execution_options={"synchronize_session": False})
+
+
+@dataclass
+class ReviewSession:
+    """The review of one run for a command line: the newest one, or a new one."""
+
+    run: Run
+    database: Database
+    review: Review
+    is_new: bool
+
+    @classmethod
+    def of(cls, settings: ServerSettings, plan: ReviewPlan, *, new: bool = False) -> ReviewSession:
+        """The review of the one run that the settings name."""
+        (name,) = settings.only
+        run, database = open_run(settings.root / name), Database(settings.database_url)
+        with database.writing() as db:
+            newest = select(Review).where(Review.run == name).order_by(Review.id.desc()).limit(1)
+            found = None if new else db.scalar(newest)
+            return cls(run, database, found or create_review(db, run, name=name, plan=plan), found is None)

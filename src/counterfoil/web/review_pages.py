@@ -10,9 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session as Transaction
 
-from counterfoil.web.access import Asked, Db, Owner, Reviewer, Visitor, Who, invite, join, review_of, revoke
+from counterfoil.web.access import Asked, Db, Owner, Reviewer, Visitor, Who, invite, join, page, review_of, revoke
 from counterfoil.web.database import CastVote, Database, Invited, ReviewItem
-from counterfoil.web.pages import page
 from counterfoil.web.review import KNOWN_TO_TELL, ImageAnswer, ReviewPlan, counts_of, create_review, next_item, undo, vote
 from counterfoil.web.runs import Runs, blaming, image_file
 from counterfoil.web.tally import QUESTIONS, agreements, ballots, publish, summarise

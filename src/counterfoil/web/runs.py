@@ -23,9 +23,8 @@ from counterfoil.protocols.reading import Run, open_run, results_of
 from counterfoil.store import ImageFile, Images, runfile
 from counterfoil.store.chunks import RESULTS, manifest_path, numbers
 from counterfoil.store.files import is_locked
-from counterfoil.web.access import Db, Owner
+from counterfoil.web.access import Db, Owner, page
 from counterfoil.web.database import Review
-from counterfoil.web.pages import page
 from counterfoil.web.tally import oracle_name, summarise
 
 DEPTH = 6  # folders below the served one in which runs are looked for

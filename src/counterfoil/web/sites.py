@@ -23,8 +23,7 @@ from counterfoil.protocols.reading import Run, open_run, result_files, write_boa
 from counterfoil.report.page import program_version
 from counterfoil.store import runfile
 from counterfoil.store.chunks import CONTENTS, RESULTS, numbers
-from counterfoil.web.access import Owner, Visitor
-from counterfoil.web.pages import page
+from counterfoil.web.access import Owner, Visitor, page
 from counterfoil.web.runs import Runs, blaming, inside
 
 LOG = logging.getLogger("counterfoil.web")
