@@ -115,7 +115,7 @@ def test_the_specification_among_the_downloads_is_that_of_the_run_for_every_prot
 
 def test_facts_name_no_folder_of_this_machine(tmp_path: Path) -> None:
     run = build(tmp_path / "run", Plan(images=1, model="python:/home/ada/models/lite.py:lite0"))
-    found = facts(run, FmrSpec)
+    found = list(facts(run, FmrSpec))
     assert all(fact.value for fact in found)
     assert not [fact for fact in found if "/home/" in fact.value], "a page that is shared does not tell where its files lie"
     assert any(fact.value == "python:lite.py:lite0" for fact in found)

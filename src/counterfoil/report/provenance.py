@@ -7,9 +7,10 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
 
 from counterfoil.core.errors import UsageError
 from counterfoil.core.naming import part_name, short_name
@@ -21,11 +22,15 @@ from counterfoil.store.later import asked_of
 
 FEW_IMAGES = 100
 PARTS = {"model": "Tested model", "generator": "Generator", "oracle": "Oracle", "data": "Data"}
-_SAID = ("protocol", "size", "limit", "seed", "device", "strict")  # settings that stand under "Run"
+RUN = ("protocol", "seed", "limit", "size", "strict", "device")  # settings of any run
+MADE = (
+    ("images", "resolved images", "images in the data, after the limit"),
+    ("size", "resolved size", "side of the images in pixels"),
+    ("data", "data hash", "hash over image ids and labels"), ("code", "code hash", "hash over the program's files"),
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """One line of provenance."""
 
     group: str
@@ -34,9 +39,43 @@ class Fact:
     hint: str = ""
 
 
-def facts(run: Run, kind: type[RunSpec], name: Callable[[str], str] = short_name) -> list[Fact]:
+def facts(run: Run, kind: type[RunSpec], name: Callable[[str], str] = short_name) -> Iterator[Fact]:
     """Everything known of how the run was made, group by group; `kind` is the protocol's specification, for its hints."""
-    return [*_parts(run), *_sections(run, kind), *_run(run), *_machine(run.provenance), *_later(run), *_asked_later(run, name)]
+    itself = "recorded from the part itself"
+    spec, made = run.spec, run.provenance
+    roles = sorted(_roles(run), key=lambda role: [*PARTS, role].index(role))
+    for role in roles:
+        title, part = PARTS.get(role, role.capitalize()), spec[role]
+        yield Fact("Parts", title, short_name(part_name(part)))
+        yield from (Fact("Parts", f"{title}: {key}", text(value), "option") for key, value in part["options"].items())
+        for key, value in by_dotted_name(_mapping(made, "parts", "dataset" if role == "data" else role)):
+            if part["options"].get(key) != value:
+                yield Fact("Parts", f"{title}: {key}", text(value), itself)
+    for key, value in spec.items():
+        if key in sections(kind) and key != "engine" and isinstance(value, Mapping):
+            yield from (Fact(key.capitalize(), *each) for each in _described(sections(kind)[key], value))
+        elif key not in (*RUN, "force", "engine", *roles):
+            several = isinstance(value, list)
+            shown = [", ".join(short_name(part_name(each)) or text(each) for each in value) or "none"] if several else [value]
+            yield from (Fact("Protocol", *each) for each in _described(kind, {key: shown[0]}))
+    yield from (Fact("Run", key, text(spec[key])) for key in RUN if key in spec)
+    yield from (Fact("Run", f"engine: {key}", text(value)) for key, value in _mapping(spec, "engine").items())
+    for key, title, hint in MADE:
+        if key in made:
+            yield Fact("Run", title, text(made[key]), hint)
+    for key, value in _mapping(made, "functions").items():
+        yield Fact("Run", f"{short_name(key)} hash", text(value), "hash over the file of this function")
+    for group in ("versions", "hardware"):
+        yield from (Fact(group.capitalize(), key, text(value)) for key, value in by_dotted_name(_mapping(made, group)))
+    began = dict(by_dotted_name(made))
+    for session, again in enumerate(run.resumed, start=2):
+        for key, value in by_dotted_name(again):
+            if began.get(key) != value:
+                yield Fact("Resumed", f"session {session}: {key}", f"{text(value)} (began with {text(began.get(key))})")
+    for each in asked_of(run.path):
+        yield Fact("Asked later", each.role.capitalize(), name(each.name))
+        told = each.provenance.items()
+        yield from (Fact("Asked later", f"{name(each.name)}: {key}", text(value), itself) for key, value in told)
 
 
 def how_it_was_made(run: Run, kind: type[RunSpec], *, name: Callable[[str], str] = short_name) -> list[Block]:
@@ -59,7 +98,7 @@ def how_it_was_made(run: Run, kind: type[RunSpec], *, name: Callable[[str], str]
 
 def reproducible(run: Run) -> bool:
     """Tell whether every part has a name that the command line finds."""
-    return not any(part_name(run.spec.get(role)).startswith("object:") for role in _roles(run))
+    return not any(part_name(run.spec[role]).startswith("object:") for role in _roles(run))
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -129,90 +168,22 @@ def about_images(number: int, text: str, *, missing: int = 0) -> list[Caution]:
 
 
 def _roles(run: Run) -> list[str]:
-    """The keys of the specification that name a part, those a reader asks for first at the top."""
-    found = [key for key, value in run.spec.items() if isinstance(value, Mapping) and set(value) == {"name", "options"}]
-    return sorted(found, key=lambda role: list(PARTS).index(role) if role in PARTS else len(PARTS))
+    """The keys of the specification that name a part."""
+    return [key for key, value in run.spec.items() if isinstance(value, Mapping) and set(value) == {"name", "options"}]
 
 
-def _options(run: Run, role: str) -> Mapping[str, Any]:
-    part = run.spec.get(role)
-    options = part.get("options") if isinstance(part, Mapping) else None
-    return options if isinstance(options, Mapping) else {}
+def _mapping(values: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """A mapping inside others; empty where there is none."""
+    for key in keys:
+        values = found if isinstance(found := values.get(key), Mapping) else {}
+    return values
 
 
-def _parts(run: Run) -> Iterator[Fact]:
-    for role in _roles(run):
-        title = PARTS.get(role, role.capitalize())
-        yield Fact("Parts", title, short_name(part_name(run.spec.get(role))))
-        for name, value in _options(run, role).items():
-            yield Fact("Parts", f"{title}: {name}", text(value), "option")
-        for name, value in by_dotted_name(_recorded_account(run, role)):
-            if _options(run, role).get(name) == value:
-                continue
-            yield Fact("Parts", f"{title}: {name}", text(value), "recorded from the part itself")
-
-
-def _recorded_account(run: Run, role: str) -> Mapping[str, Any]:
-    """A part's own account when the run began."""
-    parts = run.provenance.get("parts")
-    found = parts.get("dataset" if role == "data" else role) if isinstance(parts, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
-def _sections(run: Run, kind: type[RunSpec]) -> Iterator[Fact]:
-    """Settings by section, with what each says of itself, and lists of parts."""
-    for key, value in run.spec.items():
-        if key in sections(kind) and key != "engine" and isinstance(value, Mapping):
-            fields = sections(kind)[key].model_fields
-            for name, each in value.items():
-                yield Fact(key.capitalize(), name, text(each), (fields[name].description or "") if name in fields else "")
-        elif key not in _SAID and key not in ("force", "engine", *_roles(run)):
-            known = kind.model_fields.get(key)
-            listed = isinstance(value, list)
-            shown = ", ".join(short_name(part_name(each)) or text(each) for each in value) or "none" if listed else text(value)
-            yield Fact("Protocol", key, shown, (known.description or "") if known else "")
-
-
-def _run(run: Run) -> Iterator[Fact]:
-    for name in ("protocol", "seed", "limit", "size", "strict", "device"):
-        if name in run.spec:
-            yield Fact("Run", name, text(run.spec[name]))
-    engine = run.spec.get("engine")
-    for name, value in (engine if isinstance(engine, Mapping) else {}).items():
-        yield Fact("Run", f"engine: {name}", text(value))
-    for name, hint in (("images", "images in the data, after the limit"), ("size", "side of the images in pixels")):
-        if name in run.provenance:
-            yield Fact("Run", f"resolved {name}", text(run.provenance[name]), hint)
-    for name, hint in (("data", "hash over image ids and labels"), ("code", "hash over the program's files")):
-        if name in run.provenance:
-            yield Fact("Run", f"{name} hash", text(run.provenance[name]), hint)
-    functions = run.provenance.get("functions")
-    for name, code in (functions if isinstance(functions, Mapping) else {}).items():
-        yield Fact("Run", f"{short_name(name)} hash", text(code), "hash over the file of this function")
-
-
-def _machine(provenance: Mapping[str, Any]) -> Iterator[Fact]:
-    for group, title in (("versions", "Versions"), ("hardware", "Hardware")):
-        values = provenance.get(group)
-        for name, value in by_dotted_name(values if isinstance(values, Mapping) else {}):
-            yield Fact(title, name, text(value))
-
-
-def _later(run: Run) -> Iterator[Fact]:
-    """Differences when the run was resumed."""
-    began = dict(by_dotted_name(run.provenance))
-    for session, provenance in enumerate(run.resumed, start=1):
-        for name, value in by_dotted_name(provenance):
-            if began.get(name) != value:
-                yield Fact("Resumed", f"session {session + 1}: {name}", f"{text(value)} (began with {text(began.get(name))})")
-
-
-def _asked_later(run: Run, named: Callable[[str], str]) -> Iterator[Fact]:
-    """The own accounts of models and oracles that were asked later."""
-    for part in asked_of(run.path):
-        yield Fact("Asked later", part.role.capitalize(), named(part.name))
-        for name, value in part.provenance.items():
-            yield Fact("Asked later", f"{named(part.name)}: {name}", text(value), "recorded from the part itself")
+def _described(kind: type[BaseModel], values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Settings with what each says of itself."""
+    for key, value in values.items():
+        known = kind.model_fields.get(key)
+        yield key, text(value), (known.description if known else None) or ""
 
 
 def text(value: Any) -> str:
@@ -266,16 +237,13 @@ def check_sources(runs: Sequence[Run]) -> str:
     if known and other == known and len(sizes) == 1:
         paths = ", ".join(str(run.path) for run in runs)
         raise UsageError(f"{paths}: the same image ids stand for other images; compare runs over the same data")
-    return _in_words(other, known)
+    return f"pixels of {other} of {known} source images" if other else ""
 
 
 def differences_in_sources(runs: Sequence[Run]) -> list[str]:
     """Count the source images of equal ids whose pixels differ."""
-    return [*filter(None, [_in_words(*_other_sources(runs))])]
-
-
-def _in_words(other: int, known: int) -> str:
-    return f"pixels of {other} of {known} source images" if other else ""
+    other, known = _other_sources(runs)
+    return [f"pixels of {other} of {known} source images"] if other else []
 
 
 def _other_sources(runs: Sequence[Run]) -> tuple[int, int]:
