@@ -25,8 +25,7 @@ from counterfoil.parts import images, registry
 from counterfoil.protocols.imagenet_d.results import BIAS
 from counterfoil.protocols.reading import write_report
 from counterfoil.protocols.workspace import Given
-from counterfoil.report.datasheet import find_set
-from counterfoil.report.export import LAYOUTS, export
+from counterfoil.report.export import LAYOUTS, export, find_set
 from counterfoil.report.gallery import collect
 from tests.fakes import TinyModel
 from tests.protocols.imagenet_d.world import FOREST_AND_SNOW, THINGS, make_parts, spec
@@ -174,7 +173,7 @@ def test_runs_of_other_protocols_are_exported_too(tmp_path: Path) -> None:
 def test_the_model_a_set_was_made_against_is_no_honest_test_of_it(tmp_path: Path) -> None:
     made = protocols.run(fmr_spec(f"tensors:{arrays(tmp_path / 'data.npz', 16)}"), tmp_path / "run")
     told = export(made, tmp_path / "set")
-    assert told.surrogates == ["python:fakes.py:TinyModel"]
+    assert told.content["surrogates"] == ["python:fakes.py:TinyModel"]
     assert "surrogates: `python:fakes.py:TinyModel`" in (tmp_path / "set" / "README.md").read_text()
     model, other = f"python:{FAKES}:TinyModel", "fake:other"
     later = protocols.run(

@@ -153,7 +153,7 @@ def export(
         told = write(opened, out, layout=layout, name=name, licence=licence, note=note, croissant=croissant, watch=watch)
     begun = "; the run is not finished: repeat its command to make more" if opened.results is None else ""
     results.text(f"{out}: {told.size} images of {len(told.classes)} classes{begun}")
-    results.data({"folder": str(out), **told.set_file()})
+    results.data({"folder": str(out), **told.content})
 
 
 def _result(run: Run, model: Text, submitter: str, comment: str, page: str) -> bytes:

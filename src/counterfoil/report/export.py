@@ -1,4 +1,4 @@
-"""Export the accepted images of a run as a dataset, with datasheet, provenance and checksums."""
+"""Export the accepted images of a run as a dataset, with datasheet, provenance and checksums, and read its set file back."""
 
 from __future__ import annotations
 
@@ -17,17 +17,21 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from counterfoil.core.errors import UsageError, require
+from counterfoil.core.errors import BadData, UsageError, one_line, require
 from counterfoil.core.naming import part_name, short_name
 from counterfoil.core.records import Trial
-from counterfoil.core.tables import escape_formula
+from counterfoil.core.tables import escape_formula, read_json, unescape_formula
 from counterfoil.metrics.observations import surrogates_of
 from counterfoil.parts.labels import CLASSES_FILE
-from counterfoil.report.datasheet import SET_FILE, TABLE, UNSTATED, About, count_by, datasheet
 from counterfoil.report.page import program_version
 from counterfoil.store import ImageFile, Run
-from counterfoil.store.later import by_people, review_of
+from counterfoil.store.later import by_people, review_lines, review_of
 
+SET_FILE = "set.json"
+TABLE = "metadata.csv"
+FORMAT = "counterfoil-set"
+VERSION = 1
+UNSTATED = "not stated"
 SUMS = "SHA256SUMS"
 CROISSANT = "croissant.json"
 PARTIAL = ".partial"
@@ -51,7 +55,43 @@ COLUMNS = {
 }
 """The set's table, with the meaning of each column."""
 
+_HOW = {
+    "painted": "A painter drew each image from a prompt that puts an object into a background, texture or material. Models,"
+    " the surrogates, were shown the images; what enough of them got wrong was kept if an oracle still saw the object.",
+    "edited": "Photos were captioned, one factor of each caption was rewritten, and the photo was edited to match. What passed"
+    " the quality checks was kept if an oracle still saw the class.",
+    "guided": "Photos were changed step by step in a generator's space so that one classifier errs, for as long as an oracle"
+    " still saw the class.",
+}
+"""By the arm that the images belong to."""
+
+_SHARD = re.compile(r"(images-\d+)\.tar/(\d+)\.png")
+_PARQUET = re.compile(r"data/test-\d+-of-\d+\.parquet#")
+
 Watch = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class About:
+    """A set as its set file has it, and what else the datasheet says of its images."""
+
+    content: Mapping[str, Any]  # of the set file
+    labels: Sequence[str]  # class names by label number
+    arms: Sequence[str]
+    counts: Mapping[str, int]  # images by kind
+    by_class: Mapping[str, int]
+    accepted_by_people: int
+
+    @property
+    def size(self) -> int:
+        """The number of images."""
+        return sum(self.counts.values())
+
+    @property
+    def classes(self) -> Sequence[Mapping[str, Any]]:
+        """Name, folder and ids of the classes that have images."""
+        found: Sequence[Mapping[str, Any]] = self.content["classes"]
+        return found
 
 
 @dataclass(frozen=True)
@@ -122,7 +162,7 @@ def export(
         written = LAYOUTS[layout](folder, about, images, lambda count: watch(count, len(images)))
         _write_table(folder / TABLE, images, written.names)
         (folder / CLASSES_FILE).write_text("".join(f"{label}\n" for label in about.labels), encoding="utf-8")
-        (folder / SET_FILE).write_text(json.dumps(about.set_file(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        (folder / SET_FILE).write_text(json.dumps(about.content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         lines = [written.files, f"`{TABLE}`: one row per image: {', '.join(COLUMNS)}"]
         lines += [f"`{CLASSES_FILE}`: class names by label number", f"`{SUMS}`: the SHA-256 of every file"]
         if croissant:
@@ -172,33 +212,112 @@ def describe(run: Run, images: Sequence[ExportedImage], *, name: str, licence: s
     """Gather what the set's files say of it. Downloads are named without the folders they lie in on this machine."""
     ids: Mapping[str, Sequence[str]] = run.provenance.get("class_ids") or {}
     folders, used = folders_of(run.classes), {image.trial.label for image in images}
-    classes = [
-        {"name": known, "folder": folders[at], "ids": list(ids.get(known) or [known])}
-        for at, known in enumerate(run.classes)
-        if at in used
-    ]
+    named = [(known, folders[at]) for at, known in enumerate(run.classes) if at in used]
     arms = sorted({image.trial.arm for image in images})
     against = [part_name(run.spec.get("model"))] if "guided" in arms else []  # guided steps lead to this model's mistakes
-    protocol = run.protocol
+    review = review_of(run.path)
+    made = f"made by the {run.protocol} protocol to test classifiers"
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": name,
+        "licence": licence or UNSTATED,
+        "description": f"{len(images)} images of {len(named)} classes, {made}",
+        "images": len(images),
+        "classes": [{"name": known, "folder": folder, "ids": list(ids.get(known) or [known])} for known, folder in named],
+        "surrogates": [short_name(each) for each in dict.fromkeys([*surrogates_of(run), *against]) if each],
+        "provenance": {
+            "protocol": run.protocol,
+            "parts": {role: short_name(part_name(run.spec.get(role))) for role in ROLES if run.spec.get(role)},
+            "seed": int(run.spec.get("seed", 0)),
+            "program": f"counterfoil {program_version()}",
+            "code": str(run.provenance.get("code", "")),
+        },
+        **({"review": dict(review)} if review else {}),
+        **({"note": note} if note else {}),
+    }
     return About(
-        name=name,
-        licence=licence or UNSTATED,
-        description=f"{len(images)} images of {len(classes)} classes, made by the {protocol} protocol to test classifiers",
-        protocol=protocol,
-        arms=arms,
-        classes=classes,
-        labels=list(run.classes),
-        surrogates=[short_name(each) for each in dict.fromkeys([*surrogates_of(run), *against]) if each],
-        parts={role: short_name(part_name(run.spec.get(role))) for role in ROLES if run.spec.get(role)},
-        seed=int(run.spec.get("seed", 0)),
-        program=f"counterfoil {program_version()}",
-        code=str(run.provenance.get("code", "")),
-        counts=count_by([image.trial.factor or image.trial.arm for image in images]),
-        by_class=count_by([image.class_name for image in images]),
+        content,
+        list(run.classes),
+        arms,
+        counts=dict(sorted(Counter(image.trial.factor or image.trial.arm for image in images).items())),
+        by_class=Counter(image.class_name for image in images),
         accepted_by_people=sum(image.people == "yes" for image in images),
-        note=note,
-        review=review_of(run.path),
     )
+
+
+def datasheet(about: About, *, files: Sequence[str], front: str = "") -> str:
+    """Write the datasheet in Markdown. `files` says what lies where; `front` is metadata that has to open the file."""
+    told = about.content
+    made, surrogates, people = told["provenance"], told["surrogates"], about.accepted_by_people
+    lines = [f"# {told['name']}", "", f"{told['description']}."]
+    lines += ["", "## Contents", "", *(f"- {line}" for line in files), "", "| kind | images |", "|---|---|"]
+    lines += [f"| {kind} | {count} |" for kind, count in about.counts.items()]
+    fewest, most = min(about.by_class.values()), max(about.by_class.values())
+    lines += ["", f"{len(about.by_class)} classes with {fewest} to {most} images each."]
+    lines += ["", "## How it was made", "", *(_HOW[arm] for arm in about.arms if arm in _HOW)]
+    lines += ["", *(f"- {role}: `{name}`" for role, name in made["parts"].items())]
+    lines += [f"- surrogates: {', '.join(f'`{name}`' for name in surrogates)}"] if surrogates else []
+    lines += [f"- seed {made['seed']}, {made['program']}, code {made['code'][:12] or UNSTATED}"]
+    lines += ["", "## Checked by", ""]
+    lines += [f"- people: {people} of {about.size} images" if people else "- no person has looked at these images"]
+    lines += [f"- {line}" for line in review_lines(told["review"])] if "review" in told else []
+    lines += [f"- oracle `{made['parts']['oracle']}`"] if "oracle" in made["parts"] else []
+    lines += ["", "## Intended use", ""]
+    lines += ["- Comparing classifiers on images unlike those they were trained on. Not for training the models under test."]
+    if surrogates:
+        lines += [
+            "- The set was made against its surrogates, or chosen by their mistakes. Their accuracy on it says how it was made,",
+            "  not how good they are. Other models are tested fairly, those related to a surrogate less so.",
+        ]
+    lines += ["- The images are generated. They carry the biases of the parts that made them."]
+    lines += ["", "## Licence", "", told["licence"]]
+    if told["licence"] == UNSTATED:
+        lines += ["", "No licence was stated. The terms of the parts named above may bind what is made with them."]
+    lines += ["", told["note"]] if "note" in told else []
+    return front + "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class SetFile:
+    """A set as its files describe it."""
+
+    class_ids: Mapping[str, tuple[str, ...]]  # by class name and by folder name
+    pictures: Mapping[str, Mapping[str, str]]  # rows of the table by the image's id, as the dataset's reader has it
+    surrogates: tuple[str, ...] = ()  # models that the set was made against, or whose mistakes chose it
+
+
+def find_set(folder: Path) -> SetFile | None:
+    """Read the set in a folder; None where no set file lies there."""
+    path = folder / SET_FILE
+    if not path.is_file():
+        return None
+    try:
+        content = read_json(path)
+        if content["format"] != FORMAT or content["version"] > VERSION:
+            raise BadData(
+                f"{path}: {content['format']} version {content['version']}, this program reads {FORMAT} up to {VERSION}"
+            )
+        ids: dict[str, tuple[str, ...]] = {}
+        for entry in content["classes"]:
+            ids[str(entry["name"])] = ids[str(entry["folder"])] = tuple(str(each) for each in entry["ids"])
+        surrogates = tuple(str(name) for name in content.get("surrogates", ()))
+        return SetFile(ids, _read_table(folder / TABLE), surrogates)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+        raise BadData(f"{path}: damaged ({one_line(error)}); export the set again") from None
+
+
+def _read_table(path: Path) -> dict[str, Mapping[str, str]]:
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = ({key: unescape_formula(value) for key, value in row.items()} for row in csv.DictReader(stream))
+        return {_image_id(row["file_name"], at): row for at, row in enumerate(rows)}
+
+
+def _image_id(file_name: str, row: int) -> str:
+    """The id that the reader of the set's format gives an image: its path, its sample in a shard, or its row."""
+    if shard := _SHARD.fullmatch(file_name):
+        return f"{shard[1]}/{shard[2]}"
+    return f"{row:08d}" if _PARQUET.match(file_name) else file_name
 
 
 def folders_of(classes: Sequence[str]) -> list[str]:
@@ -262,8 +381,9 @@ def _write_datasets(folder: Path, about: About, images: Sequence[ExportedImage],
             names[image.file_name] = f"{name}#{image.file_name}"
             watch(1)
         pq.write_table(pa.Table.from_pylist(values, schema=schema), folder / name, compression="zstd")
-    front = ["---", f"pretty_name: {json.dumps(about.name)}", "task_categories: [image-classification]"]
-    front += [f"license: {json.dumps(about.licence)}" if about.licence.islower() else "license: other"]
+    front = ["---", f"pretty_name: {json.dumps(about.content['name'])}", "task_categories: [image-classification]"]
+    licence = about.content["licence"]
+    front += [f"license: {json.dumps(licence)}" if licence.islower() else "license: other"]
     front += ["configs:", "- config_name: default", "  data_files: [{split: test, path: data/test-*}]", "---", "", ""]
     return Written("`data/`: Parquet files with the images inside; split `test`", names, front="\n".join(front))
 
@@ -289,7 +409,10 @@ def _write_table(path: Path, images: Sequence[ExportedImage], names: Mapping[str
 def _write_croissant(folder: Path, about: About) -> None:
     """Write Croissant metadata (ML Commons) for a set in folders."""
     ml = require("mlcroissant", what="--croissant")
-    made = f"Made by {about.program} ({', '.join(f'{role} {name}' for role, name in about.parts.items())}), seed {about.seed}"
+    told = about.content
+    origin = told["provenance"]
+    parts = ", ".join(f"{role} {name}" for role, name in origin["parts"].items())
+    made = f"Made by {origin['program']} ({parts}), seed {origin['seed']}"
     table = hashlib.sha256((folder / TABLE).read_bytes()).hexdigest()
     fields = [
         ml.Field(
@@ -302,11 +425,11 @@ def _write_croissant(folder: Path, about: About) -> None:
         for name, meaning in COLUMNS.items()
     ]
     metadata = ml.Metadata(
-        name=re.sub(r"[^\w .-]", "-", about.name) or "set",
-        description=f"{about.description}. {made}.",
-        license=[about.licence],
+        name=re.sub(r"[^\w .-]", "-", told["name"]) or "set",
+        description=f"{told['description']}. {made}.",
+        license=[told["licence"]],
         version="1.0.0",
-        data_collection="; ".join([made, *(f"surrogate {name}" for name in about.surrogates)]),
+        data_collection="; ".join([made, *(f"surrogate {name}" for name in told["surrogates"])]),
         distribution=[
             ml.FileObject(id="table", name="table", content_url=TABLE, encoding_formats=["text/csv"], sha256=table),
             ml.FileSet(id="images", name="images", encoding_formats=["image/png"], includes=["*/*.png"]),

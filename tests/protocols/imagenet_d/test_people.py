@@ -10,8 +10,7 @@ import pytest
 
 from counterfoil import protocols
 from counterfoil.protocols.imagenet_d.results import results
-from counterfoil.report.datasheet import SET_FILE, TABLE
-from counterfoil.report.export import export
+from counterfoil.report.export import SET_FILE, TABLE, export
 from counterfoil.store import Run, open_run
 from counterfoil.web.database import ReviewItem
 from counterfoil.web.tally import WrittenVerdicts, publish

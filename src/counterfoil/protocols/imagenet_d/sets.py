@@ -18,7 +18,7 @@ from counterfoil.protocols.imagenet_d.grid import Grid, read_grid
 from counterfoil.protocols.imagenet_d.questions import check_question
 from counterfoil.protocols.imagenet_d.spec import ImagenetDSpec
 from counterfoil.protocols.workspace import Given, Workspace, check_samples, of_data
-from counterfoil.report.datasheet import SetFile, find_set
+from counterfoil.report.export import SetFile, find_set
 
 SET_CLASSES = "set"
 """Value of a zero-shot model's option `classes` that asks for the names of the set."""
