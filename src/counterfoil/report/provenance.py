@@ -53,11 +53,11 @@ def facts(run: Run, kind: type[RunSpec], name: Callable[[str], str] = short_name
                 yield Fact("Parts", f"{title}: {key}", text(value), itself)
     for key, value in spec.items():
         if key in sections(kind) and key != "engine" and isinstance(value, Mapping):
-            yield from (Fact(key.capitalize(), *each) for each in _described(sections(kind)[key], value))
+            yield from (Fact(key.capitalize(), *each) for each in _with_hints(sections(kind)[key], value))
         elif key not in (*RUN, "force", "engine", *roles):
             several = isinstance(value, list)
             shown = [", ".join(short_name(part_name(each)) or text(each) for each in value) or "none"] if several else [value]
-            yield from (Fact("Protocol", *each) for each in _described(kind, {key: shown[0]}))
+            yield from (Fact("Protocol", *each) for each in _with_hints(kind, {key: shown[0]}))
     yield from (Fact("Run", key, text(spec[key])) for key in RUN if key in spec)
     yield from (Fact("Run", f"engine: {key}", text(value)) for key, value in _mapping(spec, "engine").items())
     for key, title, hint in MADE:
@@ -179,7 +179,7 @@ def _mapping(values: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     return values
 
 
-def _described(kind: type[BaseModel], values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _with_hints(kind: type[BaseModel], values: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Settings with what each says of itself."""
     for key, value in values.items():
         known = kind.model_fields.get(key)
