@@ -33,8 +33,8 @@ from bench.results import add_keep, command, keep
 from counterfoil import protocols, store
 from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.protocols.base import Progress
+from counterfoil.protocols.execution import Execution
 from counterfoil.protocols.fmr import FmrSpec
-from counterfoil.protocols.ray.execution import Execution
 from counterfoil_lab.demo import LANCE
 
 LEAST = 1.7  # times one worker that two should give on two cores

@@ -28,6 +28,7 @@ from typing import Any
 import psutil
 from bench.made_up import SIDE, Images, outcome
 from bench.results import add_keep, command, keep, read
+from counterfoil.protocols.ray.execution import Execution
 
 from counterfoil import store
 from counterfoil.parts.contracts import Sample
@@ -36,7 +37,6 @@ from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.protocols.ray import process_images
 from counterfoil.protocols.ray.cluster import Cluster
 from counterfoil.protocols.ray.dispatch import Answer
-from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.workers import Described, ImageWorker
 from counterfoil.protocols.running import missing
 from counterfoil.store import layout

@@ -10,8 +10,8 @@ from counterfoil import protocols
 from counterfoil.core import spec
 from counterfoil.core.errors import BadSpec
 from counterfoil.core.spec import default_folder
+from counterfoil.protocols.execution import Execution
 from counterfoil.protocols.fmr.wording import departures
-from counterfoil.protocols.ray.execution import Execution
 
 PARTS = {"model": "timm:resnet18", "data": "photos", "generator": "pixels:linf", "oracle": "clip:somewhere"}
 

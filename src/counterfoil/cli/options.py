@@ -13,7 +13,7 @@ from counterfoil import protocols
 from counterfoil.cli.output import echo, output
 from counterfoil.core import spec as specs
 from counterfoil.core.errors import printable
-from counterfoil.protocols.ray.execution import Execution
+from counterfoil.protocols.execution import Execution
 from counterfoil.store.files import canonical
 
 Text = str | None

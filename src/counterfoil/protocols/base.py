@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure, Observations
     from counterfoil.metrics.tables import Table
     from counterfoil.parts.datasets.image_set import ImageSet
-    from counterfoil.protocols.ray.execution import Execution
+    from counterfoil.protocols.execution import Execution
     from counterfoil.protocols.stages import Stage, Tables
     from counterfoil.protocols.workspace import Given, Source, Workspace
     from counterfoil.report.page import Caution, Page

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -16,9 +17,8 @@ from counterfoil.core.naming import image_seed
 from counterfoil.core.records import Trial
 from counterfoil.core.spec import RunSpec
 from counterfoil.parts.contracts import Dataset, Sample
-from counterfoil.protocols import ray
 from counterfoil.protocols.base import ImageProtocol, Outcome, Progress, StagedProtocol, Tell, Watch, require_complete, stop_at
-from counterfoil.protocols.ray.execution import LOCAL, Execution
+from counterfoil.protocols.execution import LOCAL, Execution
 from counterfoil.protocols.stages import Tables, run_stages
 from counterfoil.protocols.workspace import Given
 from counterfoil.store import Run, Writer
@@ -44,6 +44,8 @@ def run_images(
     """
     execution = execution or LOCAL
     if execution.executor == "ray":
+        from counterfoil.protocols import ray
+
         ray.run_images(protocol, spec, out, given=given, execution=execution, watch=watch, tell=tell)
     else:
         with execution.computing():
@@ -142,10 +144,14 @@ def run_staged(
 ) -> Run:
     """Run a specification stage by stage; with `stage`, only as far as that one."""
     execution = execution or LOCAL
+    workers: AbstractContextManager[Any] = nullcontext()
     if execution.executor == "local":
         work = protocol.workspace(spec, given)
     else:  # workers have the parts and the GPUs
+        from counterfoil.protocols import ray
+
         work = protocol.workspace(spec.model_copy(update={"device": "cpu"}), replace(given or Given(), elsewhere=True))
+        workers = ray.crew(spec, out, given=work.for_workers(given), execution=execution, tell=tell)
     tables = Tables(out)
     stages = protocol.stages(work, tables)
     names = [each.name for each in stages]
@@ -153,7 +159,7 @@ def run_staged(
         raise BadSpec(f"no stage named {stage!r}; stages are {', '.join(names)}")
     with (
         execution.computing(),
-        ray.crew(spec, out, given=work.for_workers(given), execution=execution, tell=tell) as crew,
+        workers as crew,
         store.write(
             out,
             spec=spec.model_dump(mode="json"),

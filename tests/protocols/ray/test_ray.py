@@ -16,9 +16,9 @@ import torch
 from counterfoil import protocols
 from counterfoil.core.errors import BadPart, RunFailed, UsageError
 from counterfoil.protocols.base import Progress
+from counterfoil.protocols.execution import Execution
 from counterfoil.protocols.ray.cluster import Cluster, knock
 from counterfoil.protocols.ray.dispatch import Answer, Dispatch, Lost
-from counterfoil.protocols.ray.execution import Execution
 from counterfoil.protocols.ray.workers import Described
 from counterfoil.report.export import export
 from counterfoil_lab.demo import LANCE
@@ -63,8 +63,8 @@ class Echo:
             time.sleep(3600)
         return Answer(dict.fromkeys(items, os.getpid()))
 
-    def sign_of_life(self) -> float:
-        return 0 if self.still else time.monotonic()
+    def sign_of_life(self) -> int:
+        return 0 if self.still else time.monotonic_ns()
 
     def hand_in(self) -> None:
         pass

@@ -21,7 +21,7 @@ from counterfoil.protocols.base import Progress
 from counterfoil.protocols.ray import Crew, commit, process_images
 from counterfoil.protocols.ray import workers as module
 from counterfoil.protocols.ray.dispatch import Answer
-from counterfoil.protocols.ray.workers import Described, ImageWorker, NotBuilt, StageWorker, Worker, check_alike, machine
+from counterfoil.protocols.ray.workers import Described, ImageWorker, NotBuilt, StageWorker, Worker, check_alike
 from counterfoil.protocols.running import finish
 from counterfoil.protocols.stages import Tables, run_stages
 from counterfoil.protocols.workspace import Given, open_data, with_data
@@ -355,9 +355,8 @@ def test_a_node_with_other_versions_or_weights_is_refused(other: dict[str, Any],
         check_alike(Described(ACCOUNT, node="gpu-1"), Described({**ACCOUNT, **other}, node="gpu-7"))
 
 
-def test_what_decides_rounding_is_named() -> None:
-    assert (
-        machine(Described({"hardware": {"gpu": "NVIDIA H200", "batch_size": 64, "cores": 3}}))
-        == "NVIDIA H200 with 64 images per call"
-    )
-    assert machine(Described({"hardware": {"machine": "x86_64"}})) == "x86_64"
+def test_a_node_with_other_hardware_is_told_of_as_it_rounds_otherwise() -> None:
+    one, two = (Described({"hardware": {"gpu": name, "batch_size": 64, "cores": 3}}, node=name) for name in ("H200", "A100"))
+    assert check_alike(one, one) == ""
+    assert "H200 with 64 images per call; on node A100 A100 with 64" in check_alike(one, two)
+    assert "x86_64" in check_alike(one, Described({"hardware": {"machine": "x86_64"}}))

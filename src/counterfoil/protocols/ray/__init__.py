@@ -1,6 +1,5 @@
 """Run over workers of Ray: on this machine, one per GPU or group of cores, or on all machines of a cluster.
 
-    execution.py   what a user chooses: executor, workers, cluster, threads
     dispatch.py    hands items to workers until each is done once
     cluster.py     the workers as actors, which Ray restarts
     workers.py     what runs in them
@@ -14,18 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from counterfoil.core.spec import RunSpec
-    from counterfoil.parts.datasets.image_set import ImageSet
-    from counterfoil.protocols.base import ImageProtocol, Tell, Watch
-    from counterfoil.protocols.ray.dispatch import Answer, Pool
-    from counterfoil.protocols.ray.execution import Execution
-    from counterfoil.protocols.ray.workers import Described
-    from counterfoil.protocols.workspace import Given
-    from counterfoil.store import Writer
-    from counterfoil.store.stages import Item
+from counterfoil import store
+from counterfoil.core.spec import RunSpec
+from counterfoil.parts.datasets.image_set import TRIED, ImageSet
+from counterfoil.protocols import running
+from counterfoil.protocols.base import ImageProtocol, Tell, Watch
+from counterfoil.protocols.execution import Execution
+from counterfoil.protocols.ray.cluster import Cluster
+from counterfoil.protocols.ray.dispatch import Answer, Dispatch
+from counterfoil.protocols.ray.workers import Described, ImageWorker, StageWorker, key_of
+from counterfoil.protocols.workspace import Given, with_data
+from counterfoil.store.stages import Item, turned_away
 
 HAND_IN = 20.0  # seconds that workers may take to hand in what is finished when a run is interrupted
 GIVEN_UP = "ended its worker 4 times with nothing else around; try it with --executor local"
@@ -35,13 +35,6 @@ def run_images(
     protocol: ImageProtocol, spec: Any, out: Path, *, given: Given | None, execution: Execution, watch: Watch, tell: Tell
 ) -> None:
     """Run a specification with workers that build the parts themselves; this process lists the images and commits."""
-    from counterfoil import store
-    from counterfoil.parts.datasets.image_set import TRIED
-    from counterfoil.protocols.ray.cluster import Cluster
-    from counterfoil.protocols.ray.workers import ImageWorker
-    from counterfoil.protocols.running import finish
-    from counterfoil.protocols.workspace import Given, with_data
-
     dataset = protocol.open_data(spec, given)
     layout = store.layout(len(dataset), at_least=spec.engine.chunk_images)
     with Cluster(execution, device=spec.device, tell=tell) as cluster:
@@ -52,24 +45,21 @@ def run_images(
             for note in writer.notes:
                 tell(note)
             process_images(cluster, spec, dataset, writer, watch=watch, tell=tell)
-            finish(protocol, writer)
+            running.finish(protocol, writer)
             cluster.stop()
             writer.remove_leftovers()  # of calls whose images others have finished
 
 
-def process_images(pool: Pool, spec: RunSpec, dataset: ImageSet, writer: Writer, *, watch: Watch, tell: Tell) -> None:
+def process_images(pool: Cluster, spec: RunSpec, dataset: ImageSet, writer: store.Writer, *, watch: Watch, tell: Tell) -> None:
     """Every image that is not in the store yet, through the workers and into it."""
-    from counterfoil.protocols.ray.dispatch import Dispatch
-    from counterfoil.protocols.running import begin, missing, skip_outcome, write
-
-    progress = begin(spec, writer, dataset)
+    progress = running.begin(spec, writer, dataset)
     watch(progress)
-    samples = Dispatch(pool, missing(writer, dataset), lambda sample: sample.image_id, writer.chunk_images)
+    samples = Dispatch(pool, running.missing(writer, dataset), lambda sample: sample.image_id, writer.chunk_images)
     try:
         for done, answer in samples:
             if answer is None:
-                outcome = skip_outcome(spec, done[0], f"{done[0].source or done[0].image_id}: {GIVEN_UP}")
-                write(outcome, writer)
+                outcome = running.skip_outcome(spec, done[0], f"{done[0].source or done[0].image_id}: {GIVEN_UP}")
+                running.write(outcome, writer)
                 found = [(outcome.validated, outcome.note)]
             else:
                 commit(writer, [each.image_id for each in done], answer)
@@ -86,7 +76,7 @@ def process_images(pool: Pool, spec: RunSpec, dataset: ImageSet, writer: Writer,
         raise
 
 
-def commit(writer: Writer, image_ids: Sequence[str], answer: Answer) -> None:
+def commit(writer: store.Writer, image_ids: Sequence[str], answer: Answer) -> None:
     """Commit the chunk of an answer, without the images that another answer had before."""
     if answer.chunk is not None:
         others = set(answer.chunk.image_ids) - set(image_ids)
@@ -100,7 +90,7 @@ def commit(writer: Writer, image_ids: Sequence[str], answer: Answer) -> None:
 class Crew:
     """Has batches of stages processed by a pool of workers."""
 
-    pool: Pool
+    pool: Cluster
     about: Described  # the workers' parts
 
     def settings(self, stage: str) -> Mapping[str, Any]:
@@ -109,25 +99,14 @@ class Crew:
 
     def batches(self, stage: str, items: Iterator[Item], *, batch: int) -> Iterator[tuple[list[Item], Sequence[Any]]]:
         """Every item with its result, some at a time, in any order."""
-        from counterfoil.protocols.ray.dispatch import Dispatch
-        from counterfoil.protocols.ray.workers import key_of
-        from counterfoil.store.stages import turned_away
-
-        dispatch = Dispatch(self.pool, ((stage, item) for item in items), key_of, batch)
-        for done, answer in dispatch:
+        for done, answer in Dispatch(self.pool, ((stage, item) for item in items), key_of, batch):
             if done:
                 found = [answer.done[key_of(each)] if answer else turned_away("failed", GIVEN_UP) for each in done]
                 yield [item for _, item in done], found
 
 
 @contextmanager
-def crew(spec: Any, out: Path, *, given: Given | None, execution: Execution, tell: Tell) -> Iterator[Crew | None]:
-    """Workers for the batches of a run's stages, as long as the block lasts; None where all is done in this process."""
-    if execution.executor == "local":
-        yield None
-        return
-    from counterfoil.protocols.ray.cluster import Cluster
-    from counterfoil.protocols.ray.workers import StageWorker
-
+def crew(spec: Any, out: Path, *, given: Given | None, execution: Execution, tell: Tell) -> Iterator[Crew]:
+    """Workers for the batches of a run's stages, as long as the block lasts."""
     with Cluster(execution, device=spec.device, tell=tell) as cluster:
         yield Crew(cluster, cluster.start(StageWorker, spec, out.resolve(), given=given))

@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from counterfoil.core.errors import CounterfoilError, RunFailed, UsageError, one_line, require
+from counterfoil.protocols.execution import Execution
 from counterfoil.protocols.ray.dispatch import Answer, Lost
-from counterfoil.protocols.ray.execution import Execution
-from counterfoil.protocols.ray.workers import Described, NotBuilt, check_alike, machine
+from counterfoil.protocols.ray.workers import Described, NotBuilt, check_alike
 
 UNREADY = 3  # workers per place that may be lost in a row while they build their parts
 BEAT = 1.0  # seconds between two signs of life
@@ -27,12 +27,8 @@ _MODE = "RAY_AUTH_MODE"  # what Ray reads, as it is imported, to know whether to
 _WITH_TOKEN = f"if its head asks for a token, have the head's in ~/.ray/auth_token or RAY_AUTH_TOKEN, and set {_MODE}=token"
 _STORE = 100 * 2**20  # bytes of shared memory: calls and answers are small, images go to the disk
 
-
-class Node(NamedTuple):
-    """One machine of a cluster."""
-
-    cores: int
-    gpus: int
+Node = tuple[int, int]
+"""Cores and GPUs of one machine of a cluster."""
 
 
 @dataclass
@@ -47,16 +43,19 @@ class Cluster:
     """The workers of a run, and the calls that they are at. Joins the cluster that was named, or starts one for itself."""
 
     def __init__(self, execution: Execution, *, device: str, tell: Callable[[str], None] = lambda line: None) -> None:
-        self._gpu = _on_gpu(device)
+        kind, _, index = device.partition(":")
+        if kind not in ("cpu", "cuda") or index:
+            raise UsageError(f"--device {device} with --executor ray: workers run on cpu or cuda, each with a GPU of its own")
+        self._gpu = kind == "cuda"
         _show_token(execution.address)
         self._ray: Any = require("ray", what="--executor ray")
         self._execution, self._tell = execution, tell
         self._workers: dict[str, _Worker] = {}
         self._calls: dict[Any, tuple[str, str]] = {}  # worker and method of the calls that have not ended
-        self._unready = self._reported = 0
+        self._unready = self._waiting = 0
         self._beat = 0.0  # when signs of life were last asked for
         self._first: Described | None = None
-        self._remarked = False
+        self._remark = ""
 
     def __enter__(self) -> Cluster:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -64,12 +63,13 @@ class Cluster:
         self._joined = self._ray.is_initialized()
         if not self._joined:
             self._connect(log_to_driver=False, logging_level="ERROR")
-        nodes = living(self._ray.nodes())
-        gpus, cores = sum(node.gpus for node in nodes), sum(node.cores for node in nodes)
+        nodes, asked = living(self._ray.nodes()), self._execution.workers
+        gpus, cores = sum(gpus for _, gpus in nodes), sum(cores for cores, _ in nodes)
         self._several = len(nodes) > 1
-        if self._gpu:
-            self._check_gpus(gpus)
-        self.size = self._execution.workers or (gpus if self._gpu else max(1, cores))
+        if self._gpu and (asked or 1) > gpus and not (asked and self._execution.address):  # to a cluster, nodes may be added
+            advice = "give --device cpu, or fewer" if gpus else "give --device cpu, or on a cluster --workers to wait for nodes"
+            raise UsageError(f"--workers {asked or 1}: every worker has a GPU of its own, and there are {gpus}; {advice}")
+        self.size = asked or (gpus if self._gpu else max(1, cores))
         self._share = cores_per_gpu(nodes) if self._gpu else share_of_cores(nodes, self.size)
         self.threads = self._execution.threads or self._share
         return self
@@ -103,12 +103,12 @@ class Cluster:
         return {name: each.about.slots for name, each in self._workers.items() if each.about is not None}
 
     def send(self, worker: str, items: Sequence[Any], at_least: int) -> Any:
-        """Have a worker process more items, and answer when some of all it has are finished."""
+        """Begin a call: more items, and how many of all it holds the worker finishes before it answers."""
         self._workers[worker].since = time.monotonic()
         return self._begin(worker, "process", items, at_least)
 
     def wait(self) -> tuple[Any, Answer | Lost] | None:
-        """A call with items that has ended by now, or None after a second. Raises an error of the run as the worker did."""
+        """A call with items that has ended, or None after a second at most. Raises an error of the run as the worker did."""
         self._check_life()
         ready, _ = self._ray.wait(list(self._calls), timeout=1.0)
         if not ready:
@@ -118,93 +118,69 @@ class Cluster:
         try:
             answer = self._ray.get(ready[0])
         except failures.RayTaskError as error:  # an exception in the worker, not its end
+            if isinstance(error.cause, CounterfoilError):
+                raise type(error.cause)(f"{error.cause}{self._on(worker)}") from None
             if not isinstance(error.cause, NotBuilt):
-                raise self._with_node(error.cause, worker) if isinstance(error.cause, CounterfoilError) else error from None
-            cause = one_line(error.cause)
+                raise error from None
+            answer = Lost(one_line(error.cause))
         except failures.RayError as error:
-            cause = one_line(error)
-        else:
-            if method == "build":
-                self._welcome(worker, answer)
-            elif method == "sign_of_life":
-                self._hear(name, answer)
-            return (ready[0], answer) if method == "process" else None
-        if method == "sign_of_life":
-            return None
-        self._unready += method == "build"
-        if self._unready > UNREADY * self.size:
-            raise RunFailed(
-                f"{self._unready} workers in a row were lost while they built their parts: {cause}; "
-                "every node needs the same packages and files"
-            )
-        self._tell(f"worker lost, restarting{self._on(worker)}: {cause}")
-        worker.about, worker.life, worker.since = None, None, time.monotonic()
-        return (ready[0], Lost(cause)) if method == "process" else None
+            answer = Lost(one_line(error))
+        if isinstance(answer, Lost) and method != "sign_of_life":
+            self._mourn(worker, answer, building=method == "build")
+        elif isinstance(answer, Described):
+            self._welcome(worker, answer)
+        elif isinstance(answer, int) and answer != worker.life:
+            worker.life, worker.since = answer, time.monotonic()
+        return (ready[0], answer) if method == "process" else None
 
     def hand_in(self) -> None:
         """Have all calls end with what is finished."""
         for name in self.workers():
-            with suppress(self._ray.exceptions.RayError):
-                self._workers[name].actor.hand_in.options(concurrency_group="io").remote()
+            self._workers[name].actor.hand_in.options(concurrency_group="io").remote()
 
     def _begin(self, name: str, method: str, *arguments: Any, **options: Any) -> Any:
         call = getattr(self._workers[name].actor, method).options(**options).remote(*arguments)
         self._calls[call] = (name, method)
         return call
 
-    def _hear(self, name: str, life: int) -> None:
-        """Note a sign of life; who gives one without having its parts has just been placed on a node."""
-        worker = self._workers[name]
-        if life != worker.life:
-            worker.life, worker.since = life, time.monotonic()
-        if worker.about is None and (name, "build") not in self._calls.values():
-            self._begin(name, "build", self._first is None, self._given)
+    def _mourn(self, worker: _Worker, lost: Lost, *, building: bool) -> None:
+        """Leave a worker out until Ray has restarted it and its parts are built again."""
+        self._unready += building
+        if self._unready > UNREADY * self.size:
+            advice = "every node needs the same packages and files"
+            raise RunFailed(f"{self._unready} workers in a row were lost while they built their parts: {lost.cause}; {advice}")
+        self._tell(f"worker lost, restarting{self._on(worker)}: {lost.cause}")
+        worker.about, worker.life, worker.since = None, None, time.monotonic()
 
     def _welcome(self, worker: _Worker, about: Described) -> None:
-        self._unready, self._first = 0, self._first or about
-        check_alike(self._first, about)
-        one, other = machine(self._first), machine(about)
-        if one != other and not self._remarked:
-            self._remarked = True
-            self._tell(
-                f"workers differ in hardware, one has {one}, that on node {about.node} has {other}: so will their rounding"
-            )
-        worker.about = about
+        self._unready, self._first, worker.about = 0, self._first or about, about
+        if (remark := check_alike(self._first, about)) and not self._remark:
+            self._remark = remark
+            self._tell(remark)
 
     def _check_life(self) -> None:
-        """Ask for signs of life; end workers that hang, of which Ray sees nothing; report those that wait for a node."""
+        """Ask for signs of life; have workers that give one build their parts; end those that hang, of which Ray sees nothing."""
         now, calls = time.monotonic(), set(self._calls.values())
-        if now - self._beat < BEAT and self._calls:
+        if now - self._beat < BEAT and calls:
             return
         self._beat = now
         for name, worker in self._workers.items():
             if (name, "sign_of_life") not in calls:
                 self._begin(name, "sign_of_life", concurrency_group="io")
+            if worker.life is not None and worker.about is None and (name, "build") not in calls:
+                self._begin(name, "build", self._first is None, self._given)
             if (name, "process") in calls and now - worker.since > HUNG_AFTER:
                 worker.since = now
                 self._tell(f"worker hangs, restarting{self._on(worker)}: no sign of life for {HUNG_AFTER:.0f} seconds")
                 self._ray.kill(worker.actor, no_restart=False)
-        late = sum(worker.life is None and now - worker.since > PLACING for worker in self._workers.values())
-        if late > self._reported:
+        waiting = sum(worker.life is None and now - worker.since > PLACING for worker in self._workers.values())
+        if waiting > self._waiting:
             what = "a GPU" if self._gpu else f"{self._share} free cores"
-            self._tell(f"{late} of {self.size} workers wait for a node with {what}; the others work without them")
-        self._reported = late
+            self._tell(f"{waiting} of {self.size} workers wait for a node with {what}; the others work without them")
+        self._waiting = waiting
 
     def _on(self, worker: _Worker) -> str:
         return f" (on node {worker.about.node})" if self._several and worker.about is not None else ""
-
-    def _with_node(self, error: CounterfoilError, worker: _Worker) -> CounterfoilError:
-        """The error, with the node it is of, where there are several."""
-        return type(error)(f"{error}{self._on(worker)}") if self._on(worker) else error
-
-    def _check_gpus(self, there: int) -> None:
-        """Refuse workers that would wait for a GPU for ever. On a cluster that is joined, nodes may be added later."""
-        asked = self._execution.workers
-        if not there and not (asked and self._execution.address):
-            advice = "give --device cpu, or add a node, or --workers to wait for nodes that are still to come"
-            raise UsageError(f"--device cuda with --executor ray: the cluster has no GPU; {advice}")
-        if asked and asked > there and not self._execution.address:
-            raise UsageError(f"--workers {asked}: every worker has a GPU of its own, and there are {there}; leave --workers out")
 
     def _connect(self, **options: Any) -> None:
         address, answered, refused = self._execution.address, False, self._ray.exceptions.RayError
@@ -224,20 +200,18 @@ class Cluster:
 def living(described: Sequence[Mapping[str, Any]]) -> list[Node]:
     """The nodes that are there, out of what `ray.nodes` returns."""
     held = [each.get("Resources", {}) for each in described if each.get("Alive")]
-    return [Node(int(each.get("CPU", 0)), int(each.get("GPU", 0))) for each in held]
+    return [(int(each.get("CPU", 0)), int(each.get("GPU", 0))) for each in held]
 
 
 def share_of_cores(nodes: Sequence[Node], workers: int) -> int:
     """Cores for each of `workers`: as many as can be while all of them find a node, none being shared by two."""
-    for share in range(sum(node.cores for node in nodes) // workers, 1, -1):
-        if sum(node.cores // share for node in nodes) >= workers:
-            return share
-    return 1
+    shares = range(sum(cores for cores, _ in nodes) // workers, 1, -1)
+    return next((share for share in shares if sum(cores // share for cores, _ in nodes) >= workers), 1)
 
 
 def cores_per_gpu(nodes: Sequence[Node]) -> int:
     """Cores for each GPU, on the node where they are fewest."""
-    return max(1, min((node.cores // node.gpus for node in nodes if node.gpus), default=1))
+    return max(1, min((cores // gpus for cores, gpus in nodes if gpus), default=1))
 
 
 def knock(address: str) -> bool:
@@ -258,12 +232,3 @@ def _show_token(address: str | None) -> None:
     given = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
     if address not in (None, "auto") and (given or (Path.home() / ".ray" / "auth_token").is_file()):
         os.environ.setdefault(_MODE, "token")
-
-
-def _on_gpu(device: str) -> bool:
-    kind, _, index = device.partition(":")
-    if kind not in ("cpu", "cuda"):
-        raise UsageError(f"--device {device} with --executor ray: workers run on cpu or cuda")
-    if index:
-        raise UsageError(f"--device {device} with --executor ray: each worker gets a GPU of its own; give --device {kind}")
-    return kind == "cuda"

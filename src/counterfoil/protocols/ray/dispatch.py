@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from counterfoil.core.errors import RunFailed
 from counterfoil.store.chunks import Chunk
+
+if TYPE_CHECKING:
+    from counterfoil.protocols.ray.cluster import Cluster
 
 Item = TypeVar("Item")
 
@@ -41,26 +44,6 @@ class Lost:
     cause: str
 
 
-class Pool(Protocol):
-    """Workers that take calls. One that is lost is started again by the owner of the pool."""
-
-    def workers(self) -> Mapping[str, int]:
-        """Workers that are ready, and how many items each works on at a time."""
-        ...
-
-    def send(self, worker: str, items: Sequence[Any], at_least: int) -> Hashable:
-        """Begin a call: more items, and how many of all it holds the worker finishes before it answers."""
-        ...
-
-    def wait(self) -> tuple[Hashable, Answer | Lost] | None:
-        """A call that has ended, or None after a while. An error of the run is raised."""
-        ...
-
-    def hand_in(self) -> None:
-        """Have all calls end with what is finished."""
-        ...
-
-
 @dataclass
 class _Holder(Generic[Item]):
     """The items that a worker holds, with the times at which they were sent."""
@@ -74,7 +57,7 @@ class _Holder(Generic[Item]):
 class Dispatch(Generic[Item]):
     """One map over many items; `key` tells them apart, `largest` is how many a worker finishes before it answers."""
 
-    pool: Pool
+    pool: Cluster
     items: Iterable[Item]
     key: Callable[[Item], str]
     largest: int

@@ -23,7 +23,7 @@ import torch
 from counterfoil import protocols
 from counterfoil.core.errors import BadRun, RunFailed
 from counterfoil.core.process import keep_freed_memory
-from counterfoil.core.spec import EngineSpec, RunSpec
+from counterfoil.core.spec import EngineSpec
 from counterfoil.engine.scheduler import CPU_BATCH, CPU_SLOTS
 from counterfoil.parts.contracts import Sample
 from counterfoil.protocols.base import ImageProtocol, Outcome, StagedProtocol
@@ -52,28 +52,26 @@ class Described:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what decides the results of each stage
 
 
-def check_alike(first: Described, other: Described) -> None:
-    """Refuse a worker whose versions, code or weights are not those of the first: its numbers would be those of another run."""
-    expected, found = _marks(first.account), _marks(other.account)
+def check_alike(first: Described, other: Described) -> str:
+    """Refuse a worker whose versions, code or weights are not those of the first: its numbers would be those of another run.
+
+    Returns a remark where only its hardware is another, which decides how it rounds.
+    """
+    (expected, one), (found, two) = _marks(first.account), _marks(other.account)
     name = next((name for name in {**expected, **found} if expected.get(name) != found.get(name)), None)
     if name is not None:
-        raise RunFailed(
-            f"workers differ in {name}: one has {expected.get(name)}, that on node {other.node} has {found.get(name)}; "
-            "bring all nodes to the same versions and files"
-        )
+        differ = f"workers differ in {name}: one has {expected.get(name)}, that on node {other.node} has {found.get(name)}"
+        raise RunFailed(f"{differ}; bring all nodes to the same versions and files")
+    return "" if one == two else f"workers differ in hardware, and so will their rounding: {one}; on node {other.node} {two}"
 
 
-def machine(about: Described) -> str:
-    """Name the hardware that decides how a worker rounds."""
-    hardware = about.account.get("hardware", {})
-    name = str(hardware.get("gpu") or hardware.get("machine"))
-    return f"{name} with {hardware['batch_size']} images per call" if "batch_size" in hardware else name
-
-
-def _marks(account: Mapping[str, Any]) -> dict[str, Any]:
-    """Collect what has to be the same for all workers: versions, code and weights."""
+def _marks(account: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Collect what has to be the same for all workers, versions, code and weights; and name the hardware."""
     weights = {f"parts.{role}.weights": part.get("weights") for role, part in account.get("parts", {}).items()}
-    return {**account.get("versions", {}), "code": account.get("code"), **account.get("functions", {}), **weights}
+    hardware = account.get("hardware", {})
+    batch = f" with {hardware['batch_size']} images per call" if "batch_size" in hardware else ""
+    marks = {**account.get("versions", {}), "code": account.get("code"), **account.get("functions", {}), **weights}
+    return marks, f"{hardware.get('gpu') or hardware.get('machine')}{batch}"
 
 
 StageItem = tuple[str, Item]
@@ -131,9 +129,9 @@ class Worker(ABC):
     def work(self, items: Iterator[Any]) -> None:
         """Call `finish` for each item. None among them stands for none at the moment."""
 
-    @abstractmethod
     def answer(self, finished: deque[tuple[str, Any]]) -> Answer:
         """Take results out of those that are finished, and answer with them."""
+        return Answer(dict(finished.popleft() for _ in range(len(finished))))
 
     def build(self, check: bool, given: Any = None) -> Described:
         """Build the parts, unless that was done in this process, and describe them."""
@@ -148,12 +146,16 @@ class Worker(ABC):
         """Take more items; answer when so many, or all, are finished, and some time after the first one is at the latest."""
         if self._about is None:
             raise NotBuilt("it was restarted")
+        if self._thread is None:
+            if not (self.out / runfile.NAME).exists():  # the driver has opened the run by now
+                raise BadRun(f"{self.out}: a worker cannot see the run; with several machines --out must be on a disk they share")
+            self._thread = threading.Thread(target=self._run, daemon=True)
+            self._thread.start()
         with self._changed:
             new = {key: item for item in items if (key := self.key(item)) not in self._unfinished}
             self._unfinished.update(new)
             self._coming.extend(new.values())
             self._changed.notify_all()
-            self._begin_thread()
             while self._unfinished and len(self._finished) < at_least and not (self._error or self._handing_in):
                 if self._finished and time.monotonic() > self._since + COMMIT_AFTER:
                     break
@@ -164,9 +166,7 @@ class Worker(ABC):
 
     def hand_in(self) -> None:
         """Have calls answer with what is finished."""
-        with self._changed:
-            self._handing_in = True
-            self._changed.notify_all()
+        self._handing_in = True
 
     def sign_of_life(self) -> int:
         """A number that changes as long as the thread gets anywhere: a hash of where it is in its code."""
@@ -185,26 +185,12 @@ class Worker(ABC):
             self._count += 1
             self._changed.notify_all()
 
-    def fail(self, error: BaseException) -> None:
-        """Raise an error in the driver."""
-        with self._changed:
-            self._error = error
-            self._changed.notify_all()
-
-    def _begin_thread(self) -> None:
-        """Start the thread that computes. The driver has opened the run by then."""
-        if self._thread is None:
-            if not (self.out / runfile.NAME).exists():
-                raise BadRun(f"{self.out}: a worker cannot see the run; with several machines --out must be on a disk they share")
-            self._thread = threading.Thread(target=self._run, name="work", daemon=True)
-            self._thread.start()
-
     def _run(self) -> None:
         try:
             with _fatal_gpu():
                 self.work(self._items())
-        except Exception as error:
-            self.fail(error)
+        except Exception as error:  # raised by the next call, and so in the driver
+            self._error = error
 
     def _items(self) -> Iterator[Any]:
         """Items as they come; None while there is none and others are in progress."""
@@ -224,9 +210,12 @@ class ImageWorker(Worker):
 
     def assemble(self, check: bool, given: Given | None) -> Described:
         """Build the parts, try them on a few images with `check`, and describe them."""
-        protocol = protocols.get(self.spec.protocol)
+        protocol, spec = protocols.get(self.spec.protocol), self.spec
         assert isinstance(protocol, ImageProtocol)
-        self._protocol, self._work = protocol, protocol.workspace(_with_slots(self.spec), given)
+        if isinstance(spec.engine, EngineSpec) and spec.device == "cpu":  # one batch of slots leaves less to wait for at the end
+            slots = min(spec.engine.slots or CPU_SLOTS, spec.engine.batch_size or CPU_BATCH)
+            spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"slots": slots})})
+        self._protocol, self._work = protocol, protocol.workspace(spec, given)
         if check:
             protocol.check(self._work)
         engine = getattr(self._work, "engine", None)  # built before anything is sent here, as calls are sent by its slots
@@ -245,8 +234,9 @@ class ImageWorker(Worker):
             self.finish(outcome.image_id, outcome)
 
         def take(made: Future[Outcome]) -> None:
-            error = made.exception()
-            finish(made.result()) if error is None else self.fail(error)
+            self._error = made.exception() or self._error
+            if self._error is None:
+                finish(made.result())
 
         sources = self._work.sources(items, lambda sample, problem: finish(skip_outcome(self.spec, sample, problem)))
         for outcome in self._protocol.outcomes(self._work, sources):
@@ -260,15 +250,6 @@ class ImageWorker(Worker):
             builder.add(outcome.trials, outcome.predictions, outcome.verdicts, outcome.images)
             done[image_id] = (outcome.validated, outcome.note)
         return Answer(done, builder.close() if done else None)
-
-
-def _with_slots(spec: RunSpec) -> RunSpec:
-    """On a CPU one batch of slots is enough, and leaves less to be waited for at the end."""
-    engine = getattr(spec, "engine", None)
-    if not isinstance(engine, EngineSpec) or torch.device(spec.device).type != "cpu":
-        return spec
-    slots = min(engine.slots or CPU_SLOTS, engine.batch_size or CPU_BATCH)
-    return spec.model_copy(update={"engine": engine.model_copy(update={"slots": slots})})
 
 
 class StageWorker(Worker):
@@ -299,10 +280,6 @@ class StageWorker(Worker):
                         stage = next(each for each in stages if each.name == some[0][0])
                         placed.enter_context(self._work.place(*stage.uses))
                     for each, made in zip(some, stage.work([own for _, own in some]), strict=True):
-                        self.finish(self.key(each), made)
+                        self.finish(key_of(each), made)
                     some = []
                 some += [item] if item is not None else []
-
-    def answer(self, finished: deque[tuple[str, Any]]) -> Answer:
-        """Results of items."""
-        return Answer(dict(finished.popleft() for _ in range(len(finished))))

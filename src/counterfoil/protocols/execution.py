@@ -19,15 +19,14 @@ class Execution:
     executor: str = "local"
     workers: int | None = None  # of ray: by default one per GPU, or one per core
     address: str | None = None  # of ray: a cluster that is there; by default one is started on this machine
-    threads: int | None = None  # of a process that computes on a processor: by default all cores, or a worker's share of them
+    threads: int | None = None  # of a process that computes on a CPU: by default all cores, or a worker's share of them
 
     def __post_init__(self) -> None:
         if self.executor not in EXECUTORS:
             raise UsageError(f"no executor named {self.executor!r}; there are {', '.join(EXECUTORS)}")
-        if self.workers is not None and self.workers < 1:
-            raise UsageError(f"a run needs at least one worker, got {self.workers}; leave --workers out for one per GPU or core")
-        if self.threads is not None and self.threads < 1:
-            raise UsageError(f"a process needs at least one thread, got {self.threads}; leave --threads out for all cores")
+        for name, number in (("worker", self.workers), ("thread", self.threads)):
+            if number is not None and number < 1:
+                raise UsageError(f"a run needs at least one {name}, got {number}; leave --{name}s out for the most")
         if self.executor == "local" and (self.workers is not None or self.address is not None):
             raise UsageError("--workers and --ray-address need --executor ray; the local executor is this process alone")
 
