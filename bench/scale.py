@@ -28,11 +28,11 @@ from typing import Any
 import psutil
 from bench.made_up import SIDE, Images, outcome
 from bench.results import add_keep, command, keep, read
-from counterfoil.protocols.ray.execution import Execution
 
 from counterfoil import store
 from counterfoil.parts.contracts import Sample
 from counterfoil.protocols.base import Progress
+from counterfoil.protocols.execution import Execution
 from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.protocols.ray import process_images
 from counterfoil.protocols.ray.cluster import Cluster
