@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from counterfoil.store import Run, Writer
 from counterfoil.store.later import by_people
 
 WAITING = 256  # outcomes that may wait for the main thread: climbs that take all their steps end together
-LISTED = 512  # images that are looked up at a time; of more, the garbage collector would go through all again and again
 
 
 def run_images(
@@ -105,10 +103,7 @@ def begin(spec: RunSpec, writer: Writer, dataset: Dataset) -> Progress:
 
 def missing(writer: Writer, dataset: Dataset) -> Iterator[Sample]:
     """The images that are not in the store yet."""
-    samples = iter(dataset)
-    while some := list(islice(samples, LISTED)):
-        for place in writer.done.missing([sample.image_id for sample in some]):
-            yield some[place]
+    return (sample for sample in dataset if sample.image_id not in writer.done)
 
 
 def write(outcome: Outcome, writer: Writer) -> None:

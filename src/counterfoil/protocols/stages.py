@@ -26,11 +26,9 @@ from counterfoil.store.stages import (
     FOLDER,
     Blobs,
     Item,
-    Items,
     Made,
     Row,
     StageTable,
-    digest,
     key_of,
     line_of,
     open_table,
@@ -63,7 +61,7 @@ class Tables:
         """A hash over tables: the same for the same results."""
         content = hashlib.sha256()
         for name in names:
-            content.update(f"{name} {digest(self[name].path)}\n".encode())
+            content.update(f"{name} {files.sha256_of(self[name].path)}\n".encode())
         return content.hexdigest()[:20]
 
     def add(self, table: StageTable) -> None:
@@ -173,13 +171,12 @@ def run_stages(
 def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread | None, watch: Watch, tell: Tell) -> StageTable:
     """The table of a stage, with a result for every item."""
     table = open_table(tables.root, stage.name)
-    items = Items(stage.items)
-    if table.added and (strays := table.added - {item.id for item in items}):
+    if table.added and (strays := table.added - {item.id for item in stage.items()}):
         raise BadRun(f'{table.path}: a line was added to {min(strays)!r}, which is not there; correct its "of", or delete it')
     tally = _Tally(Progress(0, stage.count(), stage=stage.name), watch)
     settings = stage.settings() if spread is None else {**spread.settings(stage.name), **stage.of_data()}
     key = partial(key_of, stage.name, settings)
-    left = _missing(stage, tables, table, items, key, tally)
+    left = _missing(stage, tables, table, key, tally)
     here = spread is None or stage.at_once is not None
     with stage.space.place(*stage.uses) if here else nullcontext():
         worked = _process(stage, left, layout) if here else spread.batches(stage.name, left, batch=layout.batch)  # type: ignore[union-attr]
@@ -190,24 +187,22 @@ def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread |
             lines = [table.renew(key(item), item, [line_of(item, key(item), each) for each in made]) for item, made in pairs]
             table.commit([line for each in lines for line in each])
             tally.count(*([each.check for each in made] for _, made in pairs))
-    table.merge(line for item in items for line in table.lines(key(item), item, stage.follows))
-    if corrected := sum(row.by_hand for item in items for row in table.find(key(item), item)):
+    table.merge(line for item in stage.items() for line in table.lines(key(item), item, stage.follows))
+    if corrected := sum(row.by_hand for item in stage.items() for row in table.find(key(item), item)):
         tell(f"{stage.name}: {corrected} lines corrected by hand")
     return table
 
 
-def _missing(
-    stage: Stage, tables: Tables, table: StageTable, items: Items, key: Callable[[Item], str], tally: _Tally
-) -> Iterator[Item]:
+def _missing(stage: Stage, tables: Tables, table: StageTable, key: Callable[[Item], str], tally: _Tally) -> Iterator[Item]:
     """The items that have no result yet, or one that has to be made again; the others are counted."""
     seen: set[int] = set()
-    for item in items:
+    for item in stage.items():
         short = files.key_of(item.id)
         if short in seen:
             raise BadData(f"{table.name}: {item.id!r} occurs twice; every item needs an id of its own")
         seen.add(short)
         own = key(item)
-        rows = table.find(own, item) if table.has(own, item) else []
+        rows = list(table.find(own, item)) if table.has(own, item) else []
         if rows and not any((row.retry and not row.by_hand) or _lacks(row, stage.kept, tables.files) for row in rows):
             tally.count([row.check for row in rows])
         else:

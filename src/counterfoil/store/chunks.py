@@ -20,13 +20,12 @@ from counterfoil.store.files import (
     sha256_of,
     size_of,
     sync,
-    write_shared,
     write_temporary,
     write_whole,
     writing,
 )
-from counterfoil.store.images import IMAGES, ZIP, digest_of, image_name, zip_of
-from counterfoil.store.tables import RECORDS, SCHEMAS, scan, to_parquet, to_records
+from counterfoil.store.images import IMAGES, ZIP, digest_of, image_name, read_zip, zip_of
+from counterfoil.store.tables import SCHEMAS, read_rows, to_parquet
 
 CHUNKS = "chunks"
 CONTENTS = "chunks.json"
@@ -74,25 +73,19 @@ class Chunk:
 
     def without(self, root: Path, image_ids: Collection[str]) -> Chunk:
         """The chunk without some of its source images; for one that is not committed yet."""
-        builder = ChunkBuilder(root, f"{self.token}-rest")
+        rest = ChunkBuilder(root, f"{self.token}-rest", packed=bool(self.zip))
+        rows: dict[str, dict[str, list[Any]]] = {each: {} for each in self.image_ids if each not in image_ids}
         for table in self.tables:
-            rows = (
-                row
-                for batch in scan(_temporary(self.table_path(root, table)), table)
-                for row in to_records(RECORDS[table], batch)
-            )
-            builder.add_rows(**{table: [row for row in rows if row.trial_id.rpartition("#")[0] not in image_ids]})
-        trials: dict[str, list[Trial]] = {}
-        for trial in builder._tables["trials"]:
-            trials.setdefault(trial.image_id, []).append(trial)
-        for image_id, own in trials.items():
-            builder._count(image_id, own)
-        rest = replace(builder.close(), files=self.files, zip=self.zip)
-        with writing(root):
-            if self.zip:
-                os.replace(_temporary(self.zip_path(root)), _temporary(rest.zip_path(root)))
+            for row in read_rows(_temporary(self.table_path(root, table)), table):
+                if (image_id := row.trial_id.rpartition("#")[0]) in rows:
+                    rows[image_id].setdefault(table, []).append(row)
+        packed = read_zip(_temporary(self.zip_path(root))) if self.zip else {}
+        for own in rows.values():
+            named = [digest_of(name) for name in _names(own["trials"])]
+            images = [packed[digest] for digest in named if digest in packed]
+            rest.add(own["trials"], own.get("predictions", ()), own.get("verdicts", ()), images)
         self.drop(root)
-        return rest
+        return rest.close()
 
     def commit(self, root: Path, number: int, *, mark: str = "") -> Chunk:
         """Make the chunk part of the run: its files get their names, then the manifest. After a failure, call it again."""
@@ -209,20 +202,20 @@ class ChunkBuilder:
     """Gathers records in memory and writes images to the disk, until all of it is written under temporary names."""
 
     def __init__(self, root: Path, token: str, *, packed: bool = False) -> None:
-        self.root, self.token = root, token
-        self.counts = {"images": 0, "accepted": 0, "skipped": 0}
+        self.root = root
+        self.chunk = Chunk(token, {})
+        """The chunk so far, without its files."""
         self.packed_files: list[str] = []
         """Images that were files of their own and are in the zip too."""
         self._packed = packed
         self._tables: dict[str, list[Any]] = {name: [] for name in SCHEMAS}
-        self._image_ids: list[str] = []
         self._files: dict[str, int] = {}
         self._new: list[Path] = []
         self._zip: dict[str, bytes] = {}
         self._zip_bytes = 0
 
     def __len__(self) -> int:
-        return self.counts["images"]
+        return self.chunk.images
 
     @property
     def rows(self) -> int:
@@ -236,8 +229,8 @@ class ChunkBuilder:
 
     def add(
         self, trials: Sequence[Trial], predictions: Sequence[Prediction], verdicts: Sequence[Verdict], images: Iterable[bytes]
-    ) -> str:
-        """Add all there is of one source image and return its id. `images` are the PNG files that its trials name.
+    ) -> None:
+        """Add all there is of one source image. `images` are the PNG files that its trials name.
 
         Images that are in the run's folder already may be left out.
         """
@@ -248,15 +241,13 @@ class ChunkBuilder:
         kept = [replace(each, image_sha256=digest_of(each.image), image_bytes=sizes[each.image]) if each.image else each
                 for each in trials]  # fmt: skip
         self.add_rows(trials=kept, predictions=predictions, verdicts=verdicts)
-        self._count(image_id, trials)
-        return image_id
-
-    def _count(self, image_id: str, trials: Sequence[Trial]) -> None:
-        """Count one source image, all of whose trials were added."""
-        self._image_ids.append(image_id)
-        self.counts["images"] += 1
-        self.counts["accepted"] += any(trial.validated for trial in trials if trial.arm not in ("random", "source"))
-        self.counts["skipped"] += any(trial.ending == "skipped" for trial in trials)
+        self.chunk = replace(
+            self.chunk,
+            images=self.chunk.images + 1,
+            accepted=self.chunk.accepted + any(each.validated for each in trials if each.arm not in ("random", "source")),
+            skipped=self.chunk.skipped + any(each.ending == "skipped" for each in trials),
+            image_ids=(*self.chunk.image_ids, image_id),
+        )
 
     def add_rows(self, **rows: Sequence[Any]) -> None:
         """Add rows to tables by their names."""
@@ -266,56 +257,48 @@ class ChunkBuilder:
     def close(self) -> Chunk:
         """Force everything onto the disk under temporary names. After a failure, call it again."""
         with writing(self.root):
-            size = self._write_zip() if self._zip else 0
+            size = self._write(self.chunk.zip_path(self.root), zip_of(self._zip)) if self._zip else 0
             tables = {name: self._write_table(name) for name, records in self._tables.items() if records}
-            made, accepted, skipped = self.counts.values()
-            chunk = Chunk(self.token, tables, dict(self._files), size, made, accepted, skipped, image_ids=tuple(self._image_ids))
+            chunk = replace(self.chunk, tables=tables, files=dict(self._files), zip=size)
             files = self._new + [_temporary(path) for path in chunk.paths(self.root)]
             # Side by side, because the disk serves many such requests in about the time of one.
             with ThreadPoolExecutor(_SYNCERS) as syncers:
                 list(syncers.map(sync, files))
         return chunk
 
-    def discard(self) -> None:
-        """Remove what was written. Images stay: when the run is resumed the same ones are made."""
-        Chunk(self.token, dict.fromkeys(SCHEMAS, TableFile("", 0, 0)), zip=1).drop(self.root)
+    def discard(self, number: int = -1) -> None:
+        """Remove what was written, and perhaps committed. Images stay: when the run is resumed the same ones are made."""
+        replace(self.chunk, tables=dict.fromkeys(SCHEMAS, TableFile("", 0, 0)), zip=1, number=number).drop(self.root)
 
     def _store(self, name: str, png: bytes | None) -> int:
         """Write an image unless it is there; return its size."""
         path, digest = self.root / name, digest_of(name)
-        if png is None:
+        if png is None and (self._packed or size_of(path) < 0):
             try:
-                png = path.read_bytes() if self._packed else None
-                size = len(png) if png is not None else path.stat().st_size
+                png = path.read_bytes()
             except FileNotFoundError:
                 raise ValueError(f"image {name!r} was not given with its trial, and is not in the run") from None
-            if png is not None:
-                self.packed_files.append(name)
-        else:
-            size = len(png)
-        if self._packed:
-            assert png is not None
+            self.packed_files.append(name)
+        size = len(png) if png is not None else size_of(path)
+        if self._packed and png is not None:
             self._zip_bytes += 0 if digest in self._zip else size
             self._zip.setdefault(digest, png)
             return size
         if png is not None and size_of(path) != size:
-            write_shared(path, png, token=self.token, synced=False)
+            write_whole(path, png, token=self.chunk.token, synced=False)
             self._new.append(path)
         self._files[name] = size
         return size
 
-    def _write_table(self, table: str) -> TableFile:
-        data = to_parquet(table, self._tables[table])
-        path = Chunk(self.token, {}).table_path(self.root, table)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_temporary(path, data)
-        return TableFile(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data), rows=len(self._tables[table]))
-
-    def _write_zip(self) -> int:
-        data, path = zip_of(self._zip), Chunk(self.token, {}).zip_path(self.root)
+    def _write(self, path: Path, data: bytes | memoryview) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_temporary(path, data)
         return len(data)
+
+    def _write_table(self, table: str) -> TableFile:
+        data = to_parquet(table, self._tables[table])
+        size = self._write(self.chunk.table_path(self.root, table), data)
+        return TableFile(hashlib.sha256(data).hexdigest(), size, len(self._tables[table]))
 
 
 def _names(trials: Sequence[Trial]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any
 
-from counterfoil.core.errors import BadRun
+from counterfoil.core.errors import BadRun, printable
 
 TEMPORARY = ".tmp"
 """Suffix of unfinished files. The next writer removes them."""
@@ -68,30 +68,20 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file such that it is there in full or, whatever happens, not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = write_temporary(path, data)
-    try:
-        sync(temporary)
-        os.replace(temporary, path)
-        sync(path.parent)
-    except BaseException:
-        remove(temporary)
-        raise
+def write_whole(path: Path, data: bytes, *, token: str = "", synced: bool = True) -> None:
+    """Write a file such that it is there in full or, whatever happens, not at all.
 
-
-def write_shared(path: Path, data: bytes, *, token: str, synced: bool = True) -> None:
-    """Write a file that other threads, or workers on other machines, may be writing with the same content.
-
-    With `synced` it is forced onto the disk at once; the entry of its folder is not: what a power cut takes is made again.
+    With a `token` of one's own, others may be writing the same content; the entry in the folder is not forced onto the disk
+    then, as what a power cut takes is made again. Without `synced` the caller does so for the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = write_temporary(path.with_name(f"{path.name}.{token}"), data)
+    temporary = write_temporary(path.with_name(f"{path.name}.{token}") if token else path, data)
     try:
         if synced:
             sync(temporary)
         os.replace(temporary, path)
+        if not token:
+            sync(path.parent)
     except BaseException:
         remove(temporary)
         raise
@@ -119,9 +109,12 @@ def size_of(path: Path) -> int:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, read piece by piece."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    """SHA-256 of a file, read piece by piece; empty where there is none."""
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError:
+        return ""
 
 
 def key_of(name: str) -> int:
@@ -190,18 +183,11 @@ def hold(folder: Path) -> Iterator[None]:
 
 def is_locked(folder: Path) -> bool:
     """Tell whether a process holds the lock of a folder: a writer that starts now would be refused."""
-    try:
-        descriptor = os.open(folder / LOCK, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for a moment, in which a writer that starts tries again
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
+    with suppress(OSError), (folder / LOCK).open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for a moment, in which a writer that starts tries again
+        except BlockingIOError:
+            return True
     return False
 
 
@@ -220,7 +206,7 @@ def _acquire(folder: Path) -> int:
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 with suppress(OSError):  # the lock holds without a signature; a full disk is reported by what comes next
                     os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+                    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
                 return descriptor
         except BlockingIOError:
             if (tries := tries + 1) == _TRIES:
@@ -236,16 +222,7 @@ def _acquire(folder: Path) -> int:
 
 
 def _in_use(folder: Path) -> str:
-    owner = _owner(folder / LOCK)
-    name = f"process {owner['pid']} on {owner['host']}" if {"pid", "host"} <= owner.keys() else "another process"
-    return f"{folder}: {name} is writing here; wait for it, or choose another --out"
-
-
-def _owner(path: Path) -> dict[str, Any]:
-    """Signature in a lock file; empty while its owner has only begun."""
-    try:
-        with path.open("rb") as stream:
-            owner = json.loads(stream.read(4096))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return owner if isinstance(owner, dict) else {}
+    owner = ""  # while it has only begun
+    with suppress(OSError), (folder / LOCK).open("rb") as file:
+        owner = printable(file.read(200).decode(errors="replace"))
+    return f"{folder}: {owner or 'another process'} is writing here; wait for it, or choose another --out"

@@ -46,6 +46,12 @@ def zip_of(images: Mapping[str, bytes]) -> memoryview:
     return found.getbuffer()
 
 
+def read_zip(path: Path) -> dict[str, bytes]:
+    """All PNG files of a zip by their hashes."""
+    with zipfile.ZipFile(path) as archive:
+        return {name.removesuffix(".png"): archive.read(name) for name in archive.namelist()}
+
+
 @dataclass(frozen=True)
 class ImageFile:
     """One image of a run, as much of a path as is needed to read it."""

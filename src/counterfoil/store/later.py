@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from counterfoil.core.errors import BadRun
-from counterfoil.core.records import Picture, Prediction, Trial, Verdict
+from pydantic import TypeAdapter
+
+from counterfoil.core.errors import BadRun, one_line
+from counterfoil.core.records import Picture, Prediction, Verdict
 from counterfoil.core.tables import read_json
 from counterfoil.store.chunks import RESULTS, Chunk, ChunkBuilder, Contents, numbers
 from counterfoil.store.files import canonical, hold, remove, write_whole, writing
-from counterfoil.store.tables import RECORDS, scan, to_records
+from counterfoil.store.tables import read_rows
 
 ASKED = "asked.json"
 REVIEW = "review.json"
@@ -23,18 +25,14 @@ HUMAN = "human"
 Role = Literal["model", "oracle"]
 _ROLES: dict[str, Role] = {"predictions": "model", "verdicts": "oracle"}  # whose answers a table holds, and its column for them
 
-Shown = dict[tuple[str, str], str]
-"""Names of images, which are hashes of their content, by trial and kind."""
-
 
 class Appender:
-    """Takes rows and commits them in chunks of their own. `Run.appending` makes one and holds the lock meanwhile."""
+    """Takes rows and commits them in chunks of their own. `append_to` makes one and holds the run's lock meanwhile."""
 
-    def __init__(self, root: Path, *, chunk_rows: int, own: Collection[str] = ()) -> None:
-        """`own` are the models and oracles that the run's results are about."""
+    def __init__(self, root: Path, *, chunk_rows: int, own: Collection[str]) -> None:
         self._root, self._chunk_rows, self._own = root, chunk_rows, own
         self._contents = Contents.of(root)
-        self._waiting = self._builder()
+        self._begin()
 
     @property
     def outdated(self) -> bool:
@@ -52,20 +50,14 @@ class Appender:
 
     def commit(self) -> None:
         """Commit the rows taken since the last chunk, or leave no trace of them."""
-        builder = self._waiting
-        if not builder.rows:
-            return
-        number = int(builder.token)
-        chunk = Chunk(builder.token, {}, number=number)
-        try:
-            chunk = replace(builder.close(), number=number)
-            chunk.commit(self._root, number, mark=self._contents.mark)
-        except BaseException:
-            chunk.drop(self._root)
-            builder.discard()
-            raise
-        finally:
-            self._waiting = self._builder()
+        if self._waiting.rows:
+            try:
+                self._waiting.close().commit(self._root, self._number, mark=self._contents.mark)
+            except BaseException:
+                self._waiting.discard(self._number)
+                raise
+            finally:
+                self._begin()
 
     def close(self, results: Mapping[str, Any] | None = None) -> None:
         """Write the results, if they were computed again, and note which chunks the run is made of."""
@@ -74,17 +66,21 @@ class Appender:
                 write_whole(self._root / RESULTS, canonical(results))
         self._save(outdated=self.outdated and results is None)
 
+    def _begin(self) -> None:
+        self._number = max(numbers(self._root), default=-1) + 1
+        self._waiting = ChunkBuilder(self._root, f"{self._number:06d}")
+
     def _save(self, *, outdated: bool) -> None:
         self._contents = replace(self._contents, outdated=outdated).close(self._root)
         self._contents.save(self._root)
 
-    def _builder(self) -> ChunkBuilder:
-        return ChunkBuilder(self._root, f"{max(numbers(self._root), default=-1) + 1:06d}")
-
 
 @contextmanager
 def append_to(root: Path, *, chunk_rows: int, own: Collection[str] = ()) -> Iterator[Appender]:
-    """Hold the run's lock and take rows; those taken before an exception are kept."""
+    """Hold the run's lock and take rows; those taken before an exception are kept.
+
+    `own` are the models and oracles that the run's results are about.
+    """
     with hold(root):
         appender = Appender(root, chunk_rows=chunk_rows, own=own)
         try:
@@ -94,12 +90,6 @@ def append_to(root: Path, *, chunk_rows: int, own: Collection[str] = ()) -> Iter
             appender.close()
 
 
-def images_of(trials: Iterable[Trial]) -> Shown:
-    """All images of some trials."""
-    kinds: tuple[Picture, ...] = get_args(Picture)
-    return {(trial.trial_id, kind): name for trial in trials for kind in kinds if (name := trial.shows(kind))}
-
-
 def carry_over(root: Path, old: Sequence[Chunk], new: Sequence[Chunk]) -> tuple[list[ChunkBuilder], Counter[tuple[str, str]]]:
     """Later answers about images that new trials still show, for each old chunk with any, and how many others there were.
 
@@ -107,29 +97,30 @@ def carry_over(root: Path, old: Sequence[Chunk], new: Sequence[Chunk]) -> tuple[
     """
     dropped: Counter[tuple[str, str]] = Counter()
     later = [chunk for chunk in old if "trials" not in chunk.tables]
-    before, now = (images_of(_trials(root, chunks)) if later else {} for chunks in (old, new))
+    before, now = (_images_of(root, chunks) if later else {} for chunks in (old, new))
     carried = []
     for chunk in later:
         builder = ChunkBuilder(root, f"{chunk.token}-carried")
         for table in chunk.tables:
-            for batch in scan(chunk.table_path(root, table), table):
-                for row in to_records(RECORDS[table], batch):
-                    key = row.trial_id, row.picture
-                    if key in before and before[key] == now.get(key):
-                        builder.add_rows(**{table: [row]})
-                    else:
-                        dropped[_ROLES[table], getattr(row, _ROLES[table])] += 1
+            for row in read_rows(chunk.table_path(root, table), table):
+                key = row.trial_id, row.picture
+                if key in before and before[key] == now.get(key):
+                    builder.add_rows(**{table: [row]})
+                else:
+                    dropped[_ROLES[table], getattr(row, _ROLES[table])] += 1
         carried += [builder] if builder.rows else []
     if any(role == "oracle" and by_people(name) for role, name in dropped):
         remove(root / REVIEW)
     return carried, dropped
 
 
-def _trials(root: Path, chunks: Sequence[Chunk]) -> Iterator[Trial]:
-    for chunk in chunks:
-        if "trials" in chunk.tables:
-            for batch in scan(chunk.table_path(root, "trials"), "trials"):
-                yield from to_records(Trial, batch)
+def _images_of(root: Path, chunks: Sequence[Chunk]) -> dict[tuple[str, str], str]:
+    """Names of all images of the trials in some chunks, which are hashes of their content, by trial and kind."""
+    trials = (
+        each for chunk in chunks if "trials" in chunk.tables for each in read_rows(chunk.table_path(root, "trials"), "trials")
+    )
+    kinds: tuple[Picture, ...] = get_args(Picture)
+    return {(trial.trial_id, kind): name for trial in trials for kind in kinds if (name := trial.shows(kind))}
 
 
 @dataclass(frozen=True)
@@ -146,11 +137,9 @@ class AskedPart:
 def asked_of(run: Path) -> list[AskedPart]:
     """The models and oracles that were asked later, sorted by their names."""
     path = run / ASKED
-    if not path.exists():
-        return []
     try:
-        return [_read_asked(entry) for entry in read_json(path)]
-    except (ValueError, TypeError, KeyError) as error:
+        return TypeAdapter(list[AskedPart]).validate_python(read_json(path)) if path.exists() else []
+    except ValueError as error:
         raise BadRun(f"{path}: damaged ({type(error).__name__}); delete it and ask again, by 'judge' or 'score'") from None
 
 
@@ -162,12 +151,6 @@ def record(run: Path, part: AskedPart) -> None:
         write_whole(run / ASKED, canonical([asdict(every[key]) for key in sorted(every)]))
 
 
-def _read_asked(entry: Any) -> AskedPart:
-    if entry["role"] not in get_args(Role):
-        raise ValueError(entry["role"])
-    return AskedPart(entry["role"], str(entry["name"]), dict(entry["provenance"]), str(entry["caution"]), dict(entry["part"]))
-
-
 def by_people(oracle: str) -> bool:
     """Tell whether an oracle of that name is people."""
     return oracle.partition(":")[0] == HUMAN
@@ -176,15 +159,10 @@ def by_people(oracle: str) -> bool:
 def review_of(run: Path) -> dict[str, Any] | None:
     """Numbers of a run's review by people, without names; None where there was none."""
     path = run / REVIEW
-    if not path.exists():
-        return None
     try:
-        found = read_json(path)
+        return TypeAdapter(dict[str, Any]).validate_python(read_json(path)) if path.exists() else None
     except ValueError as error:
-        raise BadRun(f"{error}; write the verdicts again") from None
-    if not isinstance(found, dict):
-        raise BadRun(f"{path}: not the account of a review; write the verdicts again")
-    return found
+        raise BadRun(f"{path}: not the account of a review ({one_line(error)}); write the verdicts again") from None
 
 
 def review_lines(found: dict[str, Any]) -> list[str]:

@@ -23,8 +23,8 @@ from typing import Any
 
 from counterfoil.core.errors import BadRun
 from counterfoil.core.tables import BadJson, parse_json
-from counterfoil.store.files import TEMPORARY, plain, remove, sync, write_shared, write_whole, writing
-from counterfoil.store.images import IMAGES, Images
+from counterfoil.store.files import TEMPORARY, plain, remove, sha256_of, sync, write_whole, writing
+from counterfoil.store.images import IMAGES, ImageFile, Images
 
 FOLDER = "stages"
 """Place of the tables in a run directory."""
@@ -61,17 +61,22 @@ def turned_away(check: str, reason: str, *, retry: bool = False, **values: Any) 
     return Made(values, check=check, reason=" ".join(reason.split()), retry=retry)
 
 
-@dataclass(frozen=True)
 class Row:
-    """One line of a stage's table."""
+    """One line of a stage's table. What it says about its item is taken from the item as it is now, where that is known."""
 
-    id: str
-    of: str  # the item it was made of
-    values: Mapping[str, Any]
-    check: str = ""
-    reason: str = ""
-    retry: bool = False
-    by_hand: bool = False  # whether a person has corrected or added it
+    def __init__(self, line: Mapping[str, Any], item: Item | None = None) -> None:
+        self.line, self.item = line, item
+        about = plain(item.about) if item is not None else {}
+        own = {name: value for name, value in line.items() if name not in _OWN}
+        self.values: Mapping[str, Any] = {**own, **about}
+        self.of = str(line.get("of") or line.get("id", ""))
+        """The item it was made of."""
+        self.id = str(line.get("id") or f"{self.of}#hand-{_hash(own)[:8]}")
+        self.check, self.reason = str(line.get("check", "")), str(line.get("reason", ""))
+        self.retry = bool(line.get("retry", False))
+        told = _with_check({name: value for name, value in own.items() if name not in about}, self.check, self.reason)
+        self.by_hand = item is not None and line.get("seal") != _hash(told)[:6]
+        """True if a person has corrected or added it."""
 
     @property
     def goes_on(self) -> bool:
@@ -81,16 +86,12 @@ class Row:
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
-
-@dataclass(frozen=True)
-class Items:
-    """Items that can be iterated more than once without being held."""
-
-    again: Callable[[], Iterator[Item]]
-    total: int | None = None
-
-    def __iter__(self) -> Iterator[Item]:
-        return self.again()
+    def rewrite(self, key: str, **following: Any) -> dict[str, Any]:
+        """The line as it is to be written under a key, with values that follow from its others."""
+        own = {"id": self.id, **({"of": self.of} if self.of != self.id else {}), "key": key}
+        own |= {name: self.values[name] for name in (self.item.about if self.item is not None else ())}
+        line = {**self.line, **following}
+        return {**own, **{name: value for name, value in line.items() if name not in (*own, "of", "again")}}
 
 
 def key_of(stage: str, settings: Mapping[str, Any], item: Item) -> str:
@@ -100,50 +101,17 @@ def key_of(stage: str, settings: Mapping[str, Any], item: Item) -> str:
 
 
 def line_of(item: Item, key: str, made: Made) -> dict[str, Any]:
-    """A result as it is written."""
+    """A result as it is written. Its seal no longer fits once a person has changed it."""
     clash = [name for name in (*made.values, *item.about) if name in _OWN]
     if clash:
         raise ValueError(f"{item.id}: a result may not be called {clash[0]!r}; that is what a line says about itself")
-    said = _with_check(plain(made.values), made.check, made.reason)
-    line: dict[str, Any] = {"id": f"{item.id}#{made.name}" if made.name else item.id}
-    if made.name:
-        line["of"] = item.id
-    line |= {"key": key, **plain(item.about), **said}
-    if made.retry:
-        line["retry"] = True
-    return {**line, "seal": seal(said)}
+    told = _with_check(plain(made.values), made.check, made.reason)
+    own = {"id": f"{item.id}#{made.name}", "of": item.id} if made.name else {"id": item.id}
+    return {**own, "key": key, **plain(item.about), **told, **({"retry": True} if made.retry else {}), "seal": _hash(told)[:6]}
 
 
-def row_of(line: Mapping[str, Any], item: Item | None = None) -> Row:
-    """A line as it is read; `about` comes from the item as it is now, where there is one."""
-    values = {name: value for name, value in line.items() if name not in _OWN}
-    about = plain(item.about) if item is not None else {}
-    of = str(line.get("of") or line.get("id", ""))
-    name = str(line.get("id") or f"{of}#hand-{_hash(values)[:8]}")
-    said = _with_check(
-        {key: value for key, value in values.items() if key not in about}, line.get("check", ""), line.get("reason", "")
-    )
-    return Row(
-        id=name,
-        of=of,
-        values={**values, **about},
-        check=str(line.get("check", "")),
-        reason=str(line.get("reason", "")),
-        retry=bool(line.get("retry", False)),
-        by_hand=item is not None and line.get("seal") != seal(said),
-    )
-
-
-def seal(said: Mapping[str, Any]) -> str:
-    """A short hash that no longer fits once a person has changed the line."""
-    return _hash(said)[:6]
-
-
-def _with_check(values: Mapping[str, Any], check: Any, reason: Any) -> dict[str, Any]:
-    said = dict(values)
-    if check:
-        said |= {"check": check, "reason": reason}
-    return said
+def _with_check(values: Mapping[str, Any], check: str, reason: str) -> dict[str, Any]:
+    return {**values, **({"check": check, "reason": reason} if check else {})}
 
 
 def _hash(content: Any) -> str:
@@ -185,8 +153,7 @@ class StageTable:
 
     def __iter__(self) -> Iterator[Row]:
         """All rows in the order of the file, rejected ones included."""
-        for place in self._places():
-            yield row_of(_line(place))
+        return (Row(_line(place)) for places in self._by_item.values() for place in places)
 
     def passing(self) -> Iterator[Row]:
         """The rows that passed."""
@@ -194,41 +161,23 @@ class StageTable:
 
     def of(self, item_id: str) -> list[Row]:
         """The rows of one item."""
-        return [row_of(_line(place)) for place in self._by_item.get(item_id, [])]
+        return [Row(_line(place)) for place in self._by_item.get(item_id, [])]
 
     def one(self, item_id: str) -> Row | None:
         """The row of an item that has one result; None if it has none."""
-        rows = self.of(item_id)
-        return rows[0] if rows else None
-
-    def has(self, key: str, item: Item) -> bool:
-        """Tell whether there is a result under a key, or one that a person wrote for the item."""
-        return key in self._by_key or item.id in self._instead
+        return next(iter(self.of(item_id)), None)
 
     @property
     def added(self) -> set[str]:
         """The items that a person added lines to."""
         return set(self._by_hand)
 
-    def find(self, key: str, item: Item) -> list[Row]:
+    def has(self, key: str, item: Item) -> bool:
+        """Tell whether there is a result under a key, or one that a person wrote for the item."""
+        return key in self._by_key or item.id in self._instead
+
+    def find(self, key: str, item: Item, *, added: bool = True) -> Iterator[Row]:
         """The rows under a key, and those that a person added to the item."""
-        return [row for row, _ in self._pairs(key, item)]
-
-    def lines(self, key: str, item: Item, follows: Follows = lambda row: {}) -> Iterator[dict[str, Any]]:
-        """The lines under a key as they are to be written: `about` brought up to date, added lines given their key.
-
-        `follows` answers the values of a corrected line that follow from its others.
-        """
-        for row, line in self._pairs(key, item):
-            yield _line_of(row, {**line, **follows(row)} if row.by_hand else line, key, item)
-
-    def renew(self, key: str, item: Item, lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """New lines for what is there under a key; lines that a person has corrected stay in the place of new ones."""
-        found = self._pairs(key, item, added=False)
-        corrected = {row.id: _line_of(row, line, key, item) for row, line in found if row.by_hand}
-        return [*(corrected.pop(line["id"], line) for line in lines), *corrected.values()]
-
-    def _pairs(self, key: str, item: Item, *, added: bool = True) -> Iterator[tuple[Row, dict[str, Any]]]:
         seen: set[str] = set()
         found = [(place, _line(place)) for place in self._by_key.get(key, [])]
         if item.id in self._instead:
@@ -238,15 +187,27 @@ class StageTable:
         for at, (place, line) in enumerate(found):
             if any(line == other for _, other in found[:at]):
                 raise BadRun(f"{_where(place)}: a line that is there twice; delete one of the two")
-            row = row_of(line, item)
+            row = Row(line, item)
             if item.id in seen:
                 raise BadRun(f"{_where(place)}: a second line for {item.id!r}, which has one result; delete one of the two")
             if row.id in seen:  # a person has copied a line and changed the words: one that was added, from now on
-                line = {name: value for name, value in line.items() if name != "seal"}
-                row = row_of({**line, "id": None, "of": item.id}, item)
+                kept = {name: value for name, value in line.items() if name not in ("id", "seal")}
+                row = Row({**kept, "of": item.id}, item)
             if row.id not in seen:
                 seen.add(row.id)
-                yield row, line
+                yield row
+
+    def lines(self, key: str, item: Item, follows: Follows = lambda row: {}) -> Iterator[dict[str, Any]]:
+        """The lines under a key as they are to be written: `about` brought up to date, added lines given their key.
+
+        `follows` answers the values of a corrected line that follow from its others.
+        """
+        return (row.rewrite(key, **(follows(row) if row.by_hand else {})) for row in self.find(key, item))
+
+    def renew(self, key: str, item: Item, lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """New lines for what is there under a key; lines that a person has corrected stay in the place of new ones."""
+        corrected = {row.id: row.rewrite(key) for row in self.find(key, item, added=False) if row.by_hand}
+        return [*(corrected.pop(line["id"], line) for line in lines), *corrected.values()]
 
     def commit(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Write a batch as a file of its own, whole or not at all. Lines under the same keys are replaced."""
@@ -264,7 +225,7 @@ class StageTable:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with temporary.open("wb") as stream:
                 stream.writelines(map(_bytes, lines))
-            if digest(temporary) == digest(self.path):
+            if sha256_of(temporary) == sha256_of(self.path):
                 remove(temporary)
             else:
                 sync(temporary)
@@ -277,10 +238,6 @@ class StageTable:
         """Numbers of rows that passed, and of those that each check rejected."""
         turned = Counter(row.check for row in self)
         return turned.pop("", 0), turned
-
-    def _places(self) -> Iterator[Place]:
-        for places in self._by_item.values():
-            yield from places
 
     def _read(self, path: Path, *, merged: Collection[str] = ()) -> None:
         """Note where each line is; of `merged` keys only what replaces them. Lines written `again` replace what is known."""
@@ -320,22 +277,6 @@ def _is_added(line: Mapping[str, Any]) -> bool:
     return not (isinstance(line.get("key"), str) and "seal" in line)
 
 
-def _line_of(row: Row, line: Mapping[str, Any], key: str, item: Item) -> dict[str, Any]:
-    own = {"id": row.id, **({"of": row.of} if row.of != row.id else {}), "key": key}
-    about = {name: row.values[name] for name in item.about}
-    rest = {name: value for name, value in line.items() if name not in (*own, *about, "of", "again")}
-    return {**own, **about, **rest}
-
-
-def digest(path: Path) -> str:
-    """The hash of a file's content; nothing for one that is not there."""
-    try:
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except FileNotFoundError:
-        return ""
-
-
 def _where(place: Place) -> str:
     path, start = place
     with path.open("rb") as stream:
@@ -365,16 +306,9 @@ def _bytes(line: Mapping[str, Any]) -> bytes:
 
 def sweep(root: Path) -> None:
     """Remove what a killed writer had not finished."""
-    for path in [
-        *root.glob(f"*{TEMPORARY}"),
-        *root.glob(f"*.parts/*{TEMPORARY}"),
-        *root.glob(f"blobs/*/*{TEMPORARY}"),
-        *root.parent.glob(f"images/*/*{TEMPORARY}"),
-    ]:
-        remove(path)
-
-
-_IMAGE = ".png"
+    for place in (f"{FOLDER}/", f"{FOLDER}/*.parts/", f"{FOLDER}/blobs/*/", f"{IMAGES}/*/"):
+        for path in root.parent.glob(f"{place}*{TEMPORARY}"):
+            remove(path)
 
 
 class Blobs:
@@ -384,38 +318,37 @@ class Blobs:
     """
 
     def __init__(self, run: Path) -> None:
-        self._run, self._others = run, run / "stages" / "blobs"
-        self._images = Images(run)
+        self._run, self._images = run, Images(run)
 
     def put(self, content: bytes, suffix: str) -> str:
         """Store `content` and return its name."""
         digest = hashlib.sha256(content).hexdigest()
         name = f"{digest[:2]}/{digest}{suffix}"
         if name not in self:
-            path = self.path(name)
-            with writing(path):
-                write_shared(path, content, token=uuid.uuid4().hex)
+            with writing(self.path(name)):
+                write_whole(self.path(name), content, token=uuid.uuid4().hex)
         return name
 
     def path(self, name: str) -> Path:
         """Place of a blob that is a file of its own."""
         inside = PurePosixPath(name)
         if inside.is_absolute() or ".." in inside.parts:
-            raise BadRun(f"{self._others}: {name!r} points outside the run; correct the line that names it")
-        return (self._run / IMAGES if inside.suffix == _IMAGE else self._others) / inside
+            raise BadRun(f"{self._run / FOLDER}: {name!r} points outside the run; correct the line that names it")
+        return self._run / (IMAGES if inside.suffix == ".png" else f"{FOLDER}/blobs") / inside
+
+    def _file(self, name: str) -> Path | ImageFile:
+        place = self.path(name)
+        return self._images.at(image_of(name)) if place.suffix == ".png" else place
 
     def __contains__(self, name: object) -> bool:
-        if not isinstance(name, str):
-            return False
-        return self.path(name).is_file() or (name.endswith(_IMAGE) and self._images.at(image_of(name)).is_file())
+        return isinstance(name, str) and self._file(name).is_file()
 
     def read(self, name: str) -> bytes:
         """Content of a blob."""
-        path = self.path(name)
         try:
-            return self._images.at(image_of(name)).read_bytes() if path.suffix == _IMAGE else path.read_bytes()
+            return self._file(name).read_bytes()
         except OSError as error:
-            raise BadRun(f"{path}: cannot be read ({error.strerror}); repeat the run's command") from None
+            raise BadRun(f"{self.path(name)}: cannot be read ({error.strerror}); repeat the run's command") from None
 
     @staticmethod
     def hash_of(name: str) -> str:

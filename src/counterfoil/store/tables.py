@@ -63,6 +63,12 @@ def scan(path: Path, table: str, *, columns: Sequence[str] | None = None) -> Ite
         raise BadRun(f"{path}: damaged or missing; repeat the command that wrote it and its work is done again") from error
 
 
+def read_rows(path: Path, table: str) -> Iterator[Any]:
+    """Records of a Parquet file."""
+    for batch in scan(path, table):
+        yield from to_records(RECORDS[table], batch)
+
+
 def to_records(record: type[Record], batch: pa.RecordBatch) -> Iterator[Record]:
     """Records of a batch that has all columns."""
     columns: list[list[Any]] = []

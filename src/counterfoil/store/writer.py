@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
-
-import numpy as np
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from counterfoil.core.errors import BadData, BadRun
 from counterfoil.core.records import Prediction, Trial, Verdict
@@ -33,7 +28,7 @@ from counterfoil.store.chunks import (
     numbers,
     read_chunk,
 )
-from counterfoil.store.files import LOCK, TEMPORARY, canonical, hold, key_of, remove, remove_empty, write_whole, writing
+from counterfoil.store.files import LOCK, TEMPORARY, canonical, hold, remove, remove_empty, write_whole, writing
 from counterfoil.store.images import IMAGES, ZIP
 from counterfoil.store.later import carry_over
 from counterfoil.store.tables import SCHEMAS, scan
@@ -61,32 +56,6 @@ def layout(images: int, *, at_least: int) -> ChunkLayout:
     return {"chunk_images": max(at_least, min(images // _CHUNKS, _LARGEST)), "packed": images >= PACKED_FROM}
 
 
-class Done:
-    """Set of the complete images by their 64-bit keys; two ids share one once in some ten billion runs."""
-
-    def __init__(self, blocks: Iterable[NDArray[np.uint64]] = ()) -> None:
-        self._before: NDArray[np.uint64] = np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *blocks]))
-        self._new: set[int] = set()
-
-    def __contains__(self, image_id: object) -> bool:
-        return isinstance(image_id, str) and not self.missing([image_id])
-
-    def __len__(self) -> int:
-        return len(self._before) + len(self._new)
-
-    def missing(self, image_ids: Sequence[str]) -> list[int]:
-        """Places of the ids that are not complete."""
-        keys = np.array(array("Q", map(key_of, image_ids)), dtype=np.uint64)
-        held = np.zeros(len(keys), dtype=bool)
-        if len(self._before):
-            held = self._before[np.minimum(np.searchsorted(self._before, keys), len(self._before) - 1)] == keys
-        return [place for place in np.flatnonzero(~held).tolist() if int(keys[place]) not in self._new]
-
-    def add(self, image_id: str) -> None:
-        """Count an image as complete."""
-        self._new.add(key_of(image_id))
-
-
 class Writer:
     """Adds what was made of each image. `store.write` makes one and holds the directory's lock meanwhile.
 
@@ -98,8 +67,8 @@ class Writer:
         self.path, self.chunk_images, self.packed = root, chunk_images, packed
         self.notes: list[str] = []
         """Messages about damage, and about differences on resuming."""
-        self.done = Done()
-        """The complete images: `image_id in writer.done`."""
+        self.done: set[str] = set()
+        """Ids of the complete images."""
         self.counts = {"images": 0, "accepted": 0, "skipped": 0}
         """Complete, accepted and skipped images by now, those of earlier commands included."""
         self._contents = self._read_contents()
@@ -132,10 +101,9 @@ class Writer:
                 self.flush()  # what could not be committed goes first
             if trials:
                 self._check_new(trials[0].image_id)
-            before = dict(self._waiting.counts)
-            self.done.add(self._waiting.add(trials, predictions, verdicts, images))
-            for name, number in self._waiting.counts.items():
-                self.counts[name] += number - before[name]
+            before = self._waiting.chunk
+            self._waiting.add(trials, predictions, verdicts, images)
+            self._note(self._waiting.chunk, before)
             if len(self._waiting) >= self.chunk_images or self._waiting.is_full:
                 self.flush()
             elif self._timer is None:
@@ -149,10 +117,7 @@ class Writer:
             for image_id in chunk.image_ids:
                 self._check_new(image_id)
             self._commit(chunk)
-            for image_id in chunk.image_ids:
-                self.done.add(image_id)
-            for name in self.counts:
-                self.counts[name] += getattr(chunk, name)
+            self._note(chunk, Chunk("", {}))
 
     def flush(self) -> None:
         """Commit the images added since the last chunk. After a failure it may be called again."""
@@ -220,15 +185,19 @@ class Writer:
                 self.flush()
                 self.close()
             except Exception:  # the failure that led here is the one to report
-                if self._closed is not None:
-                    with suppress(Exception):
-                        replace(self._closed, number=self._next).drop(self.path)
+                with suppress(Exception):
+                    self._waiting.discard(self._next)
             self._stop_timer()
-            self._waiting.discard()
             self._waiting, self._closed = self._builder(), None
 
     def _builder(self) -> ChunkBuilder:
         return ChunkBuilder(self.path, f"{self._next:06d}", packed=self.packed)
+
+    def _note(self, chunk: Chunk, before: Chunk) -> None:
+        """Count what a chunk has in addition to what it had before."""
+        self.done.update(chunk.image_ids[len(before.image_ids) :])
+        for name in self.counts:
+            self.counts[name] += getattr(chunk, name) - getattr(before, name)
 
     def _check_new(self, image_id: str) -> None:
         if image_id in self.done:
@@ -305,25 +274,22 @@ class Writer:
     def _count(self, held: Sequence[Chunk]) -> None:
         """Take the images of these chunks for the complete ones."""
         with ThreadPoolExecutor(_READERS) as readers:
-            self.done = Done(readers.map(self._keys, held))
+            self.done = set().union(*readers.map(self._ids, held))
         self.counts = {name: sum(getattr(chunk, name) for chunk in held) for name in self.counts}
 
-    def _keys(self, chunk: Chunk) -> NDArray[np.uint64]:
-        rows = scan(chunk.table_path(self.path, "trials"), "trials", columns=["image_id"])
-        ids = (image_id for batch in rows for image_id in pc.unique(batch.column("image_id")).to_pylist())
-        return np.array(array("Q", map(key_of, ids)), dtype=np.uint64)
+    def _ids(self, chunk: Chunk) -> set[str]:
+        batches = scan(chunk.table_path(self.path, "trials"), "trials", columns=["image_id"])
+        return {image_id for batch in batches for image_id in batch.column("image_id").to_pylist()}
 
     def remove_leftovers(self) -> None:
         """Remove what a killed writer had not committed. Images stay, as the same ones are made again."""
         owned = {path for chunk in self._chunks.values() for path in chunk.paths(self.path)}
-        for name in SCHEMAS:
-            for path in _files(self.path / name):
-                if path not in owned:
-                    remove(path)
-        for folder in (self.path, self.path / CHUNKS, self.path / IMAGES, *_folders(self.path / IMAGES)):
-            for path in _files(folder):
-                if path.name.endswith(TEMPORARY) or (path.suffix == ZIP and path not in owned):
-                    remove(path)
+        tables = [path for name in SCHEMAS for path in self.path.glob(f"{name}/*")]
+        for path in {*tables, *self.path.glob(f"{IMAGES}/*{ZIP}")} - owned:
+            remove(path)
+        for place in ("", f"{CHUNKS}/", f"{IMAGES}/", f"{IMAGES}/*/"):
+            for path in self.path.glob(f"{place}*{TEMPORARY}"):
+                remove(path)
 
 
 @contextmanager
@@ -396,15 +362,3 @@ def _clear(root: Path) -> None:
         shutil.rmtree(root / name, ignore_errors=True)
     for name in (CONTENTS, runfile.NAME, LOCK):
         remove(root / name)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    if folder.is_dir():
-        with os.scandir(folder) as entries:
-            yield from (folder / entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
-
-
-def _folders(folder: Path) -> Iterator[Path]:
-    if folder.is_dir():
-        with os.scandir(folder) as entries:
-            yield from (folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
