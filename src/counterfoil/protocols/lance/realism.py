@@ -21,7 +21,8 @@ from counterfoil.protocols.lance.captions import check_edits, image_of
 from counterfoil.protocols.lance.quality import EmbeddingBatches
 from counterfoil.protocols.stages import Stage, Tables
 from counterfoil.protocols.workspace import Workspace
-from counterfoil.store.stages import Item, Made, digest
+from counterfoil.store.files import sha256_of
+from counterfoil.store.stages import Item, Made
 
 ENOUGH = 25
 """Images per feature from which the distance's bias is small; the 50,000 of FID are 24 for each of Inception's features."""
@@ -41,7 +42,7 @@ class Realism(Stage):
         content = hashlib.sha256()
         for source, made in self._pairs():
             content.update(f"{source} {made}\n".encode())
-        yield Item("set", {"pictures": content.hexdigest(), "edits": digest(self.tables["edits"].path)})
+        yield Item("set", {"pictures": content.hexdigest(), "edits": sha256_of(self.tables["edits"].path)})
 
     def decided_by(self) -> Mapping[str, Any]:
         """The networks that measure it."""
