@@ -44,6 +44,12 @@ def cluster():
         ray.shutdown()
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is, no worker is reported for waiting."""
+    monkeypatch.setattr("counterfoil.protocols.ray.cluster.PLACING", math.inf)
+
+
 class Echo:
     """Answers with what it is sent; dies, raises or hangs when it is told so."""
 
@@ -123,7 +129,7 @@ def test_a_worker_that_hangs_is_ended_and_counts_as_lost(monkeypatch: pytest.Mon
         monkeypatch.setattr("counterfoil.protocols.ray.cluster.HUNG_AFTER", 1.0)
         (lost,) = answers(cluster)
         assert isinstance(lost, Lost)
-        monkeypatch.undo()
+        monkeypatch.setattr("counterfoil.protocols.ray.cluster.HUNG_AFTER", math.inf)
         while not cluster.workers():
             cluster.wait()
         cluster.send("worker 0", ["a"], 1)
@@ -157,7 +163,6 @@ class Placed(Echo):
 def test_every_worker_sees_one_gpu_and_those_without_one_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr("counterfoil.protocols.ray.cluster.BEAT", 0.0)
-    monkeypatch.setattr("counterfoil.protocols.ray.cluster.PLACING", math.inf)  # however slow this machine is
     with Cluster(Execution("ray", workers=3, address="auto"), device="cuda", tell=told.append) as cluster:
         cluster.start(Placed)
         while len(cluster.workers()) < 2 or sum(each.life is not None for each in cluster._workers.values()) < 2:
