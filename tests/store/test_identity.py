@@ -23,7 +23,7 @@ def test_another_specification_is_refused_by_its_first_differing_keys(tmp_path: 
     other = {**SPEC, "seed": 1, "search": {"budget": 50, "step": 0.01}}
     with pytest.raises(BadRun, match=r"seed 0, now 1; search.budget 2, now 50; choose another --out"):
         store.write(tmp_path, other, CLASSES, PROVENANCE).__enter__()
-    with pytest.raises(BadRun, match="class 1 is 'bee', now 'wasp'"):
+    with pytest.raises(BadRun, match='class 1 "bee", now "wasp"'):
         store.write(tmp_path, SPEC, ("ant", "wasp", "cat"), PROVENANCE).__enter__()
     assert every_file(tmp_path) == before
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Prediction, Trial, Verdict
-from counterfoil.core.tables import read_json
 from counterfoil.store.files import (
     TEMPORARY,
     canonical,
+    read_as,
     remove,
     sha256_of,
     size_of,
@@ -149,11 +149,10 @@ def read_chunk(root: Path, number: int) -> Chunk:
     """The chunk as its manifest describes it."""
     path = manifest_path(root, number)
     try:
-        values: dict[str, Any] = read_json(path)
-        tables = {name: TableFile(**table) for name, table in values.pop("tables").items() if name in SCHEMAS}
-        return Chunk(**values, tables=tables, number=number)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"{path.relative_to(root)} cannot be read") from error
+        chunk: Chunk = replace(read_as(Chunk, path), number=number)
+    except ValueError:
+        raise Damaged(f"{path.relative_to(root)} cannot be read") from None
+    return replace(chunk, tables={name: table for name, table in chunk.tables.items() if name in SCHEMAS})
 
 
 @dataclass(frozen=True)
@@ -168,29 +167,24 @@ class Contents:
     def of(cls, root: Path) -> Contents:
         """Read the file; a run that was never closed has none."""
         path = root / CONTENTS
-        if not path.exists():
-            return cls()
         try:
-            values = read_json(path)
-            ranges = tuple((int(first), int(last)) for first, last in values["chunks"])
-            return cls(str(values["mark"]), ranges, bool(values["outdated"]))
-        except (ValueError, KeyError, TypeError):
+            found: Contents = read_as(Contents, path) if path.exists() else cls()
+        except ValueError:
             raise BadRun(f"{path}: damaged; repeat the run's command and it is written again") from None
+        return found
 
-    def close(self, root: Path, *, without: Collection[int] = ()) -> Contents:
-        """The contents with the chunks that are there now, but for some that are going to be dropped."""
+    def update(self, root: Path, *, without: Collection[int] = (), **changes: Any) -> Contents:
+        """Write the file with the chunks that are there now, but for some that are going to be dropped, and other changes."""
         ranges: list[tuple[int, int]] = []
         for number in (each for each in numbers(root) if each not in without):
             first = ranges.pop()[0] if ranges and ranges[-1][1] == number - 1 else number
             ranges.append((first, number))
-        return replace(self, chunks=tuple(ranges))
-
-    def save(self, root: Path) -> None:
-        """Write the file, unless it says the same already."""
-        data = canonical(asdict(self))
+        contents, path = replace(self, chunks=tuple(ranges), **changes), root / CONTENTS
+        data = canonical(asdict(contents))
         with writing(root):
-            if not (root / CONTENTS).exists() or (root / CONTENTS).read_bytes() != data:
-                write_whole(root / CONTENTS, data)
+            if not path.exists() or path.read_bytes() != data:
+                write_whole(path, data)
+        return contents
 
     def missing(self, there: Iterable[int]) -> list[int]:
         """Numbers of chunks that should be there and are not."""

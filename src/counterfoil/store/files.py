@@ -10,12 +10,16 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from counterfoil.core.errors import BadRun, printable
+from counterfoil.core.tables import read_json
 
 TEMPORARY = ".tmp"
 """Suffix of unfinished files. The next writer removes them."""
@@ -93,13 +97,6 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-def remove_empty(folders: Iterable[Path]) -> None:
-    """Remove those of the folders, innermost first, that are empty."""
-    for folder in sorted(folders, key=lambda each: len(each.parts), reverse=True):
-        with suppress(OSError):
-            folder.rmdir()
-
-
 def size_of(path: Path) -> int:
     """Size of a file; -1 where there is none."""
     try:
@@ -120,6 +117,16 @@ def sha256_of(path: Path) -> str:
 def key_of(name: str) -> int:
     """Stable 64-bit hash of an id, so that a million of them need little memory."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def read_as(kind: Any, path: Path) -> Any:
+    """The value of a JSON file, as a dataclass or another type; ValueError where it holds something else."""
+    return _adapter(kind).validate_python(read_json(path))
 
 
 def canonical(value: Any) -> bytes:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import TypeAdapter
-
 from counterfoil.core.errors import BadRun, one_line
 from counterfoil.core.records import Picture, Prediction, Verdict
-from counterfoil.core.tables import read_json
 from counterfoil.store.chunks import RESULTS, Chunk, ChunkBuilder, Contents, numbers
-from counterfoil.store.files import canonical, hold, remove, write_whole, writing
+from counterfoil.store.files import canonical, hold, read_as, remove, write_whole, writing
 from counterfoil.store.tables import read_rows
 
 ASKED = "asked.json"
@@ -71,8 +68,7 @@ class Appender:
         self._waiting = ChunkBuilder(self._root, f"{self._number:06d}")
 
     def _save(self, *, outdated: bool) -> None:
-        self._contents = replace(self._contents, outdated=outdated).close(self._root)
-        self._contents.save(self._root)
+        self._contents = self._contents.update(self._root, outdated=outdated)
 
 
 @contextmanager
@@ -138,7 +134,7 @@ def asked_of(run: Path) -> list[AskedPart]:
     """The models and oracles that were asked later, sorted by their names."""
     path = run / ASKED
     try:
-        return TypeAdapter(list[AskedPart]).validate_python(read_json(path)) if path.exists() else []
+        return list(read_as(list[AskedPart], path)) if path.exists() else []
     except ValueError as error:
         raise BadRun(f"{path}: damaged ({type(error).__name__}); delete it and ask again, by 'judge' or 'score'") from None
 
@@ -160,7 +156,7 @@ def review_of(run: Path) -> dict[str, Any] | None:
     """Numbers of a run's review by people, without names; None where there was none."""
     path = run / REVIEW
     try:
-        return TypeAdapter(dict[str, Any]).validate_python(read_json(path)) if path.exists() else None
+        return dict(read_as(dict[str, Any], path)) if path.exists() else None
     except ValueError as error:
         raise BadRun(f"{path}: not the account of a review ({one_line(error)}); write the verdicts again") from None
 

@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 
 from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
-from counterfoil.core.tables import parse_json, read_bytes
 from counterfoil.store import runfile
 from counterfoil.store.chunks import CONTENTS, RESULTS, Chunk, Contents, Damaged, manifest_path, numbers, read_chunk
-from counterfoil.store.files import size_of
+from counterfoil.store.files import read_as, size_of
 from counterfoil.store.images import ImageFile, Images
 from counterfoil.store.later import Appender, append_to
 from counterfoil.store.tables import SCHEMAS, scan, to_records
@@ -61,14 +60,9 @@ class Run:
         """Content of `results.json`, or None while the run is not finished."""
         path = self.path / RESULTS
         try:
-            content = parse_json(read_bytes(path), what=str(path))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
+            return dict(read_as(dict[str, Any], path)) if path.exists() else None
+        except ValueError as error:
             raise BadRun(f"{path}: damaged ({type(error).__name__}); repeat the run's command to write it again") from None
-        if not isinstance(content, dict):
-            raise BadRun(f"{path}: damaged (not a mapping); repeat the run's command to write it again")
-        return content
 
     @property
     def counts(self) -> dict[str, int]:

@@ -6,10 +6,12 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from counterfoil.core.errors import BadRun, BadSpec
 from counterfoil.core.spec import FILLED_IN, FREE
@@ -41,13 +43,7 @@ class RunFile:
 
     def save(self, root: Path) -> None:
         """Write it into the run directory."""
-        content = {
-            "schema": SCHEMA,
-            "spec": self.spec,
-            "classes": list(self.classes),
-            "provenance": self.provenance,
-            "resumed": list(self.resumed),
-        }
+        content = {"schema": SCHEMA, **asdict(self)}
         try:
             data = (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
         except UnicodeEncodeError:
@@ -80,11 +76,8 @@ def load(root: Path) -> RunFile:
         if content["schema"] != SCHEMA:
             version = f"schema {content['schema']}, this one reads {SCHEMA}"
             raise BadRun(f"{path}: written by another version of Counterfoil ({version}); make the run again in another --out")
-        if not isinstance(content["spec"], dict) or not isinstance(content["provenance"], dict):
-            raise ValueError("not a mapping")
-        if not all(isinstance(each, str) for each in content["classes"]):
-            raise ValueError("classes are names")
-        return RunFile(content["spec"], tuple(content["classes"]), content["provenance"], tuple(content["resumed"]))
+        found: RunFile = TypeAdapter(RunFile).validate_python(content)
+        return found
     except (FileNotFoundError, NotADirectoryError):
         raise BadRun(f"{root}: not a run directory ({_why_not(root)}); give the --out of a run{_runs_near(root)}") from None
     except OSError as error:
@@ -108,14 +101,10 @@ def _runs_near(place: Path, shown: int = 4) -> str:
 def resume(root: Path, stored: RunFile, asked: RunFile) -> list[str]:
     """Refuse unless `asked` is the run that is stored; record a new provenance and return notes on what is new in it."""
     _check_spec(root, stored.spec, asked.spec)
-    if stored.classes != asked.classes:
-        difference = _first_difference(stored.classes, asked.classes)
-        raise BadRun(f"{root}: holds a run over other classes ({difference}); choose another --out")
+    classes, now = ({f"class {number}": name for number, name in enumerate(each.classes)} for each in (stored, asked))
+    _refuse(root, classes, now, list(_differing(classes, now)))
     changed = [each for each in _differing(stored.provenance, asked.provenance) if not _same_release(each, stored, asked)]
-    fixed = [steps for steps in changed if _is_covered(steps, PINNED)]
-    if fixed:
-        difference = _versus(stored.provenance, asked.provenance, fixed)
-        raise BadRun(f"{root}: holds a run with {difference}; choose another --out")
+    _refuse(root, stored.provenance, asked.provenance, [steps for steps in changed if _is_covered(steps, PINNED)])
     if changed and asked.provenance not in stored.resumed:
         replace(stored, resumed=(*stored.resumed, asked.provenance)).save(root)
     return [f"resumed with {_versus(stored.provenance, asked.provenance, changed)}"] if changed else []
@@ -130,9 +119,17 @@ def _same_release(steps: Steps, stored: RunFile, asked: RunFile) -> bool:
 
 
 def _check_spec(root: Path, stored: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    other = [steps for steps in _differing(stored, asked) if not (_is_covered(steps, FREE) or _left_open(steps, asked))]
-    if other:
-        raise BadRun(f"{root}: holds a run with {_versus(stored, asked, other)}; choose another --out")
+    _refuse(
+        root,
+        stored,
+        asked,
+        [steps for steps in _differing(stored, asked) if not (_is_covered(steps, FREE) or _left_open(steps, asked))],
+    )
+
+
+def _refuse(root: Path, stored: Mapping[str, Any], asked: Mapping[str, Any], places: Sequence[Steps]) -> None:
+    if places:
+        raise BadRun(f"{root}: holds a run with {_versus(stored, asked, places)}; choose another --out")
 
 
 def _left_open(steps: Steps, asked: Mapping[str, Any]) -> bool:
@@ -172,10 +169,3 @@ def _at(values: Mapping[str, Any], steps: Steps) -> str:
         return "not given"
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "…"
-
-
-def _first_difference(stored: Sequence[str], asked: Sequence[str]) -> str:
-    for index, (before, now) in enumerate(zip(stored, asked, strict=False)):
-        if before != now:
-            return f"class {index} is {before!r}, now {now!r}"
-    return f"{len(stored)} classes, now {len(asked)}"

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -28,7 +27,7 @@ from counterfoil.store.chunks import (
     numbers,
     read_chunk,
 )
-from counterfoil.store.files import LOCK, TEMPORARY, canonical, hold, remove, remove_empty, write_whole, writing
+from counterfoil.store.files import LOCK, TEMPORARY, canonical, hold, remove, write_whole, writing
 from counterfoil.store.images import IMAGES, ZIP
 from counterfoil.store.later import carry_over
 from counterfoil.store.tables import SCHEMAS, scan
@@ -71,7 +70,10 @@ class Writer:
         """Ids of the complete images."""
         self.counts = {"images": 0, "accepted": 0, "skipped": 0}
         """Complete, accepted and skipped images by now, those of earlier commands included."""
-        self._contents = self._read_contents()
+        try:
+            self._contents = Contents.of(root)
+        except BadRun:
+            self._contents = Contents()  # it is written again; a generation that was complete is seen again after its switch
         self._mark = self._contents.mark
         self._chunks: dict[int, Chunk] = {}
         self._lock = threading.RLock()
@@ -135,8 +137,7 @@ class Writer:
         """Write trials that were made from tables with this mark. Those of another mark stay readable until `switch`."""
         trials = {number: chunk for number, chunk in self._chunks.items() if "trials" in chunk.tables}
         if not any(chunk.mark == self._contents.mark for chunk in trials.values()):
-            self._contents = replace(self._contents, mark=mark)
-            self._contents.save(self.path)
+            self._contents = self._contents.update(self.path, mark=mark)
         shown = {mark, self._contents.mark}
         cut_off = {number for number in self._chunks if number not in trials} if mark != self._contents.mark else set()
         self._drop(  # those of other tables, and what a switch that was killed had carried over
@@ -158,8 +159,7 @@ class Writer:
         for builder in carried:
             self._commit(builder.close())
         remove(self.path / RESULTS)  # they are those of the trials before
-        self._contents = replace(self._contents, mark=self._mark)
-        self._drop(old)
+        self._drop(old, mark=self._mark)
         return dropped
 
     def finish(self, results: Mapping[str, Any]) -> None:
@@ -168,15 +168,13 @@ class Writer:
         with writing(self.path):
             write_whole(self.path / RESULTS, canonical(results))
         if self._contents.outdated:
-            self._contents = replace(self._contents, outdated=False)
-            self._contents.save(self.path)
+            self._contents = self._contents.update(self.path, outdated=False)
 
     def close(self) -> None:
         """Commit what is left, and note which chunks the run is made of."""
         self.flush()
         self._raise_failure()
-        self._contents = self._contents.close(self.path)
-        self._contents.save(self.path)
+        self._contents = self._contents.update(self.path)
 
     def save_what_is_complete(self) -> None:
         """After a failure, commit what is complete or, if that fails too, leave no trace of it."""
@@ -209,10 +207,9 @@ class Writer:
         self._chunks[self._next] = chunk.commit(self.path, self._next, mark=self._mark)
         self._next += 1
 
-    def _drop(self, chunks: Sequence[Chunk]) -> None:
+    def _drop(self, chunks: Sequence[Chunk], **changes: Any) -> None:
         """Note what the run is made of from now on, then remove chunks."""
-        self._contents = self._contents.close(self.path, without={chunk.number for chunk in chunks})
-        self._contents.save(self.path)
+        self._contents = self._contents.update(self.path, without={chunk.number for chunk in chunks}, **changes)
         for chunk in chunks:
             chunk.drop(self.path)
             del self._chunks[chunk.number]
@@ -235,12 +232,6 @@ class Writer:
         if failure is not None:
             raise failure
 
-    def _read_contents(self) -> Contents:
-        try:
-            return Contents.of(self.path)
-        except BadRun:
-            return Contents()  # it is written again; a generation that was complete is seen again after its switch
-
     def _recover(self) -> None:
         there = numbers(self.path)
         with ThreadPoolExecutor(_READERS) as readers:  # hashing and reading wait for the disk
@@ -256,8 +247,7 @@ class Writer:
         self._chunks = {number: chunk for number, chunk in found.items() if isinstance(chunk, Chunk)}
         self._next = 1 + max([*there, *problems, -1])
         if problems:
-            self._contents = self._contents.close(self.path)
-            self._contents.save(self.path)
+            self._contents = self._contents.update(self.path)
         self.remove_leftovers()
         self._count([chunk for chunk in self._chunks.values() if "trials" in chunk.tables and chunk.mark == self._mark])
 
@@ -309,8 +299,10 @@ def write(
     """
     root = Path(path)
     asked = runfile.describe_run(spec, classes, provenance)
-    made = _folder(root)
+    made = [folder for folder in (root, *root.parents) if not folder.exists()]
     try:
+        with writing(root):
+            _make_folder(root)
         with hold(root):
             fresh = not (root / runfile.NAME).exists()
             writer: Writer | None = None
@@ -330,30 +322,21 @@ def write(
                     _clear(root)
                 raise
     finally:
-        remove_empty(made)  # only those of a run that never began are empty
+        for folder in made:  # only those of a run that never began are empty
+            with suppress(OSError):
+                folder.rmdir()
 
 
-def _folder(root: Path) -> list[Path]:
-    """Make sure the folder is there and may hold a run; return the folders that had to be made."""
-    with writing(root):
-        if root.is_dir():
-            names = set(os.listdir(root))
-            # A writer killed in its first moments leaves a lock and perhaps an unfinished run.json: as good as empty.
-            strange = {name for name in names if name != LOCK and not name.endswith(TEMPORARY)}
-            if strange and runfile.NAME not in names:
-                raise BadRun(f"{root}: not empty and not a run directory (it has {min(strange)}); choose another --out")
-            return []
-        if root.exists():
-            raise BadRun(f"{root}: is a file, and a run needs a folder; choose another --out")
-        made: list[Path] = []
-        try:
-            for folder in [each for each in (*reversed(root.parents), root) if not each.exists()]:
-                folder.mkdir(exist_ok=True)
-                made.append(folder)
-        except BaseException:
-            remove_empty(made)
-            raise
-        return made
+def _make_folder(root: Path) -> None:
+    """Make sure the folder is there and may hold a run."""
+    if root.exists() and not root.is_dir():
+        raise BadRun(f"{root}: is a file, and a run needs a folder; choose another --out")
+    root.mkdir(parents=True, exist_ok=True)
+    names = set(os.listdir(root))
+    # A writer killed in its first moments leaves a lock and perhaps an unfinished run.json: as good as empty.
+    strange = {name for name in names if name != LOCK and not name.endswith(TEMPORARY)}
+    if strange and runfile.NAME not in names:
+        raise BadRun(f"{root}: not empty and not a run directory (it has {min(strange)}); choose another --out")
 
 
 def _clear(root: Path) -> None:
