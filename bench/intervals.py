@@ -35,9 +35,9 @@ from counterfoil.protocols.fmr.results import _AUDIT, MEASURES
 from counterfoil.protocols.fmr.results import STATISTICS as FMR
 from counterfoil.protocols.fmr.transfer import EVERY
 from counterfoil.protocols.imagenet_d import results as imagenet_d
-from counterfoil.protocols.imagenet_d.surrogates import _accuracy
+from counterfoil.protocols.imagenet_d.analyses import _accuracy
+from counterfoil.protocols.lance.answers import _geometric
 from counterfoil.protocols.lance.bias import _STATISTICS as GROUPS
-from counterfoil.protocols.lance.realism import _geometric
 from counterfoil.protocols.lance.results import STATISTICS as LANCE
 from counterfoil.protocols.lance.results import statistics_of
 from counterfoil.studies.oracles import Standardised

@@ -32,8 +32,7 @@ from bench.results import add_keep, command, keep
 
 from counterfoil import protocols, store
 from counterfoil.engine.scheduler import CPU_BATCH
-from counterfoil.protocols.base import Progress
-from counterfoil.protocols.execution import Execution
+from counterfoil.protocols.base import Execution, Progress
 from counterfoil.protocols.fmr import FmrSpec
 from counterfoil_lab.demo import LANCE
 

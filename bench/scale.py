@@ -31,8 +31,7 @@ from bench.results import add_keep, command, keep, read
 
 from counterfoil import store
 from counterfoil.parts.contracts import Sample
-from counterfoil.protocols.base import Progress
-from counterfoil.protocols.execution import Execution
+from counterfoil.protocols.base import Execution, Progress
 from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.protocols.ray import process_images
 from counterfoil.protocols.ray.cluster import Cluster

@@ -230,7 +230,7 @@ def review(given: argparse.Namespace, folder: Path) -> tuple[Rows, list[str], st
     make_run(folder / "bench", given.pairs)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    serve = [sys.executable, "-m", "counterfoil.cli", "serve", str(folder), "--port", str(port), "--database", given.database]
+    serve = [sys.executable, "-m", "counterfoil", "serve", str(folder), "--port", str(port), "--database", given.database]
     with subprocess.Popen(serve, stdout=subprocess.PIPE) as server:
         assert server.stdout and server.stdout.readline()
         try:

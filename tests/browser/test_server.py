@@ -36,7 +36,7 @@ def serve_folder(root: Path, *, port: int = 0) -> Iterator[str]:
     if not port:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-    command = [sys.executable, "-m", "counterfoil.cli", "serve", str(root), "--port", str(port)]
+    command = [sys.executable, "-m", "counterfoil", "serve", str(root), "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
             assert server.stdout and server.stdout.readline().startswith("http"), "the server did not start"

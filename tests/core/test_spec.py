@@ -9,8 +9,9 @@ import pytest
 from counterfoil import protocols
 from counterfoil.core import spec
 from counterfoil.core.errors import BadSpec
+from counterfoil.core.naming import stable_hash
 from counterfoil.core.spec import default_folder
-from counterfoil.protocols.execution import Execution
+from counterfoil.protocols.base import Execution
 from counterfoil.protocols.fmr.wording import departures
 
 PARTS = {"model": "timm:resnet18", "data": "photos", "generator": "pixels:linf", "oracle": "clip:somewhere"}
@@ -224,3 +225,18 @@ def test_precision_on_a_gpu_is_bf16_unless_given_and_is_written_down() -> None:
     assert protocols.parse({**values, "device": "cuda", "engine": {"precision": "float32"}}).engine.precision == "float32"
     assert protocols.parse({**values, "engine": {"precision": "bfloat16"}}).engine.precision == "bf16"
     assert protocols.parse(protocols.parse({**values, "device": "cuda"}).model_dump(mode="json")).engine.precision == "bf16"
+
+
+# Hashes that runs are resumed and repeated by
+
+
+def test_a_hash_stays_what_it_was_because_runs_are_resumed_and_repeated_by_it() -> None:
+    assert stable_hash(0, "dog/1.png") == 12759988907835752339
+
+
+def test_names_are_told_apart_wherever_they_end() -> None:
+    assert len({stable_hash(1, "12"), stable_hash(11, "2"), stable_hash(112), stable_hash("1", "12", "")}) == 4
+
+
+def test_a_name_that_no_file_can_be_written_with_has_a_hash_too() -> None:
+    assert 0 <= stable_hash("broken \udcff name") < 2**64

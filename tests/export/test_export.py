@@ -15,8 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from counterfoil import protocols, store
-from counterfoil.cli.compare import compare
-from counterfoil.cli.gate import gate
+from counterfoil.cli.compare import compare, gate
 from counterfoil.core.errors import BadData, UsageError
 from counterfoil.core.records import Trial, Verdict
 from counterfoil.core.tables import escape_formula, read_table

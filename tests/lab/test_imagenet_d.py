@@ -37,7 +37,7 @@ def mined_run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
             "surrogates": list(SURROGATES),
             "models": list(MODELS),
             "oracle": "lab:clip",
-            "engine": {"batch": 64, "tile": 32},
+            "engine": {"batch": 64, "batch_size": 32},
         }
     )
     return protocols.run(spec, tmp_path_factory.mktemp("lab") / "run")

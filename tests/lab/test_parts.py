@@ -12,7 +12,7 @@ import torch
 from lab.training.measure import MEASURES
 from typer.testing import CliRunner
 
-from counterfoil.cli import demo as command
+from counterfoil.cli import run as command
 from counterfoil.cli.app import app
 from counterfoil.core.errors import BadData, UnknownName, UsageError
 from counterfoil.metrics.estimate import Estimate

@@ -7,7 +7,7 @@ import random
 import pytest
 from scipy.stats import fisher_exact
 
-from counterfoil.protocols.imagenet_d.failures import OTHER, find_pulls, names_nuisance, sort_mistakes
+from counterfoil.protocols.imagenet_d.analyses import OTHER, find_pulls, names_nuisance, sort_mistakes
 
 THINGS = ("mug", "sock", "lamp", "bag", "boot")
 PLACES = ("beach", "forest", "night", "snow")

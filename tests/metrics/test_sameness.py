@@ -10,7 +10,7 @@ import pytest
 from counterfoil import store
 from counterfoil.core.errors import UsageError
 from counterfoil.core.records import Arm, Trial
-from counterfoil.core.spec import FREE, BatchSpec, EngineSpec, StagesSpec
+from counterfoil.core.spec import FREE, EngineSpec, StagesSpec
 from counterfoil.report.provenance import check_sources, differences, differences_in_sources
 from counterfoil.store import Run
 
@@ -63,7 +63,7 @@ def test_what_changes_no_compared_number_may_differ(tmp_path: Path) -> None:
 def test_fields_say_themselves_that_they_change_no_number() -> None:
     """A new option of the engine either says so, or makes two runs another test."""
     changing = {"precision", "compile"}
-    assert {f"engine.{name}" for kind in (EngineSpec, StagesSpec, BatchSpec) for name in kind.model_fields} == {
+    assert {f"engine.{name}" for kind in (EngineSpec, StagesSpec) for name in kind.model_fields} == {
         *(key for key in FREE if key.startswith("engine.")), *(f"engine.{name}" for name in changing)
     }  # fmt: skip
     assert {"device", "strict"} <= {*FREE} and not {"seed", "limit", "search.step"} & {*FREE}

@@ -14,7 +14,7 @@ from counterfoil.parts.models.modules import GroupedModel, ModuleModel
 from counterfoil.parts.oracles.ensemble import EnsembleOracle
 from counterfoil.parts.oracles.human import human_oracle
 from counterfoil.parts.oracles.scoring import ClassifierOracle
-from counterfoil.protocols import independence
+from counterfoil.protocols import provenance
 from tests.fakes import TinyModel
 from tests.parts.created import clip_oracle, hf_model
 from tests.parts.oracles.conftest import clip_folder
@@ -40,17 +40,17 @@ def oracle(module: nn.Module) -> ClassifierOracle:
 
 
 def test_other_weights_are_independent() -> None:
-    assert independence.check(model(network(0)), oracle(network(1))) is None
-    assert independence.shared_weights(model(network(0)), oracle(network(1))) == 0
+    assert provenance.check_independent(model(network(0)), oracle(network(1))) is None
+    assert provenance.shared_weights(model(network(0)), oracle(network(1))) == 0
 
 
 def test_the_model_itself_is_refused_as_an_oracle() -> None:
     with pytest.raises(BadPart, match=r"not independent: the hash of its weights .* choose another, or set force=true"):
-        independence.check(model(network(0)), oracle(network(0)))
+        provenance.check_independent(model(network(0)), oracle(network(0)))
 
 
 def test_with_force_it_is_let_pass_and_noted() -> None:
-    noted = independence.check(model(network(0)), oracle(network(0)), force=True)
+    noted = provenance.check_independent(model(network(0)), oracle(network(0)), force=True)
     assert noted is not None and noted.endswith("the run was forced")
 
 
@@ -58,7 +58,7 @@ def test_a_common_trunk_is_found_under_another_head() -> None:
     first = network(0)
     second = network(1, trunk=first[0])
     with pytest.raises(BadPart, match=r"it shares 89% of its weights with the model under test"):
-        independence.check(model(first), oracle(second))
+        provenance.check_independent(model(first), oracle(second))
 
 
 def test_the_same_network_under_other_names_is_found() -> None:
@@ -70,32 +70,32 @@ def test_the_same_network_under_other_names_is_found() -> None:
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return self.something_else(images)
 
-    assert independence.same_source(model(network(0)), oracle(Renamed(network(0)))) is None
-    assert independence.shared_weights(model(network(0)), oracle(Renamed(network(0)))) == pytest.approx(1)
+    assert provenance.same_source(model(network(0)), oracle(Renamed(network(0)))) is None
+    assert provenance.shared_weights(model(network(0)), oracle(Renamed(network(0)))) == pytest.approx(1)
 
 
 def test_weights_that_are_alike_everywhere_do_not_count() -> None:
     def plain(seed: int) -> nn.Module:
         return nn.Sequential(network(seed), nn.LayerNorm(4), nn.Sequential(nn.BatchNorm1d(512), nn.BatchNorm2d(1024)))
 
-    assert independence.shared_weights(model(plain(0)), oracle(plain(1))) == 0
+    assert provenance.shared_weights(model(plain(0)), oracle(plain(1))) == 0
 
 
 def test_members_and_wrapped_models_are_looked_into() -> None:
     inside = EnsembleOracle([oracle(network(1)), ClassifierOracle(GroupedModel(model(network(0)), {"a": [0], "b": [1]}))])
     with pytest.raises(BadPart, match="not independent"):
-        independence.check(model(network(0)), inside)
-    assert independence.check(model(network(2)), inside) is None
+        provenance.check_independent(model(network(0)), inside)
+    assert provenance.check_independent(model(network(2)), inside) is None
     plain = TinyModel(seed=4)
-    assert independence.shared_weights(plain, EnsembleOracle([oracle(network(1)), ClassifierOracle(plain)])) > 0.2
+    assert provenance.shared_weights(plain, EnsembleOracle([oracle(network(1)), ClassifierOracle(plain)])) > 0.2
 
 
 def test_a_clip_under_test_may_not_judge_itself(clip_folder: Path) -> None:
     tested = hf_model(str(clip_folder), classes=NAMES)
     with pytest.raises(BadPart, match="the hash of its weights"):
-        independence.check(tested, clip_oracle(str(clip_folder)))
+        provenance.check_independent(tested, clip_oracle(str(clip_folder)))
     trunk = nn.Sequential(tested.encoder.model.vision_model)  # type: ignore[union-attr]
-    assert independence.shared_weights(model(trunk), clip_oracle(str(clip_folder))) == pytest.approx(1)
+    assert provenance.shared_weights(model(trunk), clip_oracle(str(clip_folder))) == pytest.approx(1)
 
 
 def test_one_endpoint_is_one_model() -> None:
@@ -104,9 +104,9 @@ def test_one_endpoint_is_one_model() -> None:
 
     first: Any = http_model("http://host/a")
     with pytest.raises(BadPart, match="its endpoint http://host/a is that of the model"):
-        independence.check(first, ClassifierOracle(http_model("http://host/a")))
-    assert independence.check(first, ClassifierOracle(http_model("http://host/b"))) is None
+        provenance.check_independent(first, ClassifierOracle(http_model("http://host/a")))
+    assert provenance.check_independent(first, ClassifierOracle(http_model("http://host/b"))) is None
 
 
 def test_an_oracle_without_weights_is_independent() -> None:
-    assert independence.check(model(network(0)), human_oracle()) is None
+    assert provenance.check_independent(model(network(0)), human_oracle()) is None

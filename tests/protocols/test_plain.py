@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -169,3 +172,22 @@ def test_a_plug_in_that_cannot_be_imported_is_named_only_where_it_is_asked_for(d
     asked = ["--protocol", "static", "--model", f"python:{FAKES}:TinyModel", "--data", data, "--set", "size=16"]
     for words in (["run", *asked, "--out", str(tmp_path / "run")], ["report", str(tmp_path / "run")], ["doctor", *asked]):
         assert invoke(*words).exit_code == 0
+
+
+# Protocols are asked, not known by name: a fourth one is as good as the first three
+
+
+PACKAGE = Path(protocols.__file__).parents[1]
+
+
+def test_no_module_outside_the_protocols_names_one() -> None:
+    own = [folder.name for folder in (PACKAGE / "protocols").iterdir() if (folder / "results.py").exists()]
+    modules = "|".join(sorted(own))
+    named = re.compile(rf"""["'](?:{modules.replace("_", "-")})["']|protocols\.(?:{modules}|static)\b""")
+    assert named.search('protocols.get("imagenet-d")') and named.search("from counterfoil.protocols.fmr.results import x")
+    found = [
+        path.relative_to(PACKAGE).as_posix()
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] != "protocols" and named.search(path.read_text())
+    ]
+    assert not found

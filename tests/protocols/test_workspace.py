@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 import torch
+from torch import Tensor
 
 from counterfoil import protocols
-from counterfoil.core.errors import LabelMismatch
-from counterfoil.parts import registry
+from counterfoil.core.errors import LabelMismatch, RunFailed
+from counterfoil.parts import imagenet, labels, registry
 from counterfoil.parts.contracts import Generator
 from counterfoil.parts.generators.latent import LatentGenerator
-from counterfoil.protocols import workspace
+from counterfoil.protocols import provenance
 from counterfoil.protocols.fmr import FmrSpec
 from counterfoil.protocols.fmr.climbing import ClimbingSpace, with_step
-from counterfoil.protocols.workspace import Given, code_hash, packages_of
+from counterfoil.protocols.imagenet_d.grid import read_grid
+from counterfoil.protocols.provenance import code_hash, packages_of
+from counterfoil.protocols.workspace import Given, reading
 from counterfoil.testing import pictures
 from tests.fakes import CommandedOracle, TinyAutoencoder, TinyModel
 from tests.worlds import arrays
@@ -87,10 +92,70 @@ def test_the_code_hash_changes_with_the_code_of_every_part(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     entry = EntryPoint("somebodys", "somebodys_parts:part", f"counterfoil.{'dataset' if part == 'data' else 'model'}s")
     found = entry_points
-    monkeypatch.setattr(workspace, "entry_points", lambda **asked: [entry] if asked["group"] == entry.group else found(**asked))
+    monkeypatch.setattr(provenance, "entry_points", lambda **asked: [entry] if asked["group"] == entry.group else found(**asked))
     names = {"model": {"model": "somebodys:x"}, "data": {"data": "somebodys:x"}, "inner": {"model": "ensemble:somebodys:x"}}
     before = code_hash(packages_of(spec(**names[part])))
     (home / "deeper").mkdir()
     (home / "deeper" / "module.py").write_text("two = 2\n")
     assert code_hash(packages_of(spec(**names[part]))) != before
     assert code_hash(packages_of(spec())) == code_hash()
+
+
+# Classifiers read in the classes of a set, where a class may stand for several outputs
+
+
+@dataclass
+class Fixed:
+    """Gives the same answer for every image."""
+
+    scores: Sequence[float]
+    classes: Sequence[str]
+    aliases: labels.Aliases | None = None
+    differentiable: bool = False
+
+    def logits(self, images: Tensor) -> Tensor:
+        return torch.tensor(self.scores)[None].repeat(len(images), 1)
+
+
+PICTURE = torch.zeros(1, 3, 4, 4)
+CLASSES = {"clock": ("n1", "n2"), "mug": ("n3",)}
+
+
+def test_a_hit_on_any_id_is_right() -> None:
+    model = Fixed([0.0, 3.0, 1.0, 2.0], ["n1", "n2", "n3", "other thing"])
+    look = reading("m", model, list(CLASSES), CLASSES).looks(PICTURE, [0])[0]
+    assert look["correct"] and look["predicted"] == 0 and look["rank"] == 1 and look["said"] == "n2"
+    chances = torch.tensor([0.0, 3.0, 1.0, 2.0]).softmax(0)
+    assert look["truth"] == pytest.approx(float(chances[0] + chances[1]))
+    assert look["wrong"] == 1
+
+
+def test_an_answer_outside_the_set_is_wrong_and_keeps_its_name() -> None:
+    model = Fixed([0.0, 1.0, 2.0, 3.0], ["n1", "n2", "n3", "other thing"])
+    look = reading("m", model, list(CLASSES), CLASSES).looks(PICTURE, [0])[0]
+    assert not look["correct"] and look["predicted"] == -1 and look["said"] == "other thing" and look["rank"] == 3
+
+
+def test_a_zero_shot_model_goes_by_the_sets_own_names() -> None:
+    look = reading("m", Fixed([0.0, 1.0], ["mug", "clock"]), list(CLASSES), CLASSES).looks(PICTURE, [0])[0]
+    assert look["correct"] and look["predicted"] == 0
+
+
+def test_imagenet_models_take_the_papers_objects() -> None:
+    entries = imagenet.classes()
+    model = Fixed(
+        [float(at == 530) for at in range(1000)], [entry.name for entry in entries], [entry.aliases for entry in entries]
+    )
+    grid = read_grid("imagenet-d")
+    reader = reading("m", model, grid.classes, {each.name: each.ids for each in grid.objects})
+    assert reader.outputs[grid.classes.index("alarm clock")] == (409, 530)
+    assert sum(map(len, reader.outputs)) == 125
+    assert reader.looks(PICTURE, [grid.classes.index("alarm clock")])[0]["correct"]
+
+
+def test_other_label_spaces_and_broken_scores_are_errors() -> None:
+    with pytest.raises(LabelMismatch, match="model m"):
+        reading("m", Fixed([0.0, 1.0], ["oak", "elm"]), list(CLASSES), CLASSES)
+    broken = Fixed([float("nan"), 1.0, 1.0], ["n1", "n2", "n3"])
+    with pytest.raises(RunFailed, match="not finite"):
+        reading("m", broken, list(CLASSES), CLASSES).looks(PICTURE, [0])

@@ -123,7 +123,7 @@ def test_a_review_that_exists_keeps_its_votes_per_image_and_says_so(folder: Path
 def test_reachable_from_elsewhere_it_makes_a_token_and_keeps_it_to_itself(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "counterfoil.cli", "review", str(folder / "one"), "--host", "0.0.0.0"]
+    command = [sys.executable, "-m", "counterfoil", "review", str(folder / "one"), "--host", "0.0.0.0"]
     command += ["--port", str(port), "--reviewer", "Ada", "--reviewer", "Ben", "--log"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout and server.stderr

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from counterfoil import protocols
-from counterfoil.cli.output import echo
+from counterfoil.cli import echo
 
 FMR_MODELS = ("lab:narrow", "lab:augmented", "lab:diverse")
 FMR_ROWS = ("SA", "PA", "FMR", "FMR_matched", "PA_reconstruction", "PA_random", "VR", "steps")

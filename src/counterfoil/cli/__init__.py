@@ -10,15 +10,16 @@ import threading
 import warnings
 from contextlib import suppress
 
+import typer
+
 from counterfoil.core import process
-from counterfoil.core.errors import CounterfoilError, UsageError, one_line
+from counterfoil.core.errors import CounterfoilError, UsageError, one_line, printable
 
 INTERRUPTED = 130
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)  # of a stream: what it goes to takes no more
 
 
 def main() -> None:
-    """Entry point of the `counterfoil` command."""
     process.let_threads_sleep()
     process.keep_freed_memory()
     debug = "--debug" in sys.argv
@@ -59,9 +60,12 @@ def main() -> None:
         raise
 
 
-def _complain(text: str) -> None:
-    from counterfoil.cli.output import echo
+def echo(text: object = "", *, err: bool = False) -> None:
+    """Print text, in which names, paths and messages of others may stand."""
+    typer.echo(printable(str(text)), err=err)
 
+
+def _complain(text: str) -> None:
     with suppress(OSError):  # there may be nowhere left to complain to
         echo(f"counterfoil: {' '.join(text.split())}", err=True)
 

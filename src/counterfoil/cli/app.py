@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from counterfoil.cli.output import echo
+from counterfoil.cli import echo
 from counterfoil.core.errors import RunFailed
 
 
@@ -21,20 +21,20 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "check": Entry("Test", "check:check", "Test your own model on your own photos; everything else is chosen."),
+    "check": Entry("Test", "run:check", "Test your own model on your own photos; everything else is chosen."),
     "run": Entry("Test", "run:run", "Test a model with generated images."),
     "doctor": Entry("Test", "doctor:doctor", "Check a set-up for common mistakes before a run."),
-    "demo": Entry("Test", "demo:demo", "Test small classifiers on the lab: no network, no GPU."),
+    "demo": Entry("Test", "run:demo", "Test small classifiers on the lab: no network, no GPU."),
     "list": Entry("Test", "results:list_parts", "List the parts and protocols that can be named."),
     "report": Entry("Read and decide", "results:report", "Write a page of one run, or of several side by side."),
     "compare": Entry("Read and decide", "compare:compare", "Compare models with paired tests."),
-    "gate": Entry("Read and decide", "gate:gate", "Pass or fail a run, for a pipeline."),
+    "gate": Entry("Read and decide", "compare:gate", "Pass or fail a run, for a pipeline."),
     "score": Entry("Read and decide", "results:score", "Ask another model about a run's images."),
     "judge": Entry("Read and decide", "results:judge", "Ask another oracle about a run's images."),
     "export": Entry("Share", "results:export", "Export a run's accepted images as a dataset."),
-    "board": Entry("Share", "board:board", "Build a leaderboard from runs and results."),
-    "review": Entry("Share", "review:review", "Have people judge a run's images."),
-    "serve": Entry("Share", "serve:serve", "Serve a folder of runs to browsers."),
+    "board": Entry("Share", "results:board", "Build a leaderboard from runs and results."),
+    "review": Entry("Share", "serving:review", "Have people judge a run's images."),
+    "serve": Entry("Share", "serving:serve", "Serve a folder of runs to browsers."),
     "study": Entry("The instrument", "study:study", "Run experiments on the instrument itself."),
     "train-rewriter": Entry("The instrument", "training:train_rewriter", "Fine-tune a LoRA adapter for a rewriter."),
 }
@@ -50,7 +50,6 @@ class LazyGroup(TyperGroup):
             self.add_command(TyperCommand(name, callback=None, short_help=entry.summary, help=entry.summary))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command itself."""
         return load(cmd_name) if cmd_name in COMMANDS else None
 
     def invoke(self, ctx: Any) -> Any:
@@ -68,7 +67,6 @@ class LazyGroup(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """Import a command."""
     module, _, attribute = COMMANDS[name].place.partition(":")
     found = getattr(import_module(f"counterfoil.cli.{module}"), attribute)
     if not isinstance(found, typer.Typer):

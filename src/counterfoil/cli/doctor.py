@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 
 from counterfoil import protocols
+from counterfoil.cli import echo
 from counterfoil.cli.options import Number, Results, prints_results, resolve, specification, takes
-from counterfoil.cli.output import echo
 from counterfoil.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from counterfoil import protocols
-from counterfoil.cli.output import echo, output
+from counterfoil.cli import echo
 from counterfoil.core import spec as specs
-from counterfoil.core.errors import printable
-from counterfoil.protocols.execution import Execution
+from counterfoil.core.errors import UsageError, printable
+from counterfoil.protocols.base import Execution
 from counterfoil.store.files import canonical
 
 Text = str | None
@@ -54,6 +58,42 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     ]
 
 
+def output(path: Path | None, option: str) -> Callable[[bytes], None]:
+    """Refuse a file that cannot be written, and answer what writes it; where none is asked for, that writes nothing."""
+    if path is None:
+        return lambda content: None
+    if path.is_dir():
+        raise UsageError(f"{option} {path}: is a folder; name a file in it")
+    try:
+        _try(path)
+    except OSError as error:
+        raise _refusal(path, option, error) from None
+
+    def write(content: bytes) -> None:
+        try:
+            path.write_bytes(content)
+        except OSError as error:
+            raise _refusal(path, option, error) from None
+
+    return write
+
+
+def _try(path: Path) -> None:
+    """Raise OSError if a file cannot be written; make its folder, and leave the file itself as it is."""
+    if path.exists():
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return
+    with suppress(FileExistsError):  # which may be a file; refused below
+        path.parent.mkdir(parents=True)
+    with tempfile.TemporaryFile(dir=path.parent):
+        pass
+
+
+def _refusal(path: Path, option: str, error: OSError) -> UsageError:
+    return UsageError(f"{option} {path}: cannot be written ({error.strerror or error}); choose another file")
+
+
 class Results:
     """Results of a command: text for people, and JSON for programs where `--json` names a file."""
 
@@ -62,7 +102,6 @@ class Results:
         self._write = output(None if self._instead else file, "--json")
 
     def text(self, *lines: object) -> None:
-        """Print lines, unless JSON is printed instead."""
         for line in () if self._instead else lines:
             echo(line)
 
@@ -81,7 +120,6 @@ class Results:
             Console().print(shown)
 
     def data(self, value: Any) -> None:
-        """Write or print the results as JSON."""
         content = canonical(value)
         self._write(content)
         if self._instead:
@@ -144,7 +182,6 @@ def resolve(values: Mapping[str, Any], **execution: Any) -> tuple[Any, Execution
 
 
 def put(values: dict[str, Any], section: str, key: str, value: Any) -> None:
-    """Set a key of a section, unless the value is None."""
     if value is None:
         return
     if values.get(section) is None:

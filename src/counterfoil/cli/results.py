@@ -1,32 +1,49 @@
-"""Commands over finished runs: score and judge their images, report, export, and the list of parts."""
+"""Commands over finished runs: score and judge their images, report, export, board, and the list of parts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from counterfoil import protocols
-from counterfoil.cli.options import Device, ManyRuns, OneRun, PartSettings, Results, Text, prints_results
-from counterfoil.cli.output import echo, output
+from counterfoil.cli import echo
+from counterfoil.cli.options import Device, ManyRuns, OneRun, PartSettings, Results, Text, output, prints_results, takes
 from counterfoil.core.errors import BadPart, UsageError
 from counterfoil.core.spec import part
 from counterfoil.store import Run, open_run
+from counterfoil.store.later import Role
 
 As = Annotated[Text, typer.Option("--as", help="Name its answers are kept under; by default its own.")]
 Again = Annotated[bool, typer.Option("--again", help="Ask about images that it has answered before, too.")]
 
 
+def asking(
+    run: OneRun, settings: PartSettings = None, name: As = None, device: Device = "cpu", again: Again = False
+) -> Callable[[Results, Role, str], None]:
+    """Common options of `score` and `judge`, which ask a part about a stored run."""
+
+    def ask(results: Results, role: Role, given: str) -> None:
+        from counterfoil.core.progress import counting
+        from counterfoil.protocols import rescoring
+
+        stored = open_run(run)
+        with counting(given, rescoring.pictures_of(stored)) as watch:
+            ask_part = rescoring.score if role == "model" else rescoring.judge
+            ask_part(stored, part(given, settings), name=name, device=device, again=again, watch=watch, tell=_tell)
+        results.data(show(stored, results, **{role: name or given}))
+
+    return ask
+
+
+@takes(asking, last=True)
 @prints_results
 def score(
     results: Results,
-    run: OneRun,
+    ask: Any,
     model: Annotated[str, typer.Option(help="The model to query, as in timm:resnet50.")],
-    settings: PartSettings = None,
-    name: As = None,
-    device: Device = "cpu",
-    again: Again = False,
 ) -> None:
     """Ask another model about a run's images.
 
@@ -35,24 +52,15 @@ def score(
     \b
     counterfoil score runs/fmr-resnet50 --model timm:convnext_base
     """
-    from counterfoil.core.progress import counting
-    from counterfoil.protocols import rescoring
-
-    stored = open_run(run)
-    with counting(model, rescoring.pictures_of(stored)) as watch:
-        rescoring.score(stored, part(model, settings), name=name, device=device, again=again, watch=watch, tell=_tell)
-    results.data(show(stored, results, model=name or model))
+    ask(results, "model", model)
 
 
+@takes(asking, last=True)
 @prints_results
 def judge(
     results: Results,
-    run: OneRun,
+    ask: Any,
     oracle: Annotated[str, typer.Option(help="The oracle to query, as in clip:PATH.")],
-    settings: PartSettings = None,
-    name: As = None,
-    device: Device = "cpu",
-    again: Again = False,
 ) -> None:
     """Ask another oracle about a run's images.
 
@@ -61,13 +69,7 @@ def judge(
     \b
     counterfoil judge runs/fmr-resnet50 --oracle clip:other-clip/
     """
-    from counterfoil.core.progress import counting
-    from counterfoil.protocols import rescoring
-
-    stored = open_run(run)
-    with counting(oracle, rescoring.pictures_of(stored)) as watch:
-        rescoring.judge(stored, part(oracle, settings), name=name, device=device, again=again, watch=watch, tell=_tell)
-    results.data(show(stored, results, oracle=name or oracle))
+    ask(results, "oracle", oracle)
 
 
 @prints_results
@@ -158,8 +160,7 @@ def export(
 
 def _result(run: Run, model: Text, submitter: str, comment: str, page: str) -> bytes:
     """Return a run's result as the JSON that a board takes."""
-    from pydantic import ValidationError
-
+    from counterfoil.core import spec as specs
     from counterfoil.protocols.reading import result_files
     from counterfoil.report.result_file import ResultFile
     from counterfoil.store.files import canonical
@@ -171,12 +172,7 @@ def _result(run: Run, model: Text, submitter: str, comment: str, page: str) -> b
         problem = f"has no result of {model!r}; give --model as" if model else "tests several models; choose one by --model"
         raise UsageError(f"{run.path}: {problem}: {', '.join(names)}")
     told = {"submitter": submitter, "comment": comment, "report": page}
-    try:
-        entry = ResultFile.model_validate({**wanted[0].model_dump(mode="json"), **told})
-    except ValidationError as error:
-        first = error.errors()[0]
-        option = {"comment": "note"}.get(str(first["loc"][0]), first["loc"][0])
-        raise UsageError(f"--{option}: {first['msg'].lower()}, got {str(first['input'])[:60]!r}") from None
+    entry = specs.parse({**wanted[0].model_dump(mode="json"), **told}, ResultFile)
     return canonical(entry.model_dump(mode="json"))
 
 
@@ -233,3 +229,58 @@ def show(run: Run, to: Results | None = None, *, model: Text = None, oracle: Tex
         to.text(f"{'' if at else chr(10)}{'take care' if caution.kind == 'care' else 'note'}: {caution.text}")
     told = [{"kind": each.kind, "text": each.text} for each in cautions]
     return {"run": str(run.path), "results": results, "cautions": told}
+
+
+@prints_results
+def board(
+    results: Results,
+    sources: Annotated[list[Path], typer.Argument(metavar="RUN|RESULT.json...", help="Run directories and result files.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder for the site.")] = None,
+    scored: Annotated[
+        bool, typer.Option("--scored", help="Rank all models scored on each run's images, as on a fixed set.")
+    ] = False,
+    pictures: Annotated[int, typer.Option(help="Images in each run's report; 0 for no reports.", min=0)] = 60,
+    title: Annotated[str, typer.Option(help="Title of the page.")] = "Leaderboard",
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check result files: their schema, and that numbers follow from answers.")
+    ] = False,
+) -> None:
+    """Build a leaderboard from runs and results.
+
+    Results of others are checked and listed next to your own; 'export --format result' writes one.
+
+    \b
+    counterfoil board runs/fmr-* -o site
+    counterfoil board --check submitted.json
+    """
+    if check:
+        return _check_files(sources, results)
+    if out is None:
+        raise UsageError("board: give the folder for the site by -o, or --check to check result files only")
+    from counterfoil.protocols.reading import write_board
+
+    page = write_board(sources, out, scored=scored, pictures=pictures, title=title)
+    results.text(page)
+    results.data({"page": str(page)})
+
+
+def _check_files(files: list[Path], results: Results) -> None:
+    from counterfoil.metrics.tables import estimate_text
+    from counterfoil.report.result_file import read
+
+    checked: list[dict[str, Any]] = []
+    for path in files:
+        try:
+            entry = read(path)
+        except UsageError as error:
+            echo(f"counterfoil: {error}", err=True)
+            checked.append({"file": str(path), "fits": False, "problem": str(error)})
+        else:
+            first = entry.ranked[0]
+            found = entry.measures[first].found.estimate
+            results.text(f"{path}: fits; {entry.model.name}, {len(entry.keys)} {entry.row}s, {first} {estimate_text(found)}")
+            told = {"model": entry.model.name, "rows": len(entry.keys), "measure": first, "estimate": found.to_dict()}
+            checked.append({"file": str(path), "fits": True, **told})
+    results.data(checked)
+    if not all(each["fits"] for each in checked):
+        raise typer.Exit(1)

@@ -29,7 +29,6 @@ def recipe(
     validation_share: Annotated[float, typer.Option(help="Share of the captions kept for validation.")] = 0.05,
     seed: Annotated[int, typer.Option(help="Seed of order, dropout and first weights.")] = 0,
 ) -> Any:
-    """Settings of a training."""
     given = dict(locals())
     from counterfoil.parts.language import training
 

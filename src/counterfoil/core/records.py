@@ -127,11 +127,9 @@ class Estimate:
         return 0.0 if self.low is None or self.high is None else self.high - self.low
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in `results.json`."""
         entry = {"value": self.value, "low": self.low, "high": self.high, "n": self.n}
         return {**entry, "note": self.note} if self.note else entry
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Estimate:
-        """From an entry of `results.json`."""
         return cls(entry["value"], entry["low"], entry["high"], entry["n"], entry.get("note", ""))

@@ -75,58 +75,33 @@ SAME: JsonDict = {"changes_numbers": False}
 """On a field that lays out the work, or ends it, and changes no number: a resumed run may change it."""
 
 
-class EngineSpec(Strict):
+def _at_a_time(default: int | None, description: str, *, most: int = MOST_IMAGES) -> Any:
+    return Field(default, ge=1, le=most, description=description, json_schema_extra=SAME)
+
+
+class BatchSpec(Strict):
     """Layout of the work on the machine. On a CPU in float32 none of this changes a number."""
 
-    slots: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_IMAGES,
-        description="images in progress at a time; default 32 on a CPU, two batches on a GPU",
-        json_schema_extra=SAME,
-    )
-    batch_size: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_IMAGES,
-        description="images in one call of a part; default 8 on a CPU, what fits on a GPU",
-        json_schema_extra=SAME,
-    )
+    batch_size: int | None = _at_a_time(None, "images in one call of a part; default 8 on a CPU; on a GPU 32, or what fits")
+    chunk_images: int = _at_a_time(64, "images in one part of the store: what a kill can lose at most, with those in progress")
+
+
+class EngineSpec(BatchSpec):
+    """Layout of the work of a search."""
+
+    slots: int | None = _at_a_time(None, "images in progress at a time; default 32 on a CPU, two batches on a GPU")
     precision: Annotated[Precision, BeforeValidator(_short)] = Field(
         "float32",
         description="what parts compute in; losses, distances, steps: float32 always; by default bf16 on a GPU that has it",
     )
     compile: bool | None = Field(None, description="compile the parts; by default on a GPU below float32, for long runs")
-    chunk_images: int = Field(
-        64,
-        ge=1,
-        le=MOST_IMAGES,
-        description="images in one part of the store: what a kill can lose at most, in addition to those in progress",
-        json_schema_extra=SAME,
-    )
 
 
-class StagesSpec(Strict):
-    """Layout of a staged protocol's work on the machine. On a CPU in float32 none of this changes a number."""
+class StagesSpec(BatchSpec):
+    """Layout of the work of a staged protocol."""
 
-    batch: int = Field(
-        16,
-        ge=1,
-        le=MOST_IMAGES,
-        description="items handed to a stage at a time: what a kill can lose at most",
-        json_schema_extra=SAME,
-    )
-    tile: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_IMAGES,
-        description="images in one call of a part; default 8 on a CPU, 32 on a GPU",
-        json_schema_extra=SAME,
-    )
-    workers: int = Field(
-        1, ge=1, le=64, description="threads for stages that wait for others, such as a remote rewriter", json_schema_extra=SAME
-    )
-    chunk_images: int = Field(64, ge=1, le=MOST_IMAGES, description="images in one part of the store", json_schema_extra=SAME)
+    batch: int = _at_a_time(16, "items handed to a stage at a time: what a kill can lose at most")
+    workers: int = _at_a_time(1, "threads for stages that wait for others, such as a remote rewriter", most=64)
 
 
 FILLED_IN = ("search.step",)
@@ -155,12 +130,20 @@ class RunSpec(Strict):
 
     @property
     def subject(self) -> str:
-        """The subject of the run, for the name of its folder."""
         return self.protocol
+
+    def parts(self) -> Iterator[tuple[str, str, PartSpec]]:
+        """The parts it names, but for the data: the key of each, which is its name where a field has several, and its role."""
+        for key in type(self).model_fields:
+            value = getattr(self, key)
+            role = "model" if key in ("others", "surrogates") else key.removesuffix("s")
+            if isinstance(value, PartSpec) and key != "data":
+                yield key, role, value
+            elif isinstance(value, tuple):
+                yield from ((each.name, role, each) for each in value if isinstance(each, PartSpec))
 
     @classmethod
     def presets(cls) -> Mapping[str, Mapping[str, Any]]:
-        """Read the presets, by name."""
         return _presets_in(cls.PRESETS) if cls.PRESETS else {}
 
     @classmethod
@@ -182,31 +165,13 @@ class StagedSpec(RunSpec):
     engine: StagesSpec = Field(default_factory=StagesSpec)
 
 
-class BatchSpec(Strict):
-    """Layout of the work of a protocol that makes images in one step. On a CPU none of this changes a number."""
-
-    batch_size: int | None = Field(
-        None,
-        ge=1,
-        le=MOST_IMAGES,
-        description="images in one call of a part; default 8 on a CPU, 32 on a GPU",
-        json_schema_extra=SAME,
-    )
-    chunk_images: int = Field(
-        64,
-        ge=1,
-        le=MOST_IMAGES,
-        description="images in one part of the store: what a kill can lose at most",
-        json_schema_extra=SAME,
-    )
-
-
-def _free(kind: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    return (prefix + name for name, each in kind.model_fields.items() if each.json_schema_extra == SAME)
-
-
 FREE = tuple(
-    dict.fromkeys([*_free(RunSpec), *(key for kind in (EngineSpec, StagesSpec, BatchSpec) for key in _free(kind, "engine."))])
+    dict.fromkeys(
+        prefix + name
+        for kind, prefix in ((RunSpec, ""), (EngineSpec, "engine."), (StagesSpec, "engine."))
+        for name, each in kind.model_fields.items()
+        if each.json_schema_extra == SAME
+    )
 )
 """Keys of a specification whose fields say that they change no number."""
 
@@ -221,7 +186,6 @@ class PlainSpec(RunSpec):
 
     @property
     def subject(self) -> str:
-        """The tested model."""
         return self.model.name
 
 
@@ -272,32 +236,32 @@ class MiningSpec(Strict):
 
 
 Kinds = Callable[[], Mapping[str, type[RunSpec]]]
-"""Answers the specification of every protocol by its name; asked only for a hint about a key of another one."""
 
 
-def parse(values: Mapping[str, Any], kind: type[RunSpec], *, kinds: Kinds = dict) -> Any:
-    """Read a specification of one kind from plain values."""
+def parse(values: Mapping[str, Any], kind: type[BaseModel], *, kinds: Kinds = dict) -> Any:
+    """Read a specification of one kind from plain values; `kinds` are those of all protocols, for a hint about another's key."""
     known = sections(kind)
     try:  # a section with nothing in it has no settings
         return kind.model_validate({key: {} if value is None and key in known else value for key, value in values.items()})
     except ValidationError as error:
         items = error.errors()
         missing = [".".join(map(str, item["loc"])) for item in items if item["type"] == "missing"]
-        others = [_complaint(item, kind, kinds) for item in items if item["type"] != "missing"]
-        raise BadSpec("; ".join([*_missing(missing), *others])) from None
+        lines = [_complaint(item, kind, kinds) for item in items if item["type"] != "missing"]
+        if missing:
+            lines.insert(
+                0,
+                f"no {', '.join(missing)} given; name {'each' if missing[1:] else 'one'}, as in --{missing[0]} NAME or "
+                f"'{missing[0]}: NAME' in the file; 'counterfoil list' shows what there is",
+            )
+        raise BadSpec("; ".join(lines)) from None
 
 
 def part(name: str, assignments: Sequence[str] | None = None) -> PartSpec:
     """A part by name with options given as `key=value`."""
-    options: dict[str, Any] = {}
-    for assignment in assignments or ():
-        key, value = _assignment(assignment)
-        options[key] = value
-    return PartSpec(name=name, options=options)
+    return PartSpec(name=name, options=dict(map(_assignment, assignments or ())))
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The plain values of a YAML file."""
     try:
         values = parse_yaml(read_text(path, limit=LONGEST), what=str(path))
     except BadData as error:
@@ -312,7 +276,10 @@ def override(values: dict[str, Any], assignment: str, kind: type[RunSpec]) -> No
     key, value = _assignment(assignment)
     *route, leaf = key.split(".")
     if not route and leaf not in kind.model_fields:
-        route = _section_of(leaf, kind)
+        homes = _homes(kind)
+        if leaf not in homes:
+            raise BadSpec(f"--set {leaf}: {_unknown(leaf, [*kind.model_fields, *homes])}")
+        route = [homes[leaf]]
     target = values
     for section in route:
         inner = target[section] = {} if target.get(section) is None else target[section]
@@ -326,7 +293,7 @@ def override(values: dict[str, Any], assignment: str, kind: type[RunSpec]) -> No
     target[leaf] = value
 
 
-def sections(kind: type[RunSpec]) -> dict[str, type[BaseModel]]:
+def sections(kind: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """The groups of settings of a protocol's specification: `search`, `engine`, …"""
     kinds = {name: each.annotation for name, each in kind.model_fields.items()}
     return {
@@ -346,30 +313,11 @@ def _assignment(assignment: str) -> tuple[str, Any]:
         raise BadSpec(f"{error}; put quotes around a value that is text") from None
 
 
-def _section_of(leaf: str, kind: type[RunSpec]) -> list[str]:
-    homes = _homes(kind)
-    if leaf in homes:
-        return [homes[leaf]]
-    raise BadSpec(f"--set {leaf}: {_unknown(leaf, [*kind.model_fields, *homes])}")
-
-
-def _homes(kind: type[RunSpec]) -> dict[str, str]:
-    """The section that each key stands in."""
+def _homes(kind: type[BaseModel]) -> dict[str, str]:
     return {name: section for section, settings in sections(kind).items() for name in settings.model_fields}
 
 
-def _missing(keys: list[str]) -> list[str]:
-    """The message about required keys that are missing: one line for all of them."""
-    if not keys:
-        return []
-    each = "one" if len(keys) == 1 else "each"
-    return [
-        f"no {', '.join(keys)} given; name {each}, as in --{keys[0]} NAME or '{keys[0]}: NAME' in the file; "
-        "'counterfoil list' shows what there is"
-    ]
-
-
-def _complaint(item: Any, kind: type[RunSpec], kinds: Kinds) -> str:
+def _complaint(item: Any, kind: type[BaseModel], kinds: Kinds) -> str:
     where = ".".join(str(step) for step in item["loc"])
     if item["type"] == "extra_forbidden":
         elsewhere = [name for name, other in kinds().items() if where in other.model_fields and where not in kind.model_fields]

@@ -31,10 +31,9 @@ from counterfoil.parts import calls, labels, registry, weights
 from counterfoil.parts.contracts import Generator, to_device
 from counterfoil.parts.datasets.image_set import ImageSet
 from counterfoil.parts.models.recognise import recognise
-from counterfoil.protocols.class_reader import columns_of
 from counterfoil.protocols.evaluate import as_model, object_name
 from counterfoil.protocols.reading import Run, open_run
-from counterfoil.protocols.workspace import Given
+from counterfoil.protocols.workspace import Given, columns_of
 
 FEWEST = 5  # photos of a class
 MOST = 500  # photos that accuracy and oracles are tried on

@@ -16,7 +16,7 @@ from counterfoil.core.spec import PartSpec
 from counterfoil.doctor.sample import FewImages, Finding, SetUp, judge, percent, share
 from counterfoil.parts import calls, registry
 from counterfoil.parts.contracts import Oracle, to_device
-from counterfoil.protocols import independence
+from counterfoil.protocols.provenance import check_independent
 
 KNOWS = 80.0  # per cent of the photos that an oracle has to be right on
 PEOPLE = "have people judge: 'run --oracle human:', then 'review'"
@@ -82,7 +82,7 @@ def try_all(parts: Iterable[PartSpec], setup: SetUp, few: FewImages, tell: Any) 
     for part in parts:
         try:
             oracle = to_device(registry.create("oracle", part.name, part.options), setup.spec.device)
-            independence.check(setup.model, oracle)
+            check_independent(setup.model, oracle)
             found.append(try_oracle(part, calls.bind(oracle, setup.dataset.classes), setup, few))
         except CounterfoilError as problem:
             tell(f"oracle {part.name} is not used: {problem}")

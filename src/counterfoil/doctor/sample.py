@@ -23,8 +23,7 @@ from counterfoil.metrics.tables import p_is
 from counterfoil.parts import calls, registry
 from counterfoil.parts.contracts import Generator, Model, Oracle, to_device
 from counterfoil.parts.datasets.image_set import ImageSet
-from counterfoil.protocols.class_reader import columns_of
-from counterfoil.protocols.workspace import Given, Workspace, device_of, open_data
+from counterfoil.protocols.workspace import Given, Workspace, columns_of, device_of, open_data
 
 TEMPERATURES = torch.logspace(-2.5, 1.5, 49)
 Severity = Literal["mistake", "caution"]

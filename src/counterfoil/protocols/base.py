@@ -10,23 +10,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from counterfoil import store
-from counterfoil.core.errors import BadData, BadImage, BadRun, UsageError, printable
+from counterfoil.core.errors import BadData, BadImage, BadRun, BadSpec, UsageError, printable
 from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.core.spec import RunSpec
-from counterfoil.store import Run, runfile
+from counterfoil.store import Run
 
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure, Observations
     from counterfoil.metrics.tables import Table
     from counterfoil.parts.datasets.image_set import ImageSet
-    from counterfoil.protocols.execution import Execution
     from counterfoil.protocols.stages import Stage, Tables
     from counterfoil.protocols.workspace import Given, Source, Workspace
     from counterfoil.report.page import Caution, Page
@@ -36,6 +36,55 @@ Watch = Callable[[Any], None]
 """Takes a run's progress after every image, or every item of a stage."""
 Tell = Callable[[str], None]
 """Takes a line for people: an image that was skipped, work that had to be redone."""
+
+
+EXECUTORS = ("local", "ray")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """The executor by name, and what it has to be told. No part of a specification: it decides no more than a last digit."""
+
+    executor: str = "local"
+    workers: int | None = None  # of ray: by default one per GPU, or one per core
+    address: str | None = None  # of ray: a cluster that is there; by default one is started on this machine
+    threads: int | None = None  # of a process that computes on a processor: by default all cores, or a worker's share of them
+
+    def __post_init__(self) -> None:
+        if self.executor not in EXECUTORS:
+            raise UsageError(f"no executor named {self.executor!r}; there are {', '.join(EXECUTORS)}")
+        for name, number in (("worker", self.workers), ("thread", self.threads)):
+            if number is not None and number < 1:
+                raise UsageError(f"a run needs at least one {name}, got {number}; leave --{name}s out for the most")
+        if self.executor == "local" and (self.workers is not None or self.address is not None):
+            raise UsageError("--workers and --ray-address need --executor ray; the local executor is this process alone")
+
+    @classmethod
+    def of(cls, written: Any, **given: Any) -> Execution:
+        """From the section `execution` of a specification's file, if there is one, and what was given in addition."""
+        known = [each.name for each in fields(cls)]
+        if written is not None and not (isinstance(written, Mapping) and set(written) <= set(known)):
+            raise BadSpec(f"execution: keys are {', '.join(known)}, got {written!r}")
+        values = {**(written or {}), **{name: value for name, value in given.items() if value is not None}}
+        if not all(type(value) is (int if name in ("workers", "threads") else str) for name, value in values.items()):
+            raise BadSpec(f"execution: workers and threads are numbers, executor and address are words, got {values!r}")
+        return cls(**values)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """For what this process computes itself: with as many threads as asked for."""
+        import torch
+
+        before = torch.get_num_threads()
+        if self.threads is not None and self.executor == "local":
+            torch.set_num_threads(self.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+LOCAL = Execution()
 
 
 @dataclass(frozen=True)
@@ -48,12 +97,8 @@ class Progress:
     skipped: int = 0  # that could not be used; of a stage, results that a check rejected
     stage: str = ""
 
-    def after(self, outcome: Outcome) -> Progress:
-        """One image further."""
-        return self.more(validated=outcome.validated, skipped=bool(outcome.note))
-
-    def more(self, *, validated: bool, skipped: bool) -> Progress:
-        """One image further."""
+    def more(self, *, validated: int, skipped: int) -> Progress:
+        """One image or item further."""
         return replace(self, done=self.done + 1, validated=self.validated + validated, skipped=self.skipped + skipped)
 
 
@@ -69,7 +114,6 @@ class Outcome:
 
     @property
     def image_id(self) -> str:
-        """The source image's id."""
         return self.trials[0].image_id
 
     @property
@@ -94,20 +138,13 @@ def require_complete(spec: RunSpec, out: Path, *, left_out: int) -> None:
         )
 
 
-def check_folder(out: Path, spec: RunSpec, decided_by_parts: Sequence[str] = ()) -> None:
+def check_folder(out: Path, spec: RunSpec) -> None:
     """Refuse a folder with another run, or with one that a process is writing, before any part is loaded."""
     try:
         str(out).encode()
     except UnicodeEncodeError:
         raise BadRun(f"{printable(str(out))}: the folder's name is not text in UTF-8; choose another --out") from None
-    values = spec.model_dump(mode="json")
-    if (out / runfile.NAME).exists():
-        stored = runfile.load(out).spec
-        for key in decided_by_parts:  # what is not given is what it came to
-            section, _, name = key.partition(".")
-            if values[section][name] is None and isinstance(stored.get(section), Mapping):
-                values[section][name] = stored[section].get(name)
-    store.check(out, values)
+    store.check(out, spec.model_dump(mode="json"))
 
 
 class _Imported:
@@ -194,9 +231,9 @@ class Protocol(ABC):
     @property
     def measures(self) -> Mapping[str, Measure]:
         """The numbers that can be compared, barred and ranked, by name; the first one ranks."""
-        from counterfoil.protocols.pairs import MEASURES
+        from counterfoil.protocols.reading import PAIRS
 
-        return MEASURES
+        return PAIRS
 
     def measures_of(self, run: Run) -> Mapping[str, Measure]:
         """Those of them that a run has."""
@@ -204,15 +241,15 @@ class Protocol(ABC):
 
     def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
         """Compute the content of `results.json` from the answers of a model and an oracle, by default the run's own."""
-        from counterfoil.protocols import pairs
+        from counterfoil.protocols.reading import results_of_pairs
 
-        return pairs.results(run, model=model, oracle=oracle)
+        return results_of_pairs(run, model=model, oracle=oracle)
 
     def observe(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> Observations:
         """Read what a model did on each of a run's images, in the form that comparisons and gates take."""
-        from counterfoil.protocols import pairs
+        from counterfoil.protocols.reading import observe_pairs
 
-        return pairs.observe(run, model=model, oracle=oracle)
+        return observe_pairs(run, model=model, oracle=oracle)
 
     def models(self, run: Run, *, scored: bool = False) -> list[str]:
         """List the tested models: the run's own, then, with `scored`, those that answered later."""
@@ -239,12 +276,11 @@ class Protocol(ABC):
 
     def tables(self, results: Mapping[str, Any]) -> list[Table]:
         """Put results into tables, those for the terminal's summary first."""
-        from counterfoil.protocols import pairs
+        from counterfoil.protocols.reading import tables_of_pairs
 
-        return pairs.tables(results)
+        return tables_of_pairs(results)
 
     def text(self, results: Mapping[str, Any]) -> str:
-        """Print results for the terminal."""
         from counterfoil.metrics.tables import text_of
 
         return text_of(self.tables(results))
@@ -270,14 +306,10 @@ class Protocol(ABC):
 class ImageProtocol(Protocol):
     """Makes images one source image at a time; alike in this process and over workers."""
 
-    decided_by_parts: ClassVar[Sequence[str]] = ()
-    """Keys of the specification that a part fills in where they are not given, as in `search.step`."""
-
     def run(self, spec: Any, out: Path, *, stage: str | None = None, **options: Any) -> Run:
-        """Run a specification into the directory `out`, or resume it."""
         if stage is not None:
             raise UsageError(f"--stage: the protocol {self.name} has no stages; leave it out")
-        check_folder(out, spec, self.decided_by_parts)  # before torch is imported
+        check_folder(out, spec)  # before torch is imported
         from counterfoil.protocols.running import run_images
 
         return run_images(self, spec, out, **options)
@@ -305,7 +337,6 @@ class StagedProtocol(Protocol):
     placed = False
 
     def run(self, spec: Any, out: Path, **options: Any) -> Run:
-        """Run a specification into the directory `out`, or resume it; with `stage`, only as far as that one."""
         check_folder(out, spec)
         from counterfoil.protocols.running import run_staged
 

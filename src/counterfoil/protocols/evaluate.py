@@ -20,7 +20,7 @@ from counterfoil.parts.contracts import Dataset, provenance_of
 from counterfoil.parts.datasets.arrays import from_arrays
 from counterfoil.parts.models.modules import ModuleModel
 from counterfoil.parts.weights import fingerprint, modules_of
-from counterfoil.protocols.execution import Execution
+from counterfoil.protocols.base import Execution
 from counterfoil.protocols.reading import Run
 from counterfoil.protocols.workspace import Given
 

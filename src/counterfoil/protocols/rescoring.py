@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -18,15 +18,16 @@ from counterfoil.core.spec import PartSpec, Precision
 from counterfoil.parts import calls, images, registry
 from counterfoil.parts.contracts import Model, Sample, provenance_of, to_device
 from counterfoil.parts.fast.dtypes import computing
-from counterfoil.protocols import independence
-from counterfoil.protocols.class_reader import prediction_of, reading
+from counterfoil.protocols.provenance import caution_later
 from counterfoil.protocols.reading import Run as ReadRun
+from counterfoil.protocols.workspace import prediction_of, reading
 from counterfoil.store import Run
 from counterfoil.store.later import AskedPart, Role, asked_of, record
 
 Stored = tuple[Trial, Picture]
 Watch = Callable[[int], None]
 Tell = Callable[[str], None]
+Answer = Prediction | Verdict
 BATCHES = {"cpu": 8, "cuda": 32}  # images in one call
 READERS = 4
 CHUNK_ROWS = 512  # answers that a kill can lose at most
@@ -61,17 +62,12 @@ def score(
     ids = run.provenance.get("class_ids")
     reader = replace(reading(later.name, model, run.classes, ids), precision=_precision(run))
 
-    def predict(stored: list[Stored], pictures: Tensor) -> list[Prediction]:
+    def predict(stored: list[Stored], pictures: Tensor) -> Iterator[Answer]:
         looks = reader.looks(pictures, [trial.label for trial, _ in stored])
-        pairs = zip(stored, looks, strict=True)
-        return [prediction_of(trial.trial_id, picture, later.name, look) for (trial, picture), look in pairs]
+        for (trial, picture), look in zip(stored, looks, strict=True):
+            yield prediction_of(trial.trial_id, picture, later.name, look)
 
-    with ReadRun(run.path).appending(chunk_rows=CHUNK_ROWS) as part:
-        record(run.path, later)
-        done = set() if again else {(each.trial_id, each.picture) for each in run.predictions(later.name)}
-        for stored, pictures in _batches(run, done, device, watch):
-            part.add(predictions=predict(stored, pictures))
-            watch(len(stored))
+    _ask(run, later, predict, device, again, watch)
 
 
 def judge(
@@ -92,24 +88,36 @@ def judge(
             oracle = oracle.fit(_SourceImages(run), device=device)  # type: ignore[attr-defined]
     later = _record_of(run, oracle, "oracle", asked, name or asked.name, tell)
 
-    def decide(stored: list[Stored], pictures: Tensor) -> list[Verdict]:
-        truth = [trial.label for trial, _ in stored]
-        truth += truth[-1:] * (len(pictures) - len(truth))
-        asked_of = torch.tensor(truth, device=pictures.device)
+    def decide(stored: list[Stored], pictures: Tensor) -> Iterator[Answer]:
+        idle = [stored[-1]] * (len(pictures) - len(stored))
+        truth = torch.tensor([trial.label for trial, _ in stored + idle], device=pictures.device)
+        sources = [trial.image_id for trial, _ in stored + idle]
         with computing(_precision(run), pictures.device):
-            sources = [trial.image_id for trial, _ in stored]
-            sources += sources[-1:] * (len(pictures) - len(sources))
-            said = calls.judge(oracle, pictures, asked_of, len(run.classes), part=f"oracle {later.name}", sources=sources)
-        return [
-            Verdict(trial.trial_id, picture, later.name, *answer) for (trial, picture), answer in zip(stored, said, strict=False)
-        ]
+            said = calls.judge(oracle, pictures, truth, len(run.classes), part=f"oracle {later.name}", sources=sources)
+        for (trial, picture), answer in zip(stored, said, strict=False):
+            yield Verdict(trial.trial_id, picture, later.name, *answer)
 
-    with ReadRun(run.path).appending(chunk_rows=CHUNK_ROWS) as part:
-        record(run.path, later)
-        answers = () if again else run.verdicts(later.name)
-        done = {(each.trial_id, each.picture) for each in answers if each.keeps_label is not None}
-        for stored, pictures in _batches(run, done, device, watch):
-            part.add(verdicts=decide(stored, pictures))
+    _ask(run, later, decide, device, again, watch)
+
+
+def _ask(
+    run: Run,
+    part: AskedPart,
+    ask: Callable[[list[Stored], Tensor], Iterator[Answer]],
+    device: str,
+    again: bool,
+    watch: Watch,
+) -> None:
+    """Add a part's answers on the images that it has not decided on, or on all of them."""
+    answers = run.predictions if part.role == "model" else run.verdicts
+    with ReadRun(run.path).appending(chunk_rows=CHUNK_ROWS) as rows:
+        record(run.path, part)
+        held = () if again else answers(part.name)
+        done = {(each.trial_id, each.picture) for each in held if getattr(each, "keeps_label", True) is not None}
+        watch(len(done))
+        left = (each for each in _stored_images(run) if (each[0].trial_id, each[1]) not in done)
+        for stored, pictures in _batches(run, left, device):
+            rows.add(**{"predictions" if part.role == "model" else "verdicts": list(ask(stored, pictures))})  # type: ignore[arg-type]
             watch(len(stored))
 
 
@@ -142,7 +150,7 @@ def _record_of(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell
             raise UsageError(f"{role} {name}: the run has answers of one by that name, with other options; {_APART}")
         if "weights" in told and known.provenance.get("weights", told["weights"]) != told["weights"]:
             raise UsageError(f"{role} {name}: the run has answers of one by that name, with other weights; {_APART}")
-    cautions = [independence.caution_later(part, its, role=other) for other, its in _rivals(run, role)]
+    cautions = [caution_later(part, its, role=other) for other, its in _rivals(run, role)]
     caution = "; ".join(filter(None, cautions))
     if caution:
         tell(f"{role} {name} is {caution}")
@@ -152,11 +160,10 @@ def _record_of(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell
 def _parts_known(run: Run, role: Role) -> Iterator[AskedPart]:
     """The parts of a role that have answered: those of the run itself, and those asked later."""
     recorded: Mapping[str, Mapping[str, str]] = run.provenance.get("parts") or {}
-    own = run.spec.get(role)
     several = [each for key in _SEVERAL for each in run.spec.get(key) or ()] if role == "model" else []
-    for at, part in enumerate([own, *several], start=1):
+    for part in filter(None, [run.spec.get(role), *several]):
         if isinstance(part, Mapping):
-            told = recorded.get(role if part is own else part["name"]) or recorded.get(f"{role} {at}") or {}
+            told = recorded.get(role if part is run.spec.get(role) else part["name"]) or {}
             yield AskedPart(role, part["name"], told, part={"name": part["name"], "options": part.get("options") or {}})
     yield from (each for each in asked_of(run.path) if each.role == role)
 
@@ -200,14 +207,12 @@ def _stored_images(run: Run) -> Iterator[Stored]:
             yield trial, "made"
 
 
-def _batches(run: Run, done: Collection[tuple[str, str]], device: str, watch: Watch) -> Iterator[tuple[list[Stored], Tensor]]:
-    """The images that are not `done`, read in threads while the batch before is asked about.
+def _batches(run: Run, left: Iterator[Stored], device: str) -> Iterator[tuple[list[Stored], Tensor]]:
+    """The images that are left, read in threads while the batch before is asked about.
 
     Always the same number of images, the last ones repeated, so that an answer does not depend on its neighbours.
     """
     size = BATCHES["cpu" if torch.device(device).type == "cpu" else "cuda"]
-    left = (each for each in _stored_images(run) if (each[0].trial_id, each[1]) not in done)
-    watch(len(done))
 
     def read(entry: Stored) -> Tensor:
         return images.read(run.picture(*entry))

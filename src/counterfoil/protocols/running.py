@@ -1,26 +1,45 @@
-"""One run into its directory, image by image or stage by stage, in this process or over workers; interrupted and resumed."""
+"""One run into its directory, image by image or stage by stage, in this process or over workers; interrupted and resumed.
+
+`one_step` and `as_they_are` make the records of protocols that make images in one step, or none.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from counterfoil import store
 from counterfoil.core.errors import BadImage, BadSpec
 from counterfoil.core.naming import image_seed
-from counterfoil.core.records import Trial
+from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.core.spec import RunSpec
+from counterfoil.parts import images
 from counterfoil.parts.contracts import Dataset, Sample
-from counterfoil.protocols.base import ImageProtocol, Outcome, Progress, StagedProtocol, Tell, Watch, require_complete, stop_at
-from counterfoil.protocols.execution import LOCAL, Execution
+from counterfoil.protocols.base import (
+    LOCAL,
+    Execution,
+    ImageProtocol,
+    Outcome,
+    Progress,
+    StagedProtocol,
+    Tell,
+    Watch,
+    require_complete,
+    stop_at,
+)
 from counterfoil.protocols.stages import Tables, run_stages
-from counterfoil.protocols.workspace import Given
+from counterfoil.protocols.workspace import Given, Source, Workspace, prediction_of
 from counterfoil.store import Run, Writer
+from counterfoil.store.images import image_name
 from counterfoil.store.later import by_people
 
 WAITING = 256  # outcomes that may wait for the main thread: climbs that take all their steps end together
@@ -69,7 +88,7 @@ def _run_images_here(protocol: ImageProtocol, spec: Any, out: Path, given: Given
             write(outcome, writer)
             if outcome.note:
                 tell(outcome.note)
-            progress = progress.after(outcome)
+            progress = progress.more(validated=outcome.validated, skipped=bool(outcome.note))
             watch(progress)
 
         def skip(sample: Sample, problem: BadImage) -> None:
@@ -107,7 +126,6 @@ def missing(writer: Writer, dataset: Dataset) -> Iterator[Sample]:
 
 
 def write(outcome: Outcome, writer: Writer) -> None:
-    """Add an image's records to the store."""
     writer.add(outcome.trials, outcome.predictions, outcome.verdicts, outcome.images)
 
 
@@ -121,7 +139,6 @@ def skip_outcome(spec: RunSpec, sample: Sample, problem: BadImage | str) -> Outc
 
 
 def finish(protocol: ImageProtocol, writer: Writer) -> None:
-    """Commit what is left and compute the numbers."""
     writer.close()
     writer.finish(protocol.results(store.open_run(writer.path)))
 
@@ -184,3 +201,82 @@ def _dropped_message(dropped: Mapping[tuple[str, str], int]) -> str:
     again = {"score" if role == "model" else "review --new" if by_people(name) else "judge" for role, name in dropped}
     commands = " and ".join(f"'counterfoil {each}'" for each in sorted(again))
     return f"dropped later answers about images that have changed or are gone ({names}); ask again with {commands}"
+
+
+@dataclass(frozen=True)
+class MadeImage:
+    """One image made of a source image, and what was done to it: two of one source differ in `factor` or `value`."""
+
+    image: Tensor  # (3, H, W)
+    factor: str = ""
+    value: str = ""
+
+
+Make = Callable[[Source], Iterable[MadeImage]]
+Record = Callable[[Source, Sequence[MadeImage]], list[Trial]]
+
+
+def one_step(work: Workspace[Any], sources: Iterable[Source | None], make: Make) -> Iterator[Outcome]:
+    """Yield the records of every source image and of the images that `make` gives of it."""
+    return _gather(work, sources, lambda source: [MadeImage(source.image), *make(source)], _pairs)
+
+
+def as_they_are(work: Workspace[Any], sources: Iterable[Source | None]) -> Iterator[Outcome]:
+    """Yield the records of images that are tested as they are."""
+    return _gather(work, sources, lambda source: [MadeImage(source.image)], _single)
+
+
+def _gather(work: Workspace[Any], sources: Iterable[Source | None], make: Make, record: Record) -> Iterator[Outcome]:
+    """Ask model and oracle about a batch of images at a time, or about fewer where no source is left for the moment."""
+    waiting: list[tuple[Source, list[MadeImage]]] = []
+    for source in chain(sources, [None]):
+        if source is not None:
+            made = [replace(each, image=(each.image.clamp(0, 1) * 255).round() / 255) for each in make(source)]
+            waiting.append((source, made))
+        if waiting and (source is None or sum(len(made) for _, made in waiting) >= work.batch):
+            yield from _ask(work, waiting, record)
+            waiting = []
+
+
+def _ask(work: Workspace[Any], some: Sequence[tuple[Source, list[MadeImage]]], record: Record) -> Iterator[Outcome]:
+    shown = [each.image for _, made in some for each in made]
+    labels = [source.sample.label for source, made in some for _ in made]
+    named, reader = work.readers[0]
+    looks = iter(work.in_batches(shown, reader.looks, labels))
+    sources = [source.sample.image_id for source, made in some for _ in made]
+    judged = iter(work.judge(shown, labels, sources) if "oracle" in work.parts else [None] * len(shown))
+    for source, made in some:
+        trials = record(source, made)
+        predictions: list[Prediction] = []
+        verdicts: list[Verdict] = []
+        for trial in trials:
+            what = "made" if trial.image else "clean"
+            predictions.append(prediction_of(trial.trial_id, what, named.name, next(looks)))  # type: ignore[arg-type]
+            if (said := next(judged)) is not None:
+                verdicts.append(Verdict(trial.trial_id, what, work.spec.oracle.name, *said))  # type: ignore[arg-type]
+        yield Outcome(tuple(trials), tuple(predictions), tuple(verdicts), tuple(images.png(each.image) for each in made))
+
+
+def _pairs(source: Source, made: Sequence[MadeImage]) -> list[Trial]:
+    clean = image_name(images.png(source.image))
+    trials = [Trial(**_common(source), arm="source", clean=clean)]
+    for each in made[1:]:
+        variant = f"{each.factor} {each.value}".strip()
+        trials.append(Trial(**_common(source), arm="edited", clean=clean, variant=variant, **_image_fields(each)))
+    return trials
+
+
+def _single(source: Source, made: Sequence[MadeImage]) -> list[Trial]:
+    return [Trial(**_common(source), arm="painted", **_image_fields(each)) for each in made]
+
+
+def _common(source: Source) -> dict[str, Any]:
+    sample = source.sample
+    about = {"image_id": sample.image_id, "label": sample.label, "seed": source.seed, "source": sample.source}
+    return {**about, "source_sha256": images.digest(source.image), "ending": "made", "steps": 0, "queries": 0}
+
+
+def _image_fields(made: MadeImage) -> dict[str, Any]:
+    png = images.png(made.image)
+    about = {"image": image_name(png), "image_sha256": hashlib.sha256(png).hexdigest(), "image_bytes": len(png)}
+    return {**about, "factor": made.factor, "value": made.value}

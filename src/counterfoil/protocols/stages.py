@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -54,7 +53,6 @@ class Tables:
         return self._complete[name]
 
     def image(self, name: str) -> Tensor:
-        """An image that a stage kept.  # → (3, H, W)"""
         return images.read(self.files.read(name), name=name)
 
     def mark(self, names: Sequence[str]) -> str:
@@ -65,7 +63,6 @@ class Tables:
         return content.hexdigest()[:20]
 
     def add(self, table: StageTable) -> None:
-        """Take in a table that is complete now."""
         self._complete[table.name] = table
 
 
@@ -74,6 +71,8 @@ class Stage(ABC):
 
     name: str
     """Name of its table; a run can stop after it."""
+    of: str = ""
+    """The table whose rows are its items, one each, unless `items` says otherwise."""
     uses: Sequence[str] = ()
     """Parts that are on the device while it works, by their key in the workspace; they decide its results."""
     kept: ClassVar[Sequence[str]] = ()
@@ -86,13 +85,17 @@ class Stage(ABC):
     def __init__(self, space: Workspace[Any], tables: Tables) -> None:
         self.space, self.tables = space, tables
 
-    @abstractmethod
     def items(self) -> Iterator[Item]:
         """Its items; iterated more than once."""
+        return map(self.item, self.tables[self.of].passing())
+
+    def item(self, row: Row) -> Item:
+        """The item of a row of the table `of`."""
+        raise NotImplementedError
 
     def count(self) -> int | None:
         """Number of items, if that is known beforehand."""
-        return None
+        return sum(1 for _ in self.tables[self.of].passing()) if self.of else None
 
     @abstractmethod
     def work(self, items: Sequence[Item]) -> Sequence[Result]:
@@ -130,6 +133,25 @@ class Stage(ABC):
     def complete_if_strict(self, table: StageTable) -> None:
         """With `strict`, refuse a table of images in which one was left out earlier."""
         require_complete(self.space.spec, table.path.parent.parent, left_out=sum(not row.goes_on for row in table))
+
+
+class Looks(Stage):
+    """Answers of one tested model about every image; subclasses say which images."""
+
+    shows = "image"
+    """The value of an item that names its image."""
+
+    def __init__(self, space: Workspace[Any], tables: Tables, at: int, name: str) -> None:
+        super().__init__(space, tables)
+        named, self.reader = space.readers[at]
+        self.name, self.uses = name, (next(key for key, _, each in space.spec.parts() if each == named),)
+
+    def decided_by(self) -> Mapping[str, Any]:
+        return {"outputs": [list(each) for each in self.reader.outputs]}
+
+    def work(self, items: Sequence[Item]) -> list[Made]:
+        labels = [int(item.inputs["label"]) for item in items]
+        return [Made(look) for look in self.space.in_batches(self.images(items, self.shows), self.reader.looks, labels)]
 
 
 class Spread(Protocol):
@@ -173,7 +195,17 @@ def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread |
     table = open_table(tables.root, stage.name)
     if table.added and (strays := table.added - {item.id for item in stage.items()}):
         raise BadRun(f'{table.path}: a line was added to {min(strays)!r}, which is not there; correct its "of", or delete it')
-    tally = _Tally(Progress(0, stage.count(), stage=stage.name), watch)
+    progress = Progress(0, stage.count(), stage=stage.name)
+    watch(progress)
+
+    def tally(*results: Sequence[str]) -> None:
+        """Count some items as done, each by the checks of its rows; an empty one lets a row through."""
+        nonlocal progress
+        for checks in results:
+            kept = sum(not check for check in checks)
+            progress = progress.more(validated=kept, skipped=len(checks) - kept)
+        watch(progress)
+
     settings = stage.settings() if spread is None else {**spread.settings(stage.name), **stage.of_data()}
     key = partial(key_of, stage.name, settings)
     left = _missing(stage, tables, table, key, tally)
@@ -186,14 +218,16 @@ def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread |
                 raise ValueError(f"{stage.name}: no result for {empty}; say with turned_away why there is none")
             lines = [table.renew(key(item), item, [line_of(item, key(item), each) for each in made]) for item, made in pairs]
             table.commit([line for each in lines for line in each])
-            tally.count(*([each.check for each in made] for _, made in pairs))
+            tally(*([each.check for each in made] for _, made in pairs))
     table.merge(line for item in stage.items() for line in table.lines(key(item), item, stage.follows))
     if corrected := sum(row.by_hand for item in stage.items() for row in table.find(key(item), item)):
         tell(f"{stage.name}: {corrected} lines corrected by hand")
     return table
 
 
-def _missing(stage: Stage, tables: Tables, table: StageTable, key: Callable[[Item], str], tally: _Tally) -> Iterator[Item]:
+def _missing(
+    stage: Stage, tables: Tables, table: StageTable, key: Callable[[Item], str], tally: Callable[..., None]
+) -> Iterator[Item]:
     """The items that have no result yet, or one that has to be made again; the others are counted."""
     seen: set[int] = set()
     for item in stage.items():
@@ -204,7 +238,7 @@ def _missing(stage: Stage, tables: Tables, table: StageTable, key: Callable[[Ite
         own = key(item)
         rows = list(table.find(own, item)) if table.has(own, item) else []
         if rows and not any((row.retry and not row.by_hand) or _lacks(row, stage.kept, tables.files) for row in rows):
-            tally.count([row.check for row in rows])
+            tally([row.check for row in rows])
         else:
             yield item
 
@@ -216,7 +250,6 @@ def _lacks(row: Row, kept: Sequence[str], held: Blobs) -> bool:
 
 
 def _process(stage: Stage, items: Iterator[Item], layout: StagesSpec) -> Iterator[tuple[list[Item], Sequence[Result]]]:
-    """Batches with their results, in order."""
     size = stage.at_once or layout.batch
     if not stage.parallel or layout.workers == 1:
         while some := list(islice(items, size)):
@@ -235,26 +268,6 @@ def _process(stage: Stage, items: Iterator[Item], layout: StagesSpec) -> Iterato
         finally:
             for _, future in ahead:
                 future.cancel()
-
-
-class _Tally:
-    """Progress of a stage."""
-
-    def __init__(self, progress: Progress, watch: Watch) -> None:
-        self._progress, self._watch = progress, watch
-        watch(progress)
-
-    def count(self, *results: Sequence[str]) -> None:
-        """Count some items as done, each by the checks of its rows; an empty one lets a row through."""
-        for checks in results:
-            kept, so_far = sum(not check for check in checks), self._progress
-            self._progress = replace(
-                so_far,
-                done=so_far.done + 1,
-                validated=so_far.validated + kept,
-                skipped=so_far.skipped + len(checks) - kept,
-            )
-        self._watch(self._progress)
 
 
 def _several(result: Result) -> Sequence[Made]:

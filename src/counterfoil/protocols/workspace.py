@@ -2,49 +2,117 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import platform
-import re
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, entry_points, packages_distributions, version
-from importlib.util import find_spec
 from itertools import islice
-from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from counterfoil.core.errors import BadData, BadImage, BadPart, BadSpec, one_line
+from counterfoil.core.errors import BadData, BadImage, BadPart, BadSpec, RunFailed, one_line
 from counterfoil.core.naming import image_seed
-from counterfoil.core.spec import PartSpec, RunSpec
-from counterfoil.parts import calls, registry
-from counterfoil.parts.contracts import Dataset, Sample, Trait, caution_for, describe, provenance_of, to_device
+from counterfoil.core.records import Picture, Prediction
+from counterfoil.core.spec import PartSpec, Precision, RunSpec
+from counterfoil.parts import calls, labels, registry
+from counterfoil.parts.contracts import Dataset, Model, Sample, Trait, caution_for, describe, provenance_of, to_device
 from counterfoil.parts.datasets.image_set import TRIED, ImageSet
 from counterfoil.parts.fast.dtypes import computing
-from counterfoil.protocols import independence
-from counterfoil.protocols.class_reader import Reading, reading
+from counterfoil.protocols.provenance import (
+    MAKERS,
+    check_independent,
+    code_hash,
+    hardware,
+    packages_of,
+    versions,
+    with_data,
+)
 from counterfoil.store.files import key_of
 
 S = TypeVar("S", bound=RunSpec)
 
-LIBRARIES = ("counterfoil", "torch", "torchvision", "timm", "transformers", "diffusers", "open_clip_torch", "numpy", "pillow")
 SIZED = 8  # images whose own size is looked at
 READ_AHEAD = 64  # images read before they are asked for
-MAKERS = ("generator", "editor", "painter")
-"""The roles whose parts make images, and so decide their size."""
-ROLES = {"data": "dataset", "others": "model", "surrogates": "model"}
-"""The role behind a key of a specification that is not called like it."""
 _VERSIONS = ("library",)  # recorded with the run; a newer one is no reason to process everything again
+_KEPT = ("predicted", "correct", "confidence", "truth", "rank")  # of a look, as a prediction has it
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Read a model's outputs in the classes of a set: a hit on any output of the right class is right."""
+
+    name: str
+    model: Model
+    outputs: tuple[tuple[int, ...], ...]  # for each class of the set
+    precision: Precision = "float32"  # that the model computes in
+
+    @torch.no_grad()
+    def looks(self, images: Tensor, truths: Sequence[int]) -> list[dict[str, Any]]:
+        """One entry per image, as plain values.  # (N, 3, H, W); `truths` may be fewer, further rows are idle"""
+        with computing(self.precision, images.device):
+            logits = calls.logits_of(self.model.logits, images, len(self.model.classes), part=f"model {self.name}")
+        if not torch.isfinite(logits).all():
+            raise RunFailed(f"model {self.name}: its scores are not finite; check its weights and precision")
+        home = {output: label for label, group in enumerate(self.outputs) for output in group}
+        chances = logits.softmax(dim=1).cpu()  # (N, K)
+        return [self._look(row, truth, home) for row, truth in zip(chances, truths, strict=False)]
+
+    def _look(self, row: Tensor, truth: int, home: Mapping[int, int]) -> dict[str, Any]:
+        top = int(row.argmax())
+        if all(len(group) == 1 for group in self.outputs):
+            own = row[[group[0] for group in self.outputs]]  # (classes of the set,)
+        else:
+            own = torch.stack([row[list(group)].sum() for group in self.outputs])
+        others = own.clone()
+        others[truth] = -1
+        return {
+            "predicted": home.get(top, -1),
+            "said": str(self.model.classes[top]),
+            "correct": home.get(top) == truth,
+            "confidence": float(row[top]),
+            "truth": float(own[truth]),
+            "rank": 1 + int((row > row[list(self.outputs[truth])].max()).sum()),
+            "wrong": int(others.argmax()),  # the most probable of the set's wrong classes
+            "wrong_chance": float(others.max()),
+        }
+
+
+def prediction_of(trial_id: str, picture: Picture, model: str, look: Mapping[str, Any]) -> Prediction:
+    """A look as a run keeps it."""
+    said = "" if look["predicted"] >= 0 else look["said"]  # a class of the run has the name that the run gives it
+    return Prediction(trial_id, picture, model, **{name: look[name] for name in _KEPT}, said=said)
+
+
+def reading(
+    name: str,
+    model: Model,
+    classes: Sequence[str],
+    ids: Mapping[str, Sequence[str]] | None = None,
+    *,
+    wanted_aliases: labels.Aliases | None = None,
+) -> Reading:
+    """Reader of a model in a run's classes, each of which may stand for several `ids`."""
+    what, aliases = f"model {name}", getattr(model, "aliases", None)
+    if ids is None or all(list(ids[known]) == [known] for known in classes):
+        columns = labels.match(classes, model.classes, what=what, aliases=aliases, wanted_aliases=wanted_aliases)
+        return Reading(name, model, tuple((column,) for column in columns))
+    places = {labels.key(known): at for at, known in enumerate(model.classes)}
+    if len(model.classes) == len(classes) and all(labels.key(known) in places for known in classes):
+        return Reading(name, model, tuple((places[labels.key(known)],) for known in classes))  # it was given the set's own names
+    groups = labels.resolve_groups({known: list(ids[known]) for known in classes}, model.classes, what=what, aliases=aliases)
+    return Reading(name, model, tuple(tuple(groups[known]) for known in classes))
+
+
+def columns_of(model: Model, dataset: Dataset, *, name: str) -> list[int]:
+    """The model's output for each of a data set's classes."""
+    reader = reading(name, model, dataset.classes, wanted_aliases=getattr(dataset, "aliases", None))
+    return [output for (output,) in reader.outputs]
 
 
 @dataclass(frozen=True)
@@ -101,15 +169,14 @@ class Workspace(Generic[S]):
         names = list(class_ids) if class_ids is not None else list(dataset.classes)
         parts: dict[str, Any] = {}
         readers: list[tuple[PartSpec, Any]] = []
-        for key, named, alone in parts_of(spec):
-            role, own = role_of(key), key if alone else named.name
+        for own, role, named in spec.parts():
             if role == "model" and any(other.name == named.name for other, _ in readers):
                 raise BadSpec(f"a model is named twice: {named.name}; name each once")
             if given.elsewhere:
                 parts[own] = None
                 readers += [(named, None)] if role == "model" else []
                 continue
-            part = given.parts.get(named.name, given.parts.get(role) if alone else None)
+            part = given.parts.get(named.name, given.parts.get(role) if own in type(spec).model_fields else None)
             if part is None:
                 part = registry.create(role, named.name, cls.options(named, names))
             if place:
@@ -122,7 +189,7 @@ class Workspace(Generic[S]):
             parts[own] = part
         cautions: list[str | None] = []
         if parts.get("oracle") is not None:
-            cautions = [independence.check(each.model, parts["oracle"], force=spec.force) for _, each in readers]
+            cautions = [check_independent(each.model, parts["oracle"], force=spec.force) for _, each in readers]
         caution = "; ".join(dict.fromkeys(filter(None, cautions)))
         work = cls(spec, device, names, dataset, parts, readers, class_ids, caution)
         if getattr(parts.get("oracle"), "cross_fitted", False) and not parts["oracle"].fitted:
@@ -140,7 +207,6 @@ class Workspace(Generic[S]):
 
     @classmethod
     def options(cls, named: PartSpec, names: Sequence[str]) -> Mapping[str, Any]:
-        """A part's options as it is built with them."""
         return named.options
 
     def __getattr__(self, key: str) -> Any:
@@ -150,34 +216,43 @@ class Workspace(Generic[S]):
 
     # What the parts say of themselves
 
+    @property
+    def maker(self) -> str | None:
+        """The key of the part that makes the images and says their size."""
+        return next((key for key in MAKERS if getattr(self.parts.get(key), "size", None)), None)
+
     @cached_property
     def size(self) -> int:
         """The side of the images: what is asked for, what their maker works at, or what the first model takes."""
-        key = next((key for key in MAKERS if key in self.parts), None)
-        maker = f"{key} {getattr(self.spec, key).name}" if key else "the run's data"
-        side = getattr(self.parts[key], "size", None) if key else None
-        if self.spec.size and side and self.spec.size != side:
+        side = getattr(self.parts[self.maker], "size", None) if self.maker else None
+        if self.maker and self.spec.size and self.spec.size != side:
+            maker = f"{self.maker} {getattr(self.spec, self.maker).name}"
             raise BadSpec(f"size {self.spec.size} given, but {maker} works at {side}")
         named, first = self.readers[0] if self.readers else (None, None)
         size = self.spec.size or side or getattr(first.model if first else None, "size", None)
         if size is None:
+            named_maker = next((f"{key} {getattr(self.spec, key).name}" for key in MAKERS if key in self.parts), "the run's data")
             others = f" nor model {named.name}" if named else ""
-            raise BadPart(f"neither {maker}{others} says its image size; give one, as in --size 224, or size=224 from Python")
+            raise BadPart(
+                f"neither {named_maker}{others} says its image size; give one, as in --size 224, or size=224 from Python"
+            )
         return int(size)
 
     def account(self) -> dict[str, Any]:
-        """Versions, hashes and hardware of the parts, for `run.json`."""
-        own = registry.function_hashes(self.spec.model_dump(mode="json"))
+        homes = {type(each).__module__.partition(".")[0] for each in (*self.parts.values(), self.dataset)}
+        found = {
+            "caution": self.caution,
+            "cautions": self._assumptions(),
+            "class_ids": {name: list(ids) for name, ids in (self.class_ids or {}).items()},
+            "functions": registry.function_hashes(self.spec.model_dump(mode="json")),
+        }
         return {
-            **({"caution": self.caution} if self.caution else {}),
-            **({"cautions": assumed} if (assumed := self._assumptions()) else {}),
-            **({"class_ids": {name: list(ids) for name, ids in self.class_ids.items()}} if self.class_ids is not None else {}),
+            **{key: value for key, value in found.items() if value},
             "versions": versions(),
-            "code": code_hash({*packages_of(self.spec), *(_package(part) for part in (*self.parts.values(), self.dataset))}),
-            **({"functions": own} if own else {}),
+            "code": code_hash({*packages_of(self.spec), *homes}),
             "size": self.size if self._sized else 0,
             "parts": {key: part.provenance() for key, part in self.parts.items() if hasattr(part, "provenance")},
-            "hardware": _hardware(self.spec.device),
+            "hardware": hardware(self.spec.device),
         }
 
     def provenance(self, account: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -187,21 +262,16 @@ class Workspace(Generic[S]):
 
     @property
     def _sized(self) -> bool:
-        """Tell whether the images of the run have one size."""
         return self.spec.size is not None or self.class_ids is None
 
     def traits(self) -> Iterator[tuple[str, Trait]]:
         """List what every part gets and assumes, by what the part is called: `model timm:resnet50`."""
         if self._sized:
-            key = next((key for key in MAKERS if key in self.parts), None)
-            decided = (
-                "--size" if self.spec.size else f"the {key}" if key and getattr(self.parts[key], "size", None) else "the model"
-            )
+            decided = "--size" if self.spec.size else f"the {self.maker}" if self.maker else "the model"
             yield "images", Trait("size", f"{self.size}×{self.size}", decided)
-        for key, named, alone in parts_of(self.spec):
-            part = self.parts.get(key if alone else named.name)
-            for trait in describe(part) if part is not None else ():
-                yield f"{role_of(key)} {named.name}", trait
+        for own, role, named in self.spec.parts():
+            for trait in describe(self.parts[own]) if self.parts.get(own) is not None else ():
+                yield f"{role} {named.name}", trait
 
     def introduction(self) -> list[str]:
         """Say in lines what each part gets and assumes, then the cautions for what was not asked for."""
@@ -221,7 +291,7 @@ class Workspace(Generic[S]):
 
     def _shrinking(self) -> Iterator[str]:
         """Warn where images are made smaller than both the data's own and what a model takes, unless asked for."""
-        key = next((key for key in MAKERS if getattr(self.parts.get(key), "size", None)), None)
+        key = self.maker
         if key is None or self.dataset is None or self.spec.size:
             return
         sides = []
@@ -241,7 +311,7 @@ class Workspace(Generic[S]):
 
         Weights are known by their hash; where they lie decides nothing.
         """
-        named = next(named for known, named, alone in parts_of(self.spec) if (known if alone else named.name) == key)
+        named = next(named for own, _, named in self.spec.parts() if own == key)
         told = provenance_of(self.parts[key])
         left_out = (*_VERSIONS, *(("source",) if "weights" in told else ()))
         own = {name: value for name, value in told.items() if name.rpartition(".")[2] not in left_out}
@@ -260,7 +330,6 @@ class Workspace(Generic[S]):
         return getattr(layout, "batch_size", None) or self.BATCHES.get(self.device.type, self.BATCHES["cuda"])
 
     def seed(self, image_id: str) -> int:
-        """An image's own seed."""
         return image_seed(self.spec.seed, image_id)
 
     def sources(self, samples: Iterator[Sample | None], on_bad: Callable[[Sample, BadImage], None]) -> Iterator[Source | None]:
@@ -310,10 +379,6 @@ class Workspace(Generic[S]):
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def predict(self, reader: Reading, images: Sequence[Tensor], labels: Sequence[int]) -> list[dict[str, Any]]:
-        """A model's answers about images, as plain values."""
-        return self.in_batches(images, reader.looks, labels)
-
     def judge(
         self, images: Sequence[Tensor], labels: Sequence[int], sources: Sequence[str] = ()
     ) -> list[tuple[bool | None, float, int]]:
@@ -332,7 +397,7 @@ class Workspace(Generic[S]):
         return self.in_batches(images, ask, list(zip(labels, sources or [""] * len(labels), strict=True)))
 
     def in_batches(
-        self, images: Sequence[Tensor], ask: Callable[..., Sequence[Any]], extra: Sequence[Any] | None = None
+        self, images: Sequence[Tensor], ask: Callable[..., Sequence[Any] | Tensor], extra: Sequence[Any] | None = None
     ) -> list[Any]:
         """Answers about images, asked in batches of one fixed size; `ask` gets a batch and, if given, what is `extra` to each.
 
@@ -353,21 +418,6 @@ class Workspace(Generic[S]):
                 answers = ask(batch, own + own[-1:] * idle)
             found += list(answers)[: len(some)]
         return found
-
-
-def parts_of(spec: RunSpec) -> Iterator[tuple[str, PartSpec, bool]]:
-    """The parts that a specification names, with their key and whether the key has one alone; the data set left out."""
-    for key in type(spec).model_fields:
-        value = getattr(spec, key)
-        if isinstance(value, PartSpec) and key != "data":
-            yield key, value, True
-        elif isinstance(value, tuple) and value and all(isinstance(each, PartSpec) for each in value):
-            yield from ((key, each, False) for each in value)
-
-
-def role_of(key: str) -> str:
-    """The role of the parts under a key of a specification."""
-    return ROLES.get(key, key if key in registry.ROLES else key.removesuffix("s"))
 
 
 def open_data(spec: Any, given: Given | None = None) -> ImageSet:
@@ -413,71 +463,3 @@ def device_of(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise BadSpec(f"device {name!r} cannot be used: {one_line(error)}; try --device cpu") from None
     return device
-
-
-def with_data(account: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
-    """An account of a run's parts, and of its data set as one of them."""
-    own = {"dataset": provenance_of(dataset)} if hasattr(dataset, "provenance") else {}
-    return {**account, **of_data(dataset), "parts": {**account["parts"], **own}}
-
-
-def of_data(dataset: Dataset) -> dict[str, Any]:
-    """Number of a run's images, and one hash over their ids and labels; every trial keeps the hash of its own pixels."""
-    digest = hashlib.sha256()
-    for sample in dataset:
-        digest.update(f"{sample.image_id}\0{sample.label}\n".encode())
-    return {"data": digest.hexdigest(), "images": len(dataset)}
-
-
-def versions(libraries: Sequence[str] = LIBRARIES) -> dict[str, str]:
-    """Python's version and those of the libraries that are installed; by default of those that decide a number."""
-    found = {"python": platform.python_version()}
-    for name in libraries:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def packages_of(spec: RunSpec) -> set[str]:
-    """Name the packages whose entry points a specification names, for parts and data and for the parts inside those."""
-    named = set(re.findall(r"([\w-]+):", json.dumps(spec.model_dump(mode="json"))))
-    entries = (entry for role in registry.ROLES for entry in entry_points(group=f"counterfoil.{role}s"))
-    protocol = entry_points(group="counterfoil.protocols", name=spec.protocol)
-    return {entry.module.partition(".")[0] for entry in (*protocol, *(each for each in entries if each.name in named))}
-
-
-def _package(part: Any) -> str:
-    return type(part).__module__.partition(".")[0]
-
-
-def code_hash(packages: Collection[str] = ()) -> str:
-    """Hash the Python files of this package and of every other one that a part comes from.
-
-    Libraries whose versions are recorded are left out.
-    """
-    recorded = {top for top, names in packages_distributions().items() if {name.lower() for name in names} & {*LIBRARIES}}
-    digest = hashlib.sha256()
-    for top in sorted({"counterfoil", *packages} - (recorded - {"counterfoil"}) - {"builtins", "__main__"}):
-        found = find_spec(top)
-        for folder in sorted(found.submodule_search_locations or ()) if found else ():
-            for path in sorted(Path(folder).rglob("*.py")):
-                digest.update(f"{top}/{path.relative_to(folder).as_posix()}".encode())
-                digest.update(path.read_bytes())
-        if found and not found.submodule_search_locations and str(found.origin).endswith(".py"):
-            digest.update(top.encode() + Path(str(found.origin)).read_bytes())
-    return digest.hexdigest()
-
-
-def _hardware(device: str) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "device": device,
-    }
-    if torch.device(device).type == "cuda":
-        facts["gpu"] = torch.cuda.get_device_name(device)
-    return facts

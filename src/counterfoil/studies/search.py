@@ -23,9 +23,8 @@ from counterfoil.metrics.observations import Observations
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Dataset, Model, Sample, provenance_of, to_device
 from counterfoil.parts.labels import Aliases
-from counterfoil.protocols.class_reader import columns_of
 from counterfoil.protocols.reading import results_of
-from counterfoil.protocols.workspace import Given, open_data
+from counterfoil.protocols.workspace import Given, columns_of, open_data
 from counterfoil.studies.base import Claim, Findings, Study, show, table
 from counterfoil.studies.runs import Runs
 

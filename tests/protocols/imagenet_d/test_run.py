@@ -147,7 +147,7 @@ def test_an_oracle_that_nobody_asked_is_refused(run: store.Run) -> None:
 
 
 def test_it_does_not_hang_on_how_the_work_is_laid_out(run: store.Run, tmp_path: Path) -> None:
-    other = protocols.run(spec(engine={"batch": 5, "tile": 3, "chunk_images": 7}), tmp_path / "run", given=make_parts())
+    other = protocols.run(spec(engine={"batch": 5, "batch_size": 3, "chunk_images": 7}), tmp_path / "run", given=make_parts())
     assert (other.path / "results.json").read_bytes() == (run.path / "results.json").read_bytes()
     assert {trial.trial_id: trial.image for trial in other.trials} == {trial.trial_id: trial.image for trial in run.trials}
 

@@ -9,9 +9,9 @@ import torch
 
 from counterfoil import store
 from counterfoil.core.records import Trial, Verdict
-from counterfoil.core.spec import PartSpec
+from counterfoil.core.spec import PlainSpec
 from counterfoil.parts import images
-from counterfoil.protocols.imagenet_d.sets import SetData, open_set
+from counterfoil.protocols.sets import LabelledSet, open_set
 from counterfoil.report.export import LAYOUTS, export
 
 READERS = {
@@ -37,12 +37,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> store.Run:
     return store.open_run(where)
 
 
-def contents_of(data: SetData) -> list[tuple[str, dict[str, str], list[float]]]:
+def set_of(name: str, **options: int) -> LabelledSet:
+    data = {"name": name, **options}
+    return open_set(PlainSpec.model_validate({"protocol": "static", "model": "m:", "data": data}))
+
+
+def contents_of(data: LabelledSet) -> list[tuple[str, dict[str, str], list[float]]]:
     """Every image's class, what the set says of it, and its pixels."""
     names, found = list(data.classes), []
-    for sample in data.samples(None):
-        picture = data.load(sample, None)
-        assert isinstance(picture, torch.Tensor)
+    for sample in data.dataset:
+        picture = data.dataset.load(sample, None)
         found.append((names[sample.label], data.about(sample.image_id), picture.flatten().tolist()))
     return sorted(found, key=lambda each: each[2])
 
@@ -55,11 +59,11 @@ def test_every_format_comes_back_with_ids_nuisances_and_surrogates(
         library = pytest.importorskip("datasets")
         monkeypatch.setattr(library.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     export(run, tmp_path / "set", layout=layout)
-    data = open_set(PartSpec(name=READERS[layout].format(tmp_path / "set")))
+    data = set_of(READERS[layout].format(tmp_path / "set"))
     assert data.classes == {"mug": ("n1", "n2"), "owl": ("n4",)}
     assert data.known is not None and data.known.surrogates == ("m:a", "m:b")
     export(run, tmp_path / "folders")
-    assert contents_of(data) == contents_of(open_set(PartSpec(name=f"folder:{tmp_path / 'folders'}")))
+    assert contents_of(data) == contents_of(set_of(f"folder:{tmp_path / 'folders'}"))
     assert {(name, about["nuisance"]) for name, about, _ in contents_of(data)} == {
         ("mug", "beach"), ("mug", "forest"), ("owl", "beach"), ("owl", "forest"),
     }  # fmt: skip
@@ -68,6 +72,6 @@ def test_every_format_comes_back_with_ids_nuisances_and_surrogates(
 
 def test_a_part_of_a_set_knows_what_the_set_knows(run: store.Run, tmp_path: Path) -> None:
     export(run, tmp_path / "set")
-    data = open_set(PartSpec(name=f"subset:{tmp_path / 'set'}", options={"per_class": 1}))
+    data = set_of(f"subset:{tmp_path / 'set'}", per_class=1)
     assert len(data.dataset) == 2 and data.classes == {"mug": ("n1", "n2"), "owl": ("n4",)}
     assert data.known is not None and {about["kind"] for _, about, _ in contents_of(data)} == {"background"}

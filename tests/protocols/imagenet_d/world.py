@@ -12,7 +12,7 @@ from torch import Tensor
 from counterfoil import protocols
 from counterfoil.core.errors import RunFailed
 from counterfoil.parts.contracts import Verdicts
-from counterfoil.protocols.imagenet_d.spec import ImagenetDSpec
+from counterfoil.protocols.imagenet_d import ImagenetDSpec
 from counterfoil.protocols.workspace import Given
 
 THINGS = {"mug": (1.0, 0.0, 0.0), "sock": (0.0, 1.0, 0.0), "lamp": (0.0, 0.0, 1.0), "bag": (1.0, 1.0, 0.0)}

@@ -27,7 +27,7 @@ from counterfoil.parts.contracts import (
     Sample,
     Verdicts,
 )
-from counterfoil.protocols.lance.spec import LanceSpec
+from counterfoil.protocols.lance import LanceSpec
 from counterfoil.protocols.workspace import Given
 
 CLASSES = ("dog", "cat")

@@ -19,7 +19,7 @@ import yaml
 
 from counterfoil import protocols, store
 from counterfoil.core.errors import UsageError
-from counterfoil.protocols.execution import Execution
+from counterfoil.protocols.base import Execution
 from counterfoil.protocols.ray.cluster import Cluster
 from tests.worlds import arrays, spec, values
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.xdist_group("ray")
 ROOT = Path(__file__).parents[2]
 JOIN = """
 import sys
-from counterfoil.protocols.execution import Execution
+from counterfoil.protocols.base import Execution
 from counterfoil.protocols.ray.cluster import Cluster
 
 with Cluster(Execution("ray", workers=3, address=sys.argv[1] or None), device="cpu") as pool:

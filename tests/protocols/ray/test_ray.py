@@ -15,8 +15,7 @@ import torch
 
 from counterfoil import protocols
 from counterfoil.core.errors import BadPart, RunFailed, UsageError
-from counterfoil.protocols.base import Progress
-from counterfoil.protocols.execution import Execution
+from counterfoil.protocols.base import Execution, Progress
 from counterfoil.protocols.ray.cluster import Cluster, knock
 from counterfoil.protocols.ray.dispatch import Answer, Dispatch, Lost
 from counterfoil.protocols.ray.workers import Described

@@ -18,13 +18,14 @@ from counterfoil.core.errors import BadData, BadPart, BadRun, CounterfoilError, 
 from counterfoil.parts import registry
 from counterfoil.parts.datasets.image_set import TRIED
 from counterfoil.protocols.base import Progress
+from counterfoil.protocols.provenance import with_data
 from counterfoil.protocols.ray import Crew, commit, process_images
 from counterfoil.protocols.ray import workers as module
 from counterfoil.protocols.ray.dispatch import Answer
 from counterfoil.protocols.ray.workers import Described, ImageWorker, NotBuilt, StageWorker, Worker, check_alike
 from counterfoil.protocols.running import finish
 from counterfoil.protocols.stages import Tables, run_stages
-from counterfoil.protocols.workspace import Given, open_data, with_data
+from counterfoil.protocols.workspace import Given, open_data
 from counterfoil.store.chunks import ChunkBuilder
 from tests.parts.datasets.made import shard
 from tests.protocols.imagenet_d import world as squares

@@ -52,7 +52,6 @@ class FmrSpec(RunSpec):
 
     @property
     def subject(self) -> str:
-        """The tested model."""
         return self.model.name
 
 
@@ -66,7 +65,6 @@ class Fmr(ImageProtocol):
     held = ("SA", "FMR")
     ranked = ("FMR_matched", "FMR")
     against_model = True
-    decided_by_parts = ("search.step",)
     clean = "SA"
     workspace = lazy("counterfoil.protocols.fmr.climbing:ClimbingSpace.of")
     check = lazy("counterfoil.protocols.fmr.climbing:check")
@@ -98,7 +96,6 @@ class Fmr(ImageProtocol):
         }
 
     def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
-        """Compute SA, PA, FMR and what stands around them."""
         from counterfoil.protocols.fmr.results import fmr_results
 
         return fmr_results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
@@ -114,7 +111,6 @@ class Fmr(ImageProtocol):
         return [transfer.table_of(matrix, name, title) for name, title in measures.items()]
 
     def extent(self, counts: Mapping[str, Any]) -> str:
-        """Count the images and those that the oracle accepted."""
         undecided = f", {counts['pending']} undecided" if counts["pending"] else ""
         return f"{counts['readable']} images, {counts['validated']} accepted{undecided}"
 

@@ -66,7 +66,6 @@ class ClimbingSpace(Workspace[FmrSpec]):
         return sorted({*range(len(self.model.classes))} - {*self.columns})
 
     def new_engine(self, search: SearchSpec | None = None, *, keep_places: bool = False) -> Engine:
-        """An engine over these parts."""
         return Engine(
             self.model,
             self.generator,
@@ -105,7 +104,6 @@ class ClimbingSpace(Workspace[FmrSpec]):
         return -1, str(self.model.classes[self.beyond[place - len(self.columns)]])
 
     def jobs(self, samples: Iterator[Sample], on_bad: Callable[[Sample, BadImage], None]) -> Iterator[Job]:
-        """The samples' images as the engine takes them."""
         return (job for source in self.sources(samples, on_bad) if (job := job_of(source)) is not None)
 
 
@@ -118,15 +116,12 @@ class ClassNumbers:
         self.render, self.step = inner.render, inner.step
 
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
-        """The inner generator's start, with labels in its own numbers."""
         return self.inner.start(images, torch.tensor(self.numbers, device=labels.device)[labels], seeds)
 
     def to(self, device: torch.device | str) -> ClassNumbers:
-        """The same with the inner generator on a device."""
         return ClassNumbers(to_device(self.inner, device), self.numbers)
 
     def provenance(self) -> dict[str, str]:
-        """The inner generator's account."""
         return provenance_of(self.inner)
 
 
@@ -150,7 +145,6 @@ def with_step(spec: FmrSpec, generator: Any) -> FmrSpec:
 
 
 def job_of(source: Source | None) -> Job | None:
-    """An image as the engine takes it."""
     if source is None:
         return None
     return Job(source.sample.image_id, source.image, source.sample.label, source.seed)
@@ -210,7 +204,6 @@ def outcomes(work: ClimbingSpace, sources: Iterable[Source | None]) -> Iterator[
 
 
 def record(work: ClimbingSpace, finished: SearchResult, source: str) -> Outcome:
-    """A trial per arm, with the predictions and verdicts on its images."""
     job, spec = finished.job, work.spec
     files: dict[str, bytes] = {}
 

@@ -8,16 +8,101 @@ what enough surrogates miss is kept. People can check what was kept, and vision-
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pydantic import Field, field_validator, model_validator
+
+from counterfoil.core.spec import Data, MiningSpec, Part, StagedSpec, Strict
 from counterfoil.protocols.base import Outcome, StagedProtocol, lazy
-from counterfoil.protocols.imagenet_d.spec import ImagenetDSpec
 from counterfoil.store import Run
 
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure
-    from counterfoil.protocols.imagenet_d.sets import PaintingSpace
+    from counterfoil.protocols.imagenet_d.stages import PaintingSpace
     from counterfoil.protocols.stages import Stage, Tables
+
+
+class QuestionSpec(Strict):
+    """Questions to vision-language models about the main object, with two choices."""
+
+    text: str = Field(
+        "What is the main object in this image? Choose from the following list: [{first}, {second}].",
+        description="the question, with {first} and {second} where the choices go",
+    )
+    order: Literal["shuffled", "truth-first"] = Field("shuffled", description="how the two choices are ordered")
+    unread: Literal["wrong", "dropped"] = Field("wrong", description="what an answer counts as that means neither choice")
+    both_orders: bool = Field(True, description="ask in the other order too, to measure how far the order decides")
+
+    @field_validator("text")
+    @classmethod
+    def _both_places(cls, text: str) -> str:
+        for slot in ("{first}", "{second}"):
+            if slot not in text:
+                raise ValueError(f"{text!r} has no place for {slot}; write both {{first}} and {{second}}")
+        return text
+
+
+class ImagenetDSpec(StagedSpec):
+    """Paint objects in nuisances, keep what several surrogates miss, have people check; or test models on such a set."""
+
+    PRESETS: ClassVar[Path | None] = Path(__file__).with_name("presets.yaml")
+    protocol: Literal["imagenet-d"] = "imagenet-d"
+    preset: Literal["fair", "paper"] = Field("fair", description="what keys of questions that are not given come to")
+    grid: str | dict[str, Any] = Field("imagenet-d", description="a grid of the package, a file, or the grid itself")
+    painter: Part | None = Field(None, description="paints the prompts, as in diffusers:PATH")
+    data: Data | None = Field(None, description="a set made before: test models on it instead of painting one")
+    surrogates: tuple[Part, ...] = Field((), description="models whose shared misses decide what is kept")
+    models: tuple[Part, ...] = Field((), description="models that take no part in that, to be tested")
+    chats: tuple[Part, ...] = Field((), description="vision-language models, to be asked")
+    oracle: Part | None = Field(None, description="says whether the object is there")
+    encoder: Part | None = Field(None, description="finds near-duplicates by what it embeds; default a perceptual hash")
+    mining: MiningSpec = Field(default_factory=MiningSpec)
+    questions: QuestionSpec = Field(default_factory=QuestionSpec)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, values: Any) -> Any:
+        """`model` is one more of `models`; keys that are not given come from the preset."""
+        if not isinstance(values, dict):
+            return values
+        filled = {key: value for key, value in values.items() if key != "model"}
+        if values.get("model") is not None:
+            filled["models"] = [*_as_list(values.get("models")), values["model"]]
+        for name in ("surrogates", "models", "chats"):
+            if name in filled:
+                filled[name] = _as_list(filled[name])
+        return cls.from_preset(filled)
+
+    @model_validator(mode="after")
+    def _check(self) -> ImagenetDSpec:
+        if (self.painter is None) == (self.data is None):
+            raise ValueError("give a painter to make a set, or data to test models on one, not both")
+        if self.painter is not None and not self.surrogates:
+            raise ValueError("no surrogates; name the models whose misses decide what is kept, two or more for leave-one-out")
+        if self.painter is not None and self.oracle is None:
+            raise ValueError("no oracle; name one that checks that the object is there, or human: to leave it to people")
+        if self.data is not None and not (self.models or self.chats):
+            raise ValueError("no models to test on the data; name them under models or chats")
+        names = [part.name for part in (*self.surrogates, *self.models, *self.chats)]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{twice} is named twice among surrogates, models and chats; a model takes part once")
+        if isinstance(self.mining.misses, int) and not 1 <= self.mining.misses <= max(len(self.surrogates), 1):
+            raise ValueError(
+                f"mining.misses is 'all' or from 1 to the {len(self.surrogates)} surrogates, got {self.mining.misses}"
+            )
+        return self
+
+    @property
+    def subject(self) -> str:
+        return self.painter.name if self.painter else self.data.name if self.data else self.protocol
+
+
+def _as_list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 class ImagenetD(StagedProtocol):
@@ -30,7 +115,7 @@ class ImagenetD(StagedProtocol):
     held = ("accuracy",)
     ranked = ("accuracy",)
     clean = "accuracy_painted"
-    workspace = lazy("counterfoil.protocols.imagenet_d.sets:PaintingSpace.of")
+    workspace = lazy("counterfoil.protocols.imagenet_d.stages:PaintingSpace.of")
     measures = lazy("counterfoil.protocols.imagenet_d.results:MEASURES")
     observe = lazy("counterfoil.protocols.imagenet_d.results:observe")
     tables = lazy("counterfoil.protocols.imagenet_d.page:tables")
@@ -39,6 +124,7 @@ class ImagenetD(StagedProtocol):
     def stages(self, work: PaintingSpace, tables: Tables) -> Sequence[Stage]:
         """Paint or take the images, ask models and oracle about them, mine, and ask vision-language models about what is kept."""
         from counterfoil.protocols.imagenet_d import stages as steps
+        from counterfoil.protocols.imagenet_d.results import looks_table
 
         painted = work.grid is not None
         first = [steps.Prompts, steps.PaintedImages] if painted else [steps.Taken]
@@ -47,13 +133,12 @@ class ImagenetD(StagedProtocol):
             asked += [*([steps.Embeddings] if "encoder" in work.parts else []), steps.MinedImages]
         return [
             *(each(work, tables) for each in first),
-            *(steps.ModelPredictions(work, tables, at) for at in range(len(work.readers))),
+            *(steps.ModelPredictions(work, tables, at, looks_table(each.name)) for at, (each, _) in enumerate(work.readers)),
             *(each(work, tables) for each in asked),
             *(steps.ChatAnswers(work, tables, chat.name) for chat in work.spec.chats),
         ]
 
     def outcomes(self, work: PaintingSpace, tables: Tables, done: Container[str]) -> Iterator[Outcome]:
-        """The records of every image that is not complete."""
         from counterfoil.protocols.imagenet_d.stages import outcome
 
         for row in tables["paintings"]:
@@ -61,11 +146,12 @@ class ImagenetD(StagedProtocol):
                 yield outcome(work, tables, row)
 
     def images(self, spec: ImagenetDSpec) -> int:
-        """Count the images to paint, or those of the set."""
         from counterfoil.protocols.imagenet_d.grid import read_grid
-        from counterfoil.protocols.imagenet_d.sets import open_set
+        from counterfoil.protocols.sets import open_set
 
-        whole = len(open_set(spec.data).dataset) if spec.data else len(read_grid(spec.grid))
+        if spec.data:
+            return len(open_set(spec).dataset)
+        whole = len(read_grid(spec.grid))
         return min(whole, spec.limit or whole)
 
     def cost(self, spec: ImagenetDSpec, images: int) -> Mapping[str, int]:
@@ -82,7 +168,6 @@ class ImagenetD(StagedProtocol):
         return self.measures if run.spec.get("painter") else {"accuracy": self.measures["accuracy"]}
 
     def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
-        """Compute accuracies before and after mining, for all models together."""
         from counterfoil.protocols.imagenet_d.results import results
 
         return results(run, seed=int(run.spec.get("seed", 0)), model=model, oracle=oracle)
@@ -136,7 +221,6 @@ class ImagenetD(StagedProtocol):
         )
 
     def extent(self, counts: Mapping[str, Any]) -> str:
-        """Count the images and those in the set."""
         return f"{counts['readable']} images, {counts['validated']} in the set"
 
 

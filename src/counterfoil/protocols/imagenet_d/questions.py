@@ -17,11 +17,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from counterfoil.core.errors import BadSpec
 from counterfoil.parts import calls
 from counterfoil.parts.contracts import Chat
 from counterfoil.parts.language.english import noun_forms
-from counterfoil.protocols.imagenet_d.spec import QuestionSpec
+from counterfoil.protocols.imagenet_d import QuestionSpec
 
 Order = Literal["shuffled", "truth-first"]
 Names = Sequence[Sequence[str]]
@@ -46,11 +45,9 @@ class Question:
 
     @property
     def turned(self) -> Question:
-        """The same with the choices in the other order."""
         return Question(self.truth, self.wrong, not self.truth_first)
 
     def text(self, template: str) -> str:
-        """The question in words."""
         first, second = (self.truth, self.wrong) if self.truth_first else (self.wrong, self.truth)
         return template.replace("{first}", first).replace("{second}", second)
 
@@ -59,13 +56,6 @@ class Question:
         names = [(name, *kin.get(name, ())) for name in (self.truth, self.wrong)]
         chosen = read_answer(answer, names if self.truth_first else names[::-1])
         return None if chosen is None else (chosen == 0) == self.truth_first
-
-
-def check_question(text: str) -> None:
-    """Refuse a question that lacks one of its two places."""
-    for slot in ("{first}", "{second}"):
-        if slot not in text:
-            raise BadSpec(f"questions.text: {text!r} has no place for {slot}; write both {{first}} and {{second}}")
 
 
 def ask(
@@ -77,32 +67,24 @@ def ask(
     kin: Mapping[str, Sequence[str]],
 ) -> list[dict[str, Any]]:
     """One entry per image: the answer and whether it is right, and the same for the other order if that is asked too."""
-    asked = [question.text(settings.text) for question in questions]
-    answers = _answers(chat, images, asked)
-    found: list[dict[str, Any]] = []
-    for question, answer in zip(questions, answers, strict=True):
-        found.append({"question": question.text(settings.text), "answer": answer, "right": question.read(answer, kin)})
-    if settings.both_orders:
-        turned = [question.turned for question in questions]
-        again = _answers(chat, images, [question.text(settings.text) for question in turned])
-        for entry, question, answer in zip(found, turned, again, strict=True):
-            entry |= {"answer_turned": answer, "right_turned": question.read(answer, kin)}
+    found: list[dict[str, Any]] = [{"question": each.text(settings.text)} for each in questions]
+    orders = {"": questions, "_turned": [each.turned for each in questions]}
+    for name in ("", "_turned") if settings.both_orders else ("",):
+        answers = calls.guard(chat.answer, "the chat")(images, [each.text(settings.text) for each in orders[name]])
+        for entry, question, answer in zip(found, orders[name], (str(each)[:MAX_ANSWER] for each in answers), strict=True):
+            entry |= {f"answer{name}": answer, f"right{name}": question.read(answer, kin)}
     return found
-
-
-def _answers(chat: Chat, images: Sequence[Tensor], questions: Sequence[str]) -> list[str]:
-    answers = calls.guard(chat.answer, "the chat")(images, questions)
-    return [str(each)[:MAX_ANSWER] for each in answers]
 
 
 # Reading an answer
 
-_OPTION, _ONE = r"(?:option|choice|answer|number)?\s*[(\[]?\s*", r"(?: one| option| choice| object)?"
-_PLACES = (
-    rf"{_OPTION}(?:a|1)\s*[)\].:]?|(?:the )?(?:first|former|1st){_ONE}",
-    rf"{_OPTION}(?:b|2)\s*[)\].:]?|(?:the )?(?:second|latter|last|2nd){_ONE}",
+_PLACES = (("a|1", "first|former|1st"), ("b|2", "second|latter|last|2nd"))
+_WHOLE = (  # as "(b)", "Option B", "I choose the second one"
+    r"^(?:it is |it's |i choose |i pick )?(?:(?:option|choice|number)?\s*[(\[]?\s*(?:%(letter)s)\s*[)\].:]?"
+    r"|(?:the )?(?:%(place)s)(?: one| option| choice| object)?)$"
 )
-_LETTERED = (r"^[(\[]?(?:a|1)\s?[)\].:]", r"^[(\[]?(?:b|2)\s?[)\].:]")
+_WITHIN = r"\b(?:option|choice) [(\[]?(?:%(letter)s)\b|\bthe (?:%(place)s) (?:one|option|choice|object)\b"
+_OPENING = r"^[\"'*“ ]*[(\[]?(?:%(letter)s)\s?[)\].:]"  # as "B) teapot, since a mug has no spout"
 _SIGNS = "\"'“”„«»‹›「」『』《》*.,;:!?。，！？、…¿¡()[] \n\t"
 _MARKER = re.compile(
     r"(?:final answer|answer|antwort|respuesta|reponse|risposta|resposta|main object|main subject|答案|回答)"
@@ -130,96 +112,45 @@ _DECLINES = re.compile(
 def read_answer(answer: str, names: Names) -> int | None:
     """The choice that an answer means, 0 or 1; None where it means neither or cannot be told."""
     text = plain(answer[:MAX_ANSWER])
-    bare = text.strip(_SIGNS)
-    if not bare:
-        return None
-    for choice, pattern in enumerate(_PLACES):
-        if re.fullmatch(rf"(?:it is |it's |i choose |i pick |my answer is |the answer is |answer: ?)?(?:{pattern})", bare):
-            return choice
-    found = mentions(text, names)
-    if not found:
-        return _by_place(text) if not (short := mentions(text, heads(names))) else _decide(text, short)
-    return _decide(text, found)
+    for marker in reversed([*_MARKER.finditer(text)]):
+        sentence = re.split(r"[.!。！]", text[marker.end() :].lstrip(_SIGNS), maxsplit=1)[0]
+        if (chosen := _read(sentence, names)) is not None:
+            return chosen
+    return _read(text, names)
 
 
-def _decide(text: str, found: list[Mention]) -> int | None:
-    if len({mention.choice for mention in found}) == 1:
-        return _unless_is_denied(text, found)
-    marked = _after_marker(text, found)
-    if marked is not None:
-        return marked
+def _read(text: str, names: Names) -> int | None:
+    if (whole := _by_place(text.strip(_SIGNS), _WHOLE)) is not None:
+        return whole
+    found = mentions(text, names) or mentions(text, heads(names))
     if _DECLINES.search(text):
         return None
-    left = {mention.choice for mention in found if not _is_denied(text, mention)}
-    if len(left) == 1:
-        return left.pop()
-    firm = {mention.choice for mention in found if not _is_denied(text, mention) and not _is_likened(text, mention)}
-    if len(firm) == 1:
-        return firm.pop()
-    return _by_letter(text)
+    if not found:
+        return _by_place(text, _WITHIN, _OPENING)
+    left = [mention for mention in found if not _is_denied(text, mention)]
+    firm = [mention for mention in left if not _RESEMBLES_BEFORE.search(_clause_before(text, mention))]
+    for some in (left, firm):
+        if len(choices := {mention.choice for mention in some}) == 1:
+            return choices.pop()
+    return _by_place(text, _OPENING)
 
 
-def _unless_is_denied(text: str, found: list[Mention]) -> int | None:
-    """The one choice that is named, unless every mention of it is denied or the answer declines."""
-    if all(_is_denied(text, mention) for mention in found) or _DECLINES.search(text):
-        return None
-    return found[0].choice
+def _by_place(text: str, *forms: str) -> int | None:
+    """The choice that an answer gives by its letter, number or place, in the first of these forms that says one."""
+    for form in forms:
+        patterns = [form % {"letter": letter, "place": place} for letter, place in _PLACES]
+        said = [choice for choice, pattern in enumerate(patterns) if re.search(pattern, text)]
+        if len(said) == 1:
+            return said[0]
+    return None
 
 
 def _is_denied(text: str, mention: Mention) -> bool:
     return bool(_DENIED_BEFORE.search(_clause_before(text, mention)) or _DENIED_AFTER.search(text[mention.end :]))
 
 
-def _is_likened(text: str, mention: Mention) -> bool:
-    return bool(_RESEMBLES_BEFORE.search(_clause_before(text, mention)))
-
-
 def _clause_before(text: str, mention: Mention) -> str:
     return re.split(r"[.;:!?。！？]", text[: mention.start])[-1]
-
-
-def _after_marker(text: str, found: list[Mention]) -> int | None:
-    """The choice that is named right behind the last marker."""
-    places = [match.end() for match in _MARKER.finditer(text)]
-    for place in reversed(places):
-        rest = text[place:].lstrip(_SIGNS)
-        at = len(text) - len(rest)
-        near = [mention for mention in found if at <= mention.start <= at + len("a pair of ")]
-        said = {mention.choice for mention in found if mention.start >= at and not _is_denied(text, mention)}
-        if near and not _is_denied(text, near[0]) and (len(said) == 1 or (near[0].start == at and _alone(text, near[0]))):
-            return near[0].choice
-        for choice, pattern in enumerate(_LETTERED):
-            if re.match(pattern, rest) or rest.strip(_SIGNS) in ("ab"[choice], "12"[choice]):
-                return choice
-    return None
-
-
-def _alone(text: str, mention: Mention) -> bool:
-    """True if a sentence ends with the mention."""
-    return not text[mention.end :].strip() or text[mention.end :].lstrip("\"'”»」*")[:1] in ".!\n。！"
-
-
-def _by_letter(text: str) -> int | None:
-    """The letter an answer opens with, as in "B) teapot, since a mug has no spout"."""
-    for choice, pattern in enumerate(_LETTERED):
-        if re.match(pattern, text.lstrip("\"'*“ ")):
-            return choice
-    return None
-
-
-def _by_place(text: str) -> int | None:
-    """An answer that names neither but says which: "Option B, because …", "The second one is right"."""
-    if _DECLINES.search(text):
-        return None
-    said = set()
-    for choice, (letter, place) in enumerate((("a|1", "first|former"), ("b|2", "second|latter"))):
-        if re.search(
-            rf"\b(?:option|choice|answer(?: is)?:?) [(\[]?(?:{letter})\b|\bthe (?:{place}) (?:one|option|choice|object)\b", text
-        ):
-            said.add(choice)
-    if not said and (opening := _by_letter(text)) is not None:
-        return opening
-    return said.pop() if len(said) == 1 else None
 
 
 # Names in a sentence

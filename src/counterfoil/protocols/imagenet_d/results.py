@@ -255,8 +255,7 @@ def observe(run: Run, *, model: str | None = None, oracle: str | None = None) ->
 
 def results(run: Run, seed: int = 0, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
     """Compute the content of `results.json`. With `model` only that one counts as having taken no part."""
-    from counterfoil.protocols.imagenet_d.failures import failure_modes
-    from counterfoil.protocols.imagenet_d.surrogates import by_number, leave_one_out
+    from counterfoil.protocols.imagenet_d.analyses import by_number, failure_modes, leave_one_out
 
     paintings = read_paintings(run, oracle=oracle)
     chats = chats_of(run)

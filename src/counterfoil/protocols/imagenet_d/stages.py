@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,20 +15,57 @@ from torch import Tensor
 from counterfoil.core.errors import BadData, BadImage
 from counterfoil.core.naming import stable_hash
 from counterfoil.core.records import Prediction, Trial, Verdict
+from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.mining import Candidate, Decision, Look, embedding_hash, perceptual_hash, select
 from counterfoil.parts import calls, imagenet, images
 from counterfoil.parts.calls import paint, painting_fault
+from counterfoil.parts.contracts import Sample, provenance_of
 from counterfoil.protocols.base import Outcome
-from counterfoil.protocols.class_reader import prediction_of
+from counterfoil.protocols.imagenet_d import ImagenetDSpec
+from counterfoil.protocols.imagenet_d.grid import Grid, read_grid
 from counterfoil.protocols.imagenet_d.questions import Question, ask
 from counterfoil.protocols.imagenet_d.results import answers_table, looks_table
-from counterfoil.protocols.imagenet_d.sets import PaintingSpace
-from counterfoil.protocols.stages import Stage, Tables
+from counterfoil.protocols.sets import SetSpace, open_set
+from counterfoil.protocols.stages import Looks, Stage, Tables
+from counterfoil.protocols.workspace import Given, prediction_of
 from counterfoil.store.stages import Item, Made, Row, StageTable, image_of, turned_away
 
-VERSION = 2  # raised when answers are read in another way, so that they are read again
+VERSION = 3  # raised when answers are read in another way, so that they are read again
 _AT_ONCE = 4096  # of work that costs nothing
+SET_CLASSES = "set"
+"""Value of a zero-shot model's option `classes` that asks for the names of the set."""
+TEMPLATE = "A photo of a {class}"  # of the paper
 _ABOUT = ("label", "object", "kind", "nuisance", "prompt")
+
+
+@dataclass
+class PaintingSpace(SetSpace[ImagenetDSpec]):
+    """The parts of an ImageNet-D run, with the grid of its prompts or the set that models are tested on."""
+
+    BATCHES: ClassVar[Mapping[str, int]] = {"cpu": 8, "cuda": 64}
+
+    grid: Grid | None = None
+
+    @classmethod
+    def of(cls, spec: ImagenetDSpec, given: Given | None = None) -> PaintingSpace:
+        if spec.data is None:
+            grid = read_grid(spec.grid)
+            if spec.limit is not None:
+                grid = grid.model_copy(update={"count": min(spec.limit, len(grid))})
+            made = cls.open(spec, given, class_ids={each.name: each.ids for each in grid.objects}, place=False)
+            made.grid = grid
+            return made
+        data = open_set(spec, replace(given or Given(), head=None))  # a worker, too, reads any image of it
+        made = cls.open(spec, given, dataset=data.dataset, class_ids=data.classes, place=False)
+        made.data = data
+        return made
+
+    @classmethod
+    def options(cls, named: PartSpec, names: Sequence[str]) -> Mapping[str, Any]:
+        """`classes: set` gives a zero-shot model the names of the set, with the paper's prompt."""
+        if named.options.get("classes") != SET_CLASSES:
+            return named.options
+        return {"templates": TEMPLATE, **named.options, "classes": list(names)}
 
 
 class ImagenetDStage(Stage):
@@ -42,38 +80,28 @@ class Prompts(ImagenetDStage):
     name, at_once = "prompts", _AT_ONCE
 
     def items(self) -> Iterator[Item]:
-        """The prompts of the grid."""
         assert self.space.grid is not None
         for prompt in self.space.grid.prompts(self.space.spec.seed):
             about = {"label": prompt.label, "object": prompt.object, "kind": prompt.kind, "nuisance": prompt.nuisance}
             yield Item(prompt.prompt_id, {"prompt": prompt.text}, about)
 
     def count(self) -> int:
-        """The size of the grid."""
         return len(self.space.grid or ())
 
     def work(self, items: Sequence[Item]) -> list[Made]:
-        """Write them down."""
         return [Made({"prompt": item.inputs["prompt"]}) for item in items]
 
 
 class PaintedImages(ImagenetDStage):
     """An image for every prompt, or why there is none that can be used."""
 
-    name, uses, kept = "paintings", ("painter",), ("image",)
+    name, of, uses, kept = "paintings", "prompts", ("painter",), ("image",)
 
-    def items(self) -> Iterator[Item]:
-        """The prompts, each with its seed."""
-        for row in self.tables["prompts"].passing():
-            inputs = {"prompt": row["prompt"], "seed": self.space.seed(row.id)}
-            yield Item(row.id, inputs, {name: row[name] for name in _ABOUT[:-1]})
-
-    def count(self) -> int:
-        """One per prompt."""
-        return count(self.tables["prompts"])
+    def item(self, row: Row) -> Item:
+        inputs = {"prompt": row["prompt"], "seed": self.space.seed(row.id)}
+        return Item(row.id, inputs, {name: row[name] for name in _ABOUT[:-1]})
 
     def work(self, items: Sequence[Item]) -> list[Made]:
-        """Paint the prompts."""
         seeds = [int(item.inputs["seed"]) for item in items]
         texts = [str(item.inputs["prompt"]) for item in items]
         painted = paint(self.space.painter, texts, torch.tensor(seeds, dtype=torch.int64))
@@ -100,31 +128,28 @@ class Taken(ImagenetDStage):
 
     @cached_property
     def _samples(self) -> dict[str, Any]:
-        return {sample.image_id: sample for sample in self.space.data.samples(self.space.spec.limit)}
+        return {sample.image_id: sample for sample in self.space.dataset}
 
     def items(self) -> Iterator[Item]:
-        """The samples, with what the set says of them."""
+        assert self.space.data is not None
         for sample in self._samples.values():
-            about = {
-                "label": sample.label, "object": self.space.names[sample.label], **self.space.data.about(sample.image_id)
-            }  # fmt: skip
+            about = {"label": sample.label, "object": self.space.names[sample.label], **self.space.data.about(sample.image_id)}
             yield Item(sample.image_id, {"size": self.space.spec.size}, about)
 
     def count(self) -> int:
-        """The size of the set."""
         return len(self._samples)
 
     def decided_by(self) -> Mapping[str, Any]:
-        """Fingerprint that tells this data from other data."""
-        settings: Mapping[str, Any] = self.space.data.settings()
-        return settings
+        return {"data": self.space.spec.data.name, "about": provenance_of(self.space.dataset)}  # type: ignore[union-attr]
 
     def work(self, items: Sequence[Item]) -> list[Made]:
-        """Read the images."""
-        return [self._take(self.space.data.load(self._samples[item.id], self.space.spec.size)) for item in items]
+        return [self._take(self._samples[item.id]) for item in items]
 
-    def _take(self, found: Tensor | BadImage) -> Made:
-        return self.unreadable(found) if isinstance(found, BadImage) else Made(_store(self.tables, found))
+    def _take(self, sample: Sample) -> Made:
+        try:
+            return Made(_store(self.tables, self.space.dataset.load(sample, self.space.spec.size)))
+        except BadImage as problem:
+            return self.unreadable(problem)
 
     def check(self, table: StageTable) -> None:
         """With `strict`, refuse a set of which an image was left out."""
@@ -134,33 +159,14 @@ class Taken(ImagenetDStage):
 class _Painted(ImagenetDStage):
     """Asks about the images there are, known by their pixels alone."""
 
-    def items(self) -> Iterator[Item]:
-        """The images."""
-        for row in self.tables["paintings"].passing():
-            inputs = {"image": self.tables.files.hash_of(row["image"]), "label": row["label"]}
-            yield Item(row.id, inputs, {"image": row["image"]})
+    of = "paintings"
 
-    def count(self) -> int:
-        """Number of usable images."""
-        return count(self.tables["paintings"])
+    def item(self, row: Row) -> Item:
+        return Item(row.id, {"image": self.tables.files.hash_of(row["image"]), "label": row["label"]}, {"image": row["image"]})
 
 
-class ModelPredictions(_Painted):
+class ModelPredictions(_Painted, Looks):
     """Answers of a surrogate or model for every image."""
-
-    def __init__(self, space: PaintingSpace, tables: Tables, at: int) -> None:
-        super().__init__(space, tables)
-        named, self.reader = space.readers[at]
-        self.name, self.uses = looks_table(named.name), (named.name,)
-
-    def decided_by(self) -> Mapping[str, Any]:
-        """The outputs that stand for the classes of the set."""
-        return {"outputs": [list(each) for each in self.reader.outputs]}
-
-    def work(self, items: Sequence[Item]) -> list[Made]:
-        """Classify the images."""
-        labels = [int(item.inputs["label"]) for item in items]
-        return [Made(look) for look in self.space.predict(self.reader, self.images(items), labels)]
 
 
 class Objects(_Painted):
@@ -169,7 +175,6 @@ class Objects(_Painted):
     name, uses = "objects", ("oracle",)
 
     def work(self, items: Sequence[Item]) -> list[Made]:
-        """Judge the images."""
         answers = self.space.judge(self.images(items), [int(item.inputs["label"]) for item in items])
         return [Made({"sees": sees, "score": round(score, 6), "seen": seen}) for sees, score, seen in answers]
 
@@ -180,7 +185,6 @@ class Embeddings(_Painted):
     name, uses = "embeddings", ("encoder",)
 
     def work(self, items: Sequence[Item]) -> list[Made]:
-        """Embed the images."""
 
         @torch.no_grad()
         def embed(batch: Tensor) -> list[str]:
@@ -193,7 +197,7 @@ class Embeddings(_Painted):
 class MinedImages(ImagenetDStage):
     """The images that are kept, and why the others are not."""
 
-    name, at_once = "mined", _AT_ONCE
+    name, of, at_once = "mined", "paintings", _AT_ONCE
 
     @cached_property
     def _decided(self) -> Mapping[str, Decision]:
@@ -201,19 +205,12 @@ class MinedImages(ImagenetDStage):
         surrogates = [named.name for named in spec.surrogates]
         return select(candidates(self.space, self.tables), spec.mining, surrogates=surrogates, seed=spec.seed)
 
-    def items(self) -> Iterator[Item]:
-        """The images, with the decision on each."""
-        for row in self.tables["paintings"].passing():
-            decision = self._decided[row.id]
-            about = {name: row.values.get(name, "") for name in _ABOUT}
-            yield Item(row.id, {"check": decision.check, "reason": decision.reason}, {**about, "image": row["image"]})
-
-    def count(self) -> int:
-        """One per image."""
-        return len(self._decided)
+    def item(self, row: Row) -> Item:
+        decision = self._decided[row.id]
+        about = {name: row.values.get(name, "") for name in _ABOUT}
+        return Item(row.id, {"check": decision.check, "reason": decision.reason}, {**about, "image": row["image"]})
 
     def work(self, items: Sequence[Item]) -> list[Made]:
-        """Write the decisions down."""
         checks = [(str(item.inputs["check"]), str(item.inputs["reason"])) for item in items]
         return [turned_away(check, reason) if check else Made({}) for check, reason in checks]
 
@@ -226,31 +223,20 @@ class ChatAnswers(ImagenetDStage):
     def __init__(self, space: PaintingSpace, tables: Tables, name: str) -> None:
         super().__init__(space, tables)
         self.name, self.uses = answers_table(name), (name,)
+        self.of = "mined" if space.grid is not None else "paintings"
 
-    @property
-    def _final(self) -> StageTable:
-        return self.tables["mined" if self.space.grid is not None else "paintings"]
-
-    def items(self) -> Iterator[Item]:
-        """The images that were kept, each with its question."""
+    def item(self, row: Row) -> Item:
         names, settings = self.space.names, self.space.spec.questions
-        for row in self._final.passing():
-            wrong = hardest_wrong(self.space, self.tables, row)
-            question = Question.draw(names[row["label"]], names[wrong], row.id, order=settings.order, seed=self.space.spec.seed)
-            asked = {"truth": question.truth, "wrong": question.wrong, "truth_first": question.truth_first}
-            yield Item(row.id, {"image": self.tables.files.hash_of(row["image"]), **asked}, {"image": row["image"], **asked})
-
-    def count(self) -> int:
-        """Number of kept images."""
-        return count(self._final)
+        wrong = hardest_wrong(self.space, self.tables, row)
+        question = Question.draw(names[row["label"]], names[wrong], row.id, order=settings.order, seed=self.space.spec.seed)
+        asked = {"truth": question.truth, "wrong": question.wrong, "truth_first": question.truth_first}
+        return Item(row.id, {"image": self.tables.files.hash_of(row["image"]), **asked}, {"image": row["image"], **asked})
 
     def decided_by(self) -> Mapping[str, Any]:
-        """The question, and whether it is asked in both orders."""
         settings = self.space.spec.questions
         return {"text": settings.text, "both_orders": settings.both_orders, "version": VERSION}
 
     def work(self, items: Sequence[Item]) -> list[Made]:
-        """Ask the questions."""
         (name,) = self.uses
         asked = [Question(str(i.inputs["truth"]), str(i.inputs["wrong"]), bool(i.inputs["truth_first"])) for i in items]
         pictures = [image.to(self.space.device) for image in self.images(items)]
@@ -281,7 +267,6 @@ def hardest_wrong(space: PaintingSpace, tables: Tables, row: Row) -> int:
 
 
 def candidates(space: PaintingSpace, tables: Tables) -> Iterator[Candidate]:
-    """Mining's facts about every image."""
     looks = {named.name: tables[looks_table(named.name)] for named in space.spec.surrogates}
     for row in tables["paintings"].passing():
         found = {}
@@ -302,18 +287,12 @@ def candidates(space: PaintingSpace, tables: Tables) -> Iterator[Candidate]:
         )
 
 
-def count(table: StageTable) -> int:
-    """Number of a table's rows that no check rejected."""
-    return sum(1 for _ in table.passing())
-
-
 def _store(tables: Tables, image: Tensor) -> dict[str, Any]:
     pixels = images.to_uint8(image)
     return {"image": tables.files.put(images.png(image), ".png"), "hash": f"{perceptual_hash(pixels):016x}"}
 
 
 def outcome(space: PaintingSpace, tables: Tables, row: Row) -> Outcome:
-    """The records of one image: a trial with its predictions and verdicts."""
     trial = _trial(space, row, tables["mined"].one(row.id) if space.grid is not None and row.goes_on else None)
     verdicts = []
     if "oracle" in space.parts and (said := tables["objects"].one(row.id)) is not None and said.goes_on:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, takewhile
 from math import comb
 from typing import TYPE_CHECKING, Any
 
@@ -102,16 +102,17 @@ def edit_name(caption: str, prompt: str) -> str:
 def split_captions(caption: str, prompt: str) -> tuple[str, str, str, str]:
     """Split two captions: the words both begin with, those of each in which they differ, and those both end with."""
     before, after = caption.split(), prompt.split()
-    start = 0
-    while start < min(len(before), len(after)) and before[start] == after[start]:
-        start += 1
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
+    start = _alike(before, after)
+    end = _alike(before[start:][::-1], after[start:][::-1])
     stop = len(before) - end
     pieces = (before[:start], before[start:stop], after[start : len(after) - end], before[stop:])
     first, removed, added, last = (" ".join(piece) for piece in pieces)
     return first, removed, added, last
+
+
+def _alike(one: list[str], two: list[str]) -> int:
+    """Number of words that both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False)))
 
 
 def permutation_test(
@@ -119,7 +120,7 @@ def permutation_test(
 ) -> float:
     """One-sided p-value that the group's values are no larger than if each source's values were exchanged at random."""
     generator = np.random.default_rng((seed, 20))
-    total, observed = np.zeros(draws), 0.0
+    total, observed, whole = np.zeros(draws), 0.0, 0.0  # whole: of sources all of whose edits are in the group
     chosen: list[tuple[Floats, int]] = []
     for source in np.unique(sources[inside]):
         own = sources == source
@@ -127,6 +128,7 @@ def permutation_test(
         observed += float(held[inside[own]].sum())
         if taken == len(held):
             total += held.sum()
+            whole += float(held.sum())
             continue
         chosen.append((held, taken))
         if comb(len(held), taken) <= MOST_WAYS:
@@ -139,13 +141,7 @@ def permutation_test(
     reached = int(np.count_nonzero(total >= observed - 1e-9))
     if reached:
         return (1 + reached) / (draws + 1)
-    alone = observed - sum(float(values[(sources == each) & inside].sum()) for each in _whole(inside, sources))
-    return min(1 / (draws + 1), _chernoff(chosen, alone))
-
-
-def _whole(inside: NDArray[np.bool_], sources: NDArray[Any]) -> list[Any]:
-    """The sources all of whose edits are in the group."""
-    return [each for each in np.unique(sources[inside]) if inside[sources == each].all()]
+    return min(1 / (draws + 1), _chernoff(chosen, observed - whole))
 
 
 def _chernoff(chosen: list[tuple[Floats, int]], observed: float) -> float:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
 
 from counterfoil.core.errors import BadImage, BadRun, RunFailed
 from counterfoil.parts import calls, images
@@ -15,9 +18,9 @@ from counterfoil.parts.contracts import Rejection, RewriteRequest, Sample
 from counterfoil.parts.language.caption_checks import REASONS
 from counterfoil.parts.language.edits import EditChecker, check_proposals, same_words
 from counterfoil.parts.language.lexicon import fingerprint
-from counterfoil.protocols.lance.quality import EmbeddingBatches
-from counterfoil.protocols.lance.spec import FACTORS
+from counterfoil.protocols.lance import FACTORS
 from counterfoil.protocols.stages import Stage
+from counterfoil.protocols.workspace import Workspace
 from counterfoil.store.stages import Item, Made, Row, StageTable, turned_away
 
 VERSION = 3  # raised when the checks change, so that edits are checked again
@@ -30,23 +33,19 @@ class Sources(Stage):
     name, kept = "sources", ("picture",)
 
     def items(self) -> Iterator[Item]:
-        """Every sample of the data."""
         for sample in self.space.dataset:
             about = {"label": sample.label, "class": self.space.names[sample.label], "source": sample.source}
             about |= {"place": sample.place} if sample.place else {}
             yield Item(sample.image_id, {"given": sample.caption}, about)
 
     def count(self) -> int:
-        """The length of the data."""
         return len(self.space.dataset)
 
     def decided_by(self) -> Mapping[str, Any]:
-        """The data, and the size it is read at."""
         data = self.space.spec.data
         return {"data": data.name, "options": data.options, "size": self.space.size}
 
     def of_data(self) -> Mapping[str, Any]:
-        """The listing."""
         dataset = self.space.dataset
         return {"provenance": dataset.provenance()} if hasattr(dataset, "provenance") else {}
 
@@ -70,16 +69,13 @@ class Sources(Stage):
 class Captions(Stage):
     """One row per readable image; people may correct the captions."""
 
-    name, uses = "captions", ("captioner",)
+    name, of, uses = "captions", "sources", ("captioner",)
 
-    def items(self) -> Iterator[Item]:
-        """Every readable image."""
-        for row in self.tables["sources"].passing():
-            inputs = {"picture": self.tables.files.hash_of(row["picture"]), "given": row["given"]}
-            yield Item(row.id, inputs, {name: row[name] for name in ("label", "class", "source", "picture")})
+    def item(self, row: Row) -> Item:
+        inputs = {"picture": self.tables.files.hash_of(row["picture"]), "given": row["given"]}
+        return Item(row.id, inputs, {name: row[name] for name in ("label", "class", "source", "picture")})
 
     def work(self, items: Sequence[Item]) -> list[Made]:
-        """Describe the images."""
         samples = [sample_of(item) for item in items]
         found = self.space.in_batches(
             self.images(items, "picture"), calls.guard(self.space.captioner.caption, "the captioner"), samples
@@ -102,11 +98,10 @@ class Captions(Stage):
 class Edits(Stage):
     """One row per edit, `image#factor-number`; rejected proposals are rows too. People may correct, delete and add edits."""
 
-    name, uses, parallel = "edits", ("rewriter", "encoder"), True
+    name, of, uses, parallel = "edits", "captions", ("rewriter", "encoder"), True
 
     @cached_property
     def checker(self) -> EditChecker:
-        """The checks that every proposal must pass."""
         bar = self.space.spec.edit.class_similarity
         return EditChecker.build(
             self._words,
@@ -119,20 +114,15 @@ class Edits(Stage):
     def _words(self) -> str:
         return str(self.space.spec.edit.words or getattr(self.space.rewriter, "words", "english"))
 
-    def items(self) -> Iterator[Item]:
-        """Every caption."""
-        captions = self.tables["captions"]
-        for row in captions.passing():
-            about = {name: row[name] for name in ("label", "class", "picture", "caption")}
-            yield Item(row.id, {"caption": _text(row, "caption", captions), "class": row["class"]}, about)
+    def item(self, row: Row) -> Item:
+        about = {name: row[name] for name in ("label", "class", "picture", "caption")}
+        return Item(row.id, {"caption": _text(row, "caption", self.tables["captions"]), "class": row["class"]}, about)
 
     def decided_by(self) -> Mapping[str, Any]:
-        """The settings of rewriting, and the checks."""
         edit = {**self.space.spec.edit.model_dump(mode="json"), "words": self._words, **fingerprint(self._words)}
         return {"edit": edit, "seed": self.space.spec.seed, "version": VERSION}
 
     def work(self, items: Sequence[Item]) -> list[list[Made]]:
-        """Rewrite each factor of each caption."""
         factors = self.space.spec.edit.factors
         requests = [
             RewriteRequest(item.inputs["caption"], factor, self.space.seed(item.id)) for item in items for factor in factors
@@ -179,21 +169,31 @@ class Directions(Stage):
     name, uses, kept = "directions", ("encoder",), ("direction",)
 
     def items(self) -> Iterator[Item]:
-        """Every edit."""
         for row in check_edits(self.tables["edits"]):
             yield Item(row.id, {"caption": row["caption"], "edited": row["edited"]})
 
     def work(self, items: Sequence[Item]) -> list[Made]:
-        """Embed each caption once, as it is shared by its edits."""
-        encoder = EmbeddingBatches(self.space.encoder, batch=self.space.batch, device=self.space.device)
-        texts = list(dict.fromkeys(text for item in items for text in (item.inputs["caption"], item.inputs["edited"])))
-        read = dict(zip(texts, encoder.texts(texts), strict=True))
+        read = embed_texts(self.space, (item.inputs[name] for item in items for name in ("caption", "edited")))
         made = []
         for item in items:
             file = io.BytesIO()
             np.save(file, (read[item.inputs["edited"]] - read[item.inputs["caption"]]).numpy(), allow_pickle=False)
             made.append(Made({"direction": self.tables.files.put(file.getvalue(), ".npy")}))
         return made
+
+
+@torch.no_grad()
+def embed_images(space: Workspace[Any], images: Sequence[Tensor]) -> Tensor:
+    """Embeddings of length one, in batches of one size.  # (3, H, W) each → (N, D)"""
+    embed = calls.guard(space.encoder.embed_images, "the encoder")
+    return torch.stack(space.in_batches(images, lambda batch: normalize(embed(batch).float(), dim=-1).cpu()))
+
+
+@torch.no_grad()
+def embed_texts(space: Workspace[Any], texts: Iterable[str]) -> dict[str, Tensor]:
+    """Embeddings of length one, one text at a time, so that none depends on a neighbour; each text once."""
+    embed = calls.guard(space.encoder.embed_texts, "the encoder")
+    return {text: normalize(embed([text]).float(), dim=-1).cpu()[0] for text in dict.fromkeys(texts)}
 
 
 def sample_of(item: Item) -> Sample:

@@ -11,10 +11,9 @@ from counterfoil.core.records import Estimate
 from counterfoil.metrics.observations import models_of
 from counterfoil.metrics.tables import Cell, Column, Link, Mark, Table, amount, estimate_in, estimate_text, minus, p_is
 from counterfoil.parts.language.caption_checks import REASONS
+from counterfoil.protocols.lance import CHECKS, FACTORS
 from counterfoil.protocols.lance.bias import split_captions
-from counterfoil.protocols.lance.quality import CHECKS
 from counterfoil.protocols.lance.results import MEANINGS, lance_results
-from counterfoil.protocols.lance.spec import FACTORS
 from counterfoil.protocols.pages import ReportPages, estimates, numbers_table
 from counterfoil.report.gallery import Collected, GalleryEntry
 from counterfoil.report.page import Block, Caution, Fold, ImagePair, ImagePairs, PageSection

@@ -43,8 +43,8 @@ from counterfoil.metrics.observations import (
     class_names,
     read_answers,
 )
+from counterfoil.protocols.lance import FACTORS
 from counterfoil.protocols.lance.bias import edit_groups
-from counterfoil.protocols.lance.spec import FACTORS
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 from counterfoil.store.stages import FOLDER, open_table

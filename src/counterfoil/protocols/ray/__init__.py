@@ -19,12 +19,12 @@ from counterfoil import store
 from counterfoil.core.spec import RunSpec
 from counterfoil.parts.datasets.image_set import TRIED, ImageSet
 from counterfoil.protocols import running
-from counterfoil.protocols.base import ImageProtocol, Tell, Watch
-from counterfoil.protocols.execution import Execution
+from counterfoil.protocols.base import Execution, ImageProtocol, Tell, Watch
+from counterfoil.protocols.provenance import with_data
 from counterfoil.protocols.ray.cluster import Cluster
 from counterfoil.protocols.ray.dispatch import Answer, Dispatch
 from counterfoil.protocols.ray.workers import Described, ImageWorker, StageWorker, key_of
-from counterfoil.protocols.workspace import Given, with_data
+from counterfoil.protocols.workspace import Given
 from counterfoil.store.stages import Item, turned_away
 
 HAND_IN = 20.0  # seconds that workers may take to hand in what is finished when a run is interrupted

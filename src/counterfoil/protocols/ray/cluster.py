@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from counterfoil.core.errors import CounterfoilError, RunFailed, UsageError, one_line, require
-from counterfoil.protocols.execution import Execution
+from counterfoil.protocols.base import Execution
 from counterfoil.protocols.ray.dispatch import Answer, Lost
 from counterfoil.protocols.ray.workers import Described, NotBuilt, check_alike
 

@@ -26,7 +26,7 @@ class Noise(ImageProtocol):
         import torch
 
         from counterfoil.core.naming import stable_hash
-        from counterfoil.protocols.plain import MadeImage, outcomes
+        from counterfoil.protocols.running import MadeImage, one_step
 
         def make(source):
             for strength in work.spec.strengths:
@@ -34,7 +34,7 @@ class Noise(ImageProtocol):
                 noise = torch.randn(source.image.shape, generator=draw)
                 yield MadeImage(source.image + strength * noise, "noise", f"{strength:g}")
 
-        return outcomes(work, sources, make)
+        return one_step(work, sources, make)
 
 
 noise = Noise()

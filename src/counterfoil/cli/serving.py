@@ -1,4 +1,4 @@
-"""`counterfoil review`: have people judge a run's images, and make verdicts of their votes."""
+"""`counterfoil serve` and `review`: runs, reports and the board in a browser; people's judgement of a run's images."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterfoil.cli.options import OneRun, Results, prints_results
-from counterfoil.cli.serve import Address, Host, Https, Log, Port, TokenFile
+from counterfoil.cli import echo
+from counterfoil.cli.options import OneRun, Results, prints_results, takes
 from counterfoil.core.errors import require
 
 if TYPE_CHECKING:
@@ -19,9 +19,42 @@ if TYPE_CHECKING:
 VOTES = 3
 
 
+def server(
+    host: Annotated[str, typer.Option(help="Address to listen on. Any but a loopback one demands a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any that is free.")] = 8765,
+    database: Annotated[str, typer.Option("--database", help="Where votes are kept: postgresql://… or sqlite:///FILE.")] = "",
+    token_file: Annotated[Path | None, typer.Option(help="File with the owner's token; COUNTERFOIL_TOKEN does as well.")] = None,
+    https: Annotated[bool, typer.Option("--https", help="Behind a proxy that adds TLS: cookies go over https only.")] = False,
+    log: Annotated[bool, typer.Option("--log", help="Write a line about every request to standard error.")] = False,
+) -> dict[str, Any]:
+    return locals()
+
+
+@takes(server, last=True)
+def serve(
+    server: dict[str, Any],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of runs, or a run directory.")] = Path("runs"),
+) -> None:
+    """Serve a folder of runs to browsers.
+
+    Browse, compare, report, board, review, and watch runs in progress.
+
+    \b
+    counterfoil serve runs
+    """
+    require("fastapi", what="counterfoil serve")
+    from counterfoil.web import app
+    from counterfoil.web.access import ServerSettings
+
+    log = server.pop("log")
+    app.serve(ServerSettings.of(folder, **server), told=lambda started: echo(started.welcome()), log=log)
+
+
+@takes(server, last=True)
 @prints_results
 def review(
     results: Results,
+    server: dict[str, Any],
     run: OneRun,
     reviewer: Annotated[list[str] | None, typer.Option(help="A reviewer to invite, by name; may be repeated.")] = None,
     votes: Annotated[
@@ -39,12 +72,6 @@ def review(
     export: Annotated[Path | None, typer.Option(help="Write the review as Label Studio tasks, and end.")] = None,
     embed: Annotated[bool, typer.Option("--embed", help="With --export: put the images into the tasks.")] = False,
     take: Annotated[Path | None, typer.Option("--import", help="Enter votes from a Label Studio export, and end.")] = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8765,
-    database: Address = "",
-    token_file: TokenFile = None,
-    https: Https = False,
-    log: Log = False,
 ) -> None:
     """Have people judge a run's images.
 
@@ -62,7 +89,8 @@ def review(
     from counterfoil.web.review import ReviewPlan, ReviewSession
 
     open_run(run)  # says what is wrong with it before anything is written
-    settings = ServerSettings.of(run, host=host, port=port, database=database, token_file=token_file, https=https)
+    log = server.pop("log")
+    settings = ServerSettings.of(run, **server)
     wanted = votes if votes is not None else min(VOTES, len(reviewer or ()) or VOTES)
     plan = ReviewPlan(wanted, known_answers, min_known_correct, control, limit, known)
     session = ReviewSession.of(settings, plan, new=new)
@@ -92,7 +120,6 @@ def review(
 
 
 def _notes(session: ReviewSession, votes: int | None) -> list[str]:
-    """Notes on a review before people are asked."""
     from counterfoil.web.tally import summarise
 
     with session.database.reading() as db:
@@ -109,7 +136,6 @@ def _notes(session: ReviewSession, votes: int | None) -> list[str]:
 
 
 def _status(session: ReviewSession, results: Results) -> dict[str, Any]:
-    """Print how far a review is, and how far people agree."""
     from counterfoil.metrics.tables import estimate_text, tau_text
     from counterfoil.web.tally import agreements, summarise
 

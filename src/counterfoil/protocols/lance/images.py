@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.functional import normalize
 
 from counterfoil.parts import calls, images
 from counterfoil.parts.contracts import EditResult, Inversion, Refusal
 from counterfoil.parts.editors import requests as files
-from counterfoil.protocols.lance.captions import check_edits
-from counterfoil.protocols.lance.quality import EmbeddingBatches, select_edit, similarities
+from counterfoil.protocols.lance import CHECKS, QualitySpec
+from counterfoil.protocols.lance.captions import check_edits, embed_images, embed_texts
 from counterfoil.protocols.stages import Stage
-from counterfoil.store.stages import Item, Made, turned_away
+from counterfoil.store.stages import Item, Made, Row, turned_away
 
 _ABOUT = ("factor", "removed", "added", "caption", "edited", "picture")
 
@@ -23,7 +25,6 @@ class _ByEditor(Stage):
     uses = ("editor",)
 
     def decided_by(self) -> Mapping[str, Any]:
-        """The settings that the editor sweeps over."""
         return {"sweep": list(self.space.editor.sweep)}
 
 
@@ -33,7 +34,6 @@ class Inversions(_ByEditor):
     name, kept = "inversions", ("inversion",)
 
     def items(self) -> Iterator[Item]:
-        """Every image with an edit."""
         last = None
         for row in check_edits(self.tables["edits"]):
             if row.of != last:
@@ -43,7 +43,6 @@ class Inversions(_ByEditor):
                 yield Item(row.of, inputs, {"picture": row["picture"]})
 
     def work(self, items: Sequence[Item]) -> list[Made]:
-        """Invert the images."""
         captions, seeds = [item.inputs["caption"] for item in items], [item.inputs["seed"] for item in items]
         found = calls.guard(self.space.editor.invert, "the editor")(self.images(items, "picture"), captions, seeds)
         return [
@@ -60,7 +59,6 @@ class Edited(_ByEditor):
     name, kept = "pictures", ("candidates", "reconstruction")
 
     def items(self) -> Iterator[Item]:
-        """Every edit of an image that could be inverted."""
         for row in check_edits(self.tables["edits"]):
             inverted = self.tables["inversions"].one(row.of)
             if inverted is not None and inverted.goes_on:
@@ -69,7 +67,6 @@ class Edited(_ByEditor):
                 yield Item(row.id, inputs, {**about, "inversion": inverted["inversion"]})
 
     def work(self, items: Sequence[Item]) -> list[Made]:
-        """Redraw the images to the edited captions."""
         held: dict[str, Inversion] = {}
         for item in items:
             name = item.about["inversion"]
@@ -88,27 +85,25 @@ class Edited(_ByEditor):
 class Quality(Stage):
     """Similarities of every candidate, and the one that is kept."""
 
-    name, uses, kept = "quality", ("encoder",), ("image",)
+    name, of, uses, kept = "quality", "pictures", ("encoder",), ("image",)
 
-    def items(self) -> Iterator[Item]:
-        """Every edit that was redrawn."""
-        for row in self.tables["pictures"].passing():
-            names = [row["picture"], *row["candidates"]]
-            hashes = [self.tables.files.hash_of(name) for name in names]
-            inputs = {"pictures": hashes, "caption": row["caption"], "edited": row["edited"]}
-            yield Item(row.id, inputs, {"factor": row["factor"], "pictures": names})
+    def item(self, row: Row) -> Item:
+        names = [row["picture"], *row["candidates"]]
+        inputs = {
+            "pictures": [self.tables.files.hash_of(name) for name in names],
+            "caption": row["caption"],
+            "edited": row["edited"],
+        }
+        return Item(row.id, inputs, {"factor": row["factor"], "pictures": names})
 
     def decided_by(self) -> Mapping[str, Any]:
-        """The bars, and the settings that the editor sweeps over."""
         return {"bars": self.space.spec.quality.model_dump(mode="json"), "sweep": list(self.space.editor.sweep)}
 
     def work(self, items: Sequence[Item]) -> list[Made]:
         """Embed each image and text once, as a source is shared by its edits, and choose from each sweep."""
-        encoder = EmbeddingBatches(self.space.encoder, batch=self.space.batch, device=self.space.device)
         names = list(dict.fromkeys(name for item in items for name in item.about["pictures"]))
-        texts = list(dict.fromkeys(text for item in items for text in (item.inputs["caption"], item.inputs["edited"])))
-        seen = dict(zip(names, encoder.images([self.tables.image(name) for name in names]), strict=True))
-        read = dict(zip(texts, encoder.texts(texts), strict=True))
+        seen = dict(zip(names, embed_images(self.space, [self.tables.image(name) for name in names]), strict=True))
+        read = embed_texts(self.space, (item.inputs[name] for item in items for name in ("caption", "edited")))
         sweep = list(self.space.editor.sweep)
         made = []
         for item in items:
@@ -131,3 +126,75 @@ class Quality(Stage):
 
 def _round(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class Similarities:
+    """Cosine similarities of one edited image."""
+
+    image_image: float  # source image and edited image
+    source_text: float  # source image and caption
+    edited_text: float  # edited image and edited caption
+    old_text: float  # edited image and the caption before the edit
+    directional: float  # change of the image and change of the caption
+
+    def fault(self, bars: QualitySpec) -> tuple[str, str] | None:
+        """The first check it fails and by how much, or None."""
+        checks = (
+            (self.image_image, bars.image_image),
+            (self.source_text, bars.image_text),
+            (self.edited_text, bars.image_text),
+            (self.directional, bars.directional),
+        )
+        for name, (value, bar) in zip(CHECKS, checks, strict=False):
+            if not value >= bar:
+                return name, f"{value:.3f} is below {bar:g}"
+        if bars.nearer and not self.edited_text > self.old_text:
+            return "still the old words", f"{self.edited_text:.3f} to the new caption, {self.old_text:.3f} to the old one"
+        return None
+
+
+@dataclass(frozen=True)
+class SelectedEdit:
+    """The edit that is kept, or the check that none of the sweep passed."""
+
+    index: int  # in the sweep; of the nearest miss where nothing is kept
+    check: str = ""
+    reason: str = ""
+
+
+def select_edit(sweep: Sequence[Similarities], bars: QualitySpec) -> SelectedEdit:
+    """The edit to keep: of those that pass the one of highest directional similarity, or the last, as asked."""
+    faults = [each.fault(bars) for each in sweep]
+    passing = [index for index, fault in enumerate(faults) if fault is None]
+    if passing:
+        best = max(passing, key=lambda index: (sweep[index].directional, -index))
+        return SelectedEdit(best if bars.choose == "best" else passing[-1])
+    order = list(CHECKS)
+    # The nearest miss speaks for the sweep: the one that got furthest through the checks.
+    index, fault = max(
+        ((index, fault) for index, fault in enumerate(faults) if fault is not None),
+        key=lambda each: (order.index(each[1][0]), sweep[each[0]].directional),
+    )
+    return SelectedEdit(index, *fault)
+
+
+def similarities(source: Tensor, edited: Tensor, *, before: Tensor, after: Tensor) -> list[Similarities]:
+    """Similarities of each edited image, by embeddings of the images and of the captions before and after.
+
+    All have length one.  # (D,), (S, D), (D,), (D,)
+    """
+    words = normalize(after - before, dim=-1)
+    found = []
+    for image in edited:
+        change = normalize(image - source, dim=-1)  # zero for an image that did not change
+        found.append(
+            Similarities(
+                image_image=float(image @ source),
+                source_text=float(source @ before),
+                edited_text=float(image @ after),
+                old_text=float(image @ before),
+                directional=float(change @ words),
+            )
+        )
+    return found

@@ -29,14 +29,13 @@ class Static(ImageProtocol):
     spec = StaticSpec
     compared = held = ranked = ("accuracy",)
     clean = "accuracy"
-    workspace = lazy("counterfoil.protocols.static.space:StaticSpace.of")
-    outcomes = lazy("counterfoil.protocols.plain:plain_outcomes")
+    workspace = lazy("counterfoil.protocols.sets:StaticSpace.of")
+    outcomes = lazy("counterfoil.protocols.running:as_they_are")
 
     def open_data(self, spec: StaticSpec, given: Given | None) -> ImageSet:
-        """Open the set; of one that `export` wrote, only classes with images count."""
-        from counterfoil.protocols.static.space import open_data_set
+        from counterfoil.protocols.sets import open_set
 
-        return open_data_set(spec, given).dataset
+        return open_set(spec, given).dataset
 
     def unfair(self, run: Run, model: str, measures: Sequence[str]) -> str:
         """Refuse a model on a set that its own mistakes chose."""
