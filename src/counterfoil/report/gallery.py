@@ -16,16 +16,16 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 from urllib.parse import urlencode
 
 from counterfoil.core.naming import part_name, without_folders
 from counterfoil.core.records import Picture, Prediction, Trial, Verdict
-from counterfoil.report.images import ReportImages, TrialImages, trial_images
-from counterfoil.report.page import ImagePair, StoredImage
+from counterfoil.report.images import ReportImages
+from counterfoil.report.page import ImagePair
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 
@@ -70,45 +70,11 @@ ARMS: Final[dict[str, str]] = {
 }
 
 
-def outcome(
-    trial: Trial,
-    *,
-    clean: Prediction | None = None,
-    reconstruction: Prediction | None = None,
-    made: Prediction | None = None,
-    verdict: Verdict | None = None,
-) -> Outcome:
-    """The outcome of a trial, from the tested model's answers about its images and the oracle's about the one that was made."""
-    if trial.ending in ("skipped", "unvalidated", "rejected"):
-        return trial.ending
-    if trial.arm in ("edited", "painted"):
-        return _outcome(clean, made, verdict)
-    if verdict is not None and verdict.keeps_label is False:  # judged later, as people do
-        return "unvalidated"
-    if _right(made, trial, last=True):
-        return "kept"
-    return "fooled" if _right(reconstruction, trial, last=False) else "already wrong"
-
-
-def _outcome(clean: Prediction | None, made: Prediction | None, verdict: Verdict | None) -> Outcome:
-    if verdict is not None and verdict.keeps_label is False:
-        return "unvalidated"
-    if made is None:
-        return "made"
-    if made.correct:
-        return "kept"
-    return "already wrong" if clean is not None and not clean.correct else "fooled"
-
-
-def _right(prediction: Prediction | None, trial: Trial, *, last: bool) -> bool:
-    """Tell whether the model was right, from its prediction or, where that is missing, from the search's path."""
-    if prediction is not None:
-        return prediction.correct
-    return bool(trial.path_predicted) and trial.path_predicted[-1 if last else 0] == trial.label
-
-
 PICTURES: tuple[Picture, ...] = get_args(Picture)
 SKIPPED_LISTED = 500  # skipped images named on the page; all of them are in the downloads
+
+About = tuple[str, Picture]
+"""What an answer is about: a trial for what was made, an image for the images that all arms share."""
 
 
 @dataclass(frozen=True)
@@ -119,45 +85,67 @@ class TrialAnswers:
     oracle: Mapping[Picture, Verdict]
 
     def outcome(self, trial: Trial) -> Outcome:
-        """The trial's outcome."""
-        said = self.model
-        return outcome(
-            trial,
-            clean=said.get("clean"),
-            reconstruction=said.get("reconstruction"),
-            made=said.get("made"),
-            verdict=self.oracle.get("made"),
-        )
+        """The trial's outcome; where the model's answers are missing, its answers along the search's path stand for them."""
+        if trial.ending in ("skipped", "unvalidated", "rejected"):
+            return trial.ending
+        verdict, made = self.oracle.get("made"), self.model.get("made")
+        if verdict is not None and verdict.keeps_label is False:  # judged later, as people do
+            return "unvalidated"
+        if trial.arm in ("edited", "painted"):
+            if made is None:
+                return "made"
+            before = self.model.get("clean")
+            right = before is None or before.correct
+        else:
+            path = [answer == trial.label for answer in trial.path_predicted] or [False]
+            before = self.model.get("reconstruction")
+            right = before.correct if before is not None else path[0]
+            if made is None and path[-1]:
+                return "kept"
+        if made is not None and made.correct:
+            return "kept"
+        return "fooled" if right else "already wrong"
 
 
-class OwnAnswers:
-    """All answers of the run's own model and oracle, by trial. The control arm shares the first images with the guided one."""
+class RunAnswers:
+    """All answers of a run's own model and oracle, by trial, and who else was asked later."""
 
     def __init__(self, run: Run, model: str) -> None:
-        oracle = part_name(run.spec.get("oracle"))
-        self._model: dict[tuple[str, Picture], Prediction] = {}
-        self._oracle: dict[tuple[str, Picture], Verdict] = {}
+        self._run, self._own = run, {"model": model, "oracle": part_name(run.spec.get("oracle"))}
+        self._found: dict[tuple[About, str], Prediction | Verdict] = {}
         self.other_models: set[str] = set()
         self.other_oracles: set[str] = set()
-        for prediction in run.predictions():
-            if prediction.model == model:
-                self._model[_key(prediction.trial_id, prediction.picture)] = prediction
+        for role, name, each in self._all():
+            if name == self._own[role]:
+                _keep(self._found, (_about(each.trial_id, each.picture), role), each)
             else:
-                self.other_models.add(prediction.model)
-        for verdict in run.verdicts():
-            if verdict.oracle == oracle:
-                key = _key(verdict.trial_id, verdict.picture)
-                self._oracle[key] = verdict if verdict.keeps_label is not None else self._oracle.get(key, verdict)
-            else:
-                self.other_oracles.add(verdict.oracle)
+                (self.other_models if role == "model" else self.other_oracles).add(name)
 
     def of(self, trial: Trial) -> TrialAnswers:
         """The answers about one trial's images."""
-        keys: dict[Picture, tuple[str, Picture]] = {picture: _key(trial.trial_id, picture) for picture in PICTURES}
-        return TrialAnswers(
-            {picture: self._model[key] for picture, key in keys.items() if key in self._model},
-            {picture: self._oracle[key] for picture, key in keys.items() if key in self._oracle},
-        )
+        keys = {picture: _about(trial.trial_id, picture) for picture in PICTURES}
+        known: list[Any] = [
+            {picture: self._found[key, role] for picture, key in keys.items() if (key, role) in self._found} for role in self._own
+        ]
+        return TrialAnswers(*known)
+
+    def of_others(self, chosen: Container[str]) -> dict[About, list[Prediction | Verdict]]:
+        """Read later answers about the chosen images, the last of each model and oracle."""
+        found: dict[About, dict[tuple[str, str], Prediction | Verdict]] = {}
+        for role, name, each in self._all() if self.other_models or self.other_oracles else ():
+            if name != self._own[role] and _image_of(each.trial_id) in chosen:
+                _keep(found.setdefault(_about(each.trial_id, each.picture), {}), (role, name), each)
+        return {about: list(each.values()) for about, each in found.items()}
+
+    def _all(self) -> Iterator[tuple[str, str, Prediction | Verdict]]:
+        yield from (("model", each.model, each) for each in self._run.predictions())
+        yield from (("oracle", each.oracle, each) for each in self._run.verdicts())
+
+
+def _keep(found: dict[Any, Prediction | Verdict], key: Any, answer: Prediction | Verdict) -> None:
+    """Replace an earlier answer, but by no abstention."""
+    if key not in found or isinstance(answer, Prediction) or answer.keeps_label is not None:
+        found[key] = answer
 
 
 @dataclass(frozen=True)
@@ -194,7 +182,7 @@ class Collected:
     label: str
     model: str  # whose answers outcomes are of
     results: Mapping[str, Any] | None
-    answers: OwnAnswers
+    answers: RunAnswers
     shown: tuple[GalleryEntry, ...]
     images: int  # complete by now, skipped ones included
     expected: int | None  # how many there will be when the run is finished
@@ -249,7 +237,7 @@ def path_answers(trial: Trial) -> list[tuple[int, str]]:
 def collect(run: Run, *, number: int, label: str, pictures: int, model: str | None = None) -> Collected:
     """Read a run and choose the images of its gallery."""
     model = part_name(run.spec.get("model")) if model is None else model
-    answers = OwnAnswers(run, model)
+    answers = RunAnswers(run, model)
     tally: dict[str, Counter[str]] = {}
     endings: Counter[str] = Counter()
     skipped: list[Trial] = []
@@ -300,41 +288,23 @@ def _choose(ids: set[str], pictures: int, mistakes: Mapping[str, float]) -> set[
     return chosen | set(rest)
 
 
-def _entries(run: Run, answers: OwnAnswers, *, chosen: set[str], number: int) -> tuple[GalleryEntry, ...]:
-    others = _others(run, answers, chosen)
+def _entries(run: Run, answers: RunAnswers, *, chosen: set[str], number: int) -> tuple[GalleryEntry, ...]:
+    others = answers.of_others(chosen)
     shown = []
     for trial in run.trials:
         if trial.image_id in chosen and trial.ending != "skipped" and trial.arm != "source":
             said = answers.of(trial)
             key = f"{number}-{mark(trial.image_id)}-{mark(trial.variant)[:6] if trial.variant else trial.arm}"
-            later = tuple(each for picture in PICTURES for each in others.get(_key(trial.trial_id, picture), {}).values())
+            later = tuple(each for picture in PICTURES for each in others.get(_about(trial.trial_id, picture), ()))
             shown.append(GalleryEntry(key, trial, said, said.outcome(trial), later))
     return tuple(sorted(shown, key=lambda each: (_natural(each.trial.image_id), each.trial.arm, _natural(each.trial.variant))))
-
-
-def _others(
-    run: Run, answers: OwnAnswers, chosen: set[str]
-) -> dict[tuple[str, Picture], dict[tuple[str, str], Prediction | Verdict]]:
-    """Read later answers about the chosen images: by image, then by role and name."""
-    found: dict[tuple[str, Picture], dict[tuple[str, str], Prediction | Verdict]] = {}
-    if answers.other_models:
-        for prediction in run.predictions():
-            if prediction.model in answers.other_models and _image_of(prediction.trial_id) in chosen:
-                key = _key(prediction.trial_id, prediction.picture)
-                found.setdefault(key, {})["model", prediction.model] = prediction
-    if answers.other_oracles:
-        for verdict in run.verdicts():
-            if verdict.oracle in answers.other_oracles and _image_of(verdict.trial_id) in chosen:
-                found.setdefault(_key(verdict.trial_id, verdict.picture), {})["oracle", verdict.oracle] = verdict
-    return found
 
 
 def _image_of(trial_id: str) -> str:
     return trial_id.rpartition("#")[0]
 
 
-def _key(trial_id: str, picture: Picture) -> tuple[str, Picture]:
-    """The key of an answer: by trial for what was made, by image for the images that all arms share."""
+def _about(trial_id: str, picture: Picture) -> About:
     return (trial_id if picture == "made" else _image_of(trial_id), picture)
 
 
@@ -366,7 +336,7 @@ def write_gallery(collected: Collected, out: Path, images: ReportImages, *, name
     parts: dict[str, int] = {}
     for shown in collected.shown:
         part = parts.setdefault(shown.trial.image_id, len(parts)) // PART + 1
-        entries.append({**_entry(shown, trial_images(images, run.path, shown.trial), name), "part": part})
+        entries.append({**_entry(shown, images, run.path, name), "part": part})
         histories.setdefault(part, []).append({**entries[-1], "history": _history(shown, name)})
     _script(out / f"data/run-{number}.js", "name", names)
     _script(out / f"data/gallery-{number}.js", "add", {"run": number, "entries": entries})
@@ -381,10 +351,14 @@ def _script(path: Path, call: str, data: Any) -> None:
     path.write_text(f"counterfoil.{call}({text});\n", encoding="ascii")
 
 
-def _entry(shown: GalleryEntry, pictures: TrialImages, name: Callable[[str], str]) -> dict[str, Any]:
+def _entry(shown: GalleryEntry, images: ReportImages, run: Path, name: Callable[[str], str]) -> dict[str, Any]:
     trial, said = shown.trial, shown.said
     named = {"clean": trial.clean, "reconstruction": trial.reconstruction, "made": trial.image}
-    found: dict[str, StoredImage | None] = {name: getattr(pictures, name) for name in asdict(pictures)}
+    found = {
+        **{name: images.keep(run, file) for name, file in named.items()},
+        "search": images.difference(run, trial.reconstruction or trial.clean, trial.image),  # what the search changed
+        "generator": images.difference(run, trial.clean, trial.reconstruction),  # what the generator alone changed
+    }
     return {
         "key": shown.key,
         "id": trial.image_id,

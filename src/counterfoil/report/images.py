@@ -12,7 +12,6 @@ import numpy as np
 from PIL import Image
 
 from counterfoil.core.errors import BadRun
-from counterfoil.core.records import Trial
 from counterfoil.report.page import StoredImage
 from counterfoil.store import Images
 
@@ -93,30 +92,6 @@ class ReportImages:
 def _amplify(before: Image.Image, after: Image.Image) -> Image.Image:
     first, second = (np.asarray(each, dtype=np.int16) for each in (before, after))  # (H, W, 3)
     return Image.fromarray(np.clip(128 + GAIN * (second - first), 0, 255).astype(np.uint8))
-
-
-@dataclass(frozen=True)
-class TrialImages:
-    """The images of one trial in the report."""
-
-    clean: StoredImage | None
-    reconstruction: StoredImage | None
-    made: StoredImage | None
-    search: StoredImage | None  # made minus reconstruction, or minus the source where there is none: what the search changed
-    generator: StoredImage | None  # reconstruction minus clean: what the generator alone changed
-
-
-def trial_images(images: ReportImages, run: Path, trial: Trial) -> TrialImages:
-    """Put a trial's images into the report."""
-    clean, reconstruction, made = (images.keep(run, name) for name in (trial.clean, trial.reconstruction, trial.image))
-    base = trial.reconstruction or trial.clean
-    return TrialImages(
-        clean,
-        reconstruction,
-        made,
-        search=images.difference(run, base, trial.image),
-        generator=images.difference(run, trial.clean, trial.reconstruction),
-    )
 
 
 @lru_cache(maxsize=16)
