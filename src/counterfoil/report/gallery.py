@@ -74,7 +74,7 @@ PICTURES: tuple[Picture, ...] = get_args(Picture)
 SKIPPED_LISTED = 500  # skipped images named on the page; all of them are in the downloads
 
 About = tuple[str, Picture]
-"""What an answer is about: a trial for what was made, an image for the images that all arms share."""
+"""The subject of an answer: a trial for what was made, an image for the images that all arms share."""
 
 
 @dataclass(frozen=True)
