@@ -118,7 +118,11 @@ def test_an_anchor_holds_latents_near_the_middle() -> None:
     module, lengths = Painter(), []
     for anchor in (0.0, 1.0):
         settings = InversionSettings(steps=100, learning_rate=0.1, anchor=anchor)
-        lengths.append(InvertedGenerator(module, settings).invert(draw_images(module), torch.arange(8)).norm())
+        lengths.append(
+            InvertedGenerator(module, settings)
+            .invert(draw_images(module), torch.zeros(8, dtype=torch.int64), torch.arange(8))
+            .norm()
+        )
     assert lengths[1] < 0.6 * lengths[0]
 
 

@@ -52,6 +52,12 @@ def _vdvae(folder: Path, stack: ExitStack) -> Any:
     return f"vdvae:{save_checkpoint(folder / 'run')}", {}
 
 
+def _stylegan_xl(folder: Path, stack: ExitStack) -> Any:
+    from tests.generators.stylegan import save_stylegan
+
+    return f"stylegan_xl:{save_stylegan(folder / 'run')}", {"classes": ["one", "two", "three"], "steps": 3}
+
+
 def _diffusion(folder: Path, stack: ExitStack) -> Any:
     from tests.generators.diffusion.conftest import save_pipeline
 
@@ -92,6 +98,7 @@ RECIPES: dict[tuple[str, str], Any] = {
     ("generator", "transforms"): lambda folder, stack: ("transforms:brightness,rotation,defocus-blur", {}),
     ("generator", "vqgan"): _vqgan,
     ("generator", "vdvae"): _vdvae,
+    ("generator", "stylegan_xl"): _stylegan_xl,
     ("generator", "diffusion"): _diffusion,
     ("generator", "adm"): _adm,
     ("generator", "style"): _style,

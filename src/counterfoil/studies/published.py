@@ -373,7 +373,7 @@ def _lacks(row: Mapping[str, PaperCell], setup: RunSetup) -> Iterator[str]:
             yield f"{name}: no {place}"
 
 
-_ON_DISK = ("folder", "csv", "tensors", "vqgan", "adm", "vdvae", "autoencoder")
+_ON_DISK = ("folder", "csv", "tensors", "vqgan", "adm", "vdvae", "stylegan_xl", "autoencoder")
 _ON_HUB = {"timm": "timm/{}", "clip": "{}"}
 
 

@@ -74,7 +74,7 @@ class InvertedGenerator(Movable):
 
     def start(self, images: Tensor, labels: Tensor, seeds: Tensor) -> State:
         """Invert. A step of 1 is the standard deviation of the image's own latent."""
-        return latent_state(self.invert(images, seeds))
+        return latent_state(self.invert(images, labels, seeds))
 
     def render(self, state: State) -> Tensor:
         decoded = self._decode(state["latent"])
@@ -86,10 +86,10 @@ class InvertedGenerator(Movable):
     def provenance(self) -> dict[str, str]:
         return {**self._provenance, **provenance_of(self.module), "inversion": repr(self.inversion)}
 
-    def invert(self, images: Tensor, seeds: Tensor) -> Tensor:
-        """The latents whose images are nearest, of all that were tried.  # (N, 3, H, W), (N,) → (N, …)"""
+    def invert(self, images: Tensor, labels: Tensor, seeds: Tensor) -> Tensor:
+        """The latents whose images are nearest, of all that were tried.  # (N, 3, H, W), (N,), (N,) → (N, …)"""
         with torch.no_grad():
-            guesses = self._guesses(images, seeds)
+            guesses = self.guesses(images, labels, seeds)
             best = next(guesses)
             distance = self._distance(best, images)
             for guess in guesses:
@@ -107,7 +107,7 @@ class InvertedGenerator(Movable):
         with torch.no_grad():
             return _nearer(best, distance, latent.detach(), self._distance(latent, images))[0]
 
-    def _guesses(self, images: Tensor, seeds: Tensor) -> Iterator[Tensor]:
+    def guesses(self, images: Tensor, labels: Tensor, seeds: Tensor) -> Iterator[Tensor]:
         """Latents drawn from the prior, and the network's own guess if it makes one."""
         prior, encode = getattr(self.module, "prior", None), getattr(self.module, "encode", None)
         for number in range(self.inversion.candidates):
