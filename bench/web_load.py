@@ -126,7 +126,7 @@ def report(given: argparse.Namespace, folder: Path) -> tuple[Rows, list[str], st
         sys.exit("no Chromium found; give its path with --browser")
     run = make_run(folder / "run", given.pairs)
     began = time.perf_counter()
-    write_report([run], folder / "report", pictures=given.pairs)
+    write_report([run], folder / "report", images=given.pairs)
     spent, memory = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])

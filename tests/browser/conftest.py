@@ -82,5 +82,5 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "one": write_report([open_run(one.path)], folder / "report-one"),
         "two": write_report([open_run(one.path), two], folder / "report-two"),
         "nasty": write_report([nasty], folder / "report-nasty"),
-        "board": write_board([one.path, two.path], folder / "board", pictures=4),
+        "board": write_board([one.path, two.path], folder / "board", images=4),
     }

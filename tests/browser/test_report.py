@@ -82,9 +82,9 @@ def test_an_image_opens_by_keyboard_and_tells_its_history(page: Any, reports: di
     dialog = page.get_by_role("dialog")
     dialog.locator(".steps .step").first.wait_for()
     assert "img 1.png" in dialog.locator(".detail-id").text_content()
-    assert dialog.locator(".pictures img").count() == 5
-    dialog.locator(".pictures img").last.evaluate("image => image.decode()")
-    assert dialog.locator(".pictures img").evaluate_all("images => images.every(image => image.naturalWidth > 0)")
+    assert dialog.locator(".images img").count() == 5
+    dialog.locator(".images img").last.evaluate("image => image.decode()")
+    assert dialog.locator(".images img").evaluate_all("images => images.every(image => image.naturalWidth > 0)")
     assert dialog.locator(".step.wrong").count() == 1
     assert "wrong: cat" in dialog.locator(".step.wrong").text_content()
     assert OTHER in dialog.text_content()

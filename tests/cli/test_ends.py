@@ -103,7 +103,7 @@ def test_waiting_threads_sleep_unless_asked_otherwise() -> None:
 
 COMMANDS = {
     "report": ["report", "one", "-o", "out"],
-    "board": ["board", "one", "-o", "out", "--pictures", "4"],
+    "board": ["board", "one", "-o", "out", "--images", "4"],
     "export": ["export", "one", "-o", "out"],
 }
 

@@ -78,7 +78,7 @@ CALLS: dict[str, tuple[list[str], str]] = {
     "gate": (["gate", "a", "--min", "fmr=99"], "passed"),
     "export": (["export", "a", "-o", "set"], "surrogates"),
     "export of a result": (["export", "a", "--format", "result", "-o", "result.json"], "result"),
-    "board": (["board", "a", "b", "-o", "site", "--pictures", "0"], "page"),
+    "board": (["board", "a", "b", "-o", "site", "--images", "0"], "page"),
     "review status": (["review", "a", "--status"], "agreement"),
     "review verdicts": (["review", "a", "--verdicts"], "kept"),
     "study": (["study"], "fmr/6"),

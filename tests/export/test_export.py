@@ -256,7 +256,7 @@ def test_an_oracle_that_abstains_later_takes_no_word_back(tmp_path: Path) -> Non
     run.append(verdicts=[Verdict(trial.trial_id, "made", "daylight:", None, 0.0, -1) for trial in made])
     told = export(run, tmp_path / "set")
     assert told.size == run.results["counts"]["validated"] == sum(trial.arm == "guided" for trial in made)
-    (shown, *_) = collect(run, number=1, label="run", pictures=1).shown
+    (shown, *_) = collect(run, number=1, label="run", most=1).shown
     assert shown.said.oracle["made"].keeps_label is True
 
 

@@ -31,7 +31,7 @@ def test_files_for_others_name_no_folder_of_this_machine(folder: Path) -> None:
         ["report", "one", "-o", "page"],
         ["export", "one", "-o", "set"],
         ["export", "one", "--format", "result", "-o", "result.json"],
-        ["board", "one", "-o", "site", "--pictures", "4"],
+        ["board", "one", "-o", "site", "--images", "4"],
     ):
         code, problem = call(*words)
         assert code == 0, problem

@@ -125,19 +125,19 @@ def test_what_is_no_result_is_refused_in_one_line(tmp_path: Path, content: str, 
 
 
 def test_models_are_ranked_as_far_as_the_images_tell_them_apart(folders: dict[str, Path], tmp_path: Path) -> None:
-    site = write_board([folders[name] for name in ("poor", "fair", "good")], tmp_path / "site", pictures=2).parent
+    site = write_board([folders[name] for name in ("poor", "fair", "good")], tmp_path / "site", images=2).parent
     rows = [row for row in read_page(site / "index.html").rows if "python:" in row]
     order = [next(name for name in ("good", "fair", "poor") if f"python:{name}" in row) for row in rows[:3]]
     assert order == ["good", "fair", "poor"]
     assert "1" in rows[0].split() or "1–2" in rows[0].split()
     assert len(list((site / "results").glob("*.json"))) == 3 == len(list((site / "reports").iterdir()))
     assert jsonschema_rs.validator_for(json.loads((site / "schema.json").read_text()))
-    write_board([folders["good"]], tmp_path / "site", pictures=0)  # over the earlier one
+    write_board([folders["good"]], tmp_path / "site", images=0)  # over the earlier one
     assert len(list((site / "results").glob("*.json"))) == 1 and not (site / "reports").exists()
 
 
 def test_every_protocol_has_a_board_and_surrogates_are_marked(folders: dict[str, Path], tmp_path: Path) -> None:
-    page = read_page(write_board(list(folders.values()), tmp_path / "site", pictures=0))
+    page = read_page(write_board(list(folders.values()), tmp_path / "site", images=0))
     titles = [element.text for element in page.all("h2")]
     assert sum(title.startswith("fmr") for title in titles) == 1 and any(title.startswith("lance") for title in titles)
     assert any(title.startswith("imagenet-d") for title in titles)
@@ -147,7 +147,7 @@ def test_every_protocol_has_a_board_and_surrogates_are_marked(folders: dict[str,
 
 
 def test_several_tests_begin_with_models_by_tests_and_slices_are_listed(folders: dict[str, Path], tmp_path: Path) -> None:
-    page = read_page(write_board(list(folders.values()), tmp_path / "site", pictures=0))
+    page = read_page(write_board(list(folders.values()), tmp_path / "site", images=0))
     assert page.all("h2")[0].text == "Models by tests"
     first = next(row for row in page.rows if row.startswith("python:good"))
     assert "not run" in first and "rank 1" in first
@@ -159,7 +159,7 @@ def test_several_tests_begin_with_models_by_tests_and_slices_are_listed(folders:
 
 def test_slices_lead_to_their_images_in_the_report(tmp_path: Path) -> None:
     run = build(tmp_path / "run", Plan(images=120, classes=tuple("abcd")))
-    site = write_board([run.path], tmp_path / "site", pictures=10).parent
+    site = write_board([run.path], tmp_path / "site", images=10).parent
     page = read_page(site / "index.html")
     links = [link.attributes["href"] for link in page.all("a") if link.text.startswith("class=")]
     assert {link.partition("#")[2] for link in links} == {"show=class=b&run=1", "show=class=d&run=1"}
@@ -172,7 +172,7 @@ def test_slices_lead_to_their_images_in_the_report(tmp_path: Path) -> None:
 
 def test_results_of_others_stand_next_to_ones_own(result: ResultFile, folders: dict[str, Path], tmp_path: Path) -> None:
     theirs = write_result(tmp_path / "theirs.json", result, submitter="Ada", comment="<script>alert(1)</script>")
-    page = read_page(write_board([folders["fair"], theirs], tmp_path / "site", pictures=0))
+    page = read_page(write_board([folders["fair"], theirs], tmp_path / "site", images=0))
     assert "handed in by Ada" in page.words and "<script>alert(1)</script>" in page.words  # as text
     assert all(script.attributes.get("src") for script in page.all("script"))
 

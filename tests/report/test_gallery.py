@@ -87,7 +87,7 @@ def test_large_pictures_get_thumbnails_and_a_largest_size(tmp_path: Path) -> Non
 
 def test_a_choice_of_images_is_the_same_for_runs_over_the_same_data(tmp_path: Path) -> None:
     runs = [build(tmp_path / "one"), build(tmp_path / "two", Plan(model="python:n"))]
-    report = write_report(runs, tmp_path / "report", pictures=6).parent
+    report = write_report(runs, tmp_path / "report", images=6).parent
     one, two = ({entry["id"] for entry in data(report / f"data/gallery-{number}.js")["entries"]} for number in (1, 2))
     assert one == two
     assert len(one) == 6
@@ -97,7 +97,7 @@ def test_a_choice_of_images_is_the_same_for_runs_over_the_same_data(tmp_path: Pa
 
 
 def test_the_choice_is_not_the_first_images(tmp_path: Path) -> None:
-    report = write_report([build(tmp_path / "run")], tmp_path / "report", pictures=6).parent
+    report = write_report([build(tmp_path / "run")], tmp_path / "report", images=6).parent
     chosen = {entry["id"] for entry in data(report / "data/gallery-1.js")["entries"]}
     assert chosen != {image_id(Plan(), number) for number in range(6)}
 
@@ -184,7 +184,7 @@ def test_half_of_a_large_runs_gallery_are_its_most_confident_mistakes(tmp_path: 
     fooled = {trial.trial_id for trial in run.trials if trial.arm == "guided" and trial.image}
     sure = {each.trial_id: each.confidence for each in run.predictions() if each.picture == "made" and not each.correct}
     worst = sorted((each for each in sure if each in fooled), key=lambda each: (sure[each], each))[-2:]
-    report = write_report([run], tmp_path / "report", pictures=4).parent
+    report = write_report([run], tmp_path / "report", images=4).parent
     shown = {f"{entry['id']}#guided" for entry in data(report / "data/gallery-1.js")["entries"]}
     kept = {each for each in worst if any(each == other for other in shown)}
     assert kept, (worst, shown)

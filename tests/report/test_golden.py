@@ -60,7 +60,7 @@ def static(path: Path) -> None:
 def run_command(folder: Path, name: str) -> str:
     """Text and exit code of a command, without the folder's name; of the board, the text of the page."""
     if name == "board":
-        page = read(write_board([folder / each for each in ("good", "fair", "poor")], folder / "site", pictures=0))
+        page = read(write_board([folder / each for each in ("good", "fair", "poor")], folder / "site", images=0))
         lines = [element.text for element in page.elements if element.name in ("h1", "h2", "h3", "p", "tr", "summary")]
         texts = (" ".join(line.split()) for line in lines)
         return "\n".join(text for text in texts if text and not text.startswith("Written by Counterfoil")) + "\n"

@@ -79,7 +79,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Folder for the page; by default report/ in the first run.")
     ] = None,
-    pictures: Annotated[int, typer.Option(help="Images per run in the gallery.", min=0)] = 1000,
+    images: Annotated[int, typer.Option(help="Images per run in the gallery.", min=0)] = 1000,
     slices: Annotated[Path | None, typer.Option(metavar="FILE", help="A CSV with image_id and slices of your own.")] = None,
     to: Annotated[Text, typer.Option(help="Send the results to a tracker instead: tensorboard, mlflow or wandb.")] = None,
     where: Annotated[
@@ -108,7 +108,7 @@ def report(
         return results.data(logged)
     from counterfoil.protocols.reading import write_report
 
-    page = write_report(opened, out or runs[0] / "report", pictures=pictures, slices=slices)
+    page = write_report(opened, out or runs[0] / "report", images=images, slices=slices)
     results.text(page)
     results.data({"page": str(page)})
 
@@ -239,7 +239,7 @@ def board(
     scored: Annotated[
         bool, typer.Option("--scored", help="Rank all models scored on each run's images, as on a fixed set.")
     ] = False,
-    pictures: Annotated[int, typer.Option(help="Images in each run's report; 0 for no reports.", min=0)] = 60,
+    images: Annotated[int, typer.Option(help="Images in each run's report; 0 for no reports.", min=0)] = 60,
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Leaderboard",
     check: Annotated[
         bool, typer.Option("--check", help="Only check result files: their schema, and that numbers follow from answers.")
@@ -259,7 +259,7 @@ def board(
         raise UsageError("board: give the folder for the site by -o, or --check to check result files only")
     from counterfoil.protocols.reading import write_board
 
-    page = write_board(sources, out, scored=scored, pictures=pictures, title=title)
+    page = write_board(sources, out, scored=scored, images=images, title=title)
     results.text(page)
     results.data({"page": str(page)})
 

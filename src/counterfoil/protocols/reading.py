@@ -96,17 +96,17 @@ def results_of(run: store.Run, *, model: str | None = None, oracle: str | None =
     return stored if stored is not None else protocols.of(run).results(run, model=model, oracle=oracle)
 
 
-def write_report(runs: Sequence[store.Run], out: str | Path, *, pictures: int = 1000, slices: str | Path | None = None) -> Path:
+def write_report(runs: Sequence[store.Run], out: str | Path, *, images: int = 1000, slices: str | Path | None = None) -> Path:
     """Write a report on runs into the folder `out` and return its first page; of several protocols that is models by tests.
 
-    The gallery shows up to `pictures` images per run, the same ones for runs over the same data. `slices` is a CSV with
+    The gallery shows up to `images` images per run, the same ones for runs over the same data. `slices` is a CSV with
     `image_id` and slices of your own. A folder that holds an earlier report is written over; one that holds anything else
     is refused.
     """
     if not runs:
         raise UsageError("a report needs at least one run; give the --out of a run")
-    if pictures < 0:
-        raise UsageError(f"a gallery can't have {pictures} images; give 0 or more")
+    if images < 0:
+        raise UsageError(f"a gallery can't have {images} images; give 0 or more")
     from counterfoil.metrics.slices import read_slices
     from counterfoil.report import site
 
@@ -126,7 +126,7 @@ def write_report(runs: Sequence[store.Run], out: str | Path, *, pictures: int = 
         every = [page for own in found for page in own]
         return every if made.alone else [_overview(runs, [own[0] for own in found], made), *every]
 
-    return site.write_report(runs, Path(out), pages, limit=pictures, slices=file)
+    return site.write_report(runs, Path(out), pages, limit=images, slices=file)
 
 
 def _overview(runs: Sequence[store.Run], firsts: Sequence[Page], site: Site) -> Page:
@@ -206,7 +206,7 @@ def write_board(sources: Sequence[Path], out: Path, **options: Any) -> Path:
         sources,
         out,
         results=lambda run, scored: result_files(run, scored=scored),
-        report=lambda runs, folder, limit: write_report(runs, folder, pictures=limit),
+        report=lambda runs, folder, limit: write_report(runs, folder, images=limit),
         **options,
     )
 

@@ -58,12 +58,12 @@ def write_board(
     results: Results,
     report: Report,
     scored: bool = False,
-    pictures: int = 60,
+    images: int = 60,
     title: str = "Leaderboard",
 ) -> Path:
     """Write a board of runs and result files into the folder `out` and return its page.
 
-    Runs get a report each, with up to `pictures` images; 0 leaves reports out. A folder that holds an earlier board is written
+    Runs get a report each, with up to `images` images; 0 leaves reports out. A folder that holds an earlier board is written
     over; one that holds anything else is refused.
     """
     if not sources:
@@ -77,21 +77,21 @@ def write_board(
         run = open_run(source)
         runs.append((run, results(run, scored)))
         every += runs[-1][1]
-    reports = {each.identity: f"reports/{own[0].identity}/index.html" for _, own in runs for each in own} if pictures else {}
+    reports = {each.identity: f"reports/{own[0].identity}/index.html" for _, own in runs for each in own} if images else {}
     _by_test(every)  # refuses results given twice before anything is written
     with writing(out, "board"):
         take_over(out, "board", folders=_OWN)
-        images = ReportImages(out)
+        copies = ReportImages(out)
         pairs = {
-            each.identity: _mistakes(run, each, images, reports[each.identity]) for run, own in runs for each in own if reports
+            each.identity: _mistakes(run, each, copies, reports[each.identity]) for run, own in runs for each in own if reports
         }
         (out / "results").mkdir()
         for each in every:
             (out / "results" / f"{each.identity}.json").write_bytes(canonical(each.model_dump(mode="json")))
         (out / "schema.json").write_bytes(canonical(schema()))
         copy_static(out, _SHARED)
-        for run, own in runs if pictures else ():
-            report([run], out / "reports" / own[0].identity, pictures)
+        for run, own in runs if images else ():
+            report([run], out / "reports" / own[0].identity, images)
         page = board_page(every, reports, pairs, title=title)
         (out / "index.html").write_bytes(html.render(page, brand="leaderboard"))
     return out / "index.html"
@@ -139,7 +139,7 @@ def _by_test(every: Sequence[ResultFile]) -> list[list[ResultFile]]:
 def _mistakes(run: Run, result: ResultFile, images: ReportImages, report: str) -> list[ImagePair]:
     """The most confident mistakes of a result's model, which open in the run's report."""
     model = next((name for name in models_of(run) if without_folders(name) == result.model.name), "")
-    found = collect(run, number=1, label=result.model.name, pictures=2 * STRIP, model=model)
+    found = collect(run, number=1, label=result.model.name, most=2 * STRIP, model=model)
     pairs = (pair_of(found, each, images) for each in strongest(found.shown, STRIP))
     return [replace(pair, to=f"{report}{pair.to}") for pair in pairs]
 

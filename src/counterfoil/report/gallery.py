@@ -234,7 +234,7 @@ def path_answers(trial: Trial) -> list[tuple[int, str]]:
     return list(zip(trial.path_predicted, trial.path_said or [""] * len(trial.path_predicted), strict=True))
 
 
-def collect(run: Run, *, number: int, label: str, pictures: int, model: str | None = None) -> Collected:
+def collect(run: Run, *, number: int, label: str, most: int, model: str | None = None) -> Collected:
     """Read a run and choose the images of its gallery."""
     model = part_name(run.spec.get("model")) if model is None else model
     answers = RunAnswers(run, model)
@@ -265,7 +265,7 @@ def collect(run: Run, *, number: int, label: str, pictures: int, model: str | No
         model=model,
         results=run.results,
         answers=answers,
-        shown=_entries(run, answers, chosen=_choose(ids, pictures, mistakes), number=number),
+        shown=_entries(run, answers, chosen=_choose(ids, most, mistakes), number=number),
         images=len(images),
         expected=total if isinstance(total, int) else None,
         tally=tally,
@@ -280,11 +280,11 @@ def mark(image_id: str) -> str:
     return hashlib.sha256(image_id.encode("utf-8", "replace")).hexdigest()[:12]
 
 
-def _choose(ids: set[str], pictures: int, mistakes: Mapping[str, float]) -> set[str]:
+def _choose(ids: set[str], most: int, mistakes: Mapping[str, float]) -> set[str]:
     """Half of the images by their most confident mistake, the rest a random choice that depends on the ids alone."""
-    worst = heapq.nlargest(pictures // 2, mistakes, key=lambda image_id: (mistakes[image_id], image_id))
-    chosen = set(worst) if len(ids) > pictures else set()
-    rest = heapq.nsmallest(pictures - len(chosen), ids - chosen, key=lambda image_id: (mark(image_id), image_id))
+    worst = heapq.nlargest(most // 2, mistakes, key=lambda image_id: (mistakes[image_id], image_id))
+    chosen = set(worst) if len(ids) > most else set()
+    rest = heapq.nsmallest(most - len(chosen), ids - chosen, key=lambda image_id: (mark(image_id), image_id))
     return chosen | set(rest)
 
 

@@ -260,7 +260,7 @@ def test_settings(run: Run) -> dict[str, Any]:
         for key, value in by_dotted_name(run.spec)
         if not any(key == each or key.startswith(f"{each}.") for each in _FREE)
     }
-    return {**spec, **_hashes(run), "picture size": run.provenance.get("size"), "classes": list(run.classes)}
+    return {**spec, **_hashes(run), "image size": run.provenance.get("size"), "classes": list(run.classes)}
 
 
 def test_identity(run: Run) -> str:

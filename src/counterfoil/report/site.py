@@ -94,7 +94,7 @@ class Site:
         key = (run.path, model)
         if key not in self._collected:
             number = self._numbers.setdefault(run.path, len(self._numbers) + 1)
-            self._collected[key] = collect(run, number=number, label=label, pictures=self.limit, model=model)
+            self._collected[key] = collect(run, number=number, label=label, most=self.limit, model=model)
         return self._collected[key]
 
     def name(self, part: str) -> str:

@@ -24,16 +24,16 @@ from counterfoil.web.runs import image_file
 
 CONFIG = """<View>
   <Header value="Is this there: $class" />
-  <Image name="picture" value="$image" zoom="true" />
+  <Image name="image" value="$image" zoom="true" />
   <Header value="Is the class there?" />
-  <Choices name="present" toName="picture" choice="single" showInline="true" required="true">
+  <Choices name="present" toName="image" choice="single" showInline="true" required="true">
     <Choice value="yes" hotkey="y" /><Choice value="no" hotkey="n" /><Choice value="can't tell" hotkey="u" />
   </Choices>
   <Header value="Is it the only main object?" />
-  <Choices name="single" toName="picture" choice="single" showInline="true"><Choice value="yes" /><Choice value="no" /></Choices>
+  <Choices name="single" toName="image" choice="single" showInline="true"><Choice value="yes" /><Choice value="no" /></Choices>
   <Header value="Is the image usable?" />
-  <Choices name="usable" toName="picture" choice="single" showInline="true"><Choice value="yes" /><Choice value="no" /></Choices>
-  <TextArea name="comment" toName="picture" placeholder="Comment" maxSubmissions="1" />
+  <Choices name="usable" toName="image" choice="single" showInline="true"><Choice value="yes" /><Choice value="no" /></Choices>
+  <TextArea name="comment" toName="image" placeholder="Comment" maxSubmissions="1" />
 </View>
 """
 """The labelling interface that goes with the tasks."""
@@ -77,7 +77,7 @@ def _tasks_of(db: Transaction, review: Review, *, run: Path, embed: bool) -> Ite
 
 def _annotation(given: CastVote, reviewer: Invited) -> dict[str, Any]:
     def result(name: str, kind: str, **value: Any) -> dict[str, Any]:
-        return {"id": name, "from_name": name, "to_name": "picture", "type": kind, "value": value}
+        return {"id": name, "from_name": name, "to_name": "image", "type": kind, "value": value}
 
     words = {value: word for word, value in _WORDS.items()}
     answered = [name for name in _QUESTIONS if not given.skipped and (name == "present" or getattr(given, name) is not None)]

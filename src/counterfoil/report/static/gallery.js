@@ -259,7 +259,7 @@ counterfoil.view = (() => {
 
   // The body without its history, which may come later.
   function body(entry) {
-    const pictures = make("div", { class: "pictures" });
+    const pictures = make("div", { class: "images" });
     for (const [key, text, more] of PICTURES) {
       if (!entry.images[key] && !entry.missing.includes(key) && key !== "made") continue;
       const caption = make("figcaption", {}, make("b", {}, text), more);
