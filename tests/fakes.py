@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -123,6 +124,20 @@ class Third(TinyModel):
 
     def __init__(self) -> None:
         super().__init__(seed=9)
+
+
+def stir(network: Any) -> Any:
+    """The network with biases and gains that are not the usual zeros and ones."""
+    chance = torch.Generator().manual_seed(0)
+    for weight in network.parameters():
+        spread = 0.3 if weight.dim() == 1 else weight[0].numel() ** -0.5
+        weight.data = torch.randn(weight.shape, generator=chance) * spread + (weight.dim() == 1) * 0.5
+    return network.eval().requires_grad_(False)
+
+
+def apart(found: Tensor, wanted: Tensor) -> float:
+    """The relative distance of two tensors."""
+    return float((found.float() - wanted.float()).norm() / wanted.float().norm())
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The tools of `make lint`: what the wording check reads, and that limits only fall."""
+"""The tools of `make lint`, and the suite itself: groups stay together, and no test can hang for ever."""
 
 from __future__ import annotations
 
@@ -112,3 +112,27 @@ def test_no_test_module_is_imported_by_another_or_by_a_benchmark() -> None:
         if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2].startswith("test_")
     ]
     assert found == []
+
+
+GROUPED = """
+import os
+import pytest
+
+@pytest.mark.xdist_group("one")
+@pytest.mark.parametrize("number", range(6))
+def test_worker(number):
+    with open("workers", "a") as file:
+        print(os.environ["PYTEST_XDIST_WORKER"], file=file)
+"""
+
+
+def test_tests_of_one_group_run_in_one_process(tmp_path: Path) -> None:
+    (tmp_path / "test_grouped.py").write_text(GROUPED)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup", "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+    assert len(set((tmp_path / "workers").read_text().split())) == 1
+
+
+def test_every_test_has_a_time_limit(pytestconfig) -> None:
+    assert 0 < float(pytestconfig.getini("timeout")) <= 600

@@ -1,11 +1,13 @@
-"""Small data sets on disk, and specifications over them, for tests that go the whole way."""
+"""Small data sets on disk, specifications over them, and the hub's cache, for tests that go the whole way."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
@@ -56,3 +58,24 @@ def values(data: str, **changes: Any) -> dict[str, Any]:
 
 def spec(data: str, **changes: Any) -> FmrSpec:
     return protocols.parse(values(data, **changes))
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def put_in_cache(monkeypatch: pytest.MonkeyPatch, cache: Path, folder: Path, repository: str) -> str:
+    """Put a folder into an empty cache as if it had been downloaded from `repository`, and turn the network off."""
+    home = cache / f"models--{repository.replace('/', '--')}"
+    shutil.copytree(folder, home / "snapshots" / COMMIT)
+    (home / "refs").mkdir()
+    (home / "refs" / "main").write_text(COMMIT)
+    offline(monkeypatch, cache)
+    return repository
+
+
+def offline(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """No network, and this folder as the cache."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))

@@ -1,7 +1,7 @@
 """List the errors that tests hold: which exception, and what its message says.
 
-`python tools/errors.py` prints them by exception. With a commit, those of its tests that no test holds any more are printed:
-a pattern counts as held if a test expects the same words, or if most of its words stand in a pattern of today or in the source.
+`python tools/errors.py` prints them by exception. With a commit, those of its tests are printed that no test of today expects:
+a pattern counts as held if most of its words stand together in one that a test matches on, itself or in a table of the test.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,64 +28,42 @@ class Held(NamedTuple):
 
 
 def expectations(text: str, file: str) -> Iterator[Held]:
-    """The exceptions that a test file expects, with their patterns, also those in the tables of its tests."""
-    for test in ast.walk(ast.parse(text)):
-        if not isinstance(test, ast.FunctionDef):
-            continue
+    """The exceptions that a test file expects, with their patterns; those of a table where a test matches on a column of it."""
+    module = ast.parse(text)
+    tables = [node.value for node in module.body if isinstance(node, ast.Assign | ast.AnnAssign) and node.value]
+    for test in (node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)):
+        marks = [argument for mark in test.decorator_list if isinstance(mark, ast.Call) for argument in mark.args[1:]]
         for node in ast.walk(test):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("raises") and node.args:
-                match = next((word.value for word in node.keywords if word.arg == "match"), None)
-                exception, rows = ast.unparse(node.args[0]), _column(test, match)
-                yield from (Held(exception, row, file) for row in rows or [_text(match)])
+                match = [word.value for word in node.keywords if word.arg == "match"]
+                patterns = [" ".join(_texts(match))]
+                if any(isinstance(part, ast.Name | ast.Attribute) for each in match for part in ast.walk(each)):
+                    patterns += _texts(marks) or _texts(tables)
+                yield from (Held(ast.unparse(node.args[0]), pattern, file) for pattern in patterns if pattern or not match)
 
 
-def _column(test: ast.FunctionDef, match: ast.expr | None) -> list[str]:
-    """The patterns in the table of a parametrized test that expects one of its columns."""
-    for mark in test.decorator_list:
-        if isinstance(mark, ast.Call) and ast.unparse(mark.func).endswith("parametrize") and isinstance(match, ast.Name):
-            names = re.findall(r"\w+", _text(mark.args[0]))
-            if match.id in names and isinstance(mark.args[1], ast.List):
-                at, one = names.index(match.id), len(names) == 1
-                rows = [row if one else row.elts[at] for row in mark.args[1].elts if one or isinstance(row, ast.Tuple)]
-                return [_text(row) for row in rows]
-    return []
+def _texts(nodes: Iterable[ast.AST]) -> list[str]:
+    parts = (part.value for node in nodes for part in ast.walk(node) if isinstance(part, ast.Constant))
+    return [part for part in parts if isinstance(part, str)]
 
 
-def _text(node: ast.expr | None) -> str:
-    """The constant parts of an expression for a pattern."""
-    found = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)] if node is not None else []
-    return " ".join(str(part) for part in found)
-
-
-def words(pattern: str) -> list[str]:
+def words(pattern: str) -> set[str]:
     """The words of a pattern, without what belongs to regular expressions."""
-    return re.findall(r"[a-z][a-z_]+", re.sub(r"\\.|\(\?[:=!]", " ", pattern.lower()))
+    return set(re.findall(r"[a-z][a-z_]+", re.sub(r"\\.|\(\?[:=!]", " ", pattern.lower())))
 
 
-def at_commit(commit: str) -> Iterator[Held]:
-    """The expectations of a commit's tests."""
-    listed = _git("ls-tree", "-r", "--name-only", commit, "tests")
-    for file in (name for name in listed.splitlines() if name.endswith(".py")):
-        yield from expectations(_git("show", f"{commit}:{file}"), file)
+def list_held(commit: str | None = None) -> list[Held]:
+    """The expectations of the tests in the working tree, or of a commit."""
+    if commit is None:
+        files = {str(file.relative_to(ROOT)): file.read_text() for file in sorted((ROOT / "tests").rglob("*.py"))}
+    else:
+        names = [name for name in _git("ls-tree", "-r", "--name-only", commit, "tests").split() if name.endswith(".py")]
+        files = {name: _git("show", f"{commit}:{name}") for name in names}
+    return [each for name, text in files.items() for each in expectations(text, name)]
 
 
-def now() -> Iterator[Held]:
-    """The expectations of the tests in the working tree."""
-    for file in sorted((ROOT / "tests").rglob("*.py")):
-        yield from expectations(file.read_text(), str(file.relative_to(ROOT)))
-
-
-def texts(top: str) -> list[set[str]]:
-    """The words of every text in the Python files of a folder."""
-    trees = [ast.parse(file.read_text()) for file in (ROOT / top).rglob("*.py")]
-    found = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.JoinedStr | ast.Constant))
-    return [set(words(_text(node))) for node in found]
-
-
-def best(pattern: str, others: list[set[str]]) -> float:
-    """The largest share of a pattern's words that stands in one of the others."""
-    wanted = set(words(pattern))
-    return max((len(wanted & other) / len(wanted) for other in others), default=0.0) if wanted else 1.0
+def _holds(known: set[str], wanted: set[str]) -> bool:
+    return len(wanted & known) >= ENOUGH * len(wanted)
 
 
 def _git(*arguments: str) -> str:
@@ -96,19 +74,18 @@ def main() -> None:
     """Print what is held, or what of a commit is no longer."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("commit", nargs="?", help="compare with the tests of this commit")
-    options = parser.parse_args()
-    held = list(now())
-    if options.commit is None:
-        for exception, count in Counter(each.exception for each in held).most_common():
+    commit = parser.parse_args().commit
+    today = list_held()
+    if commit is None:
+        for exception, count in Counter(each.exception for each in today).most_common():
             print(f"{count:5d}  {exception}")
         return
-    today, source = texts("tests"), [*texts("src"), *texts("lab")]
-    before = sorted({each for each in at_commit(options.commit) if words(each.pattern)})
-    lost = [each for each in before if best(each.pattern, today) < ENOUGH]
-    print(f"{len(before)} patterns at {options.commit}, {len(before) - len(lost)} held today")
+    known = [words(each.pattern) for each in today]
+    before = sorted({each for each in list_held(commit) if words(each.pattern)})
+    lost = [each for each in before if not any(_holds(one, words(each.pattern)) for one in known)]
+    print(f"{len(before)} patterns at {commit}, {len(before) - len(lost)} held today")
     for each in lost:
-        where = "in the source" if best(each.pattern, source) >= ENOUGH else "gone"
-        print(f"{where:14s} {each.exception}: {each.pattern}  [{each.file}]")
+        print(f"{each.exception}: {each.pattern}  [{each.file}]")
 
 
 if __name__ == "__main__":

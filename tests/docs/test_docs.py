@@ -1,4 +1,4 @@
-"""The documentation names what is there: options of commands, files behind links, pages of the site; results become tables."""
+"""The documentation names what is there, the changelog is short, and results become tables."""
 
 from __future__ import annotations
 
@@ -118,3 +118,11 @@ def test_a_result_becomes_a_table_that_says_whether_it_is_old(tmp_path: Path) ->
     assert "Older" not in page
     (tmp_path / "lab_x.json").write_text(json.dumps({**content, "code": "another"}))
     assert "**Older than the present code.**" in "\n".join(dict(generate.results(tmp_path))["lab"])
+
+
+ENTRIES = [line for line in (Path(__file__).parents[2] / "CHANGELOG.md").read_text().splitlines() if line.startswith("- ")]
+
+
+def test_each_entry_is_one_line_of_at_most_25_words():
+    assert len(ENTRIES) > 20
+    assert [line for line in ENTRIES if len(line[2:].split()) > 25] == []

@@ -147,13 +147,6 @@ def test_wrong_labels_are_not_blamed_on_the_model():
     assert "labels of the data" in [finding.mistake for finding in found.findings]
 
 
-def test_a_gross_mistake_is_named_on_few_pictures_too():
-    whole = healthy()
-    found = diagnose(broken.remade(whole, classes=[*whole.classes[1:], whole.classes[0]]), images=20)
-    assert mistakes(found) == ["class order"]
-    assert "few images" in [finding.mistake for finding in found.findings]
-
-
 @pytest.mark.parametrize(("spoilt", "severity"), [(2, "caution"), (15, "mistake")])
 def test_pictures_that_cannot_be_read_are_counted_and_told(spoilt, severity):
     data = registry.create("dataset", "lab:wardrobe", {"count": 16})

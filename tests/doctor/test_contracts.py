@@ -1,7 +1,8 @@
-"""The doctor tries models and oracles before a run does: whatever breaks its contract is named, of any protocol."""
+"""The doctor tries parts before a run does: what breaks its contract is named; and its instruments against something known."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,14 @@ from counterfoil import protocols
 from counterfoil.cli.app import app
 from counterfoil.core.errors import BadSpec, RunFailed
 from counterfoil.doctor import Diagnosis, examine, set_ups
+from counterfoil.doctor.gradients import psnr
+from counterfoil.doctor.outputs import softmax_kind
+from counterfoil.doctor.sample import calibrated_loss, compare
+from counterfoil.doctor.timing import duration
 from counterfoil.parts.contracts import Verdicts
 from counterfoil.parts.models.preprocessing import Preprocessing
 from counterfoil.protocols.workspace import Given
-from tests.fakes import TinyModel
+from tests.fakes import RuleOracle, TinyModel
 from tests.worlds import FAKES, arrays, spec, values
 
 
@@ -36,40 +41,21 @@ class Broken(TinyModel):
         return super().logits(images)
 
 
-def _leave(model, images):
-    sys.exit(0)
-
-
 def _overwrite(model, images):
     answer = model.right(images)
     images.data.zero_()
     return answer
 
 
-def _raise(error):
-    def answer(model, images):
-        raise error
-
-    return answer
-
-
-MODELS = {
+MODELS = {  # every way of it is in tests/parts/test_faults.py
     "raises": (lambda model, images: [][0], "contract", "the model failed with IndexError"),
-    "ends the process": (_leave, "contract", "the model ended the process"),
-    "runs out of memory": (_raise(MemoryError()), "contract", "the model failed with MemoryError"),
-    "stops an iteration": (_raise(StopIteration()), "contract", "the model failed with StopIteration"),
+    "ends the process": (lambda model, images: sys.exit(0), "contract", "the model ended the process"),
     "too few rows": (lambda model, images: model.right(images)[:1], "contract", "logits of shape"),
-    "a single number": (lambda model, images: model.right(images).sum(), "contract", "logits of shape ()"),
-    "complex": (lambda model, images: model.right(images) * 1j, "contract", "complex tensor"),
-    "meta": (lambda model, images: model.right(images).to("meta"), "contract", "meta tensor"),
-    "no tensor": (lambda model, images: None, "contract", "gives a NoneType"),
-    "sparse": (lambda model, images: model.right(images).to_sparse(), "contract", "sparse tensor"),
     "a class too many": (
         lambda model, images: torch.nn.functional.pad(model.right(images), (0, 1)), "number of outputs", "one row per image",
     ),
     "writes into its input": (_overwrite, "overwritten input", "pixel values changed"),
     "no gradient": (lambda model, images: model.right(images.detach()), "gradients", ""),
-    "integers": (lambda model, images: (1000 * model.right(images.detach())).long(), "gradients", ""),
 }  # fmt: skip
 
 
@@ -86,36 +72,21 @@ def test_a_model_that_breaks_its_contract_is_named_before_a_run(tmp_path: Path, 
     assert finding.mistake == mistake and evidence in finding.evidence and "\n" not in finding.evidence
 
 
-class BrokenOracle:
+class BrokenOracle(RuleOracle):
     """An oracle whose verdicts are what a function makes of right ones."""
 
-    def __init__(self, how) -> None:
-        self.how = how
-
-    def bind(self, classes):
-        return self
-
     def judge(self, images, labels):
-        count = len(images)
-        keeps = torch.ones(count, dtype=torch.int8, device=images.device)
-        return self.how(Verdicts(keeps_label=keeps, scores=torch.ones(count), predicted=labels.clone()))
-
-
-def _change(**columns):
-    names = ("keeps_label", "scores", "predicted")
-    return lambda right: Verdicts(**{name: columns.get(name, getattr(right, name)) for name in names})
+        return self.rule(Verdicts(torch.ones(len(images), dtype=torch.int8), torch.ones(len(images)), labels.clone()))
 
 
 ORACLES = {
     "raises": (lambda right: 1 / 0, "the oracle failed with ZeroDivisionError"),
-    "ends the process": (lambda right: sys.exit(0), "the oracle ended the process"),
     "nothing": (lambda right: None, "answers with a NoneType"),
-    "too few rows": (_change(keeps_label=torch.ones(1)), "keeps_label of shape"),
-    "half a verdict": (lambda right: _change(keeps_label=0.5 * right.keeps_label)(right), "gives the verdict 0.5"),
-    "verdicts of -9": (lambda right: _change(keeps_label=-9 * right.keeps_label)(right), "gives the verdict -9"),
-    "verdicts of 7": (lambda right: _change(keeps_label=7 * right.keeps_label)(right), "gives the verdict 7"),
-    "class 999": (lambda right: _change(predicted=right.predicted * 0 + 999)(right), "sees class 999"),
-    "scores that are no numbers": (lambda right: _change(scores=right.scores * float("nan"))(right), "not finite"),
+    "half a verdict": (lambda right: Verdicts(0.5 * right.keeps_label, right.scores, right.predicted), "gives the verdict 0.5"),
+    "scores that are no numbers": (
+        lambda right: Verdicts(right.keeps_label, right.scores * torch.nan, right.predicted),
+        "not finite",
+    ),
 }
 
 
@@ -168,7 +139,7 @@ def test_protocols_without_a_generator_are_examined_too(tmp_path: Path) -> None:
 def test_every_model_of_a_set_is_examined(tmp_path: Path) -> None:
     data = f"tensors:{arrays(tmp_path / 'a.npz', 24)}"
     (tmp_path / "wrong.py").write_text(
-        "from tests.fakes import TinyModel\n\n\n"
+        "from tests.fakes import RuleOracle, TinyModel\n\n\n"
         "class Wrong(TinyModel):\n    def logits(self, images):\n        return super().logits(images.detach())\n"
     )
     names = [f"python:{FAKES}:TinyModel", f"python:{tmp_path / 'wrong.py'}:Wrong"]
@@ -218,3 +189,111 @@ def test_the_share_of_an_image_that_parts_see_is_shown(tmp_path: Path) -> None:
 
     rows = diagnose(tmp_path, model=Cropping()).sections[0].rows
     assert rows["share of an image seen"] == "model 77%, oracle 100%"
+
+
+def test_psnr_of_a_known_difference():
+    black = torch.zeros(2, 3, 16, 16)
+    assert psnr(black, black + 0.1).tolist() == pytest.approx([20.0, 20.0], abs=1e-3)
+    assert psnr(black, black).tolist() == [100.0, 100.0]
+
+
+def test_softened_scores_are_recognised_and_logits_are_not():
+    logits = 5 * torch.randn(16, 50, generator=torch.Generator().manual_seed(0))
+    assert softmax_kind(logits) is None
+    assert softmax_kind(logits.log_softmax(1)) is None  # as good as logits
+    assert softmax_kind(logits.softmax(1)) == "probabilities"
+    assert "softmax" in str(softmax_kind(logits.softmax(1).softmax(1).log()))
+
+
+def test_the_calibrated_loss_does_not_see_a_temperature():
+    logits = torch.randn(64, 10, generator=torch.Generator().manual_seed(0))
+    truth = logits.argmax(1)
+    truth[:16] = 0
+    assert calibrated_loss(logits, truth).mean().item() == pytest.approx(
+        calibrated_loss(3 * logits, truth).mean().item(), rel=0.01
+    )
+
+
+def test_evidence_is_weak_where_nothing_changed_and_strong_where_all_did():
+    source = torch.Generator().manual_seed(0)
+    truth = torch.randint(0, 5, (40,), generator=source)
+    noise = torch.randn(40, 5, generator=source)
+    good = noise + 4 * torch.nn.functional.one_hot(truth, 5)
+    assert compare(good, good, truth).p_value == 1.0
+    assert compare(noise, good, truth).p_value < 1e-6
+    assert compare(good, noise, truth).p_value > 0.99
+
+
+def test_times_are_said_as_people_say_them():
+    assert [duration(each) for each in (3.21, 150, 9000, 400000)] == ["3.2 seconds", "2.5 minutes", "2.5 hours", "4.6 days"]
+
+
+def test_the_command_prints_what_it_found_and_writes_it_down(tmp_path):
+    from counterfoil.cli.app import app
+
+    data = arrays(tmp_path / "a.npz", 24)
+    words = ["doctor", "--model", f"python:{FAKES}:TinyModel", "--data", f"tensors:{data}", "--generator", "brightness:"]
+    words += ["--oracle", "daylight:", "--size", "16", "--images", "24", "--json", str(tmp_path / "found.json")]
+    shown = CliRunner().invoke(app, words)
+    (written,) = json.loads((tmp_path / "found.json").read_text())
+    assert shown.exit_code == (0 if written["healthy"] else 1)
+    assert written["sections"]["accuracy"]["clean accuracy"].startswith("79.2 %")  # 5 of 24 labels were changed
+    for word in ("labels matched", "PSNR", "computing, at most", "peak memory"):
+        assert word in shown.output
+
+
+def test_an_oracle_that_abstains_is_not_counted_as_one_that_disagrees(tmp_path):
+    from counterfoil.doctor import examine, set_ups
+    from counterfoil.protocols.workspace import Given
+    from tests.fakes import CommandedOracle, TinyModel
+
+    parts = Given({"model": TinyModel(), "oracle": CommandedOracle(abstains=True)})
+    (setup,) = set_ups(spec(f"tensors:{arrays(tmp_path / 'a.npz', 12)}"), parts)
+    found = examine(setup, images=12)
+    accuracy = found.sections[1].rows
+    assert accuracy["oracle abstains"] == "on 12 of 12" and accuracy["oracle agrees with the labels"].startswith("–")
+    assert "oracle" not in [finding.mistake for finding in found.findings]
+    assert "few images" in [finding.mistake for finding in found.findings]
+
+
+def test_a_file_with_a_section_on_where_to_work_is_looked_over(tmp_path):
+    from counterfoil.cli.app import app
+
+    path = tmp_path / "spec.yaml"
+    path.write_text(yaml.safe_dump(values(f"tensors:{arrays(tmp_path / 'a.npz', 8)}", execution={"threads": 1}, engine=None)))
+    shown = CliRunner().invoke(app, ["doctor", str(path), "--images", "8"])
+    assert "computing, at most" in shown.output, shown.exception
+
+
+def test_speed_is_measured_with_the_numbers_of_the_run_on_what_fits(tmp_path):
+    from counterfoil.doctor.sample import read_few
+    from counterfoil.doctor.timing import measure
+    from counterfoil.protocols.fmr.climbing import ClimbingSpace
+    from counterfoil.protocols.workspace import Given
+    from tests.fakes import TinyModel
+
+    class Tight(TinyModel):
+        """Notes how it is asked, and has memory for few images."""
+
+        room = 2
+
+        def __init__(self):
+            super().__init__()
+            self.asked: list[tuple[int, bool]] = []
+
+        def logits(self, images):
+            if len(images) > self.room:
+                raise torch.OutOfMemoryError("no more")
+            self.asked.append((len(images), torch.is_autocast_enabled("cpu")))
+            return super().logits(images)
+
+    model, data = Tight(), f"tensors:{arrays(tmp_path / 'a.npz', 12)}"
+    for precision, half in (("float32", False), ("bf16", True)):
+        model.asked.clear()
+        assembly = ClimbingSpace.of(spec(data, engine={"batch_size": 6, "precision": precision}), Given({"model": model}))
+        found = measure(assembly, read_few(assembly, 12), steps=True)
+        assert min(found.model, found.step, found.rendering, found.oracle) > 0
+        assert set(model.asked) == {(2, half)} and len(model.asked) == 4  # 6 and 3 do not fit; warmed up and timed, twice
+    model.room = 0
+    with pytest.raises(RunFailed, match="a single image does not fit"):
+        measure(assembly, read_few(assembly, 12), steps=False)

@@ -183,20 +183,3 @@ def test_a_staged_protocol_is_timed_stage_by_stage(tmp_path: Path) -> None:
     times = {share["name"]: share["times"] for share in found["shares"]}
     assert times["paintings"] == 1 and times["objects"] == 1
     assert found["seconds"] == pytest.approx(sum(share["seconds"] for share in found["shares"]), abs=1e-4)  # rounded
-
-
-@pytest.mark.xdist_group("lab")
-def test_a_staged_protocol_with_few_images_is_divided_by_those_there_are(tmp_path: Path) -> None:
-    values = {**demo("imagenet-d"), "painter": "lab:scenes", "surrogates": ["lab:narrow"], "models": ["lab:diverse"]}
-    words = {"templates": ["a photo of {a} red wool {object} {nuisance}"], "words": {"city": "in a city", "road": "on a road"}}
-    values["grid"] = {
-        "images": 1,
-        "objects": {"t-shirt": {}, "trousers": {"lead": "a pair of"}},
-        "nuisances": {"background": words},
-    }
-    found = timing.time_protocol(protocols.parse(values), 100)
-    assert found.images == 4
-    times = {share.name: share.times for share in found.shares}
-    assert times["prompts"] == 1 and times["paintings"] == 1
-    assert found.seconds == pytest.approx(sum(share.seconds for share in found.shares))
-    assert found.once["loading"] > 0

@@ -15,7 +15,7 @@ from counterfoil.parts.contracts import Verdicts
 from counterfoil.parts.generators.latent import LatentGenerator
 from counterfoil.parts.generators.pixels import pixels as pixel_generator
 from counterfoil.parts.generators.transforms import transforms
-from tests import reference
+from tests import climbs as reference
 from tests.climbs import COLUMNS, climb, jobs
 from tests.fakes import CommandedOracle, RuleOracle, TinyAutoencoder, TinyModel, pixels
 
@@ -220,16 +220,6 @@ def test_logits_that_are_not_finite_are_named():
 
     with pytest.raises(RunFailed, match=r"image-0.*not finite"):
         climb(LatentGenerator(TinyAutoencoder()), CommandedOracle(), SearchSpec(budget=1), model=Broken())
-
-
-def test_an_oracle_whose_scores_are_not_finite_is_named():
-    class Broken(CommandedOracle):
-        def judge(self, images, labels):
-            said = super().judge(images, labels)
-            return Verdicts(said.keeps_label, said.scores * torch.nan, said.predicted)
-
-    with pytest.raises(RunFailed, match=r"image-0: the oracle's scores are not finite"):
-        climb(LatentGenerator(TinyAutoencoder()), Broken(), SearchSpec(budget=1))
 
 
 def test_random_guidance_takes_the_steps_of_the_control_and_needs_no_other():

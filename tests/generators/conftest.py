@@ -1,16 +1,16 @@
-"""Images and tiny networks in diffusers layout, for the tests of the generators."""
+"""Images, and folders of small networks that tests must not change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from counterfoil.testing import pictures
+from tests.generators.small import VQGANS, save_network, save_pipeline, save_run
 
 
 @pytest.fixture(scope="session")
@@ -24,41 +24,25 @@ def photos() -> Callable[..., Tensor]:
     return make
 
 
-BLOCKS: dict[str, Any] = {
-    "block_out_channels": (16, 16, 16),
-    "down_block_types": ("DownEncoderBlock2D",) * 3,
-    "up_block_types": ("UpDecoderBlock2D",) * 3,
-    "norm_num_groups": 8,
-    "latent_channels": 4,
-    "sample_size": 32,
-}
-SMALL: dict[str, dict[str, Any]] = {
-    "VQModel": {**BLOCKS, "num_vq_embeddings": 24},
-    "AutoencoderKL": BLOCKS,
-    "AutoencoderTiny": {
-        "encoder_block_out_channels": (16, 16, 16),
-        "decoder_block_out_channels": (16, 16, 16),
-        "num_encoder_blocks": (1, 1, 1),
-        "num_decoder_blocks": (1, 1, 1),
-    },
-}
-
-
-def save_network(folder: Path, name: str, **config: Any) -> Path:
-    """A small network of a diffusers class with fixed random weights, saved as safetensors."""
-    import diffusers
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        network = getattr(diffusers, name)(**{**SMALL[name], **config})
-        if name == "VQModel":  # as drawn, all codes lie close to zero and decode to one image
-            network.quantize.embedding.weight.data.normal_()
-    network.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture(scope="session")
 def networks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One folder a class. Tests must not change them."""
     root = tmp_path_factory.mktemp("networks")
     return {name: save_network(root / name, name) for name in ("VQModel", "AutoencoderKL", "AutoencoderTiny")}
+
+
+@pytest.fixture(scope="session")
+def pipelines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Unconditional and class-conditional. Tests must not change them."""
+    root = tmp_path_factory.mktemp("pipelines")
+    return {
+        "plain": save_pipeline(root / "plain"),
+        "classes": save_pipeline(root / "classes", num_class_embeds=5, out_channels=6),
+    }
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One folder a kind. Tests must not change them."""
+    root = tmp_path_factory.mktemp("vqgan")
+    return {kind: save_run(root / kind, kind) for kind in VQGANS}

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from counterfoil.core.errors import BadPart, BadSpec, BadWeights
+from counterfoil.core.errors import BadSpec
 from counterfoil.parts import images as pictures
-from counterfoil.parts import weights
-from counterfoil.parts.contracts import State
 from counterfoil.parts.generators import style as module
 from counterfoil.parts.generators.style import StyleGenerator, read_styles, style
-from counterfoil.testing import check_generator
 from tests.generators.named_weights import named_pictures, named_weights
+from tests.generators.small import start
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,14 +52,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def generator(files: dict[str, str], folder: Path) -> StyleGenerator:
     return style(str(folder), **files)
-
-
-def start(generator: StyleGenerator, images: Tensor) -> State:
-    return generator.start(images, torch.zeros(len(images), dtype=torch.long), torch.arange(len(images)))
-
-
-def test_contract(generator: StyleGenerator) -> None:
-    check_generator(generator, size=16, exact=True)
 
 
 def test_the_plain_reconstruction_is_decoder_after_encoder(generator: StyleGenerator) -> None:
@@ -130,46 +117,6 @@ def test_styles_are_read_from_all_folders_and_taken_evenly(
     assert torch.equal(read_styles(paths, two.encoder), generator.styles[:1])
 
 
-def test_provenance_names_networks_and_styles(generator: StyleGenerator, files: dict[str, str], folder: Path) -> None:
-    account = generator.provenance()
-    assert account["encoder"] == weights.file_sha256(files["encoder"])
-    assert account["decoder"] == weights.file_sha256(files["decoder"])
-    assert account["styles"] == "3"
-    assert account["style images"] != style(str(folder / "deeper"), **files).provenance()["style images"]
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [({"styles": 0}, "at least one")],
-)
-def test_bad_options_are_refused(files: dict[str, str], folder: Path, options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(BadSpec, match=complaint):
-        style(str(folder), **files, **options)
-
-
-def test_bad_style_folders_are_refused(files: dict[str, str], tmp_path: Path) -> None:
-    for place in ("", "/no/such/folder"):
-        with pytest.raises(BadPart, match="no such folder"):
-            style(place, **files)
-    with pytest.raises(BadPart, match="no images in it"):
-        style(str(tmp_path), **files)
-    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
-    with pytest.raises(BadPart, match=r"style image .*broken.png"):
-        style(str(tmp_path), **files)
-
-
-def test_bad_weights_are_refused(files: dict[str, str], folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadWeights, match="no such file"):
-        style(str(folder), encoder="/no/such/file.pth", decoder=files["decoder"])
-    (tmp_path / "pickle.pth").write_bytes(pickle.dumps(Path("x")))
-    with pytest.raises(BadWeights, match="refused, it is a pickle"):
-        style(str(folder), encoder=files["encoder"], decoder=str(tmp_path / "pickle.pth"))
-    with pytest.raises(BadWeights, match="SHA-256 is"):
-        style(str(folder), **files, decoder_sha256="0" * 64)
-    with pytest.raises(BadWeights, match="another architecture"):
-        style(str(folder), encoder=files["decoder"], decoder=files["decoder"])
-
-
 def test_pictures_that_do_not_divide_are_refused(generator: StyleGenerator) -> None:
     with pytest.raises(BadSpec, match="multiples of 8; use 16 or 24"):
         start(generator, named_pictures(1, 20))
@@ -191,13 +138,6 @@ def test_layers_are_numbered_as_in_the_published_weights() -> None:
     }  # fmt: skip
 
 
-def test_sides_come_back() -> None:
-    with torch.no_grad():
-        features = module.build_encoder()(named_pictures(1, 24))
-        assert features.shape == (1, 512, 3, 3)
-        assert module.build_decoder()(features).shape == (1, 3, 24, 24)
-
-
 def test_dressing_gives_the_other_look_and_keeps_the_pattern() -> None:
     features, other = named_pictures(2, 16) * 3, named_pictures(2, 16, name="other") - 4
     own, look = module.statistics(features), module.statistics(other)
@@ -210,12 +150,6 @@ def test_dressing_gives_the_other_look_and_keeps_the_pattern() -> None:
             assert torch.corrcoef(both)[0, 1] > 0.9999
 
 
-def test_statistics_of_features_are_mean_and_spread() -> None:
-    features = named_pictures(3, 16)
-    expected = torch.stack([features.mean((2, 3)), features.flatten(2).std(2)], dim=1)
-    assert torch.allclose(module.statistics(features), expected, atol=1e-3)
-
-
 def test_the_rest_of_vgg_is_left_out(tmp_path: Path) -> None:
     state = named_weights(module.build_encoder().state_dict())
     torch.save({**state, "32.weight": torch.zeros(2), "51.bias": torch.zeros(2)}, tmp_path / "vgg.pth")
@@ -225,9 +159,7 @@ def test_the_rest_of_vgg_is_left_out(tmp_path: Path) -> None:
     assert not any(parameter.requires_grad for parameter in network.parameters())
 
 
-def test_weights_of_another_network_name_the_keys(tmp_path: Path) -> None:
-    state = named_weights(module.build_encoder().state_dict())
-    del state["9.bias"]
-    torch.save({**state, "classifier.0.weight": torch.zeros(2)}, tmp_path / "vgg.pth")
-    with pytest.raises(BadWeights, match=r"vgg.pth: .*lacks 9\.bias; it also has classifier\.0\.weight"):
-        module.load(module.build_encoder(), tmp_path / "vgg.pth")
+def test_statistics_of_features_are_mean_and_spread() -> None:
+    features = named_pictures(3, 16)
+    expected = torch.stack([features.mean((2, 3)), features.flatten(2).std(2)], dim=1)
+    assert torch.allclose(module.statistics(features), expected, atol=1e-3)

@@ -15,11 +15,9 @@ from typer.testing import CliRunner
 from counterfoil.cli import run as command
 from counterfoil.cli.app import app
 from counterfoil.core.errors import BadData, UnknownName, UsageError
-from counterfoil.metrics.estimate import Estimate
 from counterfoil.parts import registry, weights
-from counterfoil.testing import check_generator, check_model, check_oracle
+from counterfoil.testing import check_generator, check_model
 from counterfoil_lab.checker import Checker
-from counterfoil_lab.demo import _cell
 from counterfoil_lab.parts import CLASSIFIERS, GENERATORS, WEIGHTS
 
 
@@ -31,10 +29,6 @@ def test_classifiers_meet_the_contract(name):
 @pytest.mark.parametrize("name", GENERATORS)
 def test_generators_meet_the_contract(name):
     check_generator(registry.create("generator", f"lab:{name}"), size=64)
-
-
-def test_the_oracle_meets_the_contract():
-    check_oracle(registry.create("oracle", "lab:clip"), list(registry.create("dataset", "lab:wardrobe").classes), size=64)
 
 
 def test_scenes_do_not_depend_on_how_many_are_drawn():
@@ -96,12 +90,6 @@ def test_models_load_without_a_network(name: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(socket.socket, "connect", refuse)
     assert (Checker() if name == "attributes" else registry.create(*PARTS[name])) is not None
     assert not requests
-
-
-def test_a_number_without_an_interval_is_printed_as_such() -> None:
-    assert _cell(Estimate(50.0, None, None, 3, "too few images for an interval").to_dict()) == "50 (no interval)"
-    assert _cell(Estimate(50.0, 40.0, 60.0, 9).to_dict()) == "50 (40 to 60)"
-    assert _cell(Estimate(-5.0, -9.0, 1.0, 9).to_dict()) == "−5 (−9 to 1)"
 
 
 def test_without_the_lab_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

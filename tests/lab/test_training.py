@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from diffusers import AutoencoderKL, DDPMPipeline, StableDiffusionPipeline, VQModel
+from diffusers import AutoencoderKL, DDPMPipeline, StableDiffusionPipeline
 from lab.training import (
     attributes,
     autoencoder,
@@ -102,13 +102,6 @@ def test_a_model_to_build_on_that_is_nowhere_is_told_and_recorded(run: Run, caps
     vqgan.train(run, tiny(vqgan.Vqgan(), widths=(8, 8, 8), codes=16))
     assert "no trained attributes to build on" in capsys.readouterr().err
     assert read_record(run)["stages"][0]["built_on"] == {"attributes": None}
-
-
-def test_vqgan_loads_and_reconstructs(run: Run) -> None:
-    vqgan.train(run, tiny(vqgan.Vqgan(), widths=(8, 8, 8), codes=16))
-    model = VQModel.from_pretrained(run.out)
-    assert model(torch.zeros(1, 3, 64, 64)).sample.shape == (1, 3, 64, 64)
-    assert model.encode(torch.zeros(1, 3, 64, 64)).latents.shape == (1, 8, 16, 16)
 
 
 def train_painter(run: Run) -> Path:
@@ -311,23 +304,6 @@ def test_cleaning_removes_the_halo_and_fills_closed_holes() -> None:
     assert (cleaned[0, 9:19, 9:19] > 0).all()
     assert int((cleaned > 0).sum()) == 100
     assert torch.equal(clean(cleaned, label), cleaned)
-
-
-def test_cleaning_leaves_the_gap_under_a_handle_open() -> None:
-    pixels, label = square(10, "bag")
-    pixels[0, 12:15, 12:15] = 0
-    assert int((clean(pixels, label) > 0).sum()) == 91
-
-
-def test_agreement_counts_neighbours_of_the_same_class() -> None:
-    large, _ = square(20, "bag")
-    small, _ = square(14, "bag")
-    reference = torch.cat([large] * 11 + [small] * 11)
-    labels = torch.tensor([0] * 11 + [1] * 11)
-    kin = fashion_mnist.agreement(reference, labels, reference, labels, same=True)
-    assert kin.tolist() == [10] * 22
-    stranger = fashion_mnist.agreement(large, torch.tensor([1]), reference, labels, same=False)
-    assert stranger.tolist() == [0]
 
 
 @pytest.fixture

@@ -1,23 +1,22 @@
-"""The lab's world: scenes drawn from their row alone, exact masks, planted shares, and the tools they are drawn with."""
+"""The lab's world: scenes drawn from their row alone, exact masks, planted shares, the tools of drawing, and the grammar."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from counterfoil.core.errors import BadData, UnknownName
+from counterfoil_lab.captions import captions, compose, parse, replace
 from counterfoil_lab.drawing.canvas import (
-    Painter,
     apply_shade,
     apply_tone,
     bits,
     bits_in_torch,
     blur,
-    by_value,
     ease,
-    group,
     ink,
     line,
     mix,
@@ -258,35 +257,6 @@ def test_neighbourhoods_are_those_of_pooling_and_convolution(field: torch.Tensor
     assert torch.allclose(blur(field), smeared, atol=1e-6)
 
 
-NAMES = ("plain", "low", "unused", "high")
-
-
-def test_each_row_is_drawn_by_its_values_painter_and_the_rest_is_blank() -> None:
-    values = torch.tensor([3, 0, 1, 3, 1, 0, 1])
-    called: list[str] = []
-
-    def painter(name: str, sign: int) -> Painter:
-        def paint(rows: Tensor, sheets: Tensor) -> None:
-            called.append(name)
-            sheets.copy_((sign * (rows + 1.0)).view(-1, 1, 1).expand_as(sheets))
-
-        return paint
-
-    painters = {"low": painter("low", -1), "unused": painter("unused", 7), "high": painter("high", 1)}
-    drawn = by_value(values, NAMES, painters, shape=(2, 2))
-    assert called == ["low", "high"]
-    assert drawn[torch.arange(7)][:, 0, 0].tolist() == [1, 0, -3, 4, -5, 0, -7]
-    assert drawn[torch.tensor([6, 0])][:, 1, 1].tolist() == [-7, 1]
-
-
-def test_every_row_is_in_one_group() -> None:
-    values = torch.arange(700) % 3
-    groups = list(group(values, NAMES))
-    assert {name for name, _ in groups} == {"plain", "low", "unused"}
-    assert torch.cat([rows for _, rows in groups]).sort().values.tolist() == list(range(700))
-    assert all((values[rows] == NAMES.index(name)).all() for name, rows in groups)
-
-
 SEEDS = torch.tensor([0, 1, -1, 2**31, 2**40 + 5, -(2**62), 2**63 - 1])
 
 
@@ -301,3 +271,75 @@ def test_smooth_noise_of_a_seed_does_not_depend_on_the_others() -> None:
         together = draw(seeds)
         assert torch.equal(together[17:18], draw(seeds[17:18]))
         assert torch.equal(together[5:20], draw(seeds[5:20]))
+
+
+VALUES = {
+    "garment": "boot",
+    "colour": "red",
+    "material": "leather",
+    "texture": "striped",
+    "background": "wooden floor",
+    "object": "ball",
+    "domain": "photo",
+    "weather": "fog",
+}
+
+
+CAPTION = "a photo of a red striped leather boot on a wooden floor next to a ball in fog"
+
+
+def test_a_caption_reads_as_english() -> None:
+    assert compose(VALUES) == CAPTION
+    assert compose({**VALUES, **UNSAID}) == "a photo of a red leather boot on a wooden floor"
+    assert compose({**VALUES, **UNSAID, "colour": "orange"}) == "a photo of an orange leather boot on a wooden floor"
+    trousers = {**VALUES, **UNSAID, "garment": "trousers", "domain": "thermal", "background": "night sky"}
+    assert compose(trousers) == "a thermal image of a pair of red leather trousers under a night sky"
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_captions_parse_back_to_every_attribute(distribution: str) -> None:
+    scenes = sample(3_000, garments=load_shipped("tune"), distribution=distribution, seed=1)
+    columns = {name: values.tolist() for name, values in scenes.factors.items()}
+    for row, caption in enumerate(captions(scenes)):
+        assert parse(caption) == {name: FACTORS[name][columns[name][row]] for name in FACTORS}, caption
+
+
+def test_every_pair_of_values_parses_back() -> None:
+    for first, second in itertools.combinations(FACTORS, 2):
+        for one, other in itertools.product(FACTORS[first], FACTORS[second]):
+            values = {**VALUES, first: one, second: other}
+            assert parse(compose(values)) == values
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+def test_replace_changes_one_factor_alone(factor: str) -> None:
+    for value in FACTORS[factor]:
+        assert parse(replace(CAPTION, factor, value)) == {**VALUES, factor: value}
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        "",
+        "a dog",
+        "a photo of a boot",
+        "a photo of a red boot on a wooden floor",
+        "a photo of a striped red leather boot on a wooden floor",
+        "a photo of a red leather boot on a wooden floor in fog next to a ball",
+        "a photo of a red leather trousers on a wooden floor",
+        "a photo of a pair of red leather boot on a wooden floor",
+        CAPTION + " at night",
+        CAPTION.replace("red", "teal"),
+    ],
+)
+def test_other_sentences_are_outside_the_grammar(caption: str) -> None:
+    assert parse(caption) is None
+
+
+def test_unknown_words_are_refused() -> None:
+    with pytest.raises(UnknownName, match=r"teal.*red, orange"):
+        replace(CAPTION, "colour", "teal")
+    with pytest.raises(UnknownName, match=r"'mood'.*garment, colour"):
+        replace(CAPTION, "mood", "sad")
+    with pytest.raises(UnknownName, match="a dog"):
+        replace("a dog", "colour", "red")

@@ -32,6 +32,7 @@ class Endpoint:
     description: dict[str, Any] = field(default_factory=lambda: {"classes": list(CLASSES), "size": 16})
     posts: list[int] = field(default_factory=list)  # images in each request
     tokens: list[str | None] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
 
     def answer(self, body: bytes) -> Any:
         pictures = [images.read(base64.b64decode(text)) for text in json.loads(body)["images"]]
@@ -61,6 +62,7 @@ def serve(*, certificate: tuple[Path, Path] | None = None) -> Iterator[Endpoint]
 
         def do_POST(self) -> None:
             endpoint.tokens.append(self.headers.get("Authorization"))
+            endpoint.paths.append(self.path)
             self._send(endpoint.answer(self.rfile.read(int(self.headers["Content-Length"]))))
 
         def _send(self, value: Any) -> None:

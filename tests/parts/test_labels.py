@@ -1,6 +1,10 @@
+"""Class names: matched, grouped, read from files, and those of ImageNet."""
+
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,53 +13,43 @@ import pytest
 from counterfoil.core.errors import BadData, LabelMismatch
 from counterfoil.parts import imagenet, labels
 
-
-def test_names_match_whatever_their_order() -> None:
-    assert labels.match(["dog", "cat"], ["cat", "bird", "dog"], what="model") == [2, 0]
-
-
-@pytest.mark.parametrize("name", ["Great_White-shark", "great white shark", "GREATWHITESHARK", " great  white shark "])
-def test_case_and_separators_do_not_matter(name: str) -> None:
-    assert labels.match([name], ["tench", "great white shark"], what="model") == [1]
+SPELLINGS = ("Great_White-shark", "GREATWHITESHARK", " great  white shark ")
+FISH = [["n01443537"], ["n01440764"]]
 
 
-def test_accents_do_not_matter() -> None:
-    assert labels.match(["creme brulee", "Flügel"], ["flugel", "crème brûlée"], what="model") == [1, 0]
-
-
-def test_names_in_other_scripts_are_kept_apart() -> None:
-    assert labels.match(["犬", "+"], ["猫", "犬", "+", "-"], what="model") == [1, 2]
-
-
-def test_one_of_several_names_is_enough() -> None:
-    assert labels.match(["tench", "Carassius auratus"], ["goldfish, Carassius auratus", "tench, Tinca tinca"], what="m") == [1, 0]
-    assert labels.match(["tench, Tinca tinca"], ["goldfish", "tench"], what="m") == [1]
-
-
-def test_an_alias_is_enough() -> None:
-    assert labels.match(["n01440764"], ["goldfish", "tench"], what="m", aliases=[["n01443537"], ["n01440764"]]) == [1]
+@pytest.mark.parametrize(
+    ("wanted", "offered", "aliases", "expected"),
+    [
+        (["dog", "cat"], ["cat", "bird", "dog"], None, [2, 0]),
+        *(([name], ["tench", "great white shark"], None, [1]) for name in SPELLINGS),
+        (["creme brulee", "Flügel"], ["flugel", "crème brûlée"], None, [1, 0]),
+        (["犬", "+"], ["猫", "犬", "+", "-"], None, [1, 2]),
+        (["tench", "Carassius auratus"], ["goldfish, Carassius auratus", "tench, Tinca tinca"], None, [1, 0]),
+        (["tench, Tinca tinca"], ["goldfish", "tench"], None, [1]),
+        (["n01440764"], ["goldfish", "tench"], FISH, [1]),
+        (["crane"], ["crane, bird", "crane"], None, [1]),  # the full name goes before a part and an alias
+        (["crane"], ["crane bird", "crane"], [["crane"], []], [1]),
+        (["turkey", "Turkey"], ["Turkey", "turkey"], None, [1, 0]),
+    ],
+)
+def test_names_match_whatever_their_order_and_spelling(wanted: Any, offered: Any, aliases: Any, expected: list[int]) -> None:
+    assert labels.match(wanted, offered, what="model", aliases=aliases) == expected
 
 
 def test_an_alias_of_the_wanted_class_is_enough() -> None:
-    found = labels.match(
-        ["a fish"], ["goldfish", "tench"], what="m", aliases=[["n01443537"], ["n01440764"]], wanted_aliases=[["n01440764"]]
-    )
-    assert found == [1]
+    assert labels.match(["a fish"], ["goldfish", "tench"], what="m", aliases=FISH, wanted_aliases=[["n01440764"]]) == [1]
 
 
-def test_the_full_name_goes_before_a_part_and_an_alias() -> None:
-    assert labels.match(["crane"], ["crane, bird", "crane"], what="m") == [1]
-    assert labels.match(["crane"], ["crane bird", "crane"], what="m", aliases=[["crane"], []]) == [1]
-
-
-def test_a_name_that_fits_two_classes_is_refused() -> None:
-    with pytest.raises(LabelMismatch, match=r"model x: class 'crane' may be 'crane, bird' \(number 0\) or 'crane, machine'"):
-        labels.match(["crane"], ["crane, bird", "crane, machine"], what="model x")
-
-
-def test_two_names_for_one_class_are_refused() -> None:
-    with pytest.raises(LabelMismatch, match="'tench' and 'Tinca tinca' are both its class"):
-        labels.match(["tench", "Tinca tinca"], ["tench, Tinca tinca"], what="model")
+@pytest.mark.parametrize(
+    ("wanted", "offered", "message"),
+    [
+        (["crane"], ["crane, bird", "crane, machine"], r"x: class 'crane' may be 'crane, bird' \(number 0\) or 'crane, machine'"),
+        (["tench", "Tinca tinca"], ["tench, Tinca tinca"], "'tench' and 'Tinca tinca' are both its class"),
+    ],
+)
+def test_names_that_could_be_another_are_refused(wanted: Any, offered: Any, message: str) -> None:
+    with pytest.raises(LabelMismatch, match=message):
+        labels.match(wanted, offered, what="model x")
 
 
 def test_missing_names_are_listed_with_the_nearest() -> None:
@@ -68,21 +62,20 @@ def test_missing_names_are_listed_with_the_nearest() -> None:
     assert "\n" not in text
 
 
-def test_names_that_differ_by_case_alone_are_told_apart_to_the_letter() -> None:
-    assert labels.match(["turkey", "Turkey"], ["Turkey", "turkey"], what="m") == [1, 0]
-
-
 def test_names_come_from_a_text_or_a_json_list(tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("tench\ngoldfish\n\n", encoding="utf-8")
     (tmp_path / "names.json").write_text('["tench", "goldfish"]', encoding="utf-8")
     assert labels.read_names(tmp_path / "names.txt") == labels.read_names(tmp_path / "names.json") == ["tench", "goldfish"]
 
 
-@pytest.mark.parametrize(("name", "content"), [("a.json", "{"), ("a.json", '{"a": 1}'), ("a.txt", None)])
-def test_unreadable_names_are_refused(tmp_path: Path, name: str, content: str | None) -> None:
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [("a.json", b"{", ""), ("a.json", b'{"a": 1}', ""), ("a.txt", None, ""), ("a.txt", bytes(range(256)), "not a text in UTF-8")],
+)
+def test_unreadable_names_are_refused(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
     if content is not None:
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    with pytest.raises(LabelMismatch, match=name):
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(LabelMismatch, match=f"{name}.*{message}"):
         labels.read_names(tmp_path / name)
 
 
@@ -118,38 +111,22 @@ def test_a_mapping_that_does_not_fit_is_refused(tmp_path: Path, file: str, conte
         labels.read_mapping(tmp_path / file, ["a", "b"])
 
 
-def test_a_binary_file_of_names_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "names.txt").write_bytes(bytes(range(256)))
-    with pytest.raises(LabelMismatch, match=r"names.txt: cannot be read \(not a text in UTF-8\)"):
-        labels.read_names(str(tmp_path / "names.txt"))
-
-
-def test_words_are_the_classes_sorted() -> None:
-    found = labels.resolve_labels(["dog", "cat", "dog"], None, what="x")
-    assert (found.classes, found.numbers) == (["cat", "dog"], {"cat": 0, "dog": 1})
-
-
-def test_wordnet_ids_are_put_into_words() -> None:
-    found = labels.resolve_labels(["n02012849", "n01440764"], None, what="x")
-    assert found.classes == ["tench", "crane bird"]
-    assert found.aliases == [("n01440764",), ("n02012849",)]
-
-
-def test_numbers_name_themselves_or_count_the_names_given(tmp_path: Path) -> None:
-    assert labels.resolve_labels(["2", "0"], None, what="x").classes == ["0", "1", "2"]
-    (tmp_path / "names.txt").write_text("cat\ndog\nelk\n")
-    found = labels.resolve_labels(["2", "0"], str(tmp_path / "names.txt"), what="x")
-    assert (found.classes, found.numbers) == (["cat", "dog", "elk"], {"0": 0, "2": 2})
-
-
-def test_words_are_found_among_the_names_given() -> None:
-    found = labels.resolve_labels(["Hot-Dog", "cat"], ["cat", "dog", "hot_dog"], what="x")
-    assert found.numbers == {"Hot-Dog": 2, "cat": 0}
-    assert found.classes == ["cat", "dog", "hot_dog"]
-
-
-def test_numbers_that_are_names_are_names() -> None:
-    assert labels.resolve_labels(["10", "20"], ["10", "20"], what="x").numbers == {"10": 0, "20": 1}
+@pytest.mark.parametrize(
+    ("written", "given", "classes", "numbers"),
+    [
+        (["dog", "cat", "dog"], None, ["cat", "dog"], {"cat": 0, "dog": 1}),
+        (["n02012849", "n01440764"], None, ["tench", "crane bird"], {"n01440764": 0, "n02012849": 1}),
+        (["2", "0"], None, ["0", "1", "2"], {"0": 0, "2": 2}),
+        (["2", "0"], ["cat", "dog", "elk"], ["cat", "dog", "elk"], {"0": 0, "2": 2}),
+        (["Hot-Dog", "cat"], ["cat", "dog", "hot_dog"], ["cat", "dog", "hot_dog"], {"Hot-Dog": 2, "cat": 0}),
+        (["10", "20"], ["10", "20"], ["10", "20"], {"10": 0, "20": 1}),
+    ],
+)
+def test_labels_are_names_ids_or_numbers_of_names(tmp_path: Path, written: Any, given: Any, classes: Any, numbers: Any) -> None:
+    (tmp_path / "names.txt").write_text("\n".join(given or []))
+    for names in (given, given and str(tmp_path / "names.txt")):
+        found = labels.resolve_labels(written, names, what="x")
+        assert (found.classes, found.numbers) == (classes, numbers)
 
 
 @pytest.mark.parametrize(
@@ -227,3 +204,68 @@ def test_the_nine_classes_are_those_of_the_paper() -> None:
     assert ends["turtle"] == ("loggerhead", "box turtle")
     assert ends["primate"] == ("orangutan", "squirrel monkey")
     assert ends["insect"] == ("tiger beetle", "dragonfly")
+
+
+def test_imagenet_has_a_thousand_classes_told_apart_by_name_and_id() -> None:
+    known = imagenet.classes()
+    assert len(known) == len({labels.key(entry.name) for entry in known}) == len({entry.wordnet for entry in known}) == 1000
+    assert (known[0].wordnet, known[0].name, known[0].lemmas) == ("n01440764", "tench", "tench, Tinca tinca")
+    assert known[134].lemmas == known[517].lemmas == "crane"
+
+
+def test_every_imagenet_class_is_found_by_its_name_and_its_id() -> None:
+    names, aliases = imagenet.names_and_aliases()
+    assert labels.match(names, names, what="m", aliases=aliases) == list(range(1000))
+    assert labels.match([entry.wordnet for entry in imagenet.classes()], names, what="m", aliases=aliases) == list(range(1000))
+
+
+def test_torchvisions_names_for_imagenet_are_told_apart() -> None:
+    from torchvision.models import ResNet18_Weights
+
+    categories = ResNet18_Weights.DEFAULT.meta["categories"]
+    names, aliases = labels.recognise(categories)
+    assert {old: new for old, new in zip(categories, names, strict=True) if old != new} == {"Cardigan": "Cardigan Welsh corgi"}
+    assert aliases is not None
+    assert aliases[0] == ("n01440764", "tench, Tinca tinca", "tench", "Tinca tinca")
+    assert labels.recognise(categories[::-1]) == (categories[::-1], None)
+
+
+def test_imagenet_is_recognised_by_any_of_its_spellings() -> None:
+    for spelt in ([entry.lemmas for entry in imagenet.classes()], [entry.wordnet for entry in imagenet.classes()]):
+        names, aliases = labels.recognise(spelt)
+        assert names == [entry.name for entry in imagenet.classes()]
+        assert aliases is not None and len(aliases) == 1000
+    names, aliases = labels.recognise(["nothing", *[entry.lemmas for entry in imagenet.classes()]])
+    assert names[:2] == ["nothing", "tench"] and aliases is not None and len(aliases) == 1001
+
+
+def test_a_thousand_other_names_are_left_alone() -> None:
+    shuffled = [entry.name for entry in imagenet.classes()][::-1]
+    assert labels.recognise(shuffled) == (shuffled, None)
+
+
+def test_names_that_occur_twice_are_numbered() -> None:
+    assert labels.recognise(["crane", "boat", "crane"]) == (["crane (number 0)", "boat", "crane (number 2)"], None)
+
+
+def test_the_table_of_names_is_that_of_timm_and_torchvision() -> None:
+    from timm.data.imagenet_info import ImageNetInfo
+    from torchvision.models import ResNet18_Weights
+
+    info, known = ImageNetInfo("imagenet-1k"), imagenet.classes()
+    assert [entry.wordnet for entry in known] == info.label_names()
+    assert [entry.lemmas for entry in known] == info.label_descriptions()
+    usual = ResNet18_Weights.DEFAULT.meta["categories"]
+    assert {entry.name: other for entry, other in zip(known, usual, strict=True) if entry.name != other} == {
+        "Cardigan Welsh corgi": "Cardigan"
+    }
+
+
+def test_no_library_of_models_is_loaded_to_name_a_class() -> None:
+    script = (
+        "import sys\n"
+        "from counterfoil.parts import imagenet, labels\n"
+        "assert imagenet.in_words(['n01440764']) == ['tench'] and labels.read_groups('imagenet-9')\n"
+        "print([name for name in ('timm', 'torchvision', 'torch') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -22,11 +22,10 @@ from counterfoil.protocols.stages import Tables
 from counterfoil.protocols.workspace import Given
 from counterfoil.store import writer
 from counterfoil_lab.parts import WEIGHTS
-from tests.generators.vqgan.conftest import save_run, weights_of
-from tests.hub import put_in_cache
+from tests.generators.small import save_run, weights_of
 from tests.protocols.imagenet_d import world as squares
 from tests.protocols.lance import world as pets
-from tests.worlds import arrays, spec, values
+from tests.worlds import arrays, put_in_cache, spec, values
 
 
 def test_another_specification_or_a_second_writer_is_refused_before_a_part_is_loaded(tmp_path, monkeypatch) -> None:

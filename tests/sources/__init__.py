@@ -1,6 +1,6 @@
 """For every source that `counterfoil list` shows, a small one of its real class: how to make it, and how to check it."""
 
-from tests.sources.checks import CHECKS
-from tests.sources.recipes import RECIPES, Made, Recipe, list_sources
+from tests.sources.checks import CHECKS, check
+from tests.sources.recipes import RECIPES, VARIANTS, list_sources
 
-__all__ = ["CHECKS", "RECIPES", "Made", "Recipe", "list_sources"]
+__all__ = ["CHECKS", "RECIPES", "VARIANTS", "check", "list_sources"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import diffusers
 import pytest
 import torch
 from diffusers import AutoencoderKL, DDIMScheduler, UNet2DConditionModel
@@ -73,6 +75,13 @@ def make_diffusion() -> Callable[..., Diffusion]:
 @pytest.fixture
 def diffusion(make_diffusion: Callable[..., Diffusion]) -> Diffusion:
     return make_diffusion()
+
+
+def save_stable_diffusion(folder: Path, kind: str = "", *, prediction: str = "epsilon", channels: int = 4) -> Path:
+    """A pipeline of diffusers with random weights."""
+    pipeline = getattr(diffusers, f"StableDiffusion{kind}Pipeline")
+    pipeline(**networks(channels=channels), scheduler=scheduler(prediction), **NONE).save_pretrained(folder)
+    return folder
 
 
 NONE = {"safety_checker": None, "feature_extractor": None, "image_encoder": None, "requires_safety_checker": False}

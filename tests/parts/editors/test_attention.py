@@ -1,4 +1,4 @@
-"""Injected attention against the source's own, layer by layer and step by step."""
+"""Injected attention: words that correspond, and the source's maps layer by layer and step by step."""
 
 from __future__ import annotations
 
@@ -7,9 +7,72 @@ import torch
 from torch import Tensor
 
 from counterfoil.parts.editors import attention as module
-from counterfoil.parts.editors.attention import Control, ControlSettings, align, changed_tokens, control_attention, make_control
+from counterfoil.parts.editors import attention as words
+from counterfoil.parts.editors.attention import (
+    Control,
+    ControlSettings,
+    Exchange,
+    align,
+    changed_tokens,
+    control_attention,
+    make_control,
+)
 from counterfoil.parts.editors.diffusion import Diffusion
 from tests.parts.editors.conftest import CAPTION, EDITED
+
+LENGTH = 16
+
+
+def encode(text: str) -> list[int]:
+    """Two tokens for words of more than five letters, as a byte-pair tokenizer would have it."""
+    return [token for word in text.split() for token in ([len(word)] if len(word) <= 5 else [len(word), 0])]
+
+
+def test_shared_words_correspond_and_exchanged_ones_are_named() -> None:
+    found = align("a red boot on grass", "a checkered boot on grass", encode)
+    assert found.exchanges == (Exchange(range(2, 3), range(2, 4)),)
+    assert found.kept == ((0, 0), (1, 1), (3, 4), (4, 5), (5, 6), (6, 7))
+    assert found.lengths == (7, 8)
+
+
+def test_insertions_and_deletions_leave_one_side_empty() -> None:
+    added = align("a boot", "a boot in fog", encode).exchanges
+    assert added == (Exchange(range(3, 3), range(3, 5)),)
+    assert align("a boot in fog", "a boot", encode).exchanges == (Exchange(range(3, 5), range(3, 3)),)
+
+
+@pytest.mark.parametrize(
+    "edited", ["a red boot", "a checkered boot", "a boot", "a red boot in fog", "one two three four five six"]
+)
+@pytest.mark.parametrize("word_map", [words.replacement, words.refinement])
+def test_every_edited_token_gets_its_attention_from_somewhere(edited: str, word_map) -> None:  # type: ignore[no-untyped-def]
+    source, own = word_map(align("a red boot", edited, encode), LENGTH)
+    assert source.shape == (LENGTH, LENGTH) and own.shape == (LENGTH,)
+    assert (source >= 0).all() and ((source.sum(0) + own) > 0).all()
+
+
+def test_a_swap_hands_over_all_of_the_old_phrases_attention() -> None:
+    source, own = words.replacement(align("a red boot", "a checkered boot", encode), LENGTH)
+    torch.testing.assert_close(source[2], torch.tensor([0.0, 0, 0.5, 0.5] + [0] * 12))  # red → check, ered
+    assert own.sum() == 0
+
+
+def test_refinement_lets_new_words_look_for_themselves() -> None:
+    source, own = words.refinement(align("a red boot", "a checkered boot", encode), LENGTH)
+    assert own.tolist() == [0, 0, 1, 1] + [0] * 12
+    assert source[:, 2:4].sum() == 0 and source[3, 4] == 1  # boot stays boot, one place on
+
+
+def test_the_same_caption_maps_to_itself() -> None:
+    for word_map in (words.replacement, words.refinement):
+        source, own = word_map(align("a red boot", "a red boot", encode), LENGTH)
+        assert torch.equal(source, torch.eye(LENGTH)) and own.sum() == 0
+
+
+def test_changed_tokens_are_marked_on_both_sides() -> None:
+    went, came = words.changed_tokens(align("a red boot", "a checkered boot", encode), LENGTH)
+    assert went.nonzero().flatten().tolist() == [2] and came.nonzero().flatten().tolist() == [2, 3]
+
 
 STEPS = 5
 SHARES = (0.0, 0.4, 1.0)
@@ -67,18 +130,6 @@ def test_self_attention_is_the_sources_up_to_the_share_of_steps(
         for row, share in enumerate(SHARES, start=1):
             assert torch.equal(maps[row], maps[0]) == (step < share * STEPS), f"share {share} at step {step}"
             assert not torch.equal(values[row], values[0])  # only the map is borrowed
-
-
-def test_a_compiled_denoiser_is_set_aside_and_comes_back(diffusion: Diffusion, monkeypatch: pytest.MonkeyPatch) -> None:
-    latents, texts = batch(diffusion)
-    monkeypatch.setattr(torch, "compile", lambda network, **options: lambda *rows, **more: (torch.zeros(1),))
-    diffusion.accelerate(compiled=True)
-    with torch.no_grad():
-        assert diffusion.predict(latents, 500, texts).shape == (1,)
-        with diffusion.without_compiling():
-            assert diffusion.predict(latents, 500, texts).shape == latents.shape
-        assert diffusion.predict(latents, 500, texts).shape == (1,)
-    assert diffusion.predict(latents, 500, texts).shape == latents.shape  # fitting needs gradients, for ever fewer rows
 
 
 def test_large_maps_are_left_alone(diffusion: Diffusion) -> None:

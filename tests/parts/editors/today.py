@@ -54,7 +54,7 @@ def _autoencoder() -> AutoencoderKL:
     return AutoencoderKL(**_VAE, scaling_factor=1.0, shift_factor=0.1)
 
 
-def _clip(kind: type = CLIPTextModel) -> dict[str, Any]:
+def clip_text(kind: type = CLIPTextModel) -> dict[str, Any]:
     tokenizer = caption_tokenizer()
     marks = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     length = int(tokenizer.model_max_length)
@@ -64,7 +64,7 @@ def _clip(kind: type = CLIPTextModel) -> dict[str, Any]:
     return {"text_encoder": kind(config), "tokenizer": tokenizer}
 
 
-def _t5() -> tuple[T5EncoderModel, T5Tokenizer]:
+def _t5(width: int = 16) -> tuple[T5EncoderModel, T5Tokenizer]:
     pieces = [
         ("<pad>", 0.0),
         ("</s>", 0.0),
@@ -73,7 +73,7 @@ def _t5() -> tuple[T5EncoderModel, T5Tokenizer]:
         *((letter, -3.0) for letter in "abcdefghijklmnopqrstuvwxyz"),
     ]
     tokenizer = T5Tokenizer(vocab=pieces, extra_ids=0, model_max_length=96)
-    config = T5Config(vocab_size=len(pieces), d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, decoder_start_token_id=0)
+    config = T5Config(vocab_size=len(pieces), d_model=width, d_kv=8, d_ff=32, num_layers=1, num_heads=2, decoder_start_token_id=0)
     return T5EncoderModel(config).eval(), tokenizer  # as loaders leave it, without dropout
 
 
@@ -96,7 +96,7 @@ def flux(kind: type[Any]) -> Any:
         axes_dims_rope=(2, 2, 4),
         guidance_embeds=True,
     )
-    networks = {"vae": _autoencoder(), **_clip(), "text_encoder_2": encoder, "tokenizer_2": tokenizer}
+    networks = {"vae": _autoencoder(), **clip_text(), "text_encoder_2": encoder, "tokenizer_2": tokenizer}
     return kind(scheduler=_scheduler(use_dynamic_shifting=True), transformer=transformer, **networks)
 
 
@@ -181,7 +181,8 @@ def qwen() -> Any:
 
 def sd3() -> Any:
     torch.manual_seed(0)
-    first, second = _clip(CLIPTextModelWithProjection), _clip(CLIPTextModelWithProjection)
+    first, second = clip_text(CLIPTextModelWithProjection), clip_text(CLIPTextModelWithProjection)
+    encoder, tokenizer = _t5(32)
     transformer = SD3Transformer2DModel(
         sample_size=16,
         patch_size=1,
@@ -201,6 +202,6 @@ def sd3() -> Any:
         **first,
         text_encoder_2=second["text_encoder"],
         tokenizer_2=second["tokenizer"],
-        text_encoder_3=None,
-        tokenizer_3=None,
+        text_encoder_3=encoder,
+        tokenizer_3=tokenizer,
     )

@@ -14,7 +14,7 @@ from torch import Tensor
 from counterfoil.parts.fast import codes, passes
 from counterfoil.parts.fast.coders import build_decoder
 from counterfoil.parts.fast.window import Box, WindowDecoder
-from tests.networks import apart, stir
+from tests.fakes import apart, stir
 
 SHAPES = {"even": (2, 32, 8, 8, 8), "uneven": (1, 24, 9, 7, 8), "several chunks": (2, 12, 40, 33, 4)}  # N, C, H, W, groups
 BY = ["plain PyTorch", "Triton"]

@@ -1,4 +1,4 @@
-"""Captions by models of transformers, from files and from columns of the data."""
+"""Captions by models, from files and from columns of the data, and what is no caption."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 import torch
 from PIL import Image
 
-from counterfoil.core.errors import BadData, BadPart, BadWeights
+from counterfoil.core.errors import BadData
 from counterfoil.parts import registry
 from counterfoil.parts.contracts import Caption, Captioner, Sample
-from counterfoil.parts.language import captions as captions_module
+from counterfoil.parts.language.caption_checks import caption_fault, names_class
 from counterfoil.parts.language.captions import CaptionOptions, TransformersCaptioner, add_prefix, captioner, captions
 from counterfoil.testing import pictures
 from counterfoil_lab.captions import parse
-from tests.parts.language.small_models import blip2, encoder_decoder, llama
+from tests.parts.language.small_models import blip2, encoder_decoder
 
 pytestmark = pytest.mark.xdist_group("captioners")
 
@@ -107,21 +107,6 @@ def test_the_prefix_goes_before_captions_that_do_not_say_what_the_picture_is(tex
     assert add_prefix(text, "a photo of ") == expected
 
 
-def test_captions_are_not_parsed_where_there_is_no_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(captions_module, "parse", lambda *arguments: pytest.fail("parsed"))
-    assert add_prefix("a dog", "") == "a dog"
-    assert add_prefix("A photo of a dog", "a photo of ") == "A photo of a dog"
-
-
-def test_what_cannot_caption_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadPart, match="is not one that answers questions about images"):
-        captioner(str(llama(tmp_path)), CaptionOptions())
-    with pytest.raises(BadPart, match="min_tokens is at least 0"):
-        CaptionOptions(min_tokens=9, max_tokens=3)
-    with pytest.raises(BadWeights, match="no such folder"):
-        captioner("./nowhere", CaptionOptions())
-
-
 NOTHING = torch.zeros(0, 3, 8, 8)
 
 
@@ -153,27 +138,6 @@ def test_cocos_layout_names_images_by_file(tmp_path: Path) -> None:
         json.dumps({"images": [{"id": 9, "file_name": "000009.jpg"}], "annotations": [{"image_id": 9, "caption": "A dog."}]})
     )
     assert caption_of(file, Sample("whatever", 0, "val/000009.jpg"))[0].text == "A dog."
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "complaint"),
-    [
-        ("a.jsonl", "{", "line 1: not JSON"),
-        ("a.jsonl", "[1]", "not an object"),
-        ("a.jsonl", "", "holds no captions"),
-        ("a.csv", "name,words\n1,a dog\n", "image_id and caption are needed"),
-        ("a.json", "[]", "neither COCO"),
-    ],
-)
-def test_files_that_cannot_be_used(tmp_path: Path, name: str, content: str, complaint: str) -> None:
-    (tmp_path / name).write_text(content)
-    with pytest.raises(BadData, match=complaint):
-        captions(str(tmp_path / name))
-
-
-def test_a_missing_file_is_named() -> None:
-    with pytest.raises(BadData, match=r"nowhere\.jsonl: cannot be read"):
-        captions("nowhere.jsonl")
 
 
 def test_a_data_sets_own_captions(tmp_path: Path) -> None:
@@ -215,3 +179,54 @@ def test_a_column_of_captions_the_first_of_several(tmp_path: Path, streaming: bo
     assert [sample.caption for sample in samples] == ["a dog", ""]
     with pytest.raises(BadData, match="no column 'words' for caption"):
         registry.create("dataset", f"hfdata:{tmp_path / 'set'}", {"caption": "words"})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a photo of a dog on a beach", None),
+        ("a sorry-looking dog and no cat", None),
+        ("a man who cannot swim", None),
+        ("I'm sorry, but I cannot help with that.", "refusal"),
+        ("As an AI language model, I can not do this", "refusal"),
+        ("Unfortunately, this is not possible", "refusal"),
+        ("a dog a dog a dog", "repetitive"),
+        ("very very very big dog", "repetitive"),
+        ("xkcd qwrt zzgh plmk", "nonsense"),
+        ("12 34 56 78", "nonsense"),
+        ("dog", "nonsense"),
+        ("a dog | a cat", "nonsense"),
+        ("a photo of a <unk> dog", "nonsense"),
+        ("a " + "d" * 40 + "og", "nonsense"),
+    ],
+)
+def test_texts_that_are_no_captions(text: str, reason: str | None) -> None:
+    found = caption_fault(text)
+    assert (found[0] if found else None) == reason
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("two great white sharks", "great white shark, white shark"),
+        ("a t-shirt", "T-shirt"),
+        ("a dog", "dogs"),
+        ("two buses", "bus"),
+        ("a pile of boxes", "box"),
+        ("autumn leaves", "leaf"),
+        ("three knives", "knife"),
+        ("strawberries", "strawberry"),
+        ("loaves of bread", "loaf of bread"),
+        ("computer mice", "computer mouse"),
+        ("Women", "woman"),
+        ("a bus", "bus"),
+        ("goldfishes", "goldfish"),
+    ],
+)
+def test_a_class_is_known_by_any_of_its_names_in_any_number(words: str, name: str) -> None:
+    assert names_class(words, name)
+
+
+@pytest.mark.parametrize(("words", "name"), [("a catfish", "cat"), ("tubes", "tub"), ("glasses", "grass"), ("a bush", "bus")])
+def test_other_words_do_not_name_a_class(words: str, name: str) -> None:
+    assert not names_class(words, name)

@@ -1,4 +1,4 @@
-"""Small models with weights of their own, saved as their libraries save them."""
+"""Small classifiers with weights of their own, saved as their libraries save them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import timm
+import torch
 import transformers
 from timm.models import save_for_hf
+from torch import nn
 
-from tests.parts.models.conftest import shake
+
+def shake(module: nn.Module, seed: int = 0) -> nn.Module:
+    """Weights that make the outputs differ from image to image, as those of an untrained model hardly do."""
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, (2 / parameter[0].numel()) ** 0.5, generator=random)
+            elif name.endswith("bias"):
+                parameter.zero_()  # libraries draw some of them from the global generator
+    return module
+
 
 NAMES = ["boot", "bag", "dress", "coat", "hat"]
 
