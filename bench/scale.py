@@ -18,8 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,9 +53,9 @@ class MadeUpWorker(ImageWorker):
         """There is nothing to build."""
         return Described({})
 
-    def process(self, items: Sequence[Sample], at_least: int) -> Answer:
+    def process(self, items: Mapping[str, Sample], at_least: int) -> Answer:
         """Records and images of some samples, in a chunk on the disk."""
-        return self.answer(deque((sample.image_id, outcome(sample, self._side)) for sample in items))
+        return self.answer({key: outcome(sample, self._side) for key, sample in items.items()})
 
     def sign_of_life(self) -> int:
         """Its calls are short."""

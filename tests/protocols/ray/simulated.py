@@ -56,7 +56,7 @@ class SimulatedPool:
     def workers(self) -> Mapping[str, int]:
         return {name: len(each.free_at) for name, each in self._workers.items()}
 
-    def send(self, name: str, items: Sequence[str], at_least: int) -> int:
+    def send(self, name: str, items: Mapping[str, str], at_least: int) -> int:
         worker = self._workers[name]
         assert not worker.call, "one call at a time"
         worker.call = self._number = self._number + 1

@@ -6,7 +6,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class Echo:
     def build(self, check: bool, given: Any) -> Described:
         return Described({"code": "a"}, node=f"pid {os.getpid()}", slots=2)
 
-    def process(self, items: Sequence[str], at_least: int) -> Answer:
+    def process(self, items: Mapping[str, str], at_least: int) -> Answer:
         if "die" in items:
             os.kill(os.getpid(), signal.SIGKILL)
         if "raise" in items:
@@ -88,18 +88,18 @@ def test_answers_errors_and_lost_workers_are_told_apart() -> None:
     with Cluster(Execution("ray", workers=1), device="cpu", tell=told.append) as cluster:
         assert cluster.start(Echo).slots == 2
         assert cluster.workers() == {"worker 0": 2}
-        cluster.send("worker 0", ["a", "b"], 2)
+        cluster.send("worker 0", dict.fromkeys(["a", "b"]), 2)
         (answer,) = answers(cluster)
         assert isinstance(answer, Answer) and set(answer.done) == {"a", "b"}
-        cluster.send("worker 0", ["raise"], 1)
+        cluster.send("worker 0", dict.fromkeys(["raise"]), 1)
         with pytest.raises(BadPart, match=r"^a part that cannot be used$"):
             answers(cluster)
-        cluster.send("worker 0", ["die"], 1)
+        cluster.send("worker 0", dict.fromkeys(["die"]), 1)
         (lost,) = answers(cluster)
         assert isinstance(lost, Lost) and lost.cause and "\n" not in lost.cause
         while not cluster.workers():  # Ray starts another one
             cluster.wait()
-        cluster.send("worker 0", ["c"], 1)
+        cluster.send("worker 0", dict.fromkeys(["c"]), 1)
         (again,) = answers(cluster)
         assert isinstance(again, Answer) and again.done["c"] != answer.done["a"]
     assert len(told) == 1 and told[0].startswith("worker lost, restarting")
@@ -122,7 +122,7 @@ def test_a_worker_that_hangs_is_ended_and_counts_as_lost(monkeypatch: pytest.Mon
     monkeypatch.setattr("counterfoil.protocols.ray.cluster.BEAT", 0.1)
     with Cluster(Execution("ray", workers=1), device="cpu", tell=told.append) as cluster:
         cluster.start(Echo)
-        cluster.send("worker 0", ["hang"], 1)
+        cluster.send("worker 0", dict.fromkeys(["hang"]), 1)
         for _ in range(3):
             assert cluster.wait() is None  # it takes as long as it takes
         monkeypatch.setattr("counterfoil.protocols.ray.cluster.HUNG_AFTER", 1.0)
@@ -131,7 +131,7 @@ def test_a_worker_that_hangs_is_ended_and_counts_as_lost(monkeypatch: pytest.Mon
         monkeypatch.setattr("counterfoil.protocols.ray.cluster.HUNG_AFTER", math.inf)
         while not cluster.workers():
             cluster.wait()
-        cluster.send("worker 0", ["a"], 1)
+        cluster.send("worker 0", dict.fromkeys(["a"]), 1)
         assert isinstance(answers(cluster)[0], Answer)
     assert told[0] == "worker hangs, restarting: no sign of life for 1 seconds"
 
@@ -188,7 +188,7 @@ def test_errors_name_their_node_where_there_are_several(monkeypatch: pytest.Monk
     with Cluster(Execution("ray", workers=1), device="cpu", tell=told.append) as cluster:
         cluster.start(Echo)
         monkeypatch.setattr(cluster, "_several", True)
-        cluster.send("worker 0", ["raise"], 1)
+        cluster.send("worker 0", dict.fromkeys(["raise"]), 1)
         with pytest.raises(BadPart, match=r"^a part that cannot be used \(on node pid \d+\)$"):
             answers(cluster)
 

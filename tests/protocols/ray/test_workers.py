@@ -221,9 +221,9 @@ def source(kind: str, place: Path) -> str:
     return f"folder:{place / 'photos'}"
 
 
-@pytest.mark.parametrize("limit", [None, 6])
-@pytest.mark.parametrize("kind", ["folder", "csv", "webdataset"])
-@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "wrapped", "limit"), [("folder", False, None), ("csv", True, None), ("webdataset", False, 6), ("folder", True, 6)]
+)
 def test_workers_do_not_list_the_images_that_the_driver_has_listed(tmp_path: Path, monkeypatch, kind, wrapped, limit) -> None:
     named = source(kind, tmp_path)
     data = {"name": f"subset:{named}", "seed": 3, "per_class": 5} if wrapped else named
@@ -246,10 +246,10 @@ def test_a_worker_that_cannot_see_the_run_says_so(tmp_path: Path) -> None:
     chosen = spec(f"tensors:{arrays(tmp_path / 'data.npz', 8)}")
     worker = ImageWorker(chosen, tmp_path / "elsewhere", threads=1, packed=False)
     with pytest.raises(NotBuilt):
-        worker.process(list(open_data(chosen)), 1)
+        worker.process({each.image_id: each for each in open_data(chosen)}, 1)
     worker.build(False)
     with pytest.raises(BadRun, match="a disk they share"):
-        worker.process(list(open_data(chosen)), 1)
+        worker.process({each.image_id: each for each in open_data(chosen)}, 1)
 
 
 @pytest.mark.parametrize(
@@ -274,9 +274,6 @@ class Upper(Worker):
         self.took: list[str | None] = []
         return Described({})
 
-    def key(self, item: str) -> str:
-        return item
-
     def work(self, items: Iterator[str | None]) -> None:
         for item in items:
             self.took.append(item)
@@ -285,9 +282,6 @@ class Upper(Worker):
                 if item == "bad":
                     raise BadData("strict")
                 self.finish(item, item.upper())
-
-    def answer(self, finished: Any) -> Answer:
-        return Answer(dict(finished.popleft() for _ in range(len(finished))))
 
 
 @pytest.fixture
@@ -300,9 +294,9 @@ def upper(tmp_path: Path) -> Upper:
 
 def test_a_worker_answers_when_enough_is_finished_and_keeps_the_rest(upper: Upper) -> None:
     upper.may.release(2)
-    assert upper.process(["a", "b", "c"], 2).done == {"a": "A", "b": "B"}
+    assert upper.process({each: each for each in ["a", "b", "c"]}, 2).done == {"a": "A", "b": "B"}
     upper.may.release(2)
-    assert upper.process(["c", "d"], 9).done == {"c": "C", "d": "D"}  # c is there already
+    assert upper.process({each: each for each in ["c", "d"]}, 9).done == {"c": "C", "d": "D"}  # c is there already
     assert [item for item in upper.took if item] == ["a", "b", "c", "d"]
 
 
@@ -310,25 +304,25 @@ def test_a_worker_answers_some_time_after_the_first_is_finished_or_when_it_is_to
     upper.may.release()
     with monkeypatch.context() as patch:
         patch.setattr(module, "COMMIT_AFTER", 0.0)
-        assert upper.process(["a", "b"], 2).done == {"a": "A"}
+        assert upper.process({each: each for each in ["a", "b"]}, 2).done == {"a": "A"}
     upper.hand_in()
-    assert upper.process([], 1).done == {}
+    assert upper.process({}, 1).done == {}
 
 
 def test_an_error_of_the_work_is_raised_by_the_call(upper: Upper) -> None:
     upper.may.release()
     with pytest.raises(BadData, match="strict"):
-        upper.process(["bad", "b"], 1)
+        upper.process({each: each for each in ["bad", "b"]}, 1)
 
 
 def test_the_sign_of_life_stands_still_where_the_work_does(upper: Upper) -> None:
     upper.may.release()
-    upper.process(["a", "b"], 1)
+    upper.process({each: each for each in ["a", "b"]}, 1)
     assert upper.took[-1] == "b" or upper.took[-1] is None
     while len(upper.took) < 2 or (still := upper.sign_of_life()) not in {upper.sign_of_life() for _ in range(1000)}:
         time.sleep(0.01)
     upper.may.release()
-    upper.process([], 1)
+    upper.process({}, 1)
     assert upper.sign_of_life() != still
 
 

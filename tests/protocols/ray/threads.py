@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,9 +38,9 @@ class ThreadPool:
     def workers(self) -> Mapping[str, int]:
         return {name: about.slots for name, about in self._about.items()}
 
-    def send(self, worker: str, items: Sequence[Any], at_least: int) -> Future[Any]:
+    def send(self, worker: str, items: Mapping[str, Any], at_least: int) -> Future[Any]:
         call = self._threads.submit(self._workers[worker].process, items, at_least)
-        self._held[worker] = [*self._held.get(worker, []), *(getattr(item, "image_id", "") for item in items)]
+        self._held[worker] = [*self._held.get(worker, []), *items]
         self._calls[call] = (worker, self.deadly in self._held[worker] if self.deadly else False)
         return call
 

@@ -102,8 +102,8 @@ class Cluster:
         """Workers that have built their parts, and how many items each works on at a time."""
         return {name: each.about.slots for name, each in self._workers.items() if each.about is not None}
 
-    def send(self, worker: str, items: Sequence[Any], at_least: int) -> Any:
-        """Begin a call: more items, and how many of all it holds the worker finishes before it answers."""
+    def send(self, worker: str, items: Mapping[str, Any], at_least: int) -> Any:
+        """Begin a call: more items by key, and how many of all it holds the worker finishes before it answers."""
         self._workers[worker].since = time.monotonic()
         return self._begin(worker, "process", items, at_least)
 

@@ -108,9 +108,10 @@ class Dispatch(Generic[Item]):
             some, holder.suspect = self._suspects.popleft(), True
         elif not holder.items:
             some = self._late()[:slots]
-        holder.items |= {self.key(item): (item, self.clock()) for item in some}
+        new = {self.key(item): item for item in some}
+        holder.items |= {key: (item, self.clock()) for key, item in new.items()}
         if holder.items:
-            holder.call = self.pool.send(worker, some, min(batch, -(-len(holder.items) // 2)))
+            holder.call = self.pool.send(worker, new, min(batch, -(-len(holder.items) // 2)))
 
     def _late(self) -> list[Item]:
         """Items that one worker alone has held for long, the newest first: their owners come to those last."""

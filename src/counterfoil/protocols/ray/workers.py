@@ -11,7 +11,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -112,7 +112,7 @@ class Worker(ABC):
         self._changed = threading.Condition()
         self._coming: deque[Any] = deque()
         self._unfinished: set[str] = set()  # keys of the items that have come
-        self._finished: deque[tuple[str, Any]] = deque()  # results that no call has answered with
+        self._finished: dict[str, Any] = {}  # results that no call has answered with
         self._count, self._since = 0, 0.0  # finished items so far; when the first was finished that no call has answered with
         self._error: BaseException | None = None
         self._handing_in = False
@@ -122,16 +122,12 @@ class Worker(ABC):
         """Build the parts, try them with `check`, and describe them."""
 
     @abstractmethod
-    def key(self, item: Any) -> str:
-        """Name an item among all that come."""
-
-    @abstractmethod
     def work(self, items: Iterator[Any]) -> None:
-        """Call `finish` for each item. None among them stands for none at the moment."""
+        """Call `finish` for each item, with its key. None among them stands for none at the moment."""
 
-    def answer(self, finished: deque[tuple[str, Any]]) -> Answer:
+    def answer(self, finished: dict[str, Any]) -> Answer:
         """Take results out of those that are finished, and answer with them."""
-        return Answer(dict(finished.popleft() for _ in range(len(finished))))
+        return Answer({key: finished.pop(key) for key in list(finished)})
 
     def build(self, check: bool, given: Any = None) -> Described:
         """Build the parts, unless that was done in this process, and describe them."""
@@ -142,8 +138,8 @@ class Worker(ABC):
                 self._about = self.assemble(check, given)
             return self._about
 
-    def process(self, items: Sequence[Any], at_least: int) -> Answer:
-        """Take more items; answer when so many, or all, are finished, and some time after the first one is at the latest."""
+    def process(self, items: Mapping[str, Any], at_least: int) -> Answer:
+        """Take more items by key; answer when so many, or all, are finished, at the latest a while after the first one is."""
         if self._about is None:
             raise NotBuilt("it was restarted")
         if self._thread is None:
@@ -152,9 +148,9 @@ class Worker(ABC):
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()
         with self._changed:
-            new = {key: item for item in items if (key := self.key(item)) not in self._unfinished}
-            self._unfinished.update(new)
+            new = {key: item for key, item in items.items() if key not in self._unfinished and key not in self._finished}
             self._coming.extend(new.values())
+            self._unfinished.update(new)
             self._changed.notify_all()
             while self._unfinished and len(self._finished) < at_least and not (self._error or self._handing_in):
                 if self._finished and time.monotonic() > self._since + COMMIT_AFTER:
@@ -181,7 +177,7 @@ class Worker(ABC):
         with self._changed:
             self._since = self._since if self._finished else time.monotonic()
             self._unfinished.discard(key)
-            self._finished.append((key, result))
+            self._finished[key] = result
             self._count += 1
             self._changed.notify_all()
 
@@ -223,10 +219,6 @@ class ImageWorker(Worker):
         values = self._work.spec.model_dump(mode="json")
         return Described(self._work.account(), tuple(self._work.names), slots, node=platform.node(), spec=values)
 
-    def key(self, item: Sample) -> str:
-        """The id of an image."""
-        return item.image_id
-
     def work(self, items: Iterator[Sample | None]) -> None:
         """Process images as the protocol does."""
 
@@ -242,11 +234,11 @@ class ImageWorker(Worker):
         for outcome in self._protocol.outcomes(self._work, sources):
             outcome.add_done_callback(take) if isinstance(outcome, Future) else finish(outcome)
 
-    def answer(self, finished: deque[tuple[str, Outcome]]) -> Answer:
+    def answer(self, finished: dict[str, Outcome]) -> Answer:
         """Outcomes, whose records and images are in a chunk on the disk."""
         builder, done = ChunkBuilder(self.out, uuid.uuid4().hex, packed=self._packed), {}
         while finished and not builder.is_full:
-            image_id, outcome = finished.popleft()
+            outcome = finished.pop(image_id := next(iter(finished)))
             builder.add(outcome.trials, outcome.predictions, outcome.verdicts, outcome.images)
             done[image_id] = (outcome.validated, outcome.note)
         return Answer(done, builder.close() if done else None)
@@ -263,10 +255,6 @@ class StageWorker(Worker):
         settings = {stage.name: stage.settings() for stage in protocol.stages(self._work, Tables(self.out))}
         lines = tuple(self._work.introduction())
         return Described(self._work.account(), node=platform.node(), introduction=lines, settings=settings)
-
-    def key(self, item: StageItem) -> str:
-        """The stage and the id of an item."""
-        return key_of(item)
 
     def work(self, items: Iterator[StageItem | None]) -> None:
         """Process batches; the parts of a stage stay on the device until an item of another one comes."""
