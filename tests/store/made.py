@@ -94,10 +94,18 @@ def expected_content(numbers: range) -> dict[str, list[Any]]:
     }
 
 
-def write(path: Path, numbers: range, **options: Any) -> list[str]:
+def holds(run: Run, numbers: range) -> bool:
+    """Tell whether a run holds what was recorded of these images."""
+    found = content(run)
+    return {name: rows for name, rows in found.items() if name != "trials"} == expected_content(numbers)
+
+
+def write(path: Path, numbers: range, *, finish: bool = False, **options: Any) -> list[str]:
     """A run of these images, or the rest of it; what the writer noted."""
     with store.write(path, SPEC, CLASSES, PROVENANCE, **{"chunk_images": 4, **options}) as writer:
         fill(writer, numbers)
+        if finish:
+            writer.finish({"images": writer.counts["images"], "accepted": writer.counts["accepted"]})
         return writer.notes
 
 

@@ -1,4 +1,4 @@
-"""Rows that are added to a finished run: another model, another oracle, whole chunks or nothing."""
+"""Rows that are added to a finished run: another model, another oracle, whole chunks or nothing; and the record of both."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from counterfoil import store
 from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Prediction, Verdict
+from counterfoil.store.later import ASKED, AskedPart, asked_of, record
 
 from .faults import failing
 from .made import every_file, expected_content, image_id, write
@@ -66,3 +67,29 @@ def test_rows_added_before_an_exception_are_kept_and_a_full_disk_leaves_none(tmp
             with pytest.raises(BadRun, match="No space left"):
                 run.append(predictions=[row], verdicts=[Verdict(row.trial_id, "made", "p", True, 1.0, 0)])
         assert every_file(tmp_path) == before
+
+
+CLIP = AskedPart("oracle", "clip:b", {"weights": "a" * 64}, "not independent: …")
+MODEL = AskedPart("model", "timm:a", {})
+
+
+def test_a_part_is_entered_once_and_the_last_word_holds(tmp_path: Path) -> None:
+    write(tmp_path, range(2))
+    assert asked_of(tmp_path) == []
+    for part in (CLIP, MODEL, AskedPart("oracle", "clip:b", {"weights": "b" * 64})):
+        record(tmp_path, part)
+    assert asked_of(tmp_path) == [MODEL, AskedPart("oracle", "clip:b", {"weights": "b" * 64})]
+
+
+def test_a_run_that_goes_on_keeps_it(tmp_path: Path) -> None:
+    write(tmp_path, range(2))
+    record(tmp_path, CLIP)
+    write(tmp_path, range(4))
+    assert asked_of(tmp_path) == [CLIP]
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"a": 1}', '[{"role": "judge", "name": "", "provenance": {}, "caution": ""}]'])
+def test_a_damaged_one_is_named_in_one_line(tmp_path: Path, content: str) -> None:
+    (tmp_path / ASKED).write_text(content)
+    with pytest.raises(BadRun, match=r"asked\.json: damaged .* delete it and ask again"):
+        asked_of(tmp_path)

@@ -17,8 +17,9 @@ import pytest
 from counterfoil import store
 from counterfoil.core.errors import BadRun
 
+from . import made
 from .faults import Killed, mortal, truncate
-from .made import CLASSES, PROVENANCE, SPEC, content, fill, records
+from .made import CLASSES, PROVENANCE, SPEC, content, records
 
 ROOT = Path(__file__).parents[2]
 KILLS = 12
@@ -34,11 +35,8 @@ def child(path: Path, images: int) -> subprocess.Popen[str]:
     return process
 
 
-def write(path: Path, images: int, **options) -> list[str]:
-    with store.write(path, SPEC, CLASSES, PROVENANCE, **{"chunk_images": 4, **options}) as writer:
-        fill(writer, range(images))
-        writer.finish({"images": writer.counts["images"], "accepted": writer.counts["accepted"]})
-        return writer.notes
+def write(path: Path, images: int, **options: Any) -> list[str]:
+    return made.write(path, range(images), finish=True, **options)
 
 
 def snapshot(path: Path) -> dict[str, Any]:

@@ -1,8 +1,11 @@
-"""Reading a run: its tables as streams, its images and nothing outside it; what is lost or damaged is one line."""
+"""Reading a run: its tables, images and results, and nothing outside it; what is lost or damaged is one line."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,10 +22,8 @@ from counterfoil.store.later import append_to
 from .made import CLASSES, PROVENANCE, SPEC, content, fill, write
 
 
-def finished_run(path: Path, images: int = 9) -> Run:
-    with store.write(path, SPEC, CLASSES, PROVENANCE, chunk_images=4) as writer:
-        fill(writer, range(images))
-        writer.finish({"images": images})
+def finished_run(path: Path) -> Run:
+    write(path, range(9), finish=True)
     return store.open_run(path)
 
 
@@ -155,7 +156,7 @@ def test_later_verdicts_of_the_runs_own_oracle_do_not_unfinish_it(tmp_path: Path
     run = finished_run(tmp_path)
     with append_to(tmp_path, chunk_rows=1, own=["clip:o"]) as rows:
         rows.add(verdicts=[next(run.verdicts("clip:o"))])  # and the process that would compute the results is killed
-    assert run.results == {"images": 9}
+    assert run.results == {"images": 9, "accepted": 8}
     with append_to(tmp_path, chunk_rows=9, own=["clip:o"]) as rows:
         rows.add(predictions=[Prediction("a#guided", "made", "later", 0, True, 0.5, 0.5)])
         assert rows.outdated
@@ -165,3 +166,30 @@ def test_later_verdicts_of_the_runs_own_oracle_do_not_unfinish_it(tmp_path: Path
     assert run.results == {"verdicts": 1}
     with append_to(tmp_path, chunk_rows=9, own=["clip:o"]) as rows:
         assert not rows.outdated
+
+
+def test_results_are_canonical_and_do_not_outlive_what_they_speak_of(tmp_path: Path) -> None:
+    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE) as writer:
+        fill(writer, range(3))
+        writer.finish({"b": 1 / 3, "a": {"value": None, "note": "é", "n": 3}, "c": -0.0})
+    text = (tmp_path / "results.json").read_text(encoding="utf-8")
+    assert text == '{\n  "a": {\n    "n": 3,\n    "note": "é",\n    "value": null\n  },\n  "b": 0.333333,\n  "c": 0.0\n}\n'
+    assert store.open_run(tmp_path).results == json.loads(text)
+    write(tmp_path, range(3))
+    assert store.open_run(tmp_path).results is not None  # nothing was added
+    write(tmp_path, range(4))
+    assert store.open_run(tmp_path).results is None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1, 2}])
+def test_results_that_json_cannot_hold_are_refused(tmp_path: Path, value: object) -> None:
+    with store.write(tmp_path, SPEC, CLASSES, PROVENANCE) as writer:
+        fill(writer, range(1))
+        with pytest.raises(ValueError, match=r"PA\.value"):
+            writer.finish({"PA": {"value": value}})
+    assert store.open_run(tmp_path).results is None
+
+
+def test_results_can_be_read_without_torch() -> None:
+    code = "import sys, counterfoil.store, counterfoil.metrics; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,6 +7,7 @@ import io
 import os
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -19,15 +20,13 @@ from counterfoil.report.images import ReportImages
 from counterfoil.store.stages import Blobs, image_of
 from counterfoil.web.runs import image_file
 
+from . import made
 from .faults import Killed, mortal, truncate
-from .made import CLASSES, PROVENANCE, SPEC, content, fill
+from .made import CLASSES, PROVENANCE, SPEC, content
 
 
-def write(path: Path, images: int, *, packed: bool = True, chunk_images: int = 4, **options) -> list[str]:
-    with store.write(path, SPEC, CLASSES, PROVENANCE, chunk_images=chunk_images, packed=packed, **options) as writer:
-        fill(writer, range(images))
-        writer.finish({"images": writer.counts["images"]})
-        return writer.notes
+def write(path: Path, images: int, *, packed: bool = True, **options: Any) -> list[str]:
+    return made.write(path, range(images), finish=True, packed=packed, **options)
 
 
 def test_records_and_images_are_those_of_a_run_with_files(tmp_path: Path) -> None:
@@ -111,14 +110,14 @@ def test_report_review_and_export_read_zips(tmp_path: Path) -> None:
     png = io.BytesIO()
     Image.new("RGB", (8, 8), (200, 30, 90)).save(png, "PNG")
     with store.write(tmp_path / "run", SPEC, CLASSES, PROVENANCE, packed=True) as writer:
-        made = store.image_name(png.getvalue())
-        trial = Trial("a", "guided", 1, 1, "budget", 1, 2, clean=made, image=made)
+        name = store.image_name(png.getvalue())
+        trial = Trial("a", "guided", 1, 1, "budget", 1, 2, clean=name, image=name)
         writer.add([trial], [], [Verdict("a#guided", "made", "clip:o", True, 0.9, 1)], [png.getvalue()])
         writer.finish({})
     run = store.open_run(tmp_path / "run")
     album = ReportImages(tmp_path / "report")
-    assert album.keep(run.path, made) is not None and not album.missing
-    assert image_file(run.path, made).read_bytes() == png.getvalue()
+    assert album.keep(run.path, name) is not None and not album.missing
+    assert image_file(run.path, name).read_bytes() == png.getvalue()
     with pytest.raises(BadRun, match="missing"):
         image_file(run.path, f"images/00/{'0' * 64}.png")
     told = export(run, tmp_path / "set", licence="MIT")
